@@ -1,0 +1,39 @@
+"""Penstock: many standing window queries over the same live streams, answered exactly from one shared state.
+
+Importing this package does not import Spark; `Engine` is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import (
+    NotSupportedError,
+    PenstockError,
+    RegistrationError,
+    SqlError,
+    StateError,
+    StepError,
+)
+from penstock.model import Sink
+
+if TYPE_CHECKING:
+    from penstock.engine import Engine, QueryHandle, Run
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Engine", "NotSupportedError", "PenstockError", "QueryHandle", "RegistrationError", "Run", "Sink",
+    "SqlError", "StateError", "StepError",
+]  # fmt: skip
+
+_LAZY = {"Engine", "QueryHandle", "Run"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        from penstock import engine  # noqa: PLC0415  (lazy on purpose: keeps Spark out of `import penstock`)
+
+        return getattr(engine, name)
+    msg = f"module 'penstock' has no attribute {name!r}"
+    raise AttributeError(msg)

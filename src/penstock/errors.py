@@ -1,0 +1,66 @@
+"""Every error a user can meet, with the place, the cause and the remedy in its text."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class PenstockError(Exception):
+    """Base of all errors that Penstock raises on purpose."""
+
+
+class SqlError(PenstockError):
+    """A statement that cannot be understood or is not supported, with its position.
+
+    `line` and `column` count from 1 and point into `text`.
+    """
+
+    def __init__(
+        self, message: str, *, text: str = "", line: int = 1, column: int = 1, hint: str = ""
+    ) -> None:
+        self.message = message
+        self.text = text
+        self.line = line
+        self.column = column
+        self.hint = hint
+        super().__init__(self._render())
+
+    def _render(self) -> str:
+        parts = [f"{self.message} (line {self.line}, column {self.column})"]
+        lines = self.text.splitlines()
+        if 1 <= self.line <= len(lines):
+            parts.append(f"  {lines[self.line - 1]}")
+            parts.append("  " + " " * (self.column - 1) + "^")
+        if self.hint:
+            parts.append(f"hint: {self.hint}")
+        return "\n".join(parts)
+
+
+class NotSupportedError(SqlError):
+    """Valid SQL that Penstock does not answer (yet); never answered wrongly instead."""
+
+
+class RegistrationError(PenstockError):
+    """A stream or query that contradicts what is registered, or that could never be answered."""
+
+
+class StateError(PenstockError):
+    """The state directory is damaged, owned by another engine, or does not fit Spark's log."""
+
+
+class StepError(PenstockError):
+    """A step failed; nothing of it was committed."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint naming the closest known names, or all of them if none is close."""
+    names = sorted(known)
+    close = get_close_matches(name.lower(), [n.lower() for n in names], n=2)
+    best = [n for n in names if n.lower() in close]
+    if best:
+        return "did you mean " + " or ".join(best) + "?"
+    return f"known: {', '.join(names)}" if names else ""

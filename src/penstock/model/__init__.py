@@ -1,0 +1,22 @@
+"""Streams, queries and expressions as frozen data, with no behaviour beyond their own meaning."""
+
+from penstock.model.expression import (
+    And,
+    Arithmetic,
+    Compare,
+    Expression,
+    In,
+    IsNull,
+    Literal,
+    Not,
+    Or,
+    Ref,
+    Term,
+)
+from penstock.model.query import Band, Item, Query, Role, Sink, Window
+from penstock.model.stream import Column, Source, Stream
+
+__all__ = [
+    "And", "Arithmetic", "Band", "Column", "Compare", "Expression", "In", "IsNull", "Item", "Literal", "Not",
+    "Or", "Query", "Ref", "Role", "Sink", "Source", "Stream", "Term", "Window",
+]  # fmt: skip

@@ -1,0 +1,106 @@
+"""Expressions as every layer but `sql` sees them: canonical Spark SQL text, the columns in it, and facts.
+
+An expression inside the kernel subset (comparisons, AND/OR/NOT, IS NULL, IN over columns and literals, `+`
+and `-`) also carries its tree as a `Term`; kernels and the reference evaluate that. Anything else is text for
+Spark alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+RESULT_TIME = "result_time"
+PSEUDO_ROLE = -1  # the role of columns that belong to the result as a whole
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A column of one role (an item of FROM), or a pseudo-column of the result (role -1)."""
+
+    role: int
+    column: str
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A constant; `type` is one of bigint, double, string, boolean, or void for NULL."""
+
+    value: int | float | str | bool | None
+    type: str
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """`+` or `-` of int64 or double terms, checked for overflow."""
+
+    op: str
+    left: Term
+    right: Term
+
+
+@dataclass(frozen=True)
+class Compare:
+    """One of = <> < <= > >= under SQL's three-valued logic, with Spark's order of values (NaN is largest)."""
+
+    op: str
+    left: Term
+    right: Term
+
+
+@dataclass(frozen=True)
+class And:
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Or:
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Not:
+    term: Term
+
+
+@dataclass(frozen=True)
+class IsNull:
+    term: Term
+
+
+@dataclass(frozen=True)
+class In:
+    """`term IN (literals)`; a NULL literal makes a non-match unknown."""
+
+    term: Term
+    values: tuple[Literal, ...]
+
+
+Term = Ref | Literal | Arithmetic | Compare | And | Or | Not | IsNull | In
+
+
+@dataclass(frozen=True)
+class Expression:
+    """One scalar expression of a query.
+
+    `parts` is its Spark SQL text with columns left open, so that each layer can fill in the names under which
+    it holds them. `total` means that evaluating it can never raise.
+    """
+
+    parts: tuple[str | Ref, ...]
+    term: Term | None
+    total: bool
+
+    @property
+    def refs(self) -> tuple[Ref, ...]:
+        """The columns used, each once, in order of first use."""
+        return tuple(dict.fromkeys(p for p in self.parts if isinstance(p, Ref)))
+
+    @property
+    def roles(self) -> tuple[int, ...]:
+        """The roles whose columns are used, ascending; pseudo-columns count as no role."""
+        return tuple(sorted({r.role for r in self.refs if r.role != PSEUDO_ROLE}))
+
+    def sql(self, name: Callable[[Ref], str]) -> str:
+        """The text with every column written by `name`."""
+        return "".join(p if isinstance(p, str) else name(p) for p in self.parts)

@@ -1,0 +1,51 @@
+"""What a stream is: columns, event time, how far behind it may run, and what happens to rows that break the rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+INTEGER_TYPES = frozenset({"tinyint", "smallint", "int", "bigint"})
+TIME_TYPES = frozenset({"timestamp", "timestamp_ntz", "date"})
+POLICIES = ("side", "drop", "error")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A declared column; `type` is Spark's simple type name, e.g. `bigint` or `decimal(10,2)`."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a stream declared in SQL is read from: a Spark format and its options."""
+
+    format: str
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A registered stream. Lengths (`delay`, `idle`, `idle_skew`) are in units of its event time."""
+
+    name: str
+    columns: tuple[Column, ...]
+    event_time: str
+    delay: int
+    late: str = "side"
+    bad: str = "side"
+    idle: int | None = None
+    idle_skew: int = 3_600_000_000
+    sequence: str | None = None
+    source: Source | None = field(default=None)
+
+    def column(self, name: str) -> Column | None:
+        """The column of that name, whatever its case, as in Spark SQL."""
+        return next((c for c in self.columns if c.name.lower() == name.lower()), None)
+
+    @property
+    def integer_time(self) -> bool:
+        """True if event time is a plain integer, so that windows carry no unit."""
+        column = self.column(self.event_time)
+        return column is not None and column.type in INTEGER_TYPES

@@ -1,0 +1,73 @@
+"""Time as the engine counts it: signed 64-bit integers.
+
+For TIMESTAMP, TIMESTAMP_NTZ and DATE event times the unit is one microsecond since the epoch (UTC); for
+an integer event time it is whatever the integer counts, and lengths then carry no unit.
+"""
+
+from __future__ import annotations
+
+import re
+
+MICROSECOND = 1
+MILLISECOND = 1_000
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+WEEK = 7 * DAY
+
+# Event times outside this range are bad rows: sums of a time and a window must not overflow int64.
+EARLIEST = -(2**61)
+LATEST = 2**61
+NEVER = -(2**62)  # progress of a stream about which nothing is known
+FOREVER = 2**62  # progress of a stream that has ended; life of a row that is never purged
+
+UNITS = {
+    "microsecond": MICROSECOND,
+    "millisecond": MILLISECOND,
+    "second": SECOND,
+    "minute": MINUTE,
+    "min": MINUTE,
+    "hour": HOUR,
+    "day": DAY,
+    "week": WEEK,
+}
+CALENDAR_UNITS = frozenset({"month", "quarter", "year"})
+
+_DURATION = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+
+
+def unit_length(unit: str) -> int | None:
+    """Length of a unit in microseconds, plural or singular, or None for an unknown or calendar unit."""
+    name = unit.lower()
+    return UNITS.get(name) or UNITS.get(name.removesuffix("s"))
+
+
+def duration(text: str | int) -> int:
+    """Parse '5 seconds' or '1 minute 30 seconds' to microseconds; an integer is taken as it is."""
+    if isinstance(text, int):
+        return text
+    total, end = 0.0, 0
+    for match in _DURATION.finditer(text):
+        if match.start() != end:
+            break
+        length = unit_length(match[2])
+        if length is None:
+            msg = f"unknown time unit {match[2]!r} in {text!r}; use one of: {', '.join(UNITS)}"
+            raise ValueError(msg)
+        total, end = total + float(match[1]) * length, match.end()
+    if not text.strip() or end != len(text):
+        msg = f"cannot read {text!r} as a duration; write for example '5 seconds'"
+        raise ValueError(msg)
+    return round(total)
+
+
+def format_duration(length: int) -> str:
+    """The shortest exact text of a duration, for EXPLAIN and messages."""
+    if length == 0:
+        return "0 seconds"
+    for name in ("week", "day", "hour", "minute", "second", "millisecond", "microsecond"):
+        if length % UNITS[name] == 0:
+            count = length // UNITS[name]
+            return f"{count} {name}{'' if count == 1 else 's'}"
+    return f"{length} microseconds"

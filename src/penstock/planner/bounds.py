@@ -1,0 +1,79 @@
+"""How far apart in event time the rows of a result may lie: one closed upper bound for each pair of roles.
+
+`bounds[i][j]` says `ts_j - ts_i <= bounds[i][j]` for every result of the query. Windows and bands are both such
+inequalities, so their conjunction is a graph of time differences and its shortest paths are the
+tightest bounds (a window of role i binds i to every other role, a band binds its pair only).
+"""
+
+from __future__ import annotations
+
+from penstock.errors import RegistrationError
+from penstock.model import Query
+from penstock.model.time import FOREVER, format_duration
+
+Bounds = tuple[tuple[int, ...], ...]
+
+
+def time_bounds(query: Query) -> Bounds:
+    """The tightest bounds implied by the query's windows and bands; FOREVER where there is none.
+
+    Raises if the conditions contradict each other: such a query could never have a result.
+    """
+    count = len(query.roles)
+    bound = [[0 if i == j else FOREVER for j in range(count)] for i in range(count)]
+    for i, role in enumerate(query.roles):
+        if role.window is not None and role.window.length is not None:
+            for j in range(count):
+                if i != j:
+                    bound[i][j] = role.window.length - 1
+    for band in query.bands:
+        bound[band.earlier][band.later] = min(bound[band.earlier][band.later], band.upper)
+    for via in range(count):
+        for i in range(count):
+            for j in range(count):
+                bound[i][j] = min(bound[i][j], _plus(bound[i][via], bound[via][j]))
+    for i, role in enumerate(query.roles):
+        if bound[i][i] < 0:
+            msg = (
+                f"the time conditions on {role.alias!r} contradict each other, so the query can never have a result; "
+                "widen the window or the band"
+            )
+            raise RegistrationError(msg)
+    return tuple(tuple(row) for row in bound)
+
+
+def unbounded_roles(query: Query, bounds: Bounds) -> list[str]:
+    """Aliases of roles whose rows would have to be kept for ever although `[RANGE ALL]` was not asked for."""
+    found = []
+    for i, role in enumerate(query.roles):
+        asked = role.window is not None and role.window.length is None
+        if not asked and any(b >= FOREVER for j, b in enumerate(bounds[i]) if j != i):
+            found.append(role.alias)
+    return found
+
+
+def check_bounded(query: Query, bounds: Bounds) -> None:
+    """Refuse a join that could never forget a row, with the fix."""
+    loose = unbounded_roles(query, bounds)
+    if loose:
+        alias = loose[0]
+        msg = (
+            f"rows of {alias!r} could match rows that come any time later, so they could never be purged; "
+            f"add a window ({alias} [RANGE 1 MINUTE]), a time band in WHERE, or [RANGE ALL] to keep them for ever"
+        )
+        raise RegistrationError(msg)
+
+
+def describe(query: Query, bounds: Bounds) -> list[str]:
+    """One line per role: for how long its rows can find partners."""
+    lines = []
+    for i, role in enumerate(query.roles):
+        lives = [_plus(b, 1) for j, b in enumerate(bounds[i]) if j != i]
+        life = max(lives, default=0)
+        text = "for ever" if life >= FOREVER else format_duration(max(life, 0))
+        lines.append(f"{role.alias} ({role.stream}): kept {text}")
+    return lines
+
+
+def _plus(a: int, b: int) -> int:
+    return FOREVER if a >= FOREVER or b >= FOREVER else a + b

@@ -1,0 +1,13 @@
+"""The executable specification: slow, obvious, one tuple at a time. Every plan, kernel and step must give exactly its bag.
+
+It knows nothing of slices, buckets, bits or steps' internals, and imports nothing but the model.
+"""
+
+from penstock.reference.evaluate import Raised, Unspecified, compare, evaluate, holds
+from penstock.reference.join import Row, bounds, combinations, project, result_time, results, serves
+from penstock.reference.progress import Accepted, admit, output_progress, reachable
+
+__all__ = [
+    "Accepted", "Raised", "Row", "Unspecified", "admit", "bounds", "combinations", "compare", "evaluate", "holds",
+    "output_progress", "project", "reachable", "result_time", "results", "serves",
+]  # fmt: skip

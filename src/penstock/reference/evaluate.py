@@ -1,0 +1,150 @@
+"""The value of a term: SQL's three-valued logic over Spark's order of values, with checked 64-bit arithmetic.
+
+NULL is `None`. An expression that lies outside the kernel subset has no term and no value here; Spark alone
+knows what it means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from penstock.errors import PenstockError
+from penstock.model.expression import And, Arithmetic, Compare, Expression, In, IsNull, Literal, Not, Or, Ref, Term
+
+SMALLEST = -(2**63)
+LARGEST = 2**63 - 1
+
+Lookup = Callable[[Ref], object]
+
+
+class Raised(PenstockError):  # noqa: N818  (it is what the query met, not a fault of the caller)
+    """Evaluating a term overflowed where Spark's ANSI mode raises."""
+
+
+class Unspecified(PenstockError):  # noqa: N818  (the specification is silent here)
+    """The reference does not say what this expression or these values mean."""
+
+
+def evaluate(term: Term, lookup: Lookup) -> object:
+    """The value of `term`, `None` for NULL; `lookup` gives the columns. AND and OR stop at the term that decides."""
+    match term:
+        case Ref():
+            return lookup(term)
+        case Literal(constant):
+            return constant
+        case Arithmetic(op, left, right):
+            return _arithmetic(op, evaluate(left, lookup), evaluate(right, lookup))
+        case Compare(op, left, right):
+            return _comparison(op, evaluate(left, lookup), evaluate(right, lookup))
+        case And(terms):
+            return _first_or_null(terms, lookup, decisive=False)
+        case Or(terms):
+            return _first_or_null(terms, lookup, decisive=True)
+        case Not(inner):
+            value = evaluate(inner, lookup)
+            return None if value is None else not value
+        case IsNull(inner):
+            return evaluate(inner, lookup) is None
+        case In(inner, literals):
+            value = evaluate(inner, lookup)
+            found = [_comparison("=", value, literal.value) for literal in literals]
+            return True if True in found else None if None in found else False
+
+
+def term_of(expression: Expression) -> Term:
+    """The tree of an expression inside the kernel subset."""
+    if expression.term is None:
+        text = expression.sql(lambda ref: f"{ref.role}.{ref.column}")
+        msg = f"the reference cannot evaluate {text!r}; compare with a batch query in Spark instead"
+        raise Unspecified(msg)
+    return expression.term
+
+
+def value_of(expression: Expression, lookup: Lookup) -> object:
+    """The value of a whole expression; one that raises counts as NULL."""
+    try:
+        return evaluate(term_of(expression), lookup)
+    except Raised:
+        return None
+
+
+def holds(expression: Expression, lookup: Lookup) -> bool:
+    """Whether a predicate is TRUE; neither NULL nor an expression that raises is."""
+    return value_of(expression, lookup) is True
+
+
+def compare(left: object, right: object) -> int:
+    """-1, 0 or 1 in Spark's order: NaN equals itself and is largest, -0.0 equals 0.0, strings go by UTF-8 bytes."""
+    match left, right:
+        case (bool(), bool()):
+            return (left > right) - (left < right)
+        case (bool(), _) | (_, bool()):
+            pass
+        case (str(), str()):
+            a, b = left.encode(), right.encode()
+            return (a > b) - (a < b)
+        case (int(), int()):
+            return (left > right) - (left < right)
+        case (int() | float(), int() | float()):
+            # Spark widens the integer to double, also where that loses its last digits.
+            x, y = float(left), float(right)
+            if math.isnan(x) or math.isnan(y):
+                return math.isnan(x) - math.isnan(y)
+            return (x > y) - (x < y)
+    msg = f"the reference does not compare {left!r} with {right!r}"
+    raise Unspecified(msg)
+
+
+def _comparison(op: str, left: object, right: object) -> bool | None:
+    if left is None or right is None:
+        return None
+    sign = compare(left, right)
+    match op:
+        case "=":
+            return sign == 0
+        case "<>":
+            return sign != 0
+        case "<":
+            return sign < 0
+        case "<=":
+            return sign <= 0
+        case ">":
+            return sign > 0
+        case ">=":
+            return sign >= 0
+    msg = f"unknown comparison {op!r}"
+    raise Unspecified(msg)
+
+
+def _arithmetic(op: str, left: object, right: object) -> int | float | None:
+    if left is None or right is None:
+        return None
+    if op not in ("+", "-"):
+        msg = f"unknown arithmetic {op!r}"
+        raise Unspecified(msg)
+    match left, right:
+        case (bool(), _) | (_, bool()):
+            pass
+        case (int(), int()):
+            total = left + right if op == "+" else left - right
+            if not SMALLEST <= total <= LARGEST:
+                msg = f"{left} {op} {right} does not fit 64 bits"
+                raise Raised(msg)
+            return total
+        case (int() | float(), int() | float()):
+            return float(left) + float(right) if op == "+" else float(left) - float(right)
+    msg = f"the reference does not compute {left!r} {op} {right!r}"
+    raise Unspecified(msg)
+
+
+def _first_or_null(terms: tuple[Term, ...], lookup: Lookup, *, decisive: bool) -> bool | None:
+    """AND (FALSE decides) or OR (TRUE decides), left to right; a term behind the deciding one cannot raise."""
+    undecided: bool | None = not decisive
+    for term in terms:
+        value = evaluate(term, lookup)
+        if value is decisive:
+            return decisive
+        if value is None:
+            undecided = None
+    return undecided

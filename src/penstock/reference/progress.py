@@ -1,0 +1,79 @@
+"""Progress, lateness and reach: which rows take part, and which can still be needed.
+
+Progress v of a stream says that no later row has a time below v. It is judged at step boundaries only: what a step
+brings moves progress after the step, never within it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.model import Query, Stream
+from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
+from penstock.reference.join import Row, bounds, serves
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What one step made of one stream's rows, and the stream's progress after it."""
+
+    accepted: list[Row]
+    late: list[Row]
+    bad: list[Row]
+    progress: int
+
+
+def admit(stream: Stream, batches: Sequence[Sequence[Row]]) -> list[Accepted]:
+    """Judge each step's rows by the progress that the step before it left; a row equal to progress is not late."""
+    steps = []
+    progress = NEVER
+    for batch in batches:
+        accepted: list[Row] = []
+        late: list[Row] = []
+        bad: list[Row] = []
+        newest = NEVER
+        for row in batch:
+            time = row[stream.event_time]
+            if not isinstance(time, int) or not EARLIEST <= time <= LATEST:
+                bad.append(row)
+                continue
+            newest = max(newest, time)
+            (late if time < progress else accepted).append(row)
+        progress = max(progress, newest - stream.delay)
+        steps.append(Accepted(accepted, late, bad, progress))
+    return steps
+
+
+def reachable(
+    queries: Sequence[Query],
+    streams: Mapping[str, Stream],
+    accepted: Mapping[str, Sequence[Row]],
+    progress: Mapping[str, int],
+) -> dict[str, list[Row]]:
+    """The rows of each stream that some query can still use, each once.
+
+    A row that serves a role is needed as long as one *other* role of that query may still get a row that is close
+    enough in time. A query over one stream needs no row twice.
+    """
+    return {
+        name: [row for row in rows if any(_needed(query, streams, name, row, progress) for query in queries)]
+        for name, rows in accepted.items()
+    }
+
+
+def output_progress(query: Query, streams: Mapping[str, Stream], progress: Mapping[str, int]) -> int:
+    """The progress of a query's result time: no later result is older than the slowest of its streams."""
+    return min(progress[streams[role.stream].name] for role in query.roles)
+
+
+def _needed(query: Query, streams: Mapping[str, Stream], stream: str, row: Row, progress: Mapping[str, int]) -> bool:
+    time = row[streams[stream].event_time]
+    if not isinstance(time, int):
+        return False
+    return any(
+        # The next row of role j has a time of at least its progress; the last one that still matches has time + bound.
+        progress[query.roles[j].stream] < min(time + bound + 1, FOREVER)
+        for (i, j), bound in bounds(query).items()
+        if query.roles[i].stream == stream and serves(query, streams, i, row)
+    )
