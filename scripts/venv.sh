@@ -44,4 +44,8 @@ if ! "$python" -c 'import ensurepip' 2>/dev/null; then
 fi
 
 echo "Creating $folder with $("$python" --version) ..." >&2
-"$python" -m venv --clear "$folder"
+if [ -f "$folder/pyvenv.cfg" ] && ! "$folder/bin/python" -c '' 2>/dev/null; then
+    "$python" -m venv --clear "$folder" # its Python is gone: nothing in it can run
+else
+    "$python" -m venv "$folder"
+fi

@@ -85,16 +85,15 @@ def results(query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequ
 def _fits(query: Query, streams: Mapping[str, Stream], partial: tuple[Row, ...], row: Row) -> bool:
     """Whether a row in the next role goes with the rows of the roles before it."""
     members = (*partial, row)
-    new = len(partial)
     return (
-        _same_key(query, members, new)
-        and _within_windows(query.roles, _times(query, streams, members), new)
-        and _within_bands(query, _times(query, streams, members), new)
-        and all(holds(r, _lookups(members)) for r in query.residuals if max(r.roles) == new)
+        _same_key(query, members)
+        and _close_in_time(query, _times(query, streams, members))
+        and all(holds(r, _lookups(members)) for r in query.residuals if max(r.roles) == len(partial))
     )
 
 
-def _same_key(query: Query, members: tuple[Row, ...], new: int) -> bool:
+def _same_key(query: Query, members: tuple[Row, ...]) -> bool:
+    new = len(members) - 1
     return all(
         compare(value_of(part[i], _lookup(i, members[i])), value_of(part[new], _lookup(new, members[new]))) == 0
         for part in query.keys
@@ -102,15 +101,14 @@ def _same_key(query: Query, members: tuple[Row, ...], new: int) -> bool:
     )
 
 
-def _within_windows(roles: tuple[Role, ...], times: Sequence[int], new: int) -> bool:
+def _close_in_time(query: Query, times: Sequence[int]) -> bool:
+    """Every window and band between the last of these rows and the others; the others were tested before it came."""
+    new = len(times) - 1
     return all(
-        times[new] - times[i] <= _closed_length(roles[i]) and times[i] - times[new] <= _closed_length(roles[new])
+        times[new] - times[i] <= _closed_length(query.roles[i])
+        and times[i] - times[new] <= _closed_length(query.roles[new])
         for i in range(new)
-    )
-
-
-def _within_bands(query: Query, times: Sequence[int], new: int) -> bool:
-    return all(
+    ) and all(
         times[band.later] - times[band.earlier] <= band.upper
         for band in query.bands
         if max(band.earlier, band.later) == new

@@ -1,0 +1,93 @@
+"""A step's rows of one state table, made ready: bits computed, unwanted rows dropped, the rest sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.kernels.bits import bits_ids, row_bits
+from penstock.kernels.probe import Words
+from penstock.planner.network import StateTable
+from penstock.state.run import Ints, Rows
+
+
+@dataclass(frozen=True)
+class Delta:
+    """Sorted rows that serve at least one query role, and how many rows were left out because they serve none."""
+
+    rows: Rows
+    unwanted: int
+
+
+def build_delta(
+    table: StateTable,
+    key: Ints,
+    has_key: npt.NDArray[np.bool_],
+    time: Ints,
+    columns: Mapping[str, pa.Array],
+    truths: Mapping[str, npt.NDArray[np.bool_]],
+    sequence: str | None = None,
+) -> Delta:
+    """Bits, dictionary and order of one table's new rows. Rows with a NULL key cannot match and serve nobody."""
+    bits = row_bits(table, columns, truths, len(key))
+    wanted = bits.any(axis=1)
+    if not table.stateless:
+        wanted &= has_key
+    ids, patterns = bits_ids(bits)
+    chosen = np.flatnonzero(wanted)
+    by: list[Ints] = [time[chosen], key[chosen]]
+    if sequence is not None and sequence in columns:
+        by.insert(0, _ranks(columns[sequence].take(pa.array(chosen))))
+    order = chosen[np.lexsort(by)]
+    picked = pa.array(order)
+    rows = Rows(
+        key[order],
+        time[order],
+        ids[order],
+        tuple(_roles(table, p) for p in patterns),
+        {name: columns[name].take(picked) for name in table.columns},
+    )
+    return Delta(rows, len(key) - len(chosen))
+
+
+def alive(table: StateTable, rows: Rows, progress: Mapping[str, int]) -> npt.NDArray[np.bool_]:
+    """Rows that some query can still use, given how far the other streams have come."""
+    horizon = {entry.id: table.horizon(entry, progress) for entry in table.entries}
+    dead = np.array(
+        [min((horizon[r] for r in pattern if r in horizon), default=np.iinfo(np.int64).max) for pattern in rows.patterns],
+        dtype=np.int64,
+    )
+    return np.asarray(rows.time > dead[rows.bits]) if len(dead) else np.zeros(len(rows), dtype=np.bool_)
+
+
+def select(rows: Rows, keep: npt.NDArray[np.bool_]) -> Rows:
+    """The rows to keep, with the dictionary of bits ids reduced to those in use."""
+    if keep.all():
+        return compact_patterns(rows)
+    index = np.flatnonzero(keep)
+    picked = pa.array(index)
+    columns = {name: column.take(picked) for name, column in rows.columns.items()}
+    return compact_patterns(Rows(rows.key[index], rows.time[index], rows.bits[index], rows.patterns, columns))
+
+
+def compact_patterns(rows: Rows) -> Rows:
+    used = np.unique(rows.bits)
+    if len(used) == len(rows.patterns):
+        return rows
+    number = np.zeros(len(rows.patterns), dtype=np.int32)
+    number[used] = np.arange(len(used), dtype=np.int32)
+    return Rows(rows.key, rows.time, number[rows.bits], tuple(rows.patterns[i] for i in used), rows.columns)
+
+
+def _roles(table: StateTable, words: Words) -> tuple[int, ...]:
+    mask = sum(int(w) << (64 * i) for i, w in enumerate(words))
+    return tuple(e.id for bit, e in enumerate(table.entries) if mask >> bit & 1)
+
+
+def _ranks(column: pa.Array) -> Ints:
+    values = column.to_numpy(zero_copy_only=False)
+    return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)

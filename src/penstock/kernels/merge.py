@@ -1,0 +1,43 @@
+"""Merge sorted runs of one state table to longer ones: the kernel of compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.kernels.delta import alive, select
+from penstock.planner.network import StateTable
+from penstock.state.run import Rows
+
+
+def merge_runs(table: StateTable, runs: Sequence[Rows], progress: Mapping[str, int]) -> Rows | None:
+    """All rows of the runs that are still in reach, sorted, with dead role ids dropped; None if no row is left.
+
+    A column that an older run lacks (no query wanted it then) is filled with NULL: the queries that want it now
+    started after those rows and do not see them.
+    """
+    current = {entry.id for entry in table.entries}
+    numbers: dict[tuple[int, ...], int] = {}
+    pieces = []
+    for rows in runs:
+        kept = select(rows, alive(table, rows, progress))
+        if len(kept):
+            local = [
+                numbers.setdefault(tuple(r for r in pattern if r in current), len(numbers)) for pattern in kept.patterns
+            ]
+            pieces.append((kept, np.array(local, dtype=np.int32)[kept.bits]))
+    if not pieces:
+        return None
+    key = np.concatenate([rows.key for rows, _ in pieces])
+    time = np.concatenate([rows.time for rows, _ in pieces])
+    bits = np.concatenate([ids for _, ids in pieces])
+    order = np.lexsort((time, key))
+    picked = pa.array(order)
+    columns = {}
+    for name in table.columns:
+        kind = next((rows.columns[name].type for rows, _ in pieces if name in rows.columns), pa.null())
+        arrays = [rows.columns.get(name, pa.nulls(len(rows), kind)) for rows, _ in pieces]
+        columns[name] = pa.concat_arrays(arrays).take(picked)
+    return Rows(key[order], time[order], bits[order], tuple(numbers), columns)

@@ -1,0 +1,216 @@
+"""The probe: match sorted rows against sorted rows by key and time, for many queries at once (compiled).
+
+One call joins a sorted block of *composites* (delta rows, or rows already joined) with one run. Keys are found by
+galloping, partners inside a key by pointers that only move forward; the queries that a pair can serve are the AND of the bits
+of both sides and of the windows that the pair's ages satisfy. A pair that serves no query is not produced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit, types
+
+from penstock.planner.network import Join
+from penstock.state.run import Ints, Rows
+
+Words = npt.NDArray[np.uint64]
+
+CHUNK = 1 << 19  # pairs per call: bounds the memory of one expansion
+
+
+@dataclass
+class Counts:
+    """Work done by probes: rows looked up, pairs inside the longest window, pairs that some query wanted."""
+
+    probed: int = 0
+    candidates: int = 0
+    compared: int = 0
+
+    def add(self, other: Counts) -> None:
+        self.probed += other.probed
+        self.candidates += other.candidates
+        self.compared += other.compared
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The windows of one hop as tables: for each position already joined, cut points of time difference and masks.
+
+    For a difference d = (probed time - known time), the queries whose bound allows d are `mask[first cut >= d]`.
+    `low` and `high` are the widest differences to the start position that any query allows.
+    """
+
+    low: int
+    high: int
+    offsets: Ints
+    cuts: Ints
+    masks: Words
+
+
+def word_count(bits: int) -> int:
+    return max(1, (bits + 63) // 64)
+
+
+def to_words(mask: int, words: int) -> list[int]:
+    """A Python integer as 64-bit words, lowest first."""
+    return [(mask >> (64 * w)) & 0xFFFF_FFFF_FFFF_FFFF for w in range(words)]
+
+
+def build_reach(join: Join, known: Sequence[int], target: int) -> Reach:
+    """The tables for probing position `target` with composites of the `known` positions (the first is the start)."""
+    words = word_count(len(join.members))
+    offsets, cuts, masks = [0], [], []
+    for position in known:
+        for low, high in ((position, target), (target, position)):
+            bounds = [m.bounds[low][high] for m in join.members]
+            for cut in sorted(set(bounds)):
+                cuts.append(cut)
+                masks.append(to_words(sum(1 << m.bit for m, b in zip(join.members, bounds, strict=True) if b >= cut), words))
+            offsets.append(len(cuts))
+    start = known[0]
+    return Reach(
+        low=max(m.bounds[target][start] for m in join.members),
+        high=max(m.bounds[start][target] for m in join.members),
+        offsets=np.array(offsets, dtype=np.int64),
+        cuts=np.array(cuts, dtype=np.int64),
+        masks=np.array(masks, dtype=np.uint64).reshape(len(cuts), words),
+    )
+
+
+def probe(
+    keys: Ints, times: Ints, bits: Words, rows: Rows, served: Words, reach: Reach, counts: Counts, chunk: int = CHUNK
+) -> Iterator[tuple[Ints, Ints, Words]]:
+    """Yield matches as (index of composite, row of the run, bits of the pair), in bounded pieces.
+
+    `keys` ascends, and `times[:, 0]` (the start position's time) ascends within a key. `served[p]` = the queries
+    that a row with bits id p can serve at this position.
+    """
+    if len(keys) == 0 or len(rows) == 0 or keys[-1] < rows.key[0] or keys[0] > rows.key[-1]:
+        counts.probed += len(keys)
+        return
+    position = np.zeros(6, dtype=np.int64)
+    tally = np.zeros(2, dtype=np.int64)
+    size = min(chunk, max(1024, 2 * len(keys)))
+    while position[0] < len(keys):
+        left, right = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+        pair_bits = np.empty((size, bits.shape[1]), dtype=np.uint64)
+        found = _probe(
+            keys, times, bits, rows.key, rows.time, rows.bits, served, reach.low, reach.high, reach.offsets,
+            reach.cuts, reach.masks, position, tally, left, right, pair_bits,
+        )  # fmt: skip
+        if found:
+            yield left[:found], right[:found], pair_bits[:found]
+        size = chunk
+    counts.probed += len(keys)
+    counts.candidates += int(tally[0])
+    counts.compared += int(tally[1])
+
+
+# Fixed signatures: mapped runs are read-only arrays and fresh deltas are not, and each kind would compile anew.
+_INTS = types.Array(types.int64, 1, "C", readonly=True)
+_INTS2 = types.Array(types.int64, 2, "C", readonly=True)
+_IDS = types.Array(types.int32, 1, "C", readonly=True)
+_WORDS = types.Array(types.uint64, 2, "C", readonly=True)
+_OUT = types.Array(types.int64, 1, "C")
+_OUT_WORDS = types.Array(types.uint64, 2, "C")
+
+
+@njit(types.int64(_INTS, types.int64, types.int64, types.int64), cache=True, nogil=True)
+def _gallop(values, start, stop, target):  # type: ignore[no-untyped-def]
+    """First index in [start, stop) whose value is >= target, searched outward from start."""
+    step, low, high = 1, start, start
+    while high < stop and values[high] < target:
+        low = high + 1
+        high += step
+        step *= 2
+    high = min(high, stop)
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle] < target:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(
+    types.int64(
+        _INTS, _INTS2, _WORDS, _INTS, _INTS, _IDS, _WORDS, types.int64, types.int64, _INTS,
+        _INTS, _WORDS, _OUT, _OUT, _OUT, _OUT, _OUT_WORDS,
+    ),
+    cache=True,
+    nogil=True,
+)  # fmt: skip
+def _probe(  # type: ignore[no-untyped-def]
+    keys, times, bits, run_keys, run_times, run_bits, served, low, high, offsets, cuts, masks,
+    position, tally, left, right, pair_bits,
+):  # fmt: skip
+    """Fill the output arrays from where `position` stands; returns the number of pairs, and moves `position`.
+
+    position = (composite, next candidate or -1, start of key, end of key, window start, 1 if the key range is valid)
+    """
+    words = bits.shape[1]
+    known = times.shape[1]
+    room = left.shape[0]
+    found = 0
+    i, j, key_start, key_end, window, valid = position[0], position[1], position[2], position[3], position[4], position[5]
+    if j == 0 and valid == 0:
+        j = -1
+    while i < keys.shape[0]:
+        if j < 0:
+            key = keys[i]
+            if valid == 0 or key_start >= run_keys.shape[0] or run_keys[key_start] != key:
+                key_start = _gallop(run_keys, key_start, run_keys.shape[0], key)
+                if key_start < run_keys.shape[0] and run_keys[key_start] == key:
+                    key_end = _gallop(run_keys, key_start, run_keys.shape[0], key + 1) if key < 9223372036854775807 else run_keys.shape[0]
+                else:
+                    key_end = key_start
+                window = key_start
+                valid = 1
+            window = _gallop(run_times, window, key_end, times[i, 0] - low)
+            j = window
+        limit = times[i, 0] + high
+        while j < key_end and run_times[j] <= limit:
+            if found == room:
+                position[0], position[1], position[2] = i, j, key_start
+                position[3], position[4], position[5] = key_end, window, valid
+                return found
+            tally[0] += 1
+            time = run_times[j]
+            pattern = run_bits[j]
+            alive = np.uint64(0)
+            for w in range(words):
+                both = bits[i, w] & served[pattern, w]
+                pair_bits[found, w] = both
+                alive |= both
+            if alive != 0:
+                for k in range(known):
+                    difference = time - times[i, k]
+                    for side in range(2):
+                        begin, end = offsets[2 * k + side], offsets[2 * k + side + 1]
+                        cut = _gallop(cuts, begin, end, difference)
+                        alive = np.uint64(0)
+                        if cut < end:
+                            for w in range(words):
+                                both = pair_bits[found, w] & masks[cut, w]
+                                pair_bits[found, w] = both
+                                alive |= both
+                        if alive == 0:
+                            break
+                        difference = -difference
+                    if alive == 0:
+                        break
+                if alive != 0:
+                    tally[1] += 1
+                    left[found] = i
+                    right[found] = j
+                    found += 1
+            j += 1
+        j = -1
+        i += 1
+    position[0] = i
+    return found

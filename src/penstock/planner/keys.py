@@ -1,0 +1,55 @@
+"""Join keys: the common type in which the parts of a key compare, and the SQL that brings a column to it.
+
+Keys compare as in Spark: NULL never matches, NaN equals NaN, -0.0 equals 0.0. A key travels as one 64-bit hash;
+for a single integral part the hash is one-to-one, so that equal hashes are equal keys and nothing has to be verified.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from penstock.model import Expression, Ref
+from penstock.model.stream import INTEGER_TYPES
+
+# Types whose value is one integer: the hash of one such part is a bijection on 64 bits.
+INTEGRAL = {"bigint": "{}", "date": "unix_date({})", "timestamp": "unix_micros({})", "boolean": "CAST({} AS BIGINT)"}
+_PLAIN = {"string", "binary", "timestamp_ntz", "date", "timestamp", "boolean"}
+_FLOATING = {"float", "double"}
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+
+
+def common_type(types: Sequence[str]) -> str | None:
+    """The type in which values of all these types compare without loss of meaning, or None if there is none."""
+    kinds = set(types)
+    if kinds <= INTEGER_TYPES:
+        return "bigint"
+    if kinds <= INTEGER_TYPES | _FLOATING:
+        return "double"
+    if len(kinds) == 1 and (kinds <= _PLAIN or _DECIMAL.fullmatch(types[0])):
+        return types[0]
+    widths = [_precision(t) for t in types]
+    if all(widths):
+        scale = max(s for _, s in widths if s is not None)
+        whole = max(p - s for p, s in widths if p is not None and s is not None)
+        if whole + scale <= 38:
+            return f"decimal({whole + scale},{scale})"
+    return None
+
+
+def normalized(expression: Expression, declared: str | None, common: str) -> tuple[str | Ref, ...]:
+    """SQL (with columns left open) of a key part in its common type, so that equal keys have equal bytes."""
+    parts = expression.parts
+    if common == "double":
+        return ("(CASE WHEN CAST(", *parts, " AS DOUBLE) = 0 THEN 0D ELSE CAST(", *parts, " AS DOUBLE) + 0D END)")
+    if declared == common:
+        return parts
+    return ("CAST(", *parts, f" AS {common.upper()})")
+
+
+def _precision(kind: str) -> tuple[int, int] | tuple[None, None]:
+    if kind in _DIGITS:
+        return _DIGITS[kind], 0
+    match = _DECIMAL.fullmatch(kind)
+    return (int(match[1]), int(match[2])) if match else (None, None)

@@ -1,0 +1,228 @@
+"""From the streams' DataFrames to tagged, keyed rows: what Spark SQL does in the JVM before the exchange.
+
+All streams of the network are one tagged union, read by one streaming query. Columns of equal type share a slot, so that
+the union is as wide as its widest stream. Per step, one projection adds key hashes, computed predicates, and the late or bad verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (Spark's customary name)
+
+from penstock.model import Ref, Stream
+from penstock.model.time import EARLIEST, LATEST, NEVER
+from penstock.planner.keys import INTEGRAL
+from penstock.planner.network import Derived, Network, StateTable
+from penstock.state.run import BUCKET_BITS, BUCKETS
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JVMView
+
+ACCEPTED, LATE, BAD = 0, 1, 2
+TRUTHS_PER_WORD = 30  # two bits each: true, raised
+
+_EVENT_TIME = {
+    "timestamp": "unix_micros({})",
+    "timestamp_ntz": "timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01 00:00:00', {})",
+    "date": "(CAST(unix_date({}) AS BIGINT) * 86400000000L)",
+}
+_JSON_OPTIONS = (
+    "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", 'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\")"
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each declared column of each stream travels; fixed as long as one streaming query runs."""
+
+    order: tuple[str, ...]
+    slots: Mapping[str, Mapping[str, str]]
+    types: tuple[tuple[str, str], ...]
+
+    def name(self, stream: str, column: str) -> str:
+        """The exchange column that holds a declared column; derived values keep their own name."""
+        return self.slots[stream].get(column, column)
+
+
+def lay_out(streams: Sequence[Stream]) -> Layout:
+    """Give each column a slot of its type; streams re-use one another's slots."""
+    slots: dict[str, dict[str, str]] = {}
+    names: dict[tuple[str, int], str] = {}
+    types: list[tuple[str, str]] = []
+    for stream in streams:
+        used: dict[str, int] = {}
+        own = slots.setdefault(stream.name, {})
+        for column in stream.columns:
+            number = used.get(column.type, 0)
+            used[column.type] = number + 1
+            if (column.type, number) not in names:
+                names[column.type, number] = f"c{len(types)}"
+                types.append((names[column.type, number], column.type))
+            own[column.name] = names[column.type, number]
+    return Layout(tuple(s.name for s in streams), slots, tuple(types))
+
+
+def unify(sources: Mapping[str, DataFrame], streams: Mapping[str, Stream], layout: Layout) -> DataFrame:
+    """The tagged union of all streams: `_stream`, `_ts` (event time in the engine's unit), and the slots."""
+    union: DataFrame | None = None
+    for tag, name in enumerate(layout.order):
+        stream, source = streams[name], sources[name]
+        column_of = {slot: column for column, slot in layout.slots[name].items()}
+        event_time = stream.column(stream.event_time)
+        assert event_time is not None
+        time = _EVENT_TIME.get(event_time.type, "CAST({} AS BIGINT)").format(_quote(event_time.name))
+        fields = [
+            f"{_quote(column_of[slot])} AS {slot}" if slot in column_of else f"CAST(NULL AS {kind}) AS {slot}"
+            for slot, kind in layout.types
+        ]
+        branch = source.selectExpr(f"{tag} AS _stream", f"{time} AS _ts", *fields)
+        union = branch if union is None else union.union(branch)
+    assert union is not None
+    return union
+
+
+def truth_words(network: Network) -> dict[str, tuple[int, int]]:
+    """Computed predicate -> (word, shift); numbered per stream, so that streams share words."""
+    places: dict[str, tuple[int, int]] = {}
+    for stream in network.streams:
+        names = dict.fromkeys(name for table in network.tables_of(stream) for name, _ in table.truths)
+        for number, name in enumerate(names):
+            places[name] = (number // TRUTHS_PER_WORD, 2 * (number % TRUTHS_PER_WORD))
+    return places
+
+
+def project(batch: DataFrame, network: Network, layout: Layout, progress: Mapping[str, int], tasks: int) -> DataFrame:
+    """Rows ready for the exchange, partitioned by the task that serves their bucket.
+
+    Progress goes in as one array literal: Spark passes arrays to compiled code by reference, so the code of every step is
+    the same text and is compiled once.
+    """
+    derived = {d.name: d for d in network.derived}
+    places = truth_words(network)
+    risky = [d for d in derived.values() if d.risky]
+    if risky:
+        batch = batch.select("*", *[_guarded(d, layout).alias(f"_try{d.name}") for d in risky])
+    bounds = ", ".join(f"{progress.get(name, NEVER)}L" for name in layout.order)
+    verdict = (
+        f"CASE WHEN _ts IS NULL OR _ts < {EARLIEST}L OR _ts > {LATEST}L THEN {BAD} "
+        f"WHEN _ts < array({bounds})[_stream] THEN {LATE} ELSE {ACCEPTED} END"
+    )
+    tables = _by_stream(layout, lambda name: _targets(network.tables_of(name), layout))
+    needed = sorted({layout.name(t.stream, c) for t in network.tables for c in _columns_needed(t)} - set(derived))
+    values = [d for d in derived.values() if d.name not in places]
+    words = max((word for word, _ in places.values()), default=-1) + 1
+    inner = batch.selectExpr("*", f"{verdict} AS _why")
+    inner = inner.selectExpr(
+        "_ts",
+        "_why",
+        f"{_side(network, layout)} AS _side",
+        f"{tables} AS _to",
+        *needed,
+        *[f"{_only(d, layout)} AS {d.name}" for d in values],
+        *[f"{_word(network, layout, places, derived, w)} AS _t{w}" for w in range(words)],
+    )
+    if all(len(network.tables_of(name)) == 1 for name in layout.order):
+        inner = inner.selectExpr("_to[0] AS _to", *[c for c in inner.columns if c != "_to"])
+    else:
+        inner = inner.selectExpr(
+            f"explode(CASE WHEN _why = {ACCEPTED} THEN _to ELSE slice(_to, 1, 1) END) AS _to",
+            *[c for c in inner.columns if c != "_to"],
+        )
+    rest = [c for c in inner.columns if c != "_to"]
+    bucket = f"(shiftright(COALESCE(_to.key, 0L), {64 - BUCKET_BITS}) + {BUCKETS // 2})"
+    part = f"CAST((({bucket} + 1) * {tasks} - 1) DIV {BUCKETS} AS INT)"
+    ready = inner.selectExpr("_to.table AS _table", "_to.key AS _key", *rest, f"{part} AS _part")
+    return ready.repartitionById(tasks, F.col("_part")).drop("_part")
+
+
+def _quote(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _columns_needed(table: StateTable) -> set[str]:
+    return {*table.columns, *(i.column for i in table.indexes), *table.verify}
+
+
+def _fill(parts: tuple[str | Ref, ...], stream: str, layout: Layout) -> str:
+    return "".join(p if isinstance(p, str) else layout.name(stream, p.column) for p in parts)
+
+
+def _by_stream(layout: Layout, text: Any) -> str:
+    """CASE over the tag, or the text itself if there is only one stream."""
+    branches = [f"WHEN {tag} THEN {text(name)}" for tag, name in enumerate(layout.order)]
+    return f"CASE _stream {' '.join(branches)} END"
+
+
+def _only(derived: Derived, layout: Layout) -> str:
+    tag = layout.order.index(derived.stream)
+    return f"CASE WHEN _stream = {tag} THEN {_fill(derived.parts, derived.stream, layout)} END"
+
+
+def _guarded(derived: Derived, layout: Layout) -> Column:
+    """The value in a struct that is NULL if, and only if, evaluating it raised."""
+    return try_eval(F.expr(f"named_struct('v', {_only(derived, layout)})"))
+
+
+def try_eval(column: Column) -> Column:
+    """Spark's own TryEval, which SQL does not expose: NULL instead of an error."""
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    context = SparkContext._active_spark_context  # noqa: SLF001
+    assert context is not None
+    jvm: JVMView = context._jvm  # noqa: SLF001
+    utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    guarded = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(utils.expression(column._jc))  # noqa: SLF001
+    return Column(utils.column(guarded))
+
+
+def _word(
+    network: Network, layout: Layout, places: Mapping[str, tuple[int, int]], derived: Mapping[str, Derived], word: int
+) -> str:
+    def bits(stream: str) -> str:
+        terms = []
+        for name, (place, shift) in places.items():
+            value = derived[name]
+            if value.stream != stream or place != word:
+                continue
+            text = f"_try{name}.v" if value.risky else _fill(value.parts, stream, layout)
+            terms.append(f"(CASE WHEN {text} THEN {1 << shift}L ELSE 0L END)")
+            if value.risky:
+                terms.append(f"(CASE WHEN _try{name} IS NULL THEN {2 << shift}L ELSE 0L END)")
+        return " | ".join(terms) or "0L"
+
+    return _by_stream(layout, bits)
+
+
+def _targets(tables: Sequence[StateTable], layout: Layout) -> str:
+    structs = []
+    for table in tables:
+        parts = [_fill(p, table.stream, layout) for p in table.key]
+        if table.stateless:
+            key = "xxhash64(_ts)"
+        else:
+            if len(parts) == 1 and table.key_types[0] in INTEGRAL:
+                hashed = "xxhash64(CAST(" + INTEGRAL[table.key_types[0]].format(parts[0]) + " AS BIGINT))"
+            else:
+                hashed = f"xxhash64({', '.join(parts)})"
+            missing = " OR ".join(f"({p}) IS NULL" for p in parts)
+            key = f"CASE WHEN {missing} THEN CAST(NULL AS BIGINT) ELSE {hashed} END"
+        structs.append(f"named_struct('table', {table.index}, 'key', {key})")
+    return f"array({', '.join(structs)})"
+
+
+def _side(network: Network, layout: Layout) -> str:
+    """The whole row as JSON where a late or bad row has to be kept or shown."""
+
+    def whole(name: str) -> str:
+        stream = network.streams[name]
+        fields = ", ".join(f"'{c.name}', {layout.slots[name][c.name]}" for c in stream.columns)
+        kept = [str(verdict) for verdict, policy in ((LATE, stream.late), (BAD, stream.bad)) if policy != "drop"]
+        if not kept:
+            return "CAST(NULL AS STRING)"
+        return f"CASE WHEN _why IN ({', '.join(kept)}) THEN to_json(named_struct({fields}), {_JSON_OPTIONS}) END"
+
+    return _by_stream(layout, whole)

@@ -1,0 +1,308 @@
+"""A running engine: the Spark query, the ticker beside it, and the handle that people hold."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+from penstock.errors import PenstockError, StateError
+from penstock.model.time import FOREVER, NEVER
+from penstock.runtime import commit
+from penstock.runtime.ingest import lay_out, unify
+from penstock.runtime.sinks import Deliveries, group_sinks
+from penstock.runtime.sources import name_sources, source_evolution
+from penstock.runtime.step import Stepper
+from penstock.state.manifest import Entry, Manifest, ManifestLog, Progress
+from penstock.state.orphans import collect_orphans
+
+if TYPE_CHECKING:
+    from penstock.engine import Engine
+
+TICK_SECONDS = 0.25
+KEEP_WARM_SECONDS = 30.0  # Spark gives up idle Python workers after about a minute
+
+
+class Run:
+    """Handle of a started engine; behaves like Spark's StreamingQuery where the words are the same."""
+
+    def __init__(self, engine: Engine, *, trigger: str, available_now: bool, final: bool) -> None:
+        self.engine = engine
+        self.final = final
+        self.available_now = available_now
+        self.active = False
+        self.error: BaseException | None = None
+        self.warnings: list[str] = []
+        self._rates: dict[str, tuple[float, int, float]] = {}
+        self._ended = threading.Event()
+        self._closing = threading.Lock()
+        self._stack = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(engine.store.owner_lock())
+            self._begin(trigger)
+            self._stack = stack.pop_all()
+
+    def _begin(self, trigger: str) -> None:
+        engine = self.engine
+        manifest = ManifestLog(engine.store).load()
+        if manifest.final:
+            msg = (
+                f"the streams in {engine.store.root} have ended (final); its results can be read, but it cannot be started "
+                "again: use a new state directory"
+            )
+            raise StateError(msg)
+        commit.check_start(engine.store, manifest.last_batch)
+        _check_runs(engine, manifest)
+        network = engine.network()
+        joins = {j.index: j.name for j in network.joins}
+        registry = engine._save({q: (joins[j], bit) for q, (j, bit) in network.bits.items()})  # noqa: SLF001
+        network = engine.network()
+        streams = {n: s for n, s in network.streams.items() if n in engine._frames}  # noqa: SLF001
+        layout = lay_out(list(streams.values()))
+        self.deliveries = Deliveries(self._rows_of_step)
+        self.stepper = Stepper(
+            engine.spark, engine.store, manifest, network, layout, engine.tasks, registry.settings, self._deliver
+        )
+        targets = []
+        for record in registry.live():
+            target = engine._callables.get(record.name, record.into)  # noqa: SLF001
+            if target == "<callable>":
+                msg = f"query {record.name!r} delivers to a function; give it again with into= before start"
+                raise PenstockError(msg)
+            if target is not None:
+                targets.append((record.id, record.name, target, (*record.item_names, *record.item_types)))
+        self.deliveries.sinks = group_sinks(targets, manifest.cursors, -1)
+        self.stepper.cursors = self.deliveries.deliver(manifest) if targets else {}
+        collect_orphans(engine.store, manifest)
+        frames = {
+            name: name_sources(engine._frames[name], registry.streams[name].source_name)  # noqa: SLF001
+            for name in layout.order
+        }
+        self._warm()
+        with source_evolution(engine.spark):
+            writer = (
+                unify(frames, streams, layout)
+                .writeStream.foreachBatch(self._on_batch)
+                .option("checkpointLocation", engine.store.path(commit.CHECKPOINT))
+                .queryName(f"penstock-{id(self)}")
+            )
+            writer = writer.trigger(availableNow=True) if self.available_now else writer.trigger(processingTime=trigger)
+            self.spark_query = writer.start()
+        self.active = True
+        self._watcher = threading.Thread(target=self._watch, name="penstock-ticks", daemon=True)
+        self._watcher.start()
+
+    # -- what people call ---------------------------------------------------------------------------------------
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the run has ended; True if it has. Raises what stopped it."""
+        ended = self._ended.wait(timeout)
+        if ended and self.error is not None:
+            raise self.error
+        return ended
+
+    def stop(self, *, final: bool = False) -> None:
+        """Stop after the step that is running; with `final` the streams have ended: everything closes and is emitted."""
+        self.final = self.final or final
+        if self.active:
+            with self.stepper.lock:
+                self.spark_query.stop()
+        self._ended.wait()
+        if self.error is not None:
+            raise self.error
+
+    def status(self) -> dict[str, Any]:
+        """A picture of the run: steps, streams (rows, rates, lag), queries, state, sinks."""
+        manifest = self.stepper.manifest
+        return {
+            "active": self.active,
+            "step": manifest.step,
+            "batch": manifest.last_batch,
+            "streams": {name: self._stream_status(name, manifest) for name in self.stepper.layout.order},
+            "queries": self._query_status(manifest),
+            "state": {
+                "rows": sum(r.rows for r in manifest.runs.values()),
+                "bytes": sum(r.bytes for r in manifest.runs.values()),
+                "runs": len(manifest.runs),
+            },
+            "results": {
+                "files": len(manifest.results),
+                "bytes": sum(f.bytes for f in manifest.results.values()),
+            },
+            "sinks": [
+                {"sink": s.key, "delivered": s.delivered, "error": s.error} for s in self.deliveries.sinks
+            ],
+            "timings": {k: round(v, 4) for k, v in self.stepper.timings.items()},
+            "warnings": list(self.warnings),
+            "error": None if self.error is None else str(self.error),
+        }
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
+        try:
+            self.stepper.run_batch(batch, batch_id)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _deliver(self, manifest: Manifest, entry: Entry) -> Mapping[str, int]:  # noqa: ARG002
+        return self.deliveries.deliver(manifest)
+
+    def _rows_of_step(self, query: int, step: int) -> DataFrame:
+        engine = self.engine
+        record = next(q for q in engine._registry.queries if q.id == query)  # noqa: SLF001
+        return engine._results(record, self.stepper.manifest, only_step=step)  # noqa: SLF001
+
+    def _watch(self) -> None:
+        """Tick while the Spark query lives; close down when it has ended."""
+        warmed = time.monotonic()
+        while self.spark_query.isActive:
+            time.sleep(TICK_SECONDS)
+            if self.stepper.lock.acquire(blocking=False):
+                try:
+                    self._tick()
+                except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
+                    self.error = error
+                    break
+                finally:
+                    self.stepper.lock.release()
+            idle = time.monotonic() - max(self.stepper.last_active, warmed)
+            if idle > KEEP_WARM_SECONDS:
+                self._warm()
+                warmed = time.monotonic()
+        self._close()
+
+    def _tick(self) -> None:
+        if self.deliveries.owed:
+            self.stepper.cursors = self.deliveries.deliver(self.stepper.manifest)
+        moved = None if self.available_now else self._lulls()
+        self.stepper.tick(moved)
+
+    def _lulls(self) -> dict[str, Progress] | None:
+        """Progress of streams that have been silent for their `idle` time: it follows the clock."""
+        manifest = self.stepper.manifest
+        now = time.time()
+        moved = dict(manifest.progress)
+        for name, stream in self.stepper.network.streams.items():
+            if stream.idle is None or name not in self.stepper.layout.order:
+                continue
+            silent = now - self.stepper.last_rows.get(name, self.stepper.started)
+            if silent * 1_000_000 < stream.idle or self.stepper.unread(self.spark_query):
+                continue
+            old = moved.get(name, Progress(NEVER, NEVER))
+            clock = int(now * 1_000_000)
+            if old.newest > NEVER and clock - old.newest > stream.idle_skew:
+                others = [p.value for n, p in manifest.progress.items() if n != name]
+                value = min(others, default=NEVER)
+                warning = (
+                    f"stream {name!r} is idle and its newest row lags the clock by more than idle_skew; "
+                    "it follows the other streams instead"
+                )
+                if warning not in self.warnings:
+                    self.warnings.append(warning)
+            else:
+                value = clock - stream.idle
+            # A step per tick would be a manifest per tick: move in whole seconds.
+            if value >= old.value + 1_000_000:
+                moved[name] = Progress(value, old.newest, "idle")
+        return moved if moved != dict(manifest.progress) else None
+
+    def _close(self) -> None:
+        with self._closing:
+            if self._ended.is_set():
+                return
+            try:
+                if self.spark_query.isActive:
+                    self.spark_query.stop()
+                exception = self.spark_query.exception()
+                if exception is not None and self.error is None:
+                    self.error = _readable(exception)
+                if self.error is None:
+                    self.stepper.tick()
+                    if self.final:
+                        self.stepper.tick(final=True)
+            except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
+                self.error = self.error or error
+            finally:
+                self.active = False
+                self._stack.close()
+                self._ended.set()
+
+    def _warm(self) -> None:
+        """Start Python workers and load the compiled kernels in them, beside whatever else happens."""
+        context, tasks = self.engine.spark.sparkContext, self.engine.tasks
+
+        def warm() -> None:
+            with contextlib.suppress(Exception):
+                context.parallelize(range(tasks), tasks).foreachPartition(_load_kernels)
+
+        threading.Thread(target=warm, name="penstock-warm", daemon=True).start()
+
+    def _stream_status(self, name: str, manifest: Manifest) -> dict[str, Any]:
+        counts = manifest.counters.get(f"stream:{name}", {})
+        progress = manifest.progress.get(name)
+        rows = counts.get("rows", 0)
+        now = time.monotonic()
+        then, before, rate = self._rates.get(name, (now, rows, 0.0))
+        if now - then >= 1.0:
+            rate = (rows - before) / (now - then)
+            self._rates[name] = (now, rows, rate)
+        elif name not in self._rates:
+            self._rates[name] = (now, rows, 0.0)
+        known = progress is not None and progress.newest > NEVER
+        integer = self.stepper.network.streams[name].integer_time
+        return {
+            "rows": rows,
+            "accepted": counts.get("accepted", 0),
+            "late": counts.get("late", 0),
+            "bad": counts.get("bad", 0),
+            "rows_per_second": round(rate, 1),
+            "progress": progress.value if progress and progress.value > NEVER else None,
+            "progress_kind": progress.kind if progress else None,
+            "newest": progress.newest if progress and known else None,
+            "lag_seconds": round(time.time() - progress.newest / 1e6, 3)
+            if progress and known and not integer and progress.value < FOREVER
+            else None,
+        }
+
+    def _query_status(self, manifest: Manifest) -> dict[str, dict[str, Any]]:
+        found = {}
+        for query in self.stepper.network.queries:
+            counts = manifest.counters.get(f"query:{query.id}", {})
+            found[query.name] = {
+                "results": counts.get("results", 0),
+                "errors": counts.get("errors", 0),
+                "suspended": manifest.suspended.get(str(query.id)),
+            }
+        return found
+
+
+def _load_kernels(_rows: Any) -> None:
+    import penstock.runtime.worker  # noqa: F401, PLC0415
+
+
+def _check_runs(engine: Engine, manifest: Manifest) -> None:
+    """Missing or truncated state is found before anything starts; damaged bytes when a run is first opened."""
+    for run in manifest.runs.values():
+        try:
+            size = engine.store.size(run.name)
+        except FileNotFoundError:
+            size = None
+        if size != run.bytes:
+            state = "is missing" if size is None else f"has {size} bytes instead of {run.bytes}"
+            msg = (
+                f"state file {engine.store.path(run.name)} {state}; restore it from a backup, or remove the state directory "
+                "and replay the sources"
+            )
+            raise StateError(msg)
+
+
+def _readable(error: StreamingQueryException) -> PenstockError:
+    text = str(error)
+    return PenstockError(f"the Spark query ended with an error: {text.splitlines()[0] if text else error!r}")

@@ -1,0 +1,41 @@
+"""A local Spark session set up well for Penstock; any other classic session works too."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+from penstock.runtime.java import ensure_java
+
+SETTINGS = {
+    # The default manager is several times slower on a local disk.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",  # the manifest has checksums of its own
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.python.worker.reuse": "true",
+    "spark.log.level": "ERROR",
+}
+
+
+def local_session(cores: int | None = None, *, retries: int = 4, **settings: str) -> SparkSession:
+    """A local session. `retries`: attempts per task, which plain `local[n]` does not make."""
+    ensure_java(install=False)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    for threads in ("OMP_NUM_THREADS", "ARROW_NUM_THREADS"):
+        os.environ.setdefault(threads, "1")  # the workers are the parallelism
+    count = cores or os.cpu_count() or 1
+    builder = SparkSession.builder.master(f"local[{count},{retries}]").appName("penstock")
+    given = {key.replace("__", "."): value for key, value in settings.items()}
+    for key, value in {**SETTINGS, "spark.sql.shuffle.partitions": str(count), **given}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,133 @@
+"""Delivery: committed results go to their sinks afterwards, step by step, with a cursor for each sink.
+
+A sink that fails delays only itself: it is tried again later, from its cursor. Delivery is at least once, and every
+delivery names its step; a path gets each step's file exactly once, by a link that refuses a second one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+
+from penstock.model import Sink
+from penstock.state.manifest import Manifest
+
+Target = str | Sink | Callable[[pa.Table, int], None]
+FIRST_RETRY = 1.0
+LAST_RETRY = 60.0
+
+
+@dataclass
+class Delivery:
+    """One sink and the queries that go to it with one schema. `rows(id, step)` gives a query's rows of one step."""
+
+    target: Target
+    queries: tuple[tuple[int, str], ...]
+    delivered: int
+    error: str | None = None
+    retry_at: float = 0.0
+    wait: float = FIRST_RETRY
+
+    @property
+    def key(self) -> str:
+        return sink_key(self.target, self.queries[0][1])
+
+
+def sink_key(target: Target, query: str) -> str:
+    """The name of a sink's cursor in the manifest."""
+    if isinstance(target, str):
+        return f"path:{target}"
+    if isinstance(target, Sink):
+        return f"sink:{target.format}:" + ",".join(f"{k}={v}" for k, v in target.options)
+    return f"callable:{query}"
+
+
+@dataclass
+class Deliveries:
+    """All sinks of the network."""
+
+    rows: Callable[[int, int], DataFrame]
+    sinks: list[Delivery] = field(default_factory=list)
+
+    def deliver(self, manifest: Manifest) -> Mapping[str, int]:
+        """Bring every sink up to the manifest as far as it lets us; the new cursors."""
+        for sink in self.sinks:
+            if sink.error is None or time.monotonic() >= sink.retry_at:
+                self._deliver(sink, manifest)
+        return {sink.key: sink.delivered for sink in self.sinks}
+
+    @property
+    def owed(self) -> bool:
+        return any(s.error is not None and time.monotonic() >= s.retry_at for s in self.sinks)
+
+    def _deliver(self, sink: Delivery, manifest: Manifest) -> None:
+        ids = {query for query, _ in sink.queries}
+        pending: dict[int, set[int]] = {}
+        for file in manifest.results.values():
+            if file.step > sink.delivered:
+                pending.setdefault(file.step, set()).update(ids & {q for q, _ in file.counts})
+        try:
+            for step in sorted(pending):
+                for_step = [query for query, _ in sink.queries if query in pending[step]]
+                if for_step:
+                    self._send(sink.target, for_step, step)
+                sink.delivered = step
+            sink.delivered = manifest.step
+            sink.error, sink.wait = None, FIRST_RETRY
+        except Exception as error:  # noqa: BLE001  (a sink may fail in any way; it must not stop the engine)
+            sink.error = f"{type(error).__name__}: {error}".splitlines()[0]
+            sink.retry_at = time.monotonic() + sink.wait
+            sink.wait = min(2 * sink.wait, LAST_RETRY)
+
+    def _send(self, target: Target, queries: Sequence[int], step: int) -> None:
+        if isinstance(target, Sink):
+            frames = [self.rows(query, step) for query in queries]
+            union = frames[0]
+            for frame in frames[1:]:
+                union = union.union(frame)
+            union.write.format(target.format).options(**dict(target.options)).mode("append").save()
+        elif isinstance(target, str):
+            for query in queries:
+                publish(target, f"part-{step:08d}-{query}.parquet", self.rows(query, step).toArrow())
+        else:
+            for query in queries:
+                target(self.rows(query, step).toArrow(), step)
+
+
+def publish(folder: str, name: str, table: pa.Table) -> None:
+    """Put a whole file into a folder that others list: it appears complete, under its name, once."""
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    final = place / name
+    if final.exists():
+        return
+    temporary = place / f".{name}.{uuid.uuid4().hex}"
+    try:
+        pq.write_table(table, temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        try:
+            os.link(temporary, final)
+        except FileExistsError:
+            return
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def group_sinks(queries: Iterable[tuple[int, str, Target, tuple[str, ...]]], cursors: Mapping[str, int], step: int) -> list[Delivery]:
+    """One delivery per sink and schema; a sink that is new begins with the step after `step`."""
+    groups: dict[tuple[str, tuple[str, ...]], list[tuple[int, str, Target]]] = {}
+    for query, name, target, schema in queries:
+        groups.setdefault((sink_key(target, name), schema), []).append((query, name, target))
+    return [
+        Delivery(members[0][2], tuple((q, n) for q, n, _ in members), cursors.get(key, step))
+        for (key, _), members in groups.items()
+    ]

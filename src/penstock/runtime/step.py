@@ -1,0 +1,230 @@
+"""The step: one Spark job over a micro-batch (or a tick without one), then one commit.
+
+Workers write files and report their names; nothing they wrote exists until the manifest entry of the step is there. Steps run
+one at a time under one lock; each sees the state exactly as the step before committed it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.errors import StateError, StepError
+from penstock.model.time import FOREVER, NEVER
+from penstock.planner.network import Network
+from penstock.runtime import commit
+from penstock.runtime.ingest import Layout, project, truth_words
+from penstock.runtime.points import reached
+from penstock.runtime.worker import Plan, Task, run_task
+from penstock.state.compaction import choose_merge
+from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile, SideFile
+from penstock.state.run import RunEntry
+from penstock.state.store import LocalStore
+
+MERGE_ROWS = 2_000_000  # rows rewritten per table and step at most: the budget that keeps a step's time even
+
+_SESSION = {
+    "spark.sql.adaptive.enabled": "false",  # one exchange with a known number of tasks: nothing to adapt
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    "spark.sql.execution.pythonUDF.arrow.concurrency.level": None,
+}
+
+
+class Stepper:
+    """Runs and commits steps for one network."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: LocalStore,
+        manifest: Manifest,
+        network: Network,
+        layout: Layout,
+        tasks: int,
+        settings: Mapping[str, str],
+        after_commit: Callable[[Manifest, Entry], Mapping[str, int]],
+    ) -> None:
+        self.store, self.network, self.layout, self.tasks = store, network, layout, tasks
+        self.log = ManifestLog(store)
+        self.manifest = manifest
+        self.settings = settings
+        self.after_commit = after_commit
+        self.lock = threading.RLock()
+        self.cursors: Mapping[str, int] = {}
+        self.last_reports: list[dict[str, Any]] = []
+        self.timings: dict[str, float] = {}
+        self.started = time.time()
+        self.last_rows: dict[str, float] = {}  # engine clock when the stream last had rows
+        self.last_active = time.monotonic()
+        plan = Plan(network, {s: dict(layout.slots[s]) for s in layout.order}, truth_words(network))
+        self.plan = spark.sparkContext.broadcast(plan)
+        self._prepared: set[int] = set()
+
+    def run_batch(self, batch: DataFrame, batch_id: int) -> None:
+        """What Spark calls for each micro-batch."""
+        with self.lock:
+            started = time.perf_counter()
+            identity = commit.batch_identity(self.store, batch_id, batch_id - 1)
+            if batch_id <= self.manifest.last_batch:
+                self._check_replay(batch_id, identity)
+                return
+            self._prepare_session(batch.sparkSession)
+            step = self.manifest.step + 1
+            reached("before_job", step)
+            task = self._task(step)
+            projected = project(batch, self.network, self.layout, task.progress, self.tasks)
+            planned = time.perf_counter()
+            reports = self._run(projected, task)
+            ran = time.perf_counter()
+            reached("after_job", step)
+            self._commit(step, batch_id, identity, task, reports)
+            self.timings = {"plan": planned - started, "job": ran - planned, "commit": time.perf_counter() - ran}
+            self.last_active = time.monotonic()
+
+    def tick(self, progress: Mapping[str, Progress] | None = None, *, final: bool = False) -> bool:
+        """A step without a batch: new progress, purge, delivery that is owed. False if there is nothing to do."""
+        with self.lock:
+            moved = dict(progress or self.manifest.progress)
+            if final:
+                moved = {name: Progress(FOREVER, self._newest(name), "final") for name in self.network.streams}
+            values = {name: p.value for name, p in moved.items()}
+            expired = [r.name for r in self.manifest.runs.values() if r.expired(values)] if final else self._expired()
+            changed = moved != dict(self.manifest.progress)
+            owed = any(self.manifest.cursors.get(sink, -1) != step for sink, step in self.cursors.items())
+            if not (changed or expired or final or owed):
+                return False
+            entry = Entry(
+                step=self.manifest.step + 1, batch=None, last_batch=self.manifest.last_batch, identity=self.manifest.identity,
+                version=self.network.version, clock=time.time(), progress=moved, counters={"engine:": {"ticks": 1}},
+                runs_removed=tuple(expired), cursors=self.cursors, final=final,
+            )  # fmt: skip
+            self._append(entry)
+            return True
+
+    def unread(self, query: Any) -> bool:
+        """True while Spark has seen offsets that no step has consumed yet."""
+        return bool(query.status["isDataAvailable"])
+
+    def _check_replay(self, batch_id: int, identity: str) -> None:
+        if batch_id == self.manifest.last_batch and identity == self.manifest.identity:
+            return
+        msg = (
+            f"Spark offers batch {batch_id} again with other rows than the manifest's step {self.manifest.step} consumed "
+            f"(state directory {self.store.root}): Spark's log has lost entries. Restore checkpoint/ and manifest/ from the "
+            "same backup, or start with a new state directory and replay the sources"
+        )
+        raise StateError(msg)
+
+    def _prepare_session(self, session: SparkSession) -> None:
+        """Settings of the stream's own session (a clone, so nobody else sees them)."""
+        key = id(session._jsparkSession)  # noqa: SLF001
+        if key in self._prepared:
+            return
+        for name, value in {**_SESSION, **self.settings}.items():
+            if value is not None:
+                session.conf.set(name, value)
+        self._prepared = {key}
+
+    def _task(self, step: int) -> Task:
+        progress = self.manifest.progress_values()
+        number = {t.name: t.index for t in self.network.tables}
+        runs: dict[int, list[RunEntry]] = {}
+        for run in self.manifest.runs.values():
+            if run.table in number and not run.expired(progress):
+                runs.setdefault(number[run.table], []).append(run)
+        merges = [
+            choose_merge(table.name, runs.get(table.index, ()), self.tasks, MERGE_ROWS) for table in self.network.tables
+        ]
+        return Task(
+            step, self.tasks, self.store, progress, {t: tuple(r) for t, r in runs.items()}, tuple(m for m in merges if m)
+        )
+
+    def _run(self, projected: DataFrame, task: Task) -> list[dict[str, Any]]:
+        plan = self.plan
+
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from pyspark import TaskContext  # noqa: PLC0415  (runs in the worker)
+
+            context = TaskContext.get()
+            yield from run_task(batches, plan.value, task, context.partitionId() if context else 0)
+
+        rows = projected.mapInArrow(work, "report binary").collect()
+        return [json.loads(bytes(row[0])) for row in rows]
+
+    def _commit(self, step: int, batch_id: int, identity: str, task: Task, reports: Sequence[dict[str, Any]]) -> None:
+        for report in reports:
+            for stream, example in report["errors"].items():
+                msg = f"stream {stream!r} got a row it must not get ({example}); its policy is 'error', so the step was not committed"
+                raise StepError(msg)
+        before = self.manifest.progress_values()
+        removed = [r.name for r in self.manifest.runs.values() if r.expired(before)]
+        removed += [name for merge in task.merges for name in merge.runs]
+        entry = Entry(
+            step=step, batch=batch_id, last_batch=batch_id, identity=identity, version=self.network.version, clock=time.time(),
+            progress=self._moved(reports), counters=_counters(self.network, reports),
+            runs_added=tuple(RunEntry.from_json(r) for report in reports for r in report["runs"]),
+            runs_removed=tuple(dict.fromkeys(removed)),
+            results=tuple(
+                ResultFile(**{**r, "counts": tuple((q, n) for q, n in r["counts"])})
+                for report in reports for r in report["results"]
+            ),
+            sides=tuple(SideFile(**s) for report in reports for s in report["sides"]),
+            cursors=self.cursors,
+        )  # fmt: skip
+        self.store.sync(commit.durable_names(self.store, batch_id))
+        self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
+        reached("before_manifest", step)
+        self.last_reports = list(reports)
+        for report in reports:
+            self.last_rows.update((name, entry.clock) for name, c in report["streams"].items() if c["rows"])
+        self._append(entry)
+
+    def _append(self, entry: Entry) -> None:
+        self.log.append(entry)
+        self.manifest = self.manifest.apply(entry)
+        reached("after_manifest", entry.step)
+        self.cursors = self.after_commit(self.manifest, entry)
+        reached("after_delivery", entry.step)
+        for name in entry.runs_removed:
+            self.store.delete(name)
+        if entry.step % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1 or entry.final:
+            self.log.snapshot(self.manifest)
+
+    def _moved(self, reports: Sequence[dict[str, Any]]) -> dict[str, Progress]:
+        moved = dict(self.manifest.progress)
+        for name, stream in self.network.streams.items():
+            seen = [r["streams"][name]["newest"] for r in reports if "newest" in r["streams"].get(name, {})]
+            if seen:
+                old = moved.get(name, Progress(NEVER, NEVER))
+                newest = max(old.newest, *seen)
+                value = max(old.value, newest - stream.delay)
+                moved[name] = replace(old, value=value, newest=newest, kind="delay" if value > old.value else old.kind)
+        return moved
+
+    def _expired(self) -> list[str]:
+        progress = self.manifest.progress_values()
+        return [r.name for r in self.manifest.runs.values() if r.expired(progress)]
+
+    def _newest(self, name: str) -> int:
+        found = self.manifest.progress.get(name)
+        return found.newest if found else NEVER
+
+
+def _counters(network: Network, reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """Counts of one step by 'stream:..', 'table:..' and 'query:..'."""
+    totals: dict[str, dict[str, int]] = {"engine:": {"steps": 1}}
+    for report in reports:
+        for kind in ("streams", "tables", "queries"):
+            for name, counts in report[kind].items():
+                total = totals.setdefault(f"{kind[:-1] if kind != 'queries' else 'query'}:{name}", {})
+                for key, value in counts.items():
+                    if key != "newest":
+                        total[key] = total.get(key, 0) + value
+    return totals

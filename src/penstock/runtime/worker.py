@@ -1,0 +1,358 @@
+"""One task of a step, in a Python worker: receive rows, probe, write results and runs, report.
+
+A task is a pure function of (rows, runs, plan): files get globally unique names and count only once the manifest names
+them, so a retried or speculative attempt changes nothing. Its only output is one report.
+"""
+
+from __future__ import annotations
+
+import json
+import time as clock
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.kernels.compare import values
+from penstock.kernels.delta import alive, build_delta, select
+from penstock.kernels.join import Matches, Work, join_deltas, lookup
+from penstock.kernels.merge import merge_runs
+from penstock.model.time import FOREVER
+from penstock.planner.network import Join, Network, StateTable, result_column
+from penstock.state.compaction import Merge
+from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, key_ranges
+from penstock.state.store import LocalStore
+
+ACCEPTED, LATE, BAD = 0, 1, 2
+EVENT_TIME_TYPES = {
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "date": pa.date32(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What stays the same over many steps, sent to the workers once."""
+
+    network: Network
+    names: Mapping[str, Mapping[str, str]]  # stream -> declared column -> exchange column
+    truths: Mapping[str, tuple[int, int]]  # computed predicate -> (word, shift)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one step asks of every task."""
+
+    step: int
+    tasks: int
+    store: LocalStore
+    progress: Mapping[str, int]
+    runs: Mapping[int, tuple[RunEntry, ...]]
+    merges: tuple[Merge, ...] = ()
+
+
+@dataclass
+class Report:
+    """What a task did: the files it wrote, and counts by stream, table and query."""
+
+    partition: int
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    results: list[dict[str, Any]] = field(default_factory=list)
+    sides: list[dict[str, Any]] = field(default_factory=list)
+    streams: dict[str, dict[str, int]] = field(default_factory=dict)
+    tables: dict[str, dict[str, int]] = field(default_factory=dict)
+    queries: dict[str, dict[str, int]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        return json.dumps(self.__dict__).encode()
+
+
+_opened: dict[str, Rows] = {}  # mapped runs of this process; mapping and verifying a file once is enough
+
+
+def run_task(batches: Iterator[pa.RecordBatch], plan: Plan, task: Task, partition: int) -> Iterator[pa.RecordBatch]:
+    """Do the task and yield its report as the only row."""
+    report = _Worker(plan, task, partition).run(batches)
+    yield pa.RecordBatch.from_arrays([pa.array([report.encode()], pa.binary())], ["report"])
+
+
+class _Worker:
+    def __init__(self, plan: Plan, task: Task, partition: int) -> None:
+        self.plan, self.task, self.network = plan, task, plan.network
+        self.report = Report(partition)
+        self.low, self.high = key_ranges(task.tasks)[partition]
+        self.work = Work()
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Report:
+        watch = _Watch(self.report.phases)
+        received = list(batches)
+        watch.lap("receive")
+        deltas = self._deltas(received)
+        watch.lap("prepare")
+        state = self._open_runs()
+        watch.lap("open")
+        for join in self.network.joins:
+            self._run_join(join, deltas, state, watch)
+        watch.lap("probe")
+        for index, rows in deltas.items():
+            self._store(self.network.tables[index], rows, level=0)
+        watch.lap("store")
+        for merge in self.task.merges:
+            self._merge(merge)
+        watch.lap("merge")
+        self._count_work()
+        return self.report
+
+    def _deltas(self, received: list[pa.RecordBatch]) -> dict[int, Rows]:
+        received = [b for b in received if b.num_rows]
+        if not received:
+            return {}
+        table = pa.Table.from_batches(received).combine_chunks()
+        columns = {name: _flat(table.column(name)) for name in table.column_names}
+        target = columns["_table"].to_numpy(zero_copy_only=False)
+        verdict = columns["_why"].to_numpy(zero_copy_only=False)
+        deltas = {}
+        for state_table in self.network.tables:
+            of_table = target == state_table.index
+            if self.network.tables_of(state_table.stream)[0] is state_table:
+                self._admit(state_table.stream, of_table, verdict, columns)
+            accepted = np.flatnonzero(of_table & (verdict == ACCEPTED))
+            if len(accepted):
+                deltas[state_table.index] = self._delta(state_table, accepted, columns)
+        return deltas
+
+    def _admit(self, stream: str, of_stream: Any, verdict: Any, columns: Mapping[str, pa.Array]) -> None:
+        """Count the stream's rows, find its newest time, and put late and bad rows aside."""
+        rows = int(of_stream.sum())
+        if rows == 0:
+            return
+        counts = {"rows": rows}
+        good = of_stream & (verdict != BAD)
+        if good.any():
+            counts["newest"] = int(columns["_ts"].filter(pa.array(good)).to_numpy(zero_copy_only=False).max())
+        for code, reason in ((LATE, "late"), (BAD, "bad")):
+            chosen = np.flatnonzero(of_stream & (verdict == code))
+            counts[reason] = len(chosen)
+            if len(chosen) == 0:
+                continue
+            rows_json = columns["_side"].take(pa.array(chosen))
+            declared = self.network.streams[stream]
+            policy = declared.late if code == LATE else declared.bad
+            if policy == "error":
+                self.report.errors.setdefault(stream, f"{reason}: {rows_json[0].as_py()}")
+            elif policy == "side":
+                self._write_side(stream, reason, rows_json, columns["_ts"].take(pa.array(chosen)))
+        counts["accepted"] = rows - counts["late"] - counts["bad"]
+        self.report.streams[stream] = counts
+
+    def _write_side(self, stream: str, reason: str, rows: pa.Array, times: pa.Array) -> None:
+        step = pa.array(np.full(len(rows), self.task.step, dtype=np.int64))
+        progress = pa.array(np.full(len(rows), self.task.progress.get(stream, 0), dtype=np.int64))
+        if reason == "late":
+            why = pa.array(["late"] * len(rows))
+        else:
+            why = pc.if_else(pc.is_null(times), "event time is NULL or unreadable", "event time out of range")
+        table = pa.table({"_row": rows, "_step": step, "_reason": why, "_progress": progress})
+        name = self._name("sides", "parquet")
+        with self.task.store.create(name) as file:
+            pq.write_table(table, file)
+        size = self.task.store.size(name)
+        entry = {"name": name, "stream": stream, "reason": reason, "step": self.task.step, "rows": len(rows), "bytes": size}
+        self.report.sides.append(entry)
+
+    def _delta(self, table: StateTable, accepted: Any, columns: Mapping[str, pa.Array]) -> Rows:
+        names = self.plan.names[table.stream]
+        picked = pa.array(accepted)
+        wanted = {*table.columns, *(i.column for i in table.indexes), *table.verify}
+        own = {c: columns[names.get(c, c)].take(picked) for c in wanted}
+        truths = {}
+        for name, entries in table.truths:
+            word, shift = self.plan.truths[name]
+            bits = columns[f"_t{word}"].take(picked).to_numpy(zero_copy_only=False)
+            truths[name] = (bits >> shift) & 1 == 1
+            raised = int(((bits >> shift) & 2 == 2).sum())
+            if raised:
+                for entry in entries:
+                    self.work.errors[table.entries[entry].query] += raised
+        key = columns["_key"].take(picked)
+        has_key = key.is_valid().to_numpy(zero_copy_only=False)
+        keys = pc.fill_null(key, 0).to_numpy(zero_copy_only=False)
+        times = columns["_ts"].take(picked).to_numpy(zero_copy_only=False)
+        sequence = self.network.streams[table.stream].sequence
+        delta = build_delta(table, keys, has_key, times, own, truths, sequence)
+        self.report.tables[table.name] = {"unwanted": delta.unwanted}
+        return delta.rows
+
+    def _open_runs(self) -> dict[int, list[Rows]]:
+        """The slices of each table that this task serves."""
+        wanted = {entry.name for entries in self.task.runs.values() for entry in entries}
+        for name in [n for n in _opened if n not in wanted]:
+            del _opened[name]
+        state: dict[int, list[Rows]] = {}
+        for index, entries in self.task.runs.items():
+            for entry in entries:
+                if self.high is not None and entry.min_key >= self.high or entry.max_key < self.low:
+                    continue
+                rows = self._open(entry).between(self.low, self.high)
+                if len(rows):
+                    state.setdefault(index, []).append(rows)
+        return state
+
+    def _open(self, entry: RunEntry) -> Rows:
+        if entry.name not in _opened:
+            _opened[entry.name] = decode_run(self.task.store.map(entry.name), entry)
+        return _opened[entry.name]
+
+    def _run_join(self, join: Join, deltas: Mapping[int, Rows], state: Mapping[int, list[Rows]], watch: _Watch) -> None:
+        writer = _ResultWriter(self.network, join, self.task.store, self._name("results", "parquet"), self.task.step)
+        for matches in join_deltas(self.network, join, deltas, state, self.work):
+            watch.lap("probe")
+            writer.write(matches, self.work)
+            watch.lap("write")
+        entry = writer.close()
+        watch.lap("write")
+        if entry is not None:
+            self.report.results.append(entry)
+            for query, count in entry["counts"]:
+                self.report.queries.setdefault(str(query), {})["results"] = count
+
+    def _store(self, table: StateTable, rows: Rows, level: int) -> None:
+        counts = self.report.tables.setdefault(table.name, {})
+        if table.stateless:
+            counts["unwanted"] = counts.get("unwanted", 0) + len(rows)
+            return
+        kept = select(rows, alive(table, rows, self.task.progress))
+        counts["out_of_reach"] = len(rows) - len(kept)
+        counts["stored"] = len(kept)
+        if len(kept):
+            self._write_run(table, kept, level)
+
+    def _write_run(self, table: StateTable, rows: Rows, level: int) -> None:
+        data = encode_run(rows, table.name)
+        name = self._name("runs", "arrow")
+        self.task.store.write(name, data)
+        lives = {entry.id: entry.lives for entry in table.entries}
+        run = RunEntry(
+            name, table.name, level, self.task.step, len(rows), data.size, int(rows.time.min()), int(rows.time.max()),
+            int(rows.key[0]), int(rows.key[-1]), tuple(expiry(rows, lives, FOREVER).items()), self.network.version,
+            checksum(data),
+        )  # fmt: skip
+        self.report.runs.append(run.to_json())
+
+    def _merge(self, merge: Merge) -> None:
+        """Merge this task's share of the runs; together the tasks replace them whole."""
+        table = next(t for t in self.network.tables if t.name == merge.table)
+        names = set(merge.runs)
+        entries = [e for e in self.task.runs[table.index] if e.name in names]
+        shares = [self._open(e).between(self.low, self.high) for e in entries]
+        merged = merge_runs(table, [s for s in shares if len(s)], self.task.progress)
+        if merged is not None:
+            self._write_run(table, merged, merge.level)
+
+    def _count_work(self) -> None:
+        for index, counts in self.work.counts.items():
+            table = self.report.tables.setdefault(self.network.tables[index].name, {})
+            table.update(probed=counts.probed, candidates=counts.candidates, compared=counts.compared)
+        for query, errors in self.work.errors.items():
+            if errors:
+                self.report.queries.setdefault(str(query), {})["errors"] = errors
+
+    def _name(self, folder: str, suffix: str) -> str:
+        return f"{folder}/{self.task.step}-{uuid.uuid4().hex}.{suffix}"
+
+
+class _ResultWriter:
+    """Writes the result rows of one join to one Parquet file, opened at the first row."""
+
+    def __init__(self, network: Network, join: Join, store: LocalStore, name: str, step: int) -> None:
+        self.network, self.join, self.store, self.name, self.step = network, join, store, name, step
+        self.writer: pq.ParquetWriter | None = None
+        self.file: Any = None
+        self.rows = 0
+        self.counts = np.zeros(len(join.members), dtype=np.int64)
+        self.min_time, self.max_time = FOREVER, -FOREVER
+
+    def write(self, matches: Matches, work: Work) -> None:
+        table = result_table(self.network, self.join, matches, work, self.step)
+        if self.writer is None:
+            self.file = self.store.create(self.name)
+            stream = self.file.__enter__()
+            encoded = [f.name for f in table.schema if f.name.startswith(("_bits", "_step")) or pa.types.is_string(f.type)]
+            self.writer = pq.ParquetWriter(stream, table.schema, compression="snappy", use_dictionary=encoded)
+        self.writer.write_table(table.cast(self.writer.schema))
+        self.rows += len(matches)
+        for member in self.join.members:
+            hit = matches.bits[:, member.bit // 64] >> np.uint64(member.bit % 64) & np.uint64(1)
+            self.counts[member.bit] += int(hit.sum())
+        times = matches.result_time
+        self.min_time, self.max_time = min(self.min_time, int(times.min())), max(self.max_time, int(times.max()))
+
+    def close(self) -> dict[str, Any] | None:
+        if self.writer is None:
+            return None
+        self.writer.close()
+        self.file.__exit__(None, None, None)
+        counts = [(m.id, int(self.counts[m.bit])) for m in self.join.members if self.counts[m.bit]]
+        return {
+            "name": self.name, "join": self.join.name, "step": self.step, "version": self.network.version, "rows": self.rows,
+            "bytes": self.store.size(self.name), "min_time": self.min_time, "max_time": self.max_time, "counts": counts,
+            "kind": self.join.kind,
+        }  # fmt: skip
+
+
+def result_table(network: Network, join: Join, matches: Matches, work: Work, step: int) -> pa.Table:
+    """Result rows as the result table stores them: result time, bits, the columns of each position, computed items."""
+    columns: dict[str, pa.Array] = {
+        "_time": pa.array(matches.result_time),
+        "_step": pa.array(np.full(len(matches), step, dtype=np.int64)),
+    }
+    for word in range(matches.bits.shape[1]):
+        columns[f"_bits{word}"] = pa.array(matches.bits[:, word].view(np.int64))
+    for position, names in enumerate(join.columns):
+        stream = network.streams[network.tables[join.tables[position]].stream]
+        for name in names:
+            declared = stream.column(name)
+            kind = EVENT_TIME_TYPES[declared.type] if declared and name == stream.event_time else None
+            columns[result_column(position, stream, name)] = matches.column(position, name, kind)
+    for member in join.members:
+        for item, expression in member.computed:
+            if expression.term is not None:
+                found, raised = values(expression.term, lookup(network, join, matches), len(matches))
+                columns[f"x{member.id}_{item}"] = found
+                hit = (matches.bits[:, member.bit // 64] >> np.uint64(member.bit % 64)) & np.uint64(1) == 1
+                work.errors[member.id] += int((raised & hit).sum())
+    return pa.table(columns)
+
+
+class _Watch:
+    """Adds up the seconds of each phase."""
+
+    def __init__(self, phases: dict[str, float]) -> None:
+        self.phases, self.last = phases, clock.perf_counter()
+
+    def lap(self, phase: str) -> None:
+        now = clock.perf_counter()
+        self.phases[phase] = self.phases.get(phase, 0.0) + now - self.last
+        self.last = now
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if pa.types.is_timestamp(array.type) and array.type.tz not in (None, "UTC"):
+        # The same instants whatever the session's time zone, so that runs of different sessions merge.
+        array = array.cast(pa.timestamp("us", tz="UTC"))
+    return array
+
+

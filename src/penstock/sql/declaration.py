@@ -1,0 +1,213 @@
+"""CREATE STREAM: columns, watermark, sequence, policies, source.
+
+Checks what can be checked without Spark: names, types of the event time, and that a progress rule is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from penstock.errors import did_you_mean
+from penstock.model import Column, Source, Stream
+from penstock.model.stream import INTEGER_TYPES, POLICIES, TIME_TYPES
+from penstock.sql.cursor import Cursor
+from penstock.sql.types import parse_type
+from penstock.sql.windows import duration_length, positive_length
+
+_RESERVED_OPTIONS = ("self", "format")
+_CLAUSES = ("LATE", "BAD", "IDLE", "USING", "OPTIONS")
+_WATERMARK = "add for example: WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS"
+
+
+@dataclass(frozen=True)
+class _Watermark:
+    column: Token
+    delay: list[Token]
+
+
+def stream_declaration(cursor: Cursor) -> Stream:
+    """The stream that follows the words CREATE STREAM."""
+    source = cursor.source
+    name = _free_name(cursor, "stream")
+    body = cursor.offset
+    cursor.expect("(", "a stream is declared as: name (column TYPE, .., WATERMARK FOR ..)")
+    columns: list[Column] = []
+    watermark: _Watermark | None = None
+    sequence: Token | None = None
+    while True:
+        place = cursor.offset
+        if cursor.peek() == "WATERMARK" and cursor.peek(1) == "FOR":
+            if watermark is not None:
+                raise source.error(place, "WATERMARK is given twice")
+            watermark = _watermark(cursor)
+        elif cursor.peek() == "SEQUENCE" and cursor.peek(1) == "BY":
+            if sequence is not None:
+                raise source.error(place, "SEQUENCE BY is given twice")
+            cursor.accept("SEQUENCE", "BY")
+            sequence = cursor.name("column")
+        else:
+            columns.append(_column(cursor, columns))
+        if not cursor.accept(","):
+            break
+    cursor.expect(")")
+    if watermark is None:
+        raise source.error(body, f"Stream {name} has no WATERMARK, so its progress is unknown", _WATERMARK)
+    event_time = _declared(cursor, columns, watermark.column)
+    if event_time.type not in INTEGER_TYPES | TIME_TYPES:
+        raise source.error(
+            watermark.column.start,
+            f"Event time cannot be of type {event_time.type}",
+            "use TIMESTAMP, TIMESTAMP_NTZ, DATE or an integer type",
+        )
+    delay = _delay(cursor, watermark, integer=event_time.type in INTEGER_TYPES)
+    late, bad, idle, origin = _clauses(cursor, integer=event_time.type in INTEGER_TYPES)
+    return Stream(
+        name=name,
+        columns=tuple(columns),
+        event_time=event_time.name,
+        delay=delay,
+        late=late,
+        bad=bad,
+        idle=idle,
+        sequence=_declared(cursor, columns, sequence).name if sequence is not None else None,
+        source=origin,
+    )
+
+
+def options(cursor: Cursor) -> tuple[tuple[str, str], ...]:
+    """`(key 'value', dotted.key = 'value', ..)`, sorted by key: their order means nothing."""
+    source = cursor.source
+    found: dict[str, str] = {}
+    cursor.expect("(")
+    while not cursor.accept(")"):
+        place = cursor.offset
+        key = _option_key(cursor)
+        cursor.accept("=")
+        if key.lower() in {k.lower() for k in found} or key in _RESERVED_OPTIONS:
+            raise source.error(
+                place, f"Option {key} cannot be given {'twice' if key not in _RESERVED_OPTIONS else 'here'}"
+            )
+        found[key] = _option_value(cursor)
+        if not cursor.accept(",") and cursor.peek() != ")":
+            raise source.error(cursor.offset, "Expected , or )")
+    return tuple(sorted(found.items()))
+
+
+def _option_key(cursor: Cursor) -> str:
+    if not cursor.done and cursor.tokens[cursor.index].token_type == TokenType.STRING:
+        return cursor.take().text
+    key = cursor.name("option").text
+    while cursor.accept("."):
+        key += "." + cursor.name("option").text
+    return key
+
+
+def _option_value(cursor: Cursor) -> str:
+    place = cursor.offset
+    sign = "-" if cursor.accept("-") else ""
+    token = cursor.take()
+    if token.token_type == TokenType.NUMBER or (not sign and token.token_type == TokenType.STRING):
+        return sign + token.text
+    if not sign and token.text.upper() in ("TRUE", "FALSE"):
+        return token.text.lower()
+    raise cursor.source.error(place, "Expected a value in quotes")
+
+
+def _free_name(cursor: Cursor, what: str) -> str:
+    token = cursor.name(what)
+    if token.text.startswith("_"):
+        raise cursor.source.error(token.start, "Names that begin with _ are reserved")
+    return token.text
+
+
+def _column(cursor: Cursor, before: list[Column]) -> Column:
+    place = cursor.offset
+    name = _free_name(cursor, "column")
+    if any(c.name.lower() == name.lower() for c in before):
+        raise cursor.source.error(place, f"Column {name} is declared twice")
+    tokens = cursor.until(",", ")", angles=True)
+    if not tokens:
+        raise cursor.source.error(cursor.offset, f"Column {name} needs a type")
+    return Column(name, parse_type(cursor.source, tokens))
+
+
+def _watermark(cursor: Cursor) -> _Watermark:
+    cursor.accept("WATERMARK", "FOR")
+    column = cursor.name("column")
+    cursor.expect("AS", _WATERMARK)
+    place = cursor.offset
+    again = cursor.name("column")
+    if again.text.lower() != column.text.lower():
+        raise cursor.source.unsupported(
+            place, f"The watermark of {column.text} must be {column.text} itself, less a length of time", _WATERMARK
+        )
+    if not cursor.accept("-"):
+        return _Watermark(column, [])
+    delay = cursor.until(",", ")")
+    if not delay:
+        raise cursor.source.error(cursor.offset, "Expected a length of time, for example INTERVAL 5 SECONDS")
+    return _Watermark(column, delay)
+
+
+def _delay(cursor: Cursor, watermark: _Watermark, *, integer: bool) -> int:
+    tokens, source = watermark.delay, cursor.source
+    if not tokens:
+        return 0
+    if integer:
+        if len(tokens) != 1 or not tokens[0].text.isdigit():
+            raise source.error(tokens[0].start, "The delay of an integer event time is a whole number", "as in ts - 5")
+        return int(tokens[0].text)
+    delay = duration_length(source, tokens)
+    if delay < 0:
+        raise source.error(tokens[0].start, "The delay must not be negative")
+    return delay
+
+
+def _clauses(cursor: Cursor, *, integer: bool) -> tuple[str, str, int | None, Source | None]:
+    policies = {"LATE": "side", "BAD": "side"}
+    idle: int | None = None
+    form: str | None = None
+    given: tuple[tuple[str, str], ...] = ()
+    seen: set[str] = set()
+    last = cursor.offset
+    while not cursor.done:
+        place, clause = cursor.offset, cursor.peek()
+        last = place
+        if clause not in _CLAUSES:
+            raise cursor.source.error(place, f"Expected one of {', '.join(_CLAUSES)}")
+        if clause in seen:
+            raise cursor.source.error(place, f"{clause} is given twice")
+        seen.add(clause)
+        cursor.take()
+        if clause in policies:
+            policies[clause] = cursor.choice(*(p.upper() for p in POLICIES)).lower()
+        elif clause == "IDLE":
+            if integer:
+                raise cursor.source.error(
+                    place, "IDLE needs an event time that follows the clock; an integer does not", "leave IDLE out"
+                )
+            length = cursor.until(*_CLAUSES)
+            if not length:
+                raise cursor.source.error(cursor.offset, "Expected a length of time, for example '30 seconds'")
+            idle = positive_length(cursor.source, length)
+        elif clause == "USING":
+            form = cursor.name("source format").text
+        else:
+            given = options(cursor)
+    if form is None:
+        if given or "OPTIONS" in seen:
+            raise cursor.source.error(last, "OPTIONS needs USING with the format of the source")
+        raise cursor.source.error(
+            cursor.offset, "Expected USING with the format of the source", "for example USING kafka"
+        )
+    return policies["LATE"], policies["BAD"], idle, Source(form, given)
+
+
+def _declared(cursor: Cursor, columns: list[Column], token: Token) -> Column:
+    found = next((c for c in columns if c.name.lower() == token.text.lower()), None)
+    if found is None:
+        hint = did_you_mean(token.text, (c.name for c in columns))
+        raise cursor.source.error(token.start, f"Unknown column {token.text}", hint)
+    return found

@@ -1,0 +1,147 @@
+"""Spark SQL with a window in brackets after the name of a stream: tokens and syntax trees.
+
+Functions are kept as they are written (`exp.Anonymous`) instead of being translated to sqlglot's own: the text we
+hand to Spark must mean what the user wrote, for every function Spark has. What a window says is read in `windows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.generators.spark import SparkGenerator
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from penstock.sql.position import Text
+
+WINDOW = "penstock_window"  # key in a table's meta: the tokens between its brackets
+WINDOW_START = "penstock_window_start"
+
+
+class Penstock(Spark):
+    """The dialect of Penstock's queries."""
+
+    class Tokenizer(Spark.Tokenizer):
+        COMMANDS: ClassVar[set[TokenType]] = set()  # SHOW and EXPLAIN are statements of our own
+        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']  # since Spark 4 a doubled quote is a quote
+
+    class Parser(SparkParser):
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        # Only the forms that are not written as a list of arguments need a parser of their own.
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: SparkParser.FUNCTION_PARSERS[name]
+            for name in ("CAST", "EXTRACT", "OVERLAY", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST")
+        }
+        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: SparkParser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("ANY", "CASE", "IF")
+        }
+
+        def raise_error(self, message: str, token: Any = None) -> None:
+            place = token or self._curr or self._prev
+            raise ParseError(message, [{"description": message, "start": place.start if place else 0}])
+
+        def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+            if self._curr.token_type not in self.IDENTIFIER_TOKENS or self._next.token_type == TokenType.L_PAREN:
+                return super()._parse_table(*args, **kwargs)
+            table = self._parse_table_parts()
+            if not isinstance(table, exp.Table):
+                return table
+            self._parse_stream_window(table)
+            alias = self._parse_table_alias(alias_tokens=self.TABLE_ALIAS_TOKENS)
+            if alias:
+                table.set("alias", alias)
+                self._parse_stream_window(table)
+            if kwargs.get("joins"):
+                for join in self._parse_joins():
+                    table.append("joins", join)
+            return table
+
+        def _parse_stream_window(self, table: exp.Table) -> None:
+            if self._curr.token_type != TokenType.L_BRACKET:
+                return
+            if WINDOW in table.meta:
+                self.raise_error("A second window on the same stream")
+            table.meta[WINDOW_START] = self._curr.start
+            self._advance()
+            tokens: list[Token] = []
+            while self._curr and not self._match(TokenType.R_BRACKET):
+                tokens.append(self._curr)
+                self._advance()
+            if self._prev.token_type != TokenType.R_BRACKET:
+                self.raise_error("Expecting ]")
+            table.meta[WINDOW] = tokens
+
+    Generator = SparkGenerator
+
+
+DIALECT = Penstock()
+
+
+def tokenize(source: Text) -> list[Token]:
+    """The tokens of a text; comments are dropped."""
+    try:
+        return DIALECT.tokenize(source.text)
+    except TokenError as error:
+        # sqlglot quotes the end of what it could not read; an open quote is what people need to see.
+        offset = _open_quote(source.text)
+        message = "A quote or comment is not closed" if offset is not None else "Cannot read this text"
+        place = offset if offset is not None else getattr(error, "start", None) or 0
+        raise source.error(place, message) from None
+
+
+def parse_select(source: Text, tokens: Sequence[Token]) -> exp.Expr:
+    """The syntax tree of one SELECT."""
+    parser = DIALECT.parser()
+    try:
+        trees = parser.parse(list(tokens), source.text)
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {"description": str(error)}
+        message = str(first["description"]).split("\n")[0].split(". Line ")[0]
+        raise source.error(int(first.get("start") or 0), _plain(message)) from None
+    tree = trees[0] if trees else None
+    if tree is None:
+        raise source.error(0, "Expected a SELECT")
+    return tree
+
+
+def generate(node: exp.Expr) -> str:
+    """Canonical Spark SQL of a syntax tree."""
+    return DIALECT.generate(node, comments=False)
+
+
+def _plain(message: str) -> str:
+    """Sqlglot's words without its internals."""
+    known = {
+        "Invalid expression / Unexpected token": "Unexpected word or symbol here",
+        "Expected table name but got": "Expected the name of a stream",
+        "Required keyword": "Something is missing here",
+    }
+    return next((ours for theirs, ours in known.items() if message.startswith(theirs)), message)
+
+
+def _open_quote(text: str) -> int | None:
+    """Offset of a quote or block comment that is never closed, or None."""
+    index = 0
+    while index < len(text):
+        here = text[index]
+        if text.startswith("--", index):
+            end = text.find("\n", index)
+            index = len(text) if end < 0 else end
+        elif text.startswith("/*", index):
+            end = text.find("*/", index + 2)
+            if end < 0:
+                return index
+            index = end + 1
+        elif here in "'\"`":
+            end = index + 1
+            while end < len(text) and text[end] != here:
+                end += 2 if text[end] == "\\" and here != "`" else 1
+            if end >= len(text):
+                return index
+            index = end
+        index += 1
+    return None

@@ -1,0 +1,74 @@
+"""Spark's functions by what they mean for a standing query: refused, or never raising.
+
+The lists are closed. A function that is on none of them is left to Spark and counted among those that may raise.
+"""
+
+from __future__ import annotations
+
+# Their value depends on more than the row, so two evaluations of one row could disagree.
+NON_DETERMINISTIC = frozenset({
+    "rand", "random", "randn", "uuid", "shuffle", "randstr", "uniform", "current_timestamp", "now", "current_date",
+    "curdate", "current_time", "localtimestamp", "monotonically_increasing_id", "input_file_name",
+    "input_file_block_start", "input_file_block_length", "spark_partition_id", "current_user", "session_user", "user",
+    "current_catalog", "current_database", "current_schema", "reflect", "java_method", "try_reflect",
+})  # fmt: skip
+
+# Written without parentheses these are still calls, not columns.
+WITHOUT_PARENTHESES = frozenset({
+    "current_timestamp", "current_date", "current_time", "localtimestamp", "current_user", "session_user",
+})  # fmt: skip
+
+AGGREGATES = frozenset({
+    "any", "any_value", "approx_count_distinct", "approx_percentile", "array_agg", "avg", "bit_and", "bit_or",
+    "bit_xor", "bitmap_construct_agg", "bitmap_or_agg", "bool_and", "bool_or", "collect_list", "collect_set", "corr",
+    "count", "count_if", "count_min_sketch", "covar_pop", "covar_samp", "every", "first", "first_value", "grouping",
+    "grouping_id", "histogram_numeric", "hll_sketch_agg", "hll_union_agg", "kurtosis", "last", "last_value",
+    "listagg", "max", "max_by", "mean", "median", "min", "min_by", "mode", "percentile", "percentile_approx",
+    "percentile_cont", "percentile_disc", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2",
+    "regr_slope", "regr_sxx", "regr_sxy", "regr_syy", "schema_of_variant_agg", "skewness", "some", "std", "stddev",
+    "stddev_pop", "stddev_samp", "string_agg", "sum", "try_avg", "try_sum", "var_pop", "var_samp", "variance",
+})  # fmt: skip
+
+GENERATORS = frozenset({
+    "explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple",
+    "variant_explode", "variant_explode_outer",
+})  # fmt: skip
+
+WINDOW_FUNCTIONS = frozenset({
+    "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "nth_value",
+})  # fmt: skip
+
+# Functions of Spark's own windows, which group rows and have no meaning in a join.
+TIME_WINDOWS = frozenset({"window", "window_time", "session_window"})
+
+# Total on strings alone: every argument is a string, none can raise. Result types by name.
+STRING_FUNCTIONS = {
+    "upper": "string", "lower": "string", "ucase": "string", "lcase": "string", "initcap": "string",
+    "trim": "string", "ltrim": "string", "rtrim": "string", "btrim": "string", "reverse": "string",
+    "concat": "string", "replace": "string", "translate": "string", "soundex": "string",
+    "length": "int", "char_length": "int", "character_length": "int", "len": "int", "octet_length": "int",
+    "bit_length": "int", "instr": "int", "levenshtein": "int", "ascii": "int",
+    "startswith": "boolean", "endswith": "boolean", "contains": "boolean",
+}  # fmt: skip
+
+# Total on a string and integer literals.
+SUBSTRING_FUNCTIONS = frozenset({"substring", "substr", "left", "right"})
+
+# Total on double or float: IEEE arithmetic yields NaN or infinity, it does not raise.
+FLOATING_FUNCTIONS = frozenset({
+    "abs", "sqrt", "cbrt", "exp", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "signum",
+    "sign", "degrees", "radians", "isnan", "ln", "log10", "log2", "log1p", "expm1",
+})  # fmt: skip
+
+# Total on date, timestamp and timestamp_ntz: parts of a time, all integers.
+TIME_PARTS = frozenset({
+    "year", "quarter", "month", "day", "dayofmonth", "dayofweek", "weekday", "dayofyear", "weekofyear",
+})  # fmt: skip
+CLOCK_PARTS = frozenset({"hour", "minute", "second"})  # not of a date, which Spark would have to cast
+
+# They return NULL where their plain form raises; their operands must still be numbers.
+TRY_ARITHMETIC = frozenset({"try_add", "try_subtract", "try_multiply", "try_divide", "try_mod"})
+
+# Their value is one of their operands.
+CHOICE_FUNCTIONS = frozenset({"coalesce", "nvl", "ifnull", "nullif"})
+NULL_TESTS = frozenset({"isnull", "isnotnull"})

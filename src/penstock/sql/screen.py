@@ -1,0 +1,137 @@
+"""Finds, before parsing, the parts of SQL that a standing query may not have, at the word where each begins.
+
+It looks at tokens only, because syntax trees forget where their keywords stood. The parser afterwards accepts
+what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from penstock.sql import functions
+from penstock.sql.position import Text
+
+_AGGREGATION = "only joins, filters and projections are supported; aggregates are not"
+
+_CLAUSES = {
+    TokenType.GROUP_BY: ("GROUP BY is not supported", _AGGREGATION),
+    TokenType.HAVING: ("HAVING is not supported", _AGGREGATION),
+    TokenType.QUALIFY: ("QUALIFY is not supported", ""),
+    TokenType.ORDER_BY: ("ORDER BY is not supported", "results of a standing query have no end to sort at"),
+    TokenType.SORT_BY: ("SORT BY is not supported", "results of a standing query have no end to sort at"),
+    TokenType.CLUSTER_BY: ("CLUSTER BY is not supported", ""),
+    TokenType.DISTRIBUTE_BY: ("DISTRIBUTE BY is not supported", ""),
+    TokenType.LIMIT: ("LIMIT is not supported", "results of a standing query have no end"),
+    TokenType.FETCH: ("FETCH is not supported", "results of a standing query have no end"),
+    TokenType.OFFSET: ("OFFSET is not supported", "results of a standing query have no end"),
+    TokenType.UNION: ("UNION is not supported", "register one query for each part"),
+    TokenType.EXCEPT: ("EXCEPT is not supported", ""),
+    TokenType.INTERSECT: ("INTERSECT is not supported", ""),
+    TokenType.TABLE_SAMPLE: ("TABLESAMPLE is not supported", ""),
+    TokenType.PIVOT: ("PIVOT is not supported", ""),
+    TokenType.UNPIVOT: ("UNPIVOT is not supported", ""),
+    TokenType.LATERAL: ("LATERAL is not supported", ""),
+    TokenType.HINT: ("Hints are not supported", ""),
+}
+# TABLESAMPLE, PIVOT and their like are also good names for columns: they count only in FROM, where a name stood before.
+_AFTER_FROM = frozenset({
+    TokenType.TABLE_SAMPLE, TokenType.PIVOT, TokenType.UNPIVOT, TokenType.LATERAL, TokenType.LIMIT, TokenType.OFFSET,
+    TokenType.FETCH,
+})  # fmt: skip
+_PARAMETERS = frozenset({TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.L_BRACE})
+_JOIN_KINDS = frozenset({"LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI", "ASOF"})
+_JOIN_WORDS = frozenset({"JOIN", "OUTER", "SEMI", "ANTI", "LEFT", "RIGHT", "FULL", "INNER"})
+_INNER_ONLY = "write [INNER] JOIN .. ON, or a list of streams with the conditions in WHERE"
+_NO_SUBQUERY = "a query reads streams only, each named in its own FROM"
+
+
+def refuse_unsupported(source: Text, tokens: Sequence[Token]) -> None:
+    """Raise at the first token that begins something a standing query may not have."""
+    if tokens[0].token_type == TokenType.WITH:
+        raise source.unsupported(tokens[0].start, "WITH (common table expressions) is not supported", _NO_SUBQUERY)
+    if tokens[0].token_type != TokenType.SELECT:
+        raise source.error(tokens[0].start, "Expected SELECT")
+    if tokens[-1].token_type == TokenType.ALIAS:
+        raise source.error(tokens[-1].start, "Expected a name after AS")
+    seen_from = False
+    for index, token in enumerate(tokens):
+        before = tokens[index - 1] if index else None
+        after = tokens[index + 1] if index + 1 < len(tokens) else None
+        if _is_name(token, before):
+            continue
+        seen_from = seen_from or token.token_type == TokenType.FROM
+        _refuse_clause(source, token, before, after, seen_from=seen_from)
+        _refuse_join(source, token, after)
+        _refuse_function(source, token, before, after)
+
+
+def _is_name(token: Token, before: Token | None) -> bool:
+    """True where a keyword is only the name of a column, alias or constant."""
+    if token.token_type in (TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER):
+        return True
+    return before is not None and before.token_type in (TokenType.DOT, TokenType.ALIAS)
+
+
+def _refuse_clause(source: Text, token: Token, before: Token | None, after: Token | None, *, seen_from: bool) -> None:
+    kind = token.token_type
+    if kind == TokenType.FROM and before is not None and before.token_type == TokenType.COMMA:
+        raise source.error(before.start, "Unexpected comma before FROM")
+    if kind in _PARAMETERS or (kind == TokenType.COLON and not _ends_a_name(before)):
+        raise source.error(token.start, "Parameters are not supported", "write the value")
+    if kind == TokenType.DISTINCT and before is not None and before.token_type == TokenType.SELECT:
+        raise source.unsupported(token.start, "SELECT DISTINCT is not supported", "results are bags of rows")
+    if kind == TokenType.SELECT and before is not None:
+        raise source.unsupported(token.start, "Subqueries are not supported", _NO_SUBQUERY)
+    if kind == TokenType.VALUES and after is not None and after.token_type == TokenType.L_PAREN:
+        raise source.unsupported(token.start, "VALUES is not supported", _NO_SUBQUERY)
+    if kind == TokenType.OVER and before is not None and before.token_type == TokenType.R_PAREN:
+        raise source.unsupported(token.start, "Window functions (OVER) are not supported", _AGGREGATION)
+    if kind == TokenType.USING and after is not None and after.token_type == TokenType.L_PAREN:
+        raise source.unsupported(token.start, "JOIN .. USING is not supported", "write JOIN .. ON a.k = b.k")
+    if kind in _CLAUSES and (seen_from or kind not in _AFTER_FROM) and not _is_star_except(token, after):
+        message, hint = _CLAUSES[kind]
+        raise source.unsupported(token.start, message, hint)
+
+
+def _refuse_join(source: Text, token: Token, after: Token | None) -> None:
+    word = token.text.upper()
+    if word in _JOIN_KINDS and after is not None and after.text.upper() in _JOIN_WORDS:
+        raise source.unsupported(token.start, f"{word} JOIN is not supported", _INNER_ONLY)
+
+
+def _refuse_function(source: Text, token: Token, before: Token | None, after: Token | None) -> None:
+    word = token.text.lower()
+    call = _is_call(token, after)
+    if word in functions.NON_DETERMINISTIC and (call or word in functions.WITHOUT_PARENTHESES):
+        raise source.error(
+            token.start, f"{word} is not deterministic", "a standing query may use only what the rows themselves say"
+        )
+    if not call or (before is not None and before.token_type in (TokenType.LIKE, TokenType.ILIKE)):
+        return  # LIKE ANY (..) and LIKE SOME (..) are no aggregates
+    if word in functions.AGGREGATES:
+        raise source.unsupported(token.start, f"The aggregate {word} is not supported", _AGGREGATION)
+    if word in functions.GENERATORS:
+        raise source.unsupported(token.start, f"The generator {word} is not supported", "one row gives one row")
+    if word in functions.WINDOW_FUNCTIONS:
+        raise source.unsupported(token.start, f"The window function {word} is not supported", _AGGREGATION)
+    if word in functions.TIME_WINDOWS:
+        raise source.unsupported(
+            token.start, f"The function {word} is not supported", "put the window on the stream: [RANGE 5 MINUTES]"
+        )
+
+
+def _ends_a_name(token: Token | None) -> bool:
+    """A colon after a name belongs to the type of a struct's field."""
+    return token is not None and (token.token_type == TokenType.IDENTIFIER or token.text[-1:].isidentifier())
+
+
+def _is_star_except(token: Token, after: Token | None) -> bool:
+    """`* EXCEPT (..)` is refused with the star; a set operation in parentheses is refused as a subquery."""
+    return token.token_type == TokenType.EXCEPT and after is not None and after.token_type == TokenType.L_PAREN
+
+
+def _is_call(token: Token, after: Token | None) -> bool:
+    named = token.text[:1].isalpha() or token.text.startswith("_")
+    return named and after is not None and after.token_type == TokenType.L_PAREN

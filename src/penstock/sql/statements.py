@@ -1,0 +1,206 @@
+"""A script to its statements: what to declare, register, drop, show or explain.
+
+The SELECT inside a statement stays text, with its place in the script: it can only be parsed when the streams are
+known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from penstock.model import Sink, Stream
+from penstock.sql.cursor import Cursor
+from penstock.sql.declaration import options, stream_declaration
+from penstock.sql.dialect import tokenize
+from penstock.sql.position import Position, Text
+from penstock.sql.windows import positive_length
+
+
+@dataclass(frozen=True)
+class CreateStream:
+    """`CREATE STREAM ..`. `at` is here and below where the statement starts; it is no part of what it says."""
+
+    stream: Stream
+    at: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True)
+class CreateQuery:
+    """`CREATE QUERY ..`. `line` and `column` are where `select` starts in the script; `retain` is in microseconds."""
+
+    name: str
+    select: str
+    line: int = 1
+    column: int = 1
+    into: Sink | str | None = None
+    on_error: str = "skip"
+    retain: int | None = None
+    replace: bool = False
+    at: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True)
+class DropQuery:
+    name: str
+    purge: bool = False
+    at: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True)
+class ShowQueries:
+    at: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True)
+class ShowStreams:
+    at: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True)
+class Explain:
+    """EXPLAIN of one registered query, of a SELECT that is not registered, or (neither) of the whole network."""
+
+    name: str | None = None
+    select: str | None = None
+    line: int = 1
+    column: int = 1
+    at: Position = field(default=Position(), compare=False)
+
+
+Statement = CreateStream | CreateQuery | DropQuery | ShowQueries | ShowStreams | Explain
+
+_STATEMENTS = "CREATE STREAM, CREATE [OR REPLACE] QUERY, DROP QUERY, SHOW QUERIES, SHOW STREAMS, EXPLAIN"
+
+
+def parse_script(text: str) -> list[Statement]:
+    """The statements of a script, in order. Statements are separated by semicolons."""
+    source = Text(text)
+    tokens = tokenize(source)
+    pieces = groupby(tokens, key=lambda t: t.token_type == TokenType.SEMICOLON)
+    return [_statement(source, list(piece)) for separator, piece in pieces if not separator]
+
+
+def _statement(source: Text, tokens: list[Token]) -> Statement:
+    cursor = Cursor(source, tokens)
+    for words, parse in _PARSERS.items():
+        if cursor.accept(*words.split()):
+            return parse(cursor, source.position(tokens[0].start))
+    first = tokens[0].text.upper()
+    if first in ("SELECT", "WITH"):
+        raise source.error(tokens[0].start, "A query in a script needs a name", "write CREATE QUERY name AS SELECT ..")
+    if first in ("CREATE", "ALTER", "DROP", "SHOW"):
+        words = f"{first} {cursor.peek(1)}".strip()
+        raise source.unsupported(tokens[0].start, f"{words} is not supported", f"known: {_STATEMENTS}")
+    raise source.error(tokens[0].start, f"Unknown statement {tokens[0].text}", f"known: {_STATEMENTS}")
+
+
+def _create_stream(cursor: Cursor, at: Position) -> CreateStream:
+    return CreateStream(stream_declaration(cursor), at)
+
+
+def _create_query(cursor: Cursor, at: Position) -> CreateQuery:
+    return _query(cursor, at, replace=False)
+
+
+def _replace_query(cursor: Cursor, at: Position) -> CreateQuery:
+    return _query(cursor, at, replace=True)
+
+
+def _query(cursor: Cursor, at: Position, *, replace: bool) -> CreateQuery:
+    name = _query_name(cursor)
+    on_error, retain = "skip", None
+    seen: set[str] = set()
+    while not cursor.accept("AS"):
+        clause, place = cursor.peek(), cursor.offset
+        if clause in seen:
+            raise cursor.source.error(place, f"{clause} is given twice")
+        seen.add(clause)
+        if cursor.accept("ON", "ERROR"):
+            on_error = cursor.choice("SKIP", "STOP").lower()
+        elif cursor.accept("RETAIN"):
+            length = cursor.until("AS", "ON", "RETAIN", "FROM", "INTO")
+            if not length:
+                raise cursor.source.error(cursor.offset, "Expected a length of time, for example 7 DAYS")
+            retain = positive_length(cursor.source, length)
+        elif clause == "FROM":
+            raise cursor.source.unsupported(
+                place, f"FROM {cursor.peek(1)} is not supported", "a query sees the rows that arrive after it"
+            )
+        elif clause == "INTO":
+            raise cursor.source.error(place, "INTO comes after the SELECT")
+        else:
+            raise cursor.source.error(place, "Expected ON ERROR, RETAIN or AS SELECT ..")
+    select, line, column = _select(cursor)
+    into: Sink | str | None = _sink(cursor) if cursor.accept("INTO") else None
+    cursor.end()
+    return CreateQuery(name, select, line, column, into, on_error, retain, replace, at)
+
+
+def _query_name(cursor: Cursor) -> str:
+    token = cursor.name("query")
+    if token.text.startswith("_"):
+        raise cursor.source.error(token.start, "Names that begin with _ are reserved")
+    return token.text
+
+
+def _select(cursor: Cursor) -> tuple[str, int, int]:
+    """The text up to INTO or the end, and its place; it must at least look like a query."""
+    source, start = cursor.source, cursor.offset
+    if cursor.peek() not in ("SELECT", "WITH", "("):
+        raise source.error(start, "Expected SELECT")
+    tokens = cursor.until("INTO")
+    at = source.position(start)
+    return source.text[start : tokens[-1].end + 1], at.line, at.column
+
+
+def _sink(cursor: Cursor) -> Sink | str:
+    if not cursor.done and cursor.tokens[cursor.index].token_type == TokenType.STRING:
+        return cursor.take().text
+    name = cursor.name("sink format").text
+    found = dict(options(cursor)) if cursor.accept("OPTIONS") else {}
+    return Sink(name, **found)
+
+
+def _drop_query(cursor: Cursor, at: Position) -> DropQuery:
+    name = cursor.name("query").text
+    purge = cursor.accept("PURGE")
+    cursor.end()
+    return DropQuery(name, purge, at)
+
+
+def _show_queries(cursor: Cursor, at: Position) -> ShowQueries:
+    cursor.end()
+    return ShowQueries(at)
+
+
+def _show_streams(cursor: Cursor, at: Position) -> ShowStreams:
+    cursor.end()
+    return ShowStreams(at)
+
+
+def _explain(cursor: Cursor, at: Position) -> Explain:
+    if cursor.done:
+        return Explain(at=at)
+    if cursor.peek() in ("SELECT", "WITH", "("):
+        select, line, column = _select(cursor)
+        cursor.end()
+        return Explain(None, select, line, column, at)
+    cursor.accept("QUERY")
+    name = cursor.name("query").text
+    cursor.end()
+    return Explain(name, at=at)
+
+
+_PARSERS: dict[str, Callable[[Cursor, Position], Statement]] = {
+    "CREATE STREAM": _create_stream,
+    "CREATE QUERY": _create_query,
+    "CREATE OR REPLACE QUERY": _replace_query,
+    "DROP QUERY": _drop_query,
+    "SHOW QUERIES": _show_queries,
+    "SHOW STREAMS": _show_streams,
+    "EXPLAIN": _explain,
+}

@@ -1,0 +1,139 @@
+"""Spark's types by their simple names: reading them from SQL, and the families that compare without a cast.
+
+Holds no type inference; that is in `inference`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from penstock.model.stream import INTEGER_TYPES
+from penstock.sql.position import Text
+
+_NAMES = {
+    "byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float", "bool": "boolean",
+    "dec": "decimal", "numeric": "decimal", "timestamp_ltz": "timestamp", "text": "string",
+}  # fmt: skip
+_ATOMIC = frozenset({
+    "tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "string", "binary", "date", "timestamp",
+    "timestamp_ntz", "variant",
+})  # fmt: skip
+_INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+_MAX_DIGITS = 38
+
+# Types whose values can be a join key: equality is on the value itself, with no cast and no collation.
+KEY_FAMILIES = frozenset({"integer", "floating", "string", "boolean", "date", "timestamp", "timestamp_ntz", "binary"})
+
+
+def family(type_name: str | None) -> str | None:
+    """Types of one family compare exactly, whatever their width; any other type is a family of its own."""
+    if type_name is None:
+        return None
+    if type_name in INTEGER_TYPES:
+        return "integer"
+    return "floating" if type_name in ("float", "double") else type_name
+
+
+def decimal_digits(type_name: str) -> tuple[int, int] | None:
+    """Precision and scale of a decimal, or of the decimal that holds an integer type; None for others."""
+    if type_name in _INTEGER_DIGITS:
+        return _INTEGER_DIGITS[type_name], 0
+    if not type_name.startswith("decimal("):
+        return None
+    precision, scale = type_name[8:-1].split(",")
+    return int(precision), int(scale)
+
+
+def decimals_widen(left: str, right: str) -> bool:
+    """True if a decimal type exists that holds every value of both."""
+    one, other = decimal_digits(left), decimal_digits(right)
+    if one is None or other is None:
+        return False
+    return max(one[0] - one[1], other[0] - other[1]) + max(one[1], other[1]) <= _MAX_DIGITS
+
+
+def parse_type(source: Text, tokens: Sequence[Token]) -> str:
+    """The simple name of the type that all of `tokens` spell."""
+    name, end = _type(source, tokens, 0)
+    if end < len(tokens):
+        raise source.unsupported(
+            tokens[end].start,
+            f"{tokens[end].text!r} after the type of a column is not supported",
+            "a column is written: name TYPE",
+        )
+    return name
+
+
+def _type(source: Text, tokens: Sequence[Token], index: int) -> tuple[str, int]:
+    token = _at(source, tokens, index)
+    word = token.text.lower()
+    name = _NAMES.get(word, word)
+    after = index + 1
+    if name == "array":
+        after = _expect(source, tokens, after, "<")
+        inner, after = _type(source, tokens, after)
+        return f"array<{inner}>", _expect(source, tokens, after, ">")
+    if name == "map":
+        after = _expect(source, tokens, after, "<")
+        key, after = _type(source, tokens, after)
+        after = _expect(source, tokens, after, ",")
+        value, after = _type(source, tokens, after)
+        return f"map<{key},{value}>", _expect(source, tokens, after, ">")
+    if name == "struct":
+        return _struct(source, tokens, _expect(source, tokens, after, "<"))
+    if name in ("decimal", "char", "varchar"):
+        return _sized(source, tokens, name, after)
+    if name == "string" and after < len(tokens) and tokens[after].text.upper() == "COLLATE":
+        return f"string collate {_at(source, tokens, after + 1).text}", after + 2
+    if name in _ATOMIC:
+        return name, after
+    raise source.error(
+        token.start,
+        f"Unknown type {token.text!r}",
+        f"known: {', '.join(sorted(_ATOMIC))}, decimal(p,s), array, map, struct",
+    )
+
+
+def _sized(source: Text, tokens: Sequence[Token], name: str, index: int) -> tuple[str, int]:
+    numbers: list[str] = []
+    if index < len(tokens) and tokens[index].token_type == TokenType.L_PAREN:
+        numbers.append(_at(source, tokens, index + 1).text)
+        index += 2
+        if _at(source, tokens, index).token_type == TokenType.COMMA:
+            numbers.append(_at(source, tokens, index + 1).text)
+            index += 2
+        index = _expect(source, tokens, index, ")")
+    if not all(n.isdigit() for n in numbers):
+        raise source.error(tokens[index - 1].start, f"{name} takes whole numbers")
+    if name == "decimal":
+        numbers = [*numbers, *("10", "0")[len(numbers) :]]
+    return f"{name}({','.join(numbers)})", index
+
+
+def _struct(source: Text, tokens: Sequence[Token], index: int) -> tuple[str, int]:
+    fields: list[str] = []
+    while True:
+        name = _at(source, tokens, index).text
+        index += 1
+        if _at(source, tokens, index).token_type == TokenType.COLON:
+            index += 1
+        inner, index = _type(source, tokens, index)
+        fields.append(f"{name}:{inner}")
+        if _at(source, tokens, index).token_type != TokenType.COMMA:
+            return f"struct<{','.join(fields)}>", _expect(source, tokens, index, ">")
+        index += 1
+
+
+def _at(source: Text, tokens: Sequence[Token], index: int) -> Token:
+    if index >= len(tokens):
+        raise source.error(tokens[-1].end + 1 if tokens else 0, "This type is incomplete")
+    return tokens[index]
+
+
+def _expect(source: Text, tokens: Sequence[Token], index: int, symbol: str) -> int:
+    token = _at(source, tokens, index)
+    if token.text != symbol:
+        raise source.error(token.start, f"Expected {symbol} in this type")
+    return index + 1

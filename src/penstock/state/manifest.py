@@ -1,0 +1,238 @@
+"""The manifest: which files exist, how far each stream has come, and what was counted, as of each step.
+
+It is a log. Each step appends one entry by put-if-absent; every so often a snapshot of the whole is written, so that opening
+reads one snapshot and a few entries. A file that no entry names does not exist.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.errors import StateError
+from penstock.state.run import RunEntry
+from penstock.state.store import Store
+
+FORMAT = 1
+SNAPSHOT_EVERY = 64
+
+
+@dataclass(frozen=True)
+class Progress:
+    """No later row of the stream has a time below `value`. `kind` says what it was derived from."""
+
+    value: int
+    newest: int
+    kind: str = "delay"
+
+
+@dataclass(frozen=True)
+class ResultFile:
+    """A committed file of result rows; `counts` = rows per query id, `version` says what its bits mean."""
+
+    name: str
+    join: str
+    step: int
+    version: int
+    rows: int
+    bytes: int
+    min_time: int
+    max_time: int
+    counts: tuple[tuple[int, int], ...]
+    kind: str = "join"
+
+    def count(self, query: int) -> int:
+        return dict(self.counts).get(query, 0)
+
+
+@dataclass(frozen=True)
+class SideFile:
+    """A committed file of whole rows that were late or bad."""
+
+    name: str
+    stream: str
+    reason: str
+    step: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one step changed."""
+
+    step: int
+    batch: int | None
+    last_batch: int
+    identity: str
+    version: int
+    clock: float
+    progress: Mapping[str, Progress]
+    counters: Mapping[str, Mapping[str, int]]
+    runs_added: tuple[RunEntry, ...] = ()
+    runs_removed: tuple[str, ...] = ()
+    results: tuple[ResultFile, ...] = ()
+    results_removed: tuple[str, ...] = ()
+    sides: tuple[SideFile, ...] = ()
+    cursors: Mapping[str, int] = field(default_factory=dict)
+    suspended: Mapping[str, str] = field(default_factory=dict)
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The state as of the last committed step. `counters` are totals since the beginning, by 'kind:name'."""
+
+    step: int = -1
+    last_batch: int = -1
+    identity: str = ""
+    version: int = 0
+    clock: float = 0.0
+    progress: Mapping[str, Progress] = field(default_factory=dict)
+    counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    runs: Mapping[str, RunEntry] = field(default_factory=dict)
+    results: Mapping[str, ResultFile] = field(default_factory=dict)
+    sides: tuple[SideFile, ...] = ()
+    cursors: Mapping[str, int] = field(default_factory=dict)
+    suspended: Mapping[str, str] = field(default_factory=dict)
+    final: bool = False
+
+    def apply(self, entry: Entry) -> Manifest:
+        """The manifest after one more step."""
+        gone = set(entry.runs_removed)
+        runs = {n: r for n, r in self.runs.items() if n not in gone} | {r.name: r for r in entry.runs_added}
+        dropped = set(entry.results_removed)
+        results = {n: r for n, r in self.results.items() if n not in dropped} if dropped else dict(self.results)
+        results.update((r.name, r) for r in entry.results)
+        counters = {name: dict(values) for name, values in self.counters.items()}
+        for name, values in entry.counters.items():
+            total = counters.setdefault(name, {})
+            for key, value in values.items():
+                total[key] = total.get(key, 0) + value
+        return replace(
+            self, step=entry.step, last_batch=entry.last_batch, identity=entry.identity, version=entry.version, clock=entry.clock,
+            progress=dict(entry.progress), counters=counters, runs=runs, results=results, sides=(*self.sides, *entry.sides),
+            cursors={**self.cursors, **entry.cursors}, suspended={**self.suspended, **entry.suspended}, final=entry.final,
+        )  # fmt: skip
+
+    def progress_values(self) -> dict[str, int]:
+        return {name: p.value for name, p in self.progress.items()}
+
+    def runs_of(self, table: str) -> list[RunEntry]:
+        return [r for r in self.runs.values() if r.table == table]
+
+
+class ManifestLog:
+    """Reads and appends the log under `manifest/`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def load(self) -> Manifest:
+        """The manifest of the last committed step; an empty one if there is none."""
+        names = self.store.names("manifest")
+        steps = sorted(int(n.removesuffix(".json")) for n in names if n.endswith(".json") and n[0].isdigit())
+        snapshots = sorted(int(n[9:-5]) for n in names if n.startswith("snapshot-") and n.endswith(".json"))
+        manifest = _manifest(self._read(f"manifest/snapshot-{snapshots[-1]:012d}.json")) if snapshots else Manifest()
+        for step in steps:
+            if step <= manifest.step:
+                continue
+            if step != manifest.step + 1:
+                msg = (
+                    f"the manifest of step {manifest.step + 1} is missing in {self.store.path('manifest')} although step {step} "
+                    "is there; restore it from a backup, or remove the state directory and replay the sources"
+                )
+                raise StateError(msg)
+            manifest = manifest.apply(_entry(self._read(f"manifest/{step:012d}.json")))
+        return manifest
+
+    def append(self, entry: Entry) -> None:
+        """Commit a step. Raises if another engine has committed it."""
+        if not self.store.put_if_absent(f"manifest/{entry.step:012d}.json", _seal(_plain(entry))):
+            msg = f"step {entry.step} was already committed by another engine on {self.store.path('')}; only one may run at a time"
+            raise StateError(msg)
+
+    def snapshot(self, manifest: Manifest) -> None:
+        """Write the whole manifest and forget the entries that two snapshots cover."""
+        if not self.store.put_if_absent(f"manifest/snapshot-{manifest.step:012d}.json", _seal(_plain(manifest))):
+            return
+        names = self.store.names("manifest")
+        snapshots = sorted(int(n[9:-5]) for n in names if n.startswith("snapshot-") and n.endswith(".json"))
+        if len(snapshots) < 2:
+            return
+        for step in snapshots[:-2]:
+            self.store.delete(f"manifest/snapshot-{step:012d}.json")
+        for name in names:
+            if name.endswith(".json") and name[0].isdigit() and int(name[:-5]) <= snapshots[-2]:
+                self.store.delete(f"manifest/{name}")
+
+    def _read(self, name: str) -> dict[str, Any]:
+        try:
+            text = self.store.read(name)
+        except FileNotFoundError:
+            msg = f"{self.store.path(name)} is missing; restore it from a backup"
+            raise StateError(msg) from None
+        return _unseal(text, self.store.path(name))
+
+
+def _seal(body: dict[str, Any]) -> bytes:
+    text = json.dumps(body, separators=(",", ":"))
+    return f"{zlib.crc32(text.encode()):08x} {text}\n".encode()
+
+
+def _unseal(data: bytes, path: str) -> dict[str, Any]:
+    code, _, text = data.rstrip(b"\n").partition(b" ")
+    if not text or code != f"{zlib.crc32(text):08x}".encode():
+        msg = f"{path} is damaged (its checksum does not fit); restore it from a backup, or remove the state directory and replay"
+        raise StateError(msg)
+    body: dict[str, Any] = json.loads(text)
+    if body.pop("format", FORMAT) != FORMAT:
+        msg = f"{path} was written by a newer Penstock; upgrade, or use another state directory"
+        raise StateError(msg)
+    return body
+
+
+def _plain(value: Entry | Manifest) -> dict[str, Any]:
+    body: dict[str, Any] = {"format": FORMAT, **value.__dict__}
+    body["progress"] = {n: p.__dict__ for n, p in value.progress.items()}
+    body["sides"] = [s.__dict__ for s in value.sides]
+    if isinstance(value, Entry):
+        body["runs_added"] = [r.to_json() for r in value.runs_added]
+        body["results"] = [_plain_result(r) for r in value.results]
+    else:
+        body["runs"] = [r.to_json() for r in value.runs.values()]
+        body["results"] = [_plain_result(r) for r in value.results.values()]
+    return body
+
+
+def _plain_result(file: ResultFile) -> dict[str, Any]:
+    return {**file.__dict__, "counts": list(file.counts)}
+
+
+def _result(data: dict[str, Any]) -> ResultFile:
+    return ResultFile(**{**data, "counts": tuple((q, n) for q, n in data["counts"])})
+
+
+def _common(body: dict[str, Any]) -> dict[str, Any]:
+    body["progress"] = {n: Progress(**p) for n, p in body["progress"].items()}
+    body["sides"] = tuple(SideFile(**s) for s in body["sides"])
+    return body
+
+
+def _entry(body: dict[str, Any]) -> Entry:
+    body = _common(body)
+    body["runs_added"] = tuple(RunEntry.from_json(r) for r in body["runs_added"])
+    body["runs_removed"] = tuple(body["runs_removed"])
+    body["results"] = tuple(_result(r) for r in body["results"])
+    body["results_removed"] = tuple(body["results_removed"])
+    return Entry(**body)
+
+
+def _manifest(body: dict[str, Any]) -> Manifest:
+    body = _common(body)
+    body["runs"] = {r["name"]: RunEntry.from_json(r) for r in body["runs"]}
+    body["results"] = {r["name"]: _result(r) for r in body["results"]}
+    return Manifest(**body)

@@ -1,0 +1,153 @@
+"""The registry: which streams and queries exist, durable, as a log of versions.
+
+Query ids are permanent and never given out again. Each version also records which bit of a result row belonged to which
+query, so that an old result file is read with the numbering it was written with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.errors import StateError
+from penstock.model import Column, Sink, Source, Stream
+from penstock.state.store import Store
+
+
+@dataclass(frozen=True)
+class StreamRecord:
+    """A stream as declared; `generation` counts how often the name was declared anew."""
+
+    stream: Stream
+    generation: int = 0
+
+    @property
+    def source_name(self) -> str:
+        """The name under which Spark's checkpoint knows the source; a re-added stream must not resume the old position."""
+        return f"{self.stream.name}_g{self.generation}"
+
+
+@dataclass(frozen=True)
+class QueryRecord:
+    """A query as declared, with what Spark said of it when it was registered."""
+
+    id: int
+    name: str
+    sql: str
+    on_error: str = "skip"
+    retain: int | None = None
+    into: Sink | str | None = None
+    item_names: tuple[str, ...] = ()
+    item_types: tuple[str, ...] = ()
+    key_types: tuple[tuple[str, ...], ...] = ()
+    dropped: bool = False
+
+    def same_declaration(self, other: QueryRecord) -> bool:
+        """True if both were declared alike; ids and what was derived do not count."""
+        return _declared(self) == _declared(other)
+
+
+@dataclass(frozen=True)
+class Registry:
+    """One version of the registry. `settings` are the SQL settings (time zone, ANSI) that give expressions their meaning."""
+
+    version: int = 0
+    next_id: int = 1
+    streams: Mapping[str, StreamRecord] = field(default_factory=dict)
+    queries: tuple[QueryRecord, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    bits: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+
+    def live(self) -> tuple[QueryRecord, ...]:
+        return tuple(q for q in self.queries if not q.dropped)
+
+    def find(self, name: str, *, dropped: bool = False) -> QueryRecord | None:
+        """The live query of that name, or with `dropped` also the last dropped one."""
+        found = [q for q in self.queries if q.name == name and (dropped or not q.dropped)]
+        return found[-1] if found else None
+
+    def with_stream(self, record: StreamRecord) -> Registry:
+        return replace(self, streams={**self.streams, record.stream.name: record})
+
+    def with_query(self, record: QueryRecord) -> Registry:
+        return replace(self, next_id=max(self.next_id, record.id + 1), queries=(*self.queries, record))
+
+    def without_query(self, name: str) -> Registry:
+        changed = tuple(replace(q, dropped=True) if q.name == name else q for q in self.queries)
+        return replace(self, queries=changed)
+
+
+class RegistryLog:
+    """Reads and appends versions under `registry/`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def load(self, version: int | None = None) -> Registry:
+        """A version, by default the newest; an empty registry if there is none yet."""
+        if version is None:
+            versions = [int(n[:-5]) for n in self.store.names("registry") if n.endswith(".json")]
+            if not versions:
+                return Registry()
+            version = max(versions)
+        name = f"registry/{version:08d}.json"
+        try:
+            return _decode(json.loads(self.store.read(name)))
+        except FileNotFoundError:
+            msg = f"registry version {version} is missing ({self.store.path(name)}); restore it from a backup"
+            raise StateError(msg) from None
+        except (ValueError, KeyError, TypeError) as error:
+            msg = f"{self.store.path(name)} is damaged ({error}); restore it from a backup"
+            raise StateError(msg) from None
+
+    def append(self, registry: Registry) -> None:
+        if not self.store.put_if_absent(f"registry/{registry.version:08d}.json", json.dumps(_encode(registry)).encode()):
+            msg = f"registry version {registry.version} was already written by another engine on {self.store.path('')}"
+            raise StateError(msg)
+
+
+def _declared(record: QueryRecord) -> tuple[object, ...]:
+    return (" ".join(record.sql.split()), record.on_error, record.retain, record.into)
+
+
+def _encode(registry: Registry) -> dict[str, Any]:
+    return {
+        "version": registry.version,
+        "next_id": registry.next_id,
+        "streams": [_encode_stream(r) for r in registry.streams.values()],
+        "queries": [{**q.__dict__, "into": _encode_into(q.into)} for q in registry.queries],
+        "settings": dict(registry.settings),
+        "bits": [[query, join, bit] for query, (join, bit) in registry.bits.items()],
+    }
+
+
+def _encode_stream(record: StreamRecord) -> dict[str, Any]:
+    stream = record.stream
+    source = None if stream.source is None else {"format": stream.source.format, "options": list(stream.source.options)}
+    columns = [[c.name, c.type] for c in stream.columns]
+    return {**stream.__dict__, "columns": columns, "source": source, "generation": record.generation}
+
+
+def _encode_into(into: Sink | str | None) -> Any:
+    return {"format": into.format, "options": dict(into.options)} if isinstance(into, Sink) else into
+
+
+def _decode(data: dict[str, Any]) -> Registry:
+    streams = {}
+    for item in data["streams"]:
+        generation = item.pop("generation")
+        source = item["source"]
+        item["columns"] = tuple(Column(*c) for c in item["columns"])
+        item["source"] = None if source is None else Source(source["format"], tuple((k, v) for k, v in source["options"]))
+        streams[item["name"]] = StreamRecord(Stream(**item), generation)
+    queries = []
+    for item in data["queries"]:
+        into = item["into"]
+        item["into"] = Sink(into["format"], **into["options"]) if isinstance(into, dict) else into
+        item["item_names"], item["item_types"] = tuple(item["item_names"]), tuple(item["item_types"])
+        item["key_types"] = tuple(tuple(t) for t in item["key_types"])
+        queries.append(QueryRecord(**item))
+    bits = {query: (join, bit) for query, join, bit in data["bits"]}
+    return Registry(data["version"], data["next_id"], streams, tuple(queries), data["settings"], bits)

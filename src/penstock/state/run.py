@@ -1,0 +1,153 @@
+"""Runs: one immutable sorted file of a state table, and the rows in it.
+
+A run is an Arrow file sorted by (bucket, key, time, order), read by mapping it into memory. The bucket is the
+top bits of the key's hash, so sorting by hash sorts by bucket. A *slice* is a row range of a run. The
+schema's metadata holds the dictionary of bits ids, the offsets of buckets, and the range of times.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.errors import StateError
+
+BUCKET_BITS = 8
+BUCKETS = 1 << BUCKET_BITS
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Sorted rows of one state table, in memory or mapped. `patterns[bits[i]]` = ids of the roles that row i serves."""
+
+    key: Ints
+    time: Ints
+    bits: npt.NDArray[np.int32]
+    patterns: tuple[tuple[int, ...], ...]
+    columns: Mapping[str, pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def between(self, low: int, high: int | None) -> Rows:
+        """The rows with low <= key < high (to the end if None): the slice that one task owns."""
+        start = int(np.searchsorted(self.key, low))
+        stop = len(self) if high is None else int(np.searchsorted(self.key, high))
+        if start == 0 and stop == len(self):
+            return self
+        columns = {name: column.slice(start, stop - start) for name, column in self.columns.items()}
+        return Rows(self.key[start:stop], self.time[start:stop], self.bits[start:stop], self.patterns, columns)
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """One line of the manifest: a run file and what is needed to decide about it without opening it.
+
+    `until[s]` = the progress of stream s at which no row of the run can meet a row of s any more.
+    """
+
+    name: str
+    table: str
+    level: int
+    step: int
+    rows: int
+    bytes: int
+    min_time: int
+    max_time: int
+    min_key: int
+    max_key: int
+    until: tuple[tuple[str, int], ...]
+    version: int
+    checksum: int
+
+    def expired(self, progress: Mapping[str, int]) -> bool:
+        """True if every row is out of everybody's reach."""
+        return all(progress.get(stream, end - 1) >= end for stream, end in self.until)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.__dict__, "until": dict(self.until)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> RunEntry:
+        return cls(**{**data, "until": tuple(data["until"].items())})
+
+
+def bucket_of(key: int) -> int:
+    """The bucket (partition group) of a key hash; monotone in the hash."""
+    return (key >> (64 - BUCKET_BITS)) + BUCKETS // 2
+
+
+def key_ranges(tasks: int) -> list[tuple[int, int | None]]:
+    """The range of key hashes that each task serves: whole buckets, as even as can be; [low, high), the last open."""
+    cuts = [(b * BUCKETS // tasks - BUCKETS // 2) << (64 - BUCKET_BITS) for b in range(tasks)]
+    highs: list[int | None] = [*cuts[1:], None]
+    return list(zip(cuts, highs, strict=True))
+
+
+def encode_run(rows: Rows, table: str) -> pa.Buffer:
+    """The bytes of a run file."""
+    edges = np.array([b - BUCKETS // 2 for b in range(1, BUCKETS)], dtype=np.int64) << (64 - BUCKET_BITS)
+    footer = {
+        "table": table,
+        "patterns": rows.patterns,
+        "min_time": int(rows.time.min()),
+        "max_time": int(rows.time.max()),
+        "buckets": np.searchsorted(rows.key, edges).tolist(),
+    }
+    arrays = [pa.array(rows.key), pa.array(rows.time), pa.array(rows.bits), *rows.columns.values()]
+    names = ["_key", "_ts", "_bits", *rows.columns]
+    fields = [pa.field(n, a.type) for n, a in zip(names, arrays, strict=True)]
+    schema = pa.schema(fields, metadata={"penstock": json.dumps(footer)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(pa.record_batch(arrays, schema=schema))
+    return sink.getvalue()
+
+
+def decode_run(buffer: pa.Buffer, entry: RunEntry) -> Rows:
+    """The rows of a run file, without copying; raises StateError if it is not what the manifest names."""
+    if buffer.size != entry.bytes or zlib.crc32(buffer) != entry.checksum:
+        msg = (
+            f"state file {entry.name} is damaged (expected {entry.bytes} bytes with checksum {entry.checksum:08x}, "
+            f"found {buffer.size} bytes); restore it from a backup, or remove the state directory and replay the sources"
+        )
+        raise StateError(msg)
+    with pa.ipc.open_file(buffer) as reader:
+        batch = reader.get_batch(0)
+    footer = json.loads(batch.schema.metadata[b"penstock"])
+    columns = {f.name: batch.column(i) for i, f in enumerate(batch.schema) if i > 2}
+    return Rows(
+        batch.column(0).to_numpy(),
+        batch.column(1).to_numpy(),
+        batch.column(2).to_numpy(),
+        tuple(tuple(p) for p in footer["patterns"]),
+        columns,
+    )
+
+
+def checksum(buffer: pa.Buffer) -> int:
+    return zlib.crc32(buffer)
+
+
+def expiry(rows: Rows, lives: Mapping[int, Sequence[tuple[str, int]]], forever: int) -> dict[str, int]:
+    """For each stream: the progress at which no row here can meet it any more (the `until` of a manifest line)."""
+    newest = np.full(len(rows.patterns), np.iinfo(np.int64).min, dtype=np.int64)
+    np.maximum.at(newest, rows.bits, rows.time)
+    until: dict[str, int] = {}
+    for pattern, time in zip(rows.patterns, newest.tolist(), strict=True):
+        if time == np.iinfo(np.int64).min:
+            continue
+        for role in pattern:
+            for stream, life in lives.get(role, ()):
+                end = forever if life >= forever else time + life
+                until[stream] = max(until.get(stream, end), end)
+    return until

@@ -1,0 +1,164 @@
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.model import Band, Column, Compare, Expression, Item, Query, Ref, Role, Stream, Window
+from penstock.reference import Unspecified, bounds, combinations, project, result_time, results
+from tests.oracle import bag, duckdb_results
+from tests.workloads import workload
+
+
+def stream(name):
+    return Stream(name, (Column("ts", "bigint"), Column("attr", "bigint")), "ts", delay=0)
+
+
+def column(role, name):
+    return Expression((Ref(role, name),), Ref(role, name), total=True)
+
+
+def equijoin(windows, *, bands=(), residuals=()):
+    """`SELECT ts.., result_time` of streams joined on attr; `windows` is a list of (stream, length)."""
+    roles = tuple(Role(f"r{i}", name, Window(length)) for i, (name, length) in enumerate(windows))
+    items = [*(column(i, "ts") for i in range(len(roles))), column(-1, "result_time")]
+    return Query(
+        sql="",
+        roles=roles,
+        keys=(tuple(column(i, "attr") for i in range(len(roles))),) if len(roles) > 1 else (),
+        bands=tuple(bands),
+        predicates=(),
+        residuals=tuple(residuals),
+        items=tuple(Item(None, item) for item in items),
+    )
+
+
+def times(query, **stamps):
+    """The event times of a query's results over rows that all have the same attr."""
+    streams = {name: stream(name) for name in stamps}
+    rows = {name: [{"ts": t, "attr": 1} for t in ts] for name, ts in stamps.items()}
+    return [tuple(row["ts"] for row in c) for c in combinations(query, streams, rows)]
+
+
+def test_a_row_joins_what_is_live_at_the_newest_rows_time():
+    query = equijoin([("s1", 100), ("s2", 100), ("s3", 100)])
+    found = times(query, s1=[90, 100], s2=[150, 180], s3=[195, 205])
+    assert sorted(found) == [(100, 150, 195), (100, 180, 195)]
+
+
+def test_slices_of_a_one_way_join_partition_its_result():
+    stamps = {"a": [1, 2, 3, 8], "b": [4, 5]}
+    narrow = times(equijoin([("a", 2), ("b", 1)]), **stamps)
+    wide = times(equijoin([("a", 4), ("b", 1)]), **stamps)
+    assert narrow == [(3, 4)]
+    assert sorted(set(wide) - set(narrow)) == [(1, 4), (2, 4), (2, 5), (3, 5)]
+
+
+def test_each_stream_has_its_own_window():
+    stamps = {"a": [1, 2, 3, 8], "b": [4, 5]}
+    assert sorted(times(equijoin([("a", 2), ("b", 4)]), **stamps)) == [(3, 4), (8, 5)]
+
+
+@pytest.mark.parametrize("length", [1, 2, 100])
+def test_a_row_as_old_as_its_window_is_out_and_one_unit_younger_is_in(length):
+    query = equijoin([("a", length), ("b", length)])
+    assert times(query, a=[0], b=[length]) == []
+    assert times(query, a=[0], b=[length - 1]) == [(0, length - 1)]
+    assert times(query, a=[length], b=[0]) == []
+    assert times(query, a=[length - 1], b=[0]) == [(length - 1, 0)]
+
+
+def test_rows_of_equal_time_match_in_the_shortest_window():
+    assert times(equijoin([("a", 1), ("b", 1)]), a=[5, 5], b=[5]) == [(5, 5), (5, 5)]
+
+
+def test_in_a_self_join_a_row_meets_itself():
+    found = times(equijoin([("a", 3), ("a", 3)]), a=[1, 2])
+    assert sorted(found) == [(1, 1), (1, 2), (2, 1), (2, 2)]
+
+
+def test_range_all_sets_no_bound():
+    assert times(equijoin([("a", None), ("b", 1)]), a=[0], b=[10**12]) == [(0, 10**12)]
+
+
+def test_a_band_is_closed_and_binds_its_pair_only():
+    query = equijoin([("a", 50), ("b", 50), ("c", 50)], bands=[Band(earlier=0, later=1, upper=5)])
+    assert times(query, a=[0], b=[5, 6], c=[40]) == [(0, 5, 40)]
+
+
+def test_bounds_follow_from_the_shortest_path():
+    query = equijoin(
+        [("a", None), ("b", None), ("c", 9)],
+        bands=[Band(earlier=0, later=1, upper=3), Band(earlier=1, later=2, upper=4)],
+    )
+    found = bounds(query)
+    assert (found[0, 1], found[1, 2], found[0, 2]) == (3, 4, 7)
+    assert (found[2, 0], found[2, 1], found[1, 0]) == (8, 8, 12)
+
+
+def test_null_keys_never_match():
+    streams = {name: stream(name) for name in "ab"}
+    rows = {"a": [{"ts": 1, "attr": None}], "b": [{"ts": 1, "attr": None}]}
+    assert combinations(equijoin([("a", 9), ("b", 9)]), streams, rows) == []
+    assert combinations(equijoin([("a", 9), ("a", 9)]), streams, rows) == []
+
+
+def test_a_residual_must_be_true():
+    later = Expression((Ref(0, "ts"), " < ", Ref(1, "ts")), Compare("<", Ref(0, "ts"), Ref(1, "ts")), total=True)
+    assert times(equijoin([("a", 9), ("b", 9)], residuals=[later]), a=[4], b=[3, 4, 5]) == [(4, 5)]
+
+
+def test_the_select_list_sees_every_role_and_the_result_time():
+    query = equijoin([("a", 9), ("b", 9)])
+    pair = ({"ts": 3, "attr": 1}, {"ts": 2, "attr": 1})
+    streams = {name: stream(name) for name in "ab"}
+    assert result_time(query, streams, pair) == 3
+    assert project(query, streams, pair) == (3, 2, 3)
+
+
+def test_a_select_item_for_spark_alone_is_refused():
+    query = equijoin([("a", 9)])
+    unknown = Item(None, Expression(("rint(", Ref(0, "ts"), ")"), None, total=True))
+    with pytest.raises(Unspecified):
+        project(Query("", query.roles, (), (), (), (), (unknown,)), {"a": stream("a")}, ({"ts": 3, "attr": 1},))
+
+
+@settings(max_examples=300, deadline=None)
+@given(workload())
+def test_the_answer_is_the_one_of_duckdb(work):
+    for query in work.parsed:
+        ours = results(query, work.streams, work.accepted)
+        assert bag(ours) == bag(duckdb_results(query, work.streams, work.accepted)), query.sql
+
+
+@settings(max_examples=50, deadline=None)
+@given(workload(late=True))
+def test_the_answer_over_accepted_rows_is_the_one_of_duckdb_when_rows_come_late(work):
+    for query in work.parsed:
+        ours = results(query, work.streams, work.accepted)
+        assert bag(ours) == bag(duckdb_results(query, work.streams, work.accepted)), query.sql
+
+
+@settings(max_examples=50, deadline=None)
+@given(workload(), st.randoms(use_true_random=False))
+def test_the_answer_does_not_depend_on_the_order_of_rows(work, random):
+    shuffled = {name: random.sample(rows, len(rows)) for name, rows in work.accepted.items()}
+    for query in work.parsed:
+        assert bag(results(query, work.streams, shuffled)) == bag(results(query, work.streams, work.accepted))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.integers(1, 8), min_size=2, max_size=4),
+    st.lists(st.lists(st.integers(0, 12), max_size=4), min_size=4, max_size=4),
+)
+def test_pairwise_windows_say_that_every_row_counts_at_the_newest_time(lengths, stamps):
+    names = "abcd"[: len(lengths)]
+    by_stream = dict(zip(names, stamps, strict=False))
+    at_newest = [
+        combination
+        for combination in product(*by_stream.values())
+        if all(0 <= max(combination) - t < length for t, length in zip(combination, lengths, strict=True))
+    ]
+    query = equijoin(list(zip(names, lengths, strict=True)))
+    assert sorted(times(query, **by_stream)) == sorted(at_newest)

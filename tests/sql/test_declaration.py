@@ -1,0 +1,71 @@
+import pytest
+
+from penstock.errors import NotSupportedError, SqlError
+from penstock.model import Column, Source
+from penstock.sql import parse_script
+
+
+def declared(text):
+    return parse_script(text)[0].stream
+
+
+def failure(text):
+    with pytest.raises(SqlError) as caught:
+        parse_script(text)
+    return caught.value
+
+
+def test_a_stream_with_every_clause():
+    stream = declared("""CREATE STREAM Temperature (
+        Location STRING, `value` DOUBLE, at TIMESTAMP, seq BIGINT,
+        WATERMARK FOR AT AS at - INTERVAL 1 MINUTE 30 SECONDS, SEQUENCE BY SEQ)
+        OPTIONS (kafka.bootstrap.servers 'h:1', subscribe = 'x') USING kafka IDLE '30 seconds' BAD error LATE drop""")
+    assert stream.name == "Temperature"
+    assert stream.columns[1] == Column("value", "double")
+    assert (stream.event_time, stream.delay, stream.sequence) == ("at", 90_000_000, "seq")
+    assert (stream.late, stream.bad, stream.idle) == ("drop", "error", 30_000_000)
+    assert stream.source == Source("kafka", (("kafka.bootstrap.servers", "h:1"), ("subscribe", "x")))
+
+
+def test_defaults():
+    stream = declared("CREATE STREAM s (t INT, WATERMARK FOR t AS t - 5) USING rate")
+    assert (stream.delay, stream.late, stream.bad, stream.idle, stream.sequence) == (5, "side", "side", None, None)
+    assert stream.integer_time
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "fragment"),
+    [
+        ("CREATE STREAM s (t INT) USING rate", 17, "no WATERMARK"),
+        ("CREATE STREAM s (t STRING, WATERMARK FOR t AS t) USING rate", 42, "type string"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR u AS u) USING rate", 39, "Unknown column u"),
+        ("CREATE STREAM s (t INT, T INT, WATERMARK FOR t AS t) USING rate", 25, "twice"),
+        ("CREATE STREAM s (t INT, _x INT, WATERMARK FOR t AS t) USING rate", 25, "reserved"),
+        ("CREATE STREAM _s (t INT, WATERMARK FOR t AS t) USING rate", 15, "reserved"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t) IDLE '1 minute' USING rate", 47, "follows the clock"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t - INTERVAL 5 SECONDS) USING rate", 48, "whole number"),
+        ("CREATE STREAM s (t DATE, WATERMARK FOR t AS t - 5) USING rate", 49, "unit"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t) LATE maybe USING rate", 52, "SIDE or DROP or ERROR"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t)", 46, "Expected USING"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t) USING rate USING rate", 58, "twice"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t, SEQUENCE BY x) USING rate", 59, "Unknown column x"),
+        ("CREATE STREAM s (t FOO, WATERMARK FOR t AS t) USING rate", 20, "Unknown type"),
+        ("CREATE STREAM s (t, WATERMARK FOR t AS t) USING rate", 19, "needs a type"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t) USING rate OPTIONS (a 'b', A 'c')", 74, "twice"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t) USING rate OPTIONS (a b)", 69, "in quotes"),
+    ],
+)
+def test_declarations_that_are_wrong(text, column, fragment):
+    error = failure(text)
+    assert fragment in error.message
+    assert (error.line, error.column) == (1, column)
+
+
+def test_constraints_of_columns_are_not_supported():
+    error = failure("CREATE STREAM s (t INT NOT NULL, WATERMARK FOR t AS t) USING rate")
+    assert isinstance(error, NotSupportedError)
+    assert error.column == 24
+
+
+def test_the_watermark_is_the_column_itself():
+    assert isinstance(failure("CREATE STREAM s (t INT, u INT, WATERMARK FOR t AS u - 5) USING rate"), NotSupportedError)

@@ -1,0 +1,128 @@
+import pytest
+
+from penstock.errors import NotSupportedError, SqlError
+from penstock.model import Sink
+from penstock.sql import (
+    CreateQuery,
+    CreateStream,
+    DropQuery,
+    Explain,
+    Position,
+    ShowQueries,
+    ShowStreams,
+    parse_query,
+    parse_script,
+)
+from tests.sql.streams import STREAMS
+
+
+def one(text):
+    (statement,) = parse_script(text)
+    return statement
+
+
+def failure(text):
+    with pytest.raises(SqlError) as caught:
+        parse_script(text)
+    return caught.value
+
+
+def test_statements_are_split_outside_strings_and_comments():
+    script = "-- a; comment\nSHOW QUERIES; /* ; */ ;;\n  CREATE QUERY q AS SELECT ';' FROM a;\nSHOW STREAMS"
+    first, second, third = parse_script(script)
+    assert (first, third) == (ShowQueries(), ShowStreams())
+    assert [s.at for s in (first, second, third)] == [Position(2, 1), Position(3, 3), Position(4, 1)]
+    assert second.select == "SELECT ';' FROM a"
+    assert (second.line, second.column) == (3, 21)
+
+
+def test_an_empty_script_has_no_statements():
+    assert parse_script("-- nothing\n;") == []
+
+
+def test_create_query_with_every_clause():
+    text = "CREATE OR REPLACE QUERY q RETAIN 7 DAYS ON ERROR STOP AS SELECT * FROM a WHERE n > 3 INTO jdbc OPTIONS (url 'u', a.b = 'c', n 5, t TRUE)"
+    query = one(text)
+    assert query.name == "q"
+    assert query.select == "SELECT * FROM a WHERE n > 3"
+    assert query.into == Sink("jdbc", **{"url": "u", "a.b": "c", "n": "5", "t": "true"})
+    assert (query.on_error, query.retain, query.replace) == ("stop", 7 * 86_400_000_000, True)
+
+
+def test_create_query_defaults():
+    assert one("CREATE QUERY q AS SELECT * FROM a") == CreateQuery("q", "SELECT * FROM a", 1, 19)
+
+
+def test_a_path_is_a_sink():
+    assert one("CREATE QUERY q AS SELECT * FROM a INTO '/tmp/x'").into == "/tmp/x"
+
+
+def test_drop_show_and_explain():
+    assert parse_script("DROP QUERY q; DROP QUERY q PURGE; EXPLAIN; EXPLAIN q; EXPLAIN SELECT 1 FROM a") == [
+        DropQuery("q"),
+        DropQuery("q", purge=True),
+        Explain(),
+        Explain("q"),
+        Explain(None, "SELECT 1 FROM a", 1, 67 - 4),
+    ]
+
+
+def test_an_error_in_a_select_points_into_the_script():
+    script = "SHOW QUERIES;\nCREATE QUERY q AS\n  SELECT k\n  FROM a WHERE nn > 1;"
+    query = parse_script(script)[1]
+    with pytest.raises(SqlError) as caught:
+        parse_query(query.select, STREAMS, script=script, line=query.line, column=query.column)
+    assert (caught.value.line, caught.value.column) == (4, 16)
+    assert "  FROM a WHERE nn > 1;\n" + " " * 17 + "^" in str(caught.value)
+
+
+def test_an_error_on_the_first_line_of_a_select_is_shifted():
+    script = "CREATE QUERY q AS SELECT kk FROM a"
+    query = parse_script(script)[0]
+    with pytest.raises(SqlError) as caught:
+        parse_query(query.select, STREAMS, script=script, line=query.line, column=query.column)
+    assert (caught.value.line, caught.value.column) == (1, 26)
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "fragment"),
+    [
+        ("ALTER QUERY q AS SELECT 1", 1, "ALTER QUERY"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT 1", 1, "CREATE MATERIALIZED"),
+        ("CREATE SOURCE s", 1, "CREATE SOURCE"),
+        ("DROP STREAM s", 1, "DROP STREAM"),
+        ("CREATE QUERY q FROM STATE AS SELECT 1", 16, "FROM STATE"),
+    ],
+)
+def test_statements_not_supported(text, column, fragment):
+    error = failure(text)
+    assert isinstance(error, NotSupportedError)
+    assert error.column == column
+    assert fragment in error.message
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "fragment"),
+    [
+        ("SELECT * FROM a", 1, "needs a name"),
+        ("FROBNICATE", 1, "Unknown statement"),
+        ("CREATE QUERY q", 15, "Expected ON ERROR"),
+        ("CREATE QUERY _q AS SELECT 1", 14, "reserved"),
+        ("CREATE QUERY q ON ERROR IGNORE AS SELECT 1", 25, "SKIP or STOP"),
+        ("CREATE QUERY q RETAIN 7 AS SELECT 1", 23, "unit"),
+        ("CREATE QUERY q INTO 'x' AS SELECT 1", 16, "after the SELECT"),
+        ("CREATE QUERY q AS SELECT 1 INTO 'x' y", 37, "Unexpected"),
+        ("CREATE QUERY q AS SELECT 'x", 26, "not closed"),
+        ("DROP QUERY", 11, "name of a query"),
+        ("SHOW QUERIES now", 14, "Unexpected"),
+    ],
+)
+def test_statements_that_are_wrong(text, column, fragment):
+    error = failure(text)
+    assert not isinstance(error, NotSupportedError)
+    assert (error.line, error.column) == (1, column)
+    assert fragment in error.message
+
+
+def test_create_stream_is_a_statement():
+    assert isinstance(one("CREATE STREAM s (t INT, WATERMARK FOR t AS t) USING rate"), CreateStream)

@@ -1,0 +1,63 @@
+"""Only `runtime`, `views` and `engine.py` know Spark; importing anything else imports no Spark."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+ROOT = Path(penstock.__file__).parent
+WITHOUT_SPARK = [
+    name
+    for name in ("model", "sql", "reference", "planner", "state", "kernels", "lab")
+    if (ROOT / name / "__init__.py").exists()
+]
+
+PROGRAM = """
+import importlib, json, pkgutil, sys
+import penstock
+
+for name in sys.argv[1:]:
+    package = importlib.import_module(f"penstock.{name}")
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+print(json.dumps({
+    "spark": sorted(name for name in sys.modules if name.split(".")[0] in ("pyspark", "py4j")),
+    "exported": "Engine" in penstock.__all__,
+    "loaded": "Engine" in vars(penstock) or "penstock.engine" in sys.modules,
+}))
+"""
+
+
+def test_importing_all_layers_without_spark_imports_no_spark_and_no_engine():
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *WITHOUT_SPARK], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"spark": [], "exported": True, "loaded": False}
+
+
+@pytest.mark.parametrize("layer", WITHOUT_SPARK)
+def test_no_function_of_a_layer_without_spark_imports_it_later(layer):
+    guilty = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted((ROOT / layer).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in _imported(node)
+        if name.split(".")[0] == "pyspark"
+    ]
+    assert guilty == []
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.level == 0:
+        return [node.module or ""]
+    return []
