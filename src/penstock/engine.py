@@ -62,7 +62,9 @@ class QueryHandle:
 class Engine:
     """Answers standing queries over streams from one shared state, kept in `state_dir`."""
 
-    def __init__(self, spark: SparkSession, state_dir: str | Path, *, tasks: int | None = None, durable: bool = True) -> None:
+    def __init__(
+        self, spark: SparkSession, state_dir: str | Path, *, tasks: int | None = None, durable: bool = True
+    ) -> None:
         """`tasks`: parallel tasks per step (default: the session's cores). `durable=False` skips syncs to disk."""
         self.spark = spark
         self.store = LocalStore(str(Path(state_dir).absolute()), durable)
@@ -104,7 +106,15 @@ class Engine:
         columns = tuple(Column(n, t) for n, t in columns_of(frame))
         skew = duration(idle_skew)
         stream = Stream(
-            name, columns, event_time, duration(delay), late, bad, None if idle is None else duration(idle), skew, sequence
+            name,
+            columns,
+            event_time,
+            duration(delay),
+            late,
+            bad,
+            None if idle is None else duration(idle),
+            skew,
+            sequence,
         )
         self._add_stream(stream, frame)
 
@@ -128,9 +138,7 @@ class Engine:
             raise RegistrationError(f"there is no query {name!r}; {did_you_mean(name, self._names())}")
         self._registry = self._registry.without_query(name)
         if purge:
-            self._registry = replace(
-                self._registry, queries=tuple(q for q in self._registry.queries if q.name != name)
-            )
+            self._registry = replace(self._registry, queries=tuple(q for q in self._registry.queries if q.name != name))
 
     def execute(self, script: str) -> list[Any]:
         """Run SQL statements; returns what SHOW and EXPLAIN print, one entry each."""
@@ -155,7 +163,11 @@ class Engine:
                 case ShowStreams():
                     shown.append(self.streams())
                 case Explain():
-                    shown.append(self.explain(statement.name) if statement.select is None else self.explain_select(statement.select))
+                    shown.append(
+                        self.explain(statement.name)
+                        if statement.select is None
+                        else self.explain_select(statement.select)
+                    )
         return shown
 
     # -- running ------------------------------------------------------------------------------------------------
@@ -196,7 +208,13 @@ class Engine:
     def queries(self) -> list[dict[str, Any]]:
         """The registered queries: name, SQL, sink, what happens on errors."""
         return [
-            {"name": q.name, "sql": q.sql, "into": str(q.into) if q.into else None, "on_error": q.on_error, "retain": q.retain}
+            {
+                "name": q.name,
+                "sql": q.sql,
+                "into": str(q.into) if q.into else None,
+                "on_error": q.on_error,
+                "retain": q.retain,
+            }
             for q in self._registry.live()
         ]
 
@@ -226,9 +244,7 @@ class Engine:
 
     def network(self) -> Network:
         """The compiled plan of all live queries."""
-        standing = [
-            StandingQuery(q.id, q.name, self._parse(q), q.on_error, q.key_types) for q in self._registry.live()
-        ]
+        standing = [StandingQuery(q.id, q.name, self._parse(q), q.on_error, q.key_types) for q in self._registry.live()]
         return build_network(standing, self._stream_models(), self._registry.version)
 
     def manifest(self) -> Manifest:
@@ -275,7 +291,9 @@ class Engine:
         )
         if kept is not None and len(set(facts.names)) < len(facts.names):
             twice = next(n for n in facts.names if facts.names.count(n) > 1)
-            raise RegistrationError(f"query {name!r} has two columns named {twice!r}; a sink needs distinct names: use AS")
+            raise RegistrationError(
+                f"query {name!r} has two columns named {twice!r}; a sink needs distinct names: use AS"
+            )
         if callable(into):
             self._callables[name] = into
         known = self._registry.find(name)
@@ -391,28 +409,44 @@ def _check_stream(stream: Stream) -> None:
     column = stream.column(stream.event_time)
     if column is None:
         hint = did_you_mean(stream.event_time, [c.name for c in stream.columns])
-        raise RegistrationError(f"stream {stream.name!r} has no column {stream.event_time!r} for its event time; {hint}")
+        raise RegistrationError(
+            f"stream {stream.name!r} has no column {stream.event_time!r} for its event time; {hint}"
+        )
     if column.type not in INTEGER_TYPES | TIME_TYPES:
         msg = f"stream {stream.name!r}: event time {column.name!r} is {column.type}; it must be a timestamp, a date or an integer"
         raise RegistrationError(msg)
     if stream.delay < 0:
         raise RegistrationError(f"stream {stream.name!r}: delay must not be negative")
     if stream.idle is not None and stream.integer_time:
-        raise RegistrationError(f"stream {stream.name!r}: idle needs an event time that follows the clock, not an integer")
+        raise RegistrationError(
+            f"stream {stream.name!r}: idle needs an event time that follows the clock, not an integer"
+        )
     for what, policy in (("late", stream.late), ("bad", stream.bad)):
         if policy not in POLICIES:
-            raise RegistrationError(f"stream {stream.name!r}: {what} must be one of {', '.join(POLICIES)}, not {policy!r}")
+            raise RegistrationError(
+                f"stream {stream.name!r}: {what} must be one of {', '.join(POLICIES)}, not {policy!r}"
+            )
     if stream.sequence is not None and stream.column(stream.sequence) is None:
         raise RegistrationError(f"stream {stream.name!r} has no column {stream.sequence!r} for its sequence")
     reserved = next((c.name for c in stream.columns if c.name.startswith("_")), None)
     if reserved:
-        raise RegistrationError(f"stream {stream.name!r}: column names must not start with an underscore ({reserved!r}); rename it")
+        raise RegistrationError(
+            f"stream {stream.name!r}: column names must not start with an underscore ({reserved!r}); rename it"
+        )
 
 
 def _difference(old: Stream, new: Stream) -> str:
     before, after = {c.name: c.type for c in old.columns}, {c.name: c.type for c in new.columns}
     if before != after:
-        changes = [f"column {n!r} was {before.get(n, 'absent')}, is {after.get(n, 'absent')}" for n in {**before, **after} if before.get(n) != after.get(n)]
+        changes = [
+            f"column {n!r} was {before.get(n, 'absent')}, is {after.get(n, 'absent')}"
+            for n in {**before, **after}
+            if before.get(n) != after.get(n)
+        ]
         return changes[0] if changes else "the order of its columns"
-    changed = [f for f in ("event_time", "delay", "late", "bad", "idle", "idle_skew", "sequence", "source") if getattr(old, f) != getattr(new, f)]
+    changed = [
+        f
+        for f in ("event_time", "delay", "late", "bad", "idle", "idle_skew", "sequence", "source")
+        if getattr(old, f) != getattr(new, f)
+    ]
     return ", ".join(f"{f} was {getattr(old, f)!r}, is {getattr(new, f)!r}" for f in changed)

@@ -19,9 +19,7 @@ class SqlError(PenstockError):
     `line` and `column` count from 1 and point into `text`.
     """
 
-    def __init__(
-        self, message: str, *, text: str = "", line: int = 1, column: int = 1, hint: str = ""
-    ) -> None:
+    def __init__(self, message: str, *, text: str = "", line: int = 1, column: int = 1, hint: str = "") -> None:
         self.message = message
         self.text = text
         self.line = line

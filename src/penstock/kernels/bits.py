@@ -16,7 +16,9 @@ from penstock.planner.index import ColumnIndex
 from penstock.planner.network import StateTable
 
 
-def row_bits(table: StateTable, columns: Mapping[str, pa.Array], truths: Mapping[str, npt.NDArray[np.bool_]], rows: int) -> Words:
+def row_bits(
+    table: StateTable, columns: Mapping[str, pa.Array], truths: Mapping[str, npt.NDArray[np.bool_]], rows: int
+) -> Words:
     """One bit per entry of the table for each row; rows that serve nobody are all zero."""
     width = len(table.entries)
     words = word_count(width)
@@ -48,7 +50,8 @@ def _cells(index: ColumnIndex, column: pa.Array) -> npt.NDArray[np.int64]:
         encoded = column.dictionary_encode()
         literals = [str(value).encode() for value in index.literals]
         lookup = np.array(
-            [*(_string_cell(v.encode(), literals) for v in encoded.dictionary.to_pylist()), index.null_cell], dtype=np.int64
+            [*(_string_cell(v.encode(), literals) for v in encoded.dictionary.to_pylist()), index.null_cell],
+            dtype=np.int64,
         )
         codes = pc.fill_null(encoded.indices, len(lookup) - 1).to_numpy(zero_copy_only=False)
         return lookup[codes]

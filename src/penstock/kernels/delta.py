@@ -58,7 +58,10 @@ def alive(table: StateTable, rows: Rows, progress: Mapping[str, int]) -> npt.NDA
     """Rows that some query can still use, given how far the other streams have come."""
     horizon = {entry.id: table.horizon(entry, progress) for entry in table.entries}
     dead = np.array(
-        [min((horizon[r] for r in pattern if r in horizon), default=np.iinfo(np.int64).max) for pattern in rows.patterns],
+        [
+            min((horizon[r] for r in pattern if r in horizon), default=np.iinfo(np.int64).max)
+            for pattern in rows.patterns
+        ],
         dtype=np.int64,
     )
     return np.asarray(rows.time > dead[rows.bits]) if len(dead) else np.zeros(len(rows), dtype=np.bool_)

@@ -101,7 +101,9 @@ def join_deltas(
         wanted = np.flatnonzero(bits.any(axis=1))
         if len(wanted) == 0:
             continue
-        composite = Matches((start,), (([delta], None, wanted),), delta.key[wanted], delta.time[wanted, None], bits[wanted])
+        composite = Matches(
+            (start,), (([delta], None, wanted),), delta.key[wanted], delta.time[wanted, None], bits[wanted]
+        )
         hops = []
         for number, hop in enumerate(order):
             known = (start, *(h.position for h in order[:number]))
@@ -109,7 +111,9 @@ def join_deltas(
             if hop.fresh and hop.table in deltas:
                 runs.append(deltas[hop.table])
             hops.append((hop.position, runs, build_reach(join, known, hop.position)))
-        yield from _expand(network, join, composite, hops, served, work, work.counts.setdefault(join.tables[start], Counts()))
+        yield from _expand(
+            network, join, composite, hops, served, work, work.counts.setdefault(join.tables[start], Counts())
+        )
 
 
 def _expand(
@@ -129,10 +133,20 @@ def _expand(
     (position, runs, reach), rest = hops[0], hops[1:]
     found: list[tuple[int, Ints, Ints, Words]] = []
     for number, rows in enumerate(runs):
-        pieces = probe(composite.keys, composite.times, composite.bits, rows, served.words(rows, position), reach, counts)
+        pieces = probe(
+            composite.keys, composite.times, composite.bits, rows, served.words(rows, position), reach, counts
+        )
         for left, right, bits in pieces:
             if not rest:
-                yield from _expand(network, join, _extend(composite, position, ([rows], None, right), left, bits), rest, served, work, counts)
+                yield from _expand(
+                    network,
+                    join,
+                    _extend(composite, position, ([rows], None, right), left, bits),
+                    rest,
+                    served,
+                    work,
+                    counts,
+                )
             else:
                 found.append((number, left, right, bits))
     if found:
@@ -142,7 +156,9 @@ def _expand(
         run = np.concatenate([np.full(len(f[1]), f[0], dtype=np.int64) for f in found])[order]
         row = np.concatenate([f[2] for f in found])[order]
         bits = np.concatenate([f[3] for f in found])[order]
-        yield from _expand(network, join, _extend(composite, position, (runs, run, row), left[order], bits), rest, served, work, counts)
+        yield from _expand(
+            network, join, _extend(composite, position, (runs, run, row), left[order], bits), rest, served, work, counts
+        )
 
 
 def _extend(composite: Matches, position: int, pick: Pick, left: Ints, bits: Words) -> Matches:

@@ -69,7 +69,9 @@ def build_reach(join: Join, known: Sequence[int], target: int) -> Reach:
             bounds = [m.bounds[low][high] for m in join.members]
             for cut in sorted(set(bounds)):
                 cuts.append(cut)
-                masks.append(to_words(sum(1 << m.bit for m, b in zip(join.members, bounds, strict=True) if b >= cut), words))
+                masks.append(
+                    to_words(sum(1 << m.bit for m, b in zip(join.members, bounds, strict=True) if b >= cut), words)
+                )
             offsets.append(len(cuts))
     start = known[0]
     return Reach(
@@ -157,16 +159,27 @@ def _probe(  # type: ignore[no-untyped-def]
     known = times.shape[1]
     room = left.shape[0]
     found = 0
-    i, j, key_start, key_end, window, valid = position[0], position[1], position[2], position[3], position[4], position[5]
+    i, j, key_start, key_end, window, valid = (
+        position[0],
+        position[1],
+        position[2],
+        position[3],
+        position[4],
+        position[5],
+    )
     if j == 0 and valid == 0:
         j = -1
     while i < keys.shape[0]:
         if j < 0:
             key = keys[i]
-            if valid == 0 or key_start >= run_keys.shape[0] or run_keys[key_start] != key:
+            if valid == 0 or keys[i - 1] != key:
                 key_start = _gallop(run_keys, key_start, run_keys.shape[0], key)
                 if key_start < run_keys.shape[0] and run_keys[key_start] == key:
-                    key_end = _gallop(run_keys, key_start, run_keys.shape[0], key + 1) if key < 9223372036854775807 else run_keys.shape[0]
+                    key_end = (
+                        _gallop(run_keys, key_start, run_keys.shape[0], key + 1)
+                        if key < 9223372036854775807
+                        else run_keys.shape[0]
+                    )
                 else:
                     key_end = key_start
                 window = key_start

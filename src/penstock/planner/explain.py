@@ -22,7 +22,9 @@ def explain_network(network: Network, measured: Measured, name: str | None = Non
         if name is not None and not any(t.stream == stream.name for t in tables):
             continue
         unit = str(stream.delay) if stream.integer_time else format_duration(stream.delay)
-        lines.append(f"stream {stream.name}: event time {stream.event_time}, delay {unit}, late -> {stream.late}, bad -> {stream.bad}")
+        lines.append(
+            f"stream {stream.name}: event time {stream.event_time}, delay {unit}, late -> {stream.late}, bad -> {stream.bad}"
+        )
     for table in tables:
         lines += _table(network, table, measured)
     for join in joins:
@@ -42,9 +44,13 @@ def _table(network: Network, table: StateTable, measured: Measured) -> list[str]
             f"  chain: {cuts}",
         ]
     for index in table.indexes:
-        lines.append(f"  predicate index on {index.column}: {_count(len(index.literals), 'literal')}, {len(set(index.masks))} distinct masks")
+        lines.append(
+            f"  predicate index on {index.column}: {_count(len(index.literals), 'literal')}, {len(set(index.masks))} distinct masks"
+        )
     for truth, entries in table.truths:
-        text = next("".join(p if isinstance(p, str) else p.column for p in d.parts) for d in network.derived if d.name == truth)
+        text = next(
+            "".join(p if isinstance(p, str) else p.column for p in d.parts) for d in network.derived if d.name == truth
+        )
         lines.append(f"  computed by Spark for {_count(len(entries), 'role')}: {text}")
     counts = measured.get(f"table:{table.name}", {})
     if counts:
@@ -56,7 +62,9 @@ def _join(network: Network, join: Join, measured: Measured, name: str | None) ->
     lines = [f"join {join.name}: {_count(len(join.members), 'query', 'queries')} in one probe"]
     if len(join.tables) > 1:
         for start, order in enumerate(join.orders):
-            hops = " -> ".join(f"{_label(network, join, h.position)}{' (with new rows)' if h.fresh else ''}" for h in order)
+            hops = " -> ".join(
+                f"{_label(network, join, h.position)}{' (with new rows)' if h.fresh else ''}" for h in order
+            )
             lines.append(f"  new rows of {_label(network, join, start)}: {hops}")
     lines.extend(_member(network, join, m, measured) for m in join.members if name is None or m.name == name)
     return lines

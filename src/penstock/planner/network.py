@@ -94,7 +94,10 @@ class StateTable:
         if seen and all(p >= FOREVER for p in seen):
             return FOREVER
         return min(
-            (NEVER if life >= FOREVER or p <= NEVER else p - life for (_, life), p in zip(entry.lives, seen, strict=True)),
+            (
+                NEVER if life >= FOREVER or p <= NEVER else p - life
+                for (_, life), p in zip(entry.lives, seen, strict=True)
+            ),
             default=FOREVER,
         )
 
@@ -248,7 +251,13 @@ class _Builder:
             bounds = tuple(tuple(plan.bounds[i][j] for j in plan.roles) for i in plan.roles)
             members.append(
                 Member(
-                    plan.standing.id, plan.standing.name, bit, plan.roles, bounds, residuals, tuple(computed),
+                    plan.standing.id,
+                    plan.standing.name,
+                    bit,
+                    plan.roles,
+                    bounds,
+                    residuals,
+                    tuple(computed),
                     plan.standing.on_error,
                 )  # fmt: skip
             )
@@ -282,9 +291,7 @@ class _Builder:
                     terms, truths = self._predicates(plan.standing.query, role, stream)
                     for column, term in terms:
                         indexed.setdefault(column, []).append((len(entries), term))
-                    entries.append(
-                        Entry(member.id, role, join.index, position, _lives(plan, position), truths)
-                    )
+                    entries.append(Entry(member.id, role, join.index, position, _lives(plan, position), truths))
         verify = self._verify(key, stream)
         exact = len(key.types) == 1 and key.types[0] in INTEGRAL
         if not exact:

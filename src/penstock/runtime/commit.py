@@ -23,7 +23,9 @@ def check_start(store: LocalStore, last_batch: int) -> None:
     if spark in (last_batch, last_batch - 1):
         return
     if spark > last_batch:
-        cause = f"Spark's log holds batch {spark} as done, but the manifest ends at batch {last_batch}: rows would be lost"
+        cause = (
+            f"Spark's log holds batch {spark} as done, but the manifest ends at batch {last_batch}: rows would be lost"
+        )
     else:
         cause = f"the manifest holds batch {last_batch}, but Spark's log ends at batch {spark}: rows would be repeated"
     msg = (

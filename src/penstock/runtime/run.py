@@ -134,9 +134,7 @@ class Run:
                 "files": len(manifest.results),
                 "bytes": sum(f.bytes for f in manifest.results.values()),
             },
-            "sinks": [
-                {"sink": s.key, "delivered": s.delivered, "error": s.error} for s in self.deliveries.sinks
-            ],
+            "sinks": [{"sink": s.key, "delivered": s.delivered, "error": s.error} for s in self.deliveries.sinks],
             "timings": {k: round(v, 4) for k, v in self.stepper.timings.items()},
             "warnings": list(self.warnings),
             "error": None if self.error is None else str(self.error),

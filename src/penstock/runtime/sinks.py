@@ -122,7 +122,9 @@ def publish(folder: str, name: str, table: pa.Table) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def group_sinks(queries: Iterable[tuple[int, str, Target, tuple[str, ...]]], cursors: Mapping[str, int], step: int) -> list[Delivery]:
+def group_sinks(
+    queries: Iterable[tuple[int, str, Target, tuple[str, ...]]], cursors: Mapping[str, int], step: int
+) -> list[Delivery]:
     """One delivery per sink and schema; a sink that is new begins with the step after `step`."""
     groups: dict[tuple[str, tuple[str, ...]], list[tuple[int, str, Target]]] = {}
     for query, name, target, schema in queries:

@@ -143,7 +143,12 @@ class Stepper:
             choose_merge(table.name, runs.get(table.index, ()), self.tasks, MERGE_ROWS) for table in self.network.tables
         ]
         return Task(
-            step, self.tasks, self.store, progress, {t: tuple(r) for t, r in runs.items()}, tuple(m for m in merges if m)
+            step,
+            self.tasks,
+            self.store,
+            progress,
+            {t: tuple(r) for t, r in runs.items()},
+            tuple(m for m in merges if m),
         )
 
     def _run(self, projected: DataFrame, task: Task) -> list[dict[str, Any]]:

@@ -169,7 +169,14 @@ class _Worker:
         with self.task.store.create(name) as file:
             pq.write_table(table, file)
         size = self.task.store.size(name)
-        entry = {"name": name, "stream": stream, "reason": reason, "step": self.task.step, "rows": len(rows), "bytes": size}
+        entry = {
+            "name": name,
+            "stream": stream,
+            "reason": reason,
+            "step": self.task.step,
+            "rows": len(rows),
+            "bytes": size,
+        }
         self.report.sides.append(entry)
 
     def _delta(self, table: StateTable, accepted: Any, columns: Mapping[str, pa.Array]) -> Rows:
@@ -289,7 +296,9 @@ class _ResultWriter:
         if self.writer is None:
             self.file = self.store.create(self.name)
             stream = self.file.__enter__()
-            encoded = [f.name for f in table.schema if f.name.startswith(("_bits", "_step")) or pa.types.is_string(f.type)]
+            encoded = [
+                f.name for f in table.schema if f.name.startswith(("_bits", "_step")) or pa.types.is_string(f.type)
+            ]
             self.writer = pq.ParquetWriter(stream, table.schema, compression="snappy", use_dictionary=encoded)
         self.writer.write_table(table.cast(self.writer.schema))
         self.rows += len(matches)
@@ -354,5 +363,3 @@ def _flat(column: pa.ChunkedArray) -> pa.Array:
         # The same instants whatever the session's time zone, so that runs of different sessions merge.
         array = array.cast(pa.timestamp("us", tz="UTC"))
     return array
-
-

@@ -103,7 +103,9 @@ class RegistryLog:
             raise StateError(msg) from None
 
     def append(self, registry: Registry) -> None:
-        if not self.store.put_if_absent(f"registry/{registry.version:08d}.json", json.dumps(_encode(registry)).encode()):
+        if not self.store.put_if_absent(
+            f"registry/{registry.version:08d}.json", json.dumps(_encode(registry)).encode()
+        ):
             msg = f"registry version {registry.version} was already written by another engine on {self.store.path('')}"
             raise StateError(msg)
 
@@ -140,7 +142,9 @@ def _decode(data: dict[str, Any]) -> Registry:
         generation = item.pop("generation")
         source = item["source"]
         item["columns"] = tuple(Column(*c) for c in item["columns"])
-        item["source"] = None if source is None else Source(source["format"], tuple((k, v) for k, v in source["options"]))
+        item["source"] = (
+            None if source is None else Source(source["format"], tuple((k, v) for k, v in source["options"]))
+        )
         streams[item["name"]] = StreamRecord(Stream(**item), generation)
     queries = []
     for item in data["queries"]:
