@@ -54,12 +54,12 @@ def _cells(index: ColumnIndex, column: pa.Array) -> npt.NDArray[np.int64]:
             dtype=np.int64,
         )
         codes = pc.fill_null(encoded.indices, len(lookup) - 1).to_numpy(zero_copy_only=False)
-        return lookup[codes]
+        return np.asarray(lookup[codes])
     floating = pa.types.is_floating(column.type)
     kind = np.float64 if floating else np.int64
     literals_array = np.array([kind(v) for v in index.literals], dtype=kind)
     valid = column.is_valid().to_numpy(zero_copy_only=False)
-    values = pc.fill_null(column, False if pa.types.is_boolean(column.type) else 0)  # noqa: FBT003
+    values = pc.fill_null(column, False if pa.types.is_boolean(column.type) else 0)
     numbers = values.to_numpy(zero_copy_only=False).astype(kind, copy=False)
     found = np.searchsorted(literals_array, numbers)  # NaN sorts above all numbers, as in Spark
     cells = 2 * found

@@ -61,12 +61,12 @@ def _evaluate(term: Term, lookup: Lookup, rows: int) -> Values:
         case Compare(op, left, right):
             return _compare(op, _evaluate(left, lookup, rows), _evaluate(right, lookup, rows))
         case In(inner, options):
-            value = _evaluate(inner, lookup, rows)
-            found = [_compare("=", value, _literal(o.value, o.type, rows)) for o in options]
+            tested = _evaluate(inner, lookup, rows)
+            found = [_compare("=", tested, _literal(o.value, o.type, rows)) for o in options]
             return reduce(_or, found)
         case IsNull(inner):
-            value = _evaluate(inner, lookup, rows)
-            return Values(~value.valid, np.ones(rows, dtype=np.bool_), value.raised)
+            tested = _evaluate(inner, lookup, rows)
+            return Values(~tested.valid, np.ones(rows, dtype=np.bool_), tested.raised)
         case And(terms):
             return _negate(reduce(_or, [_negate(_evaluate(t, lookup, rows)) for t in terms]))
         case Or(terms):
@@ -81,7 +81,7 @@ def _column(array: pa.Array, rows: int) -> Values:
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         return Values(array, valid, none)
     if array.null_count:
-        array = pc.fill_null(array, False if pa.types.is_boolean(array.type) else 0)  # noqa: FBT003
+        array = pc.fill_null(array, False if pa.types.is_boolean(array.type) else 0)
     data = array.to_numpy(zero_copy_only=False)
     if pa.types.is_integer(array.type):
         data = data.astype(np.int64, copy=False)
@@ -109,7 +109,7 @@ def _compare(op: str, left: Values, right: Values) -> Values:
         truth = _ARROW[op](left.data, right.data)
         if isinstance(truth, pa.Scalar):
             return Values(np.full(len(valid), truth.as_py()), valid, raised)
-        return Values(pc.fill_null(truth, False).to_numpy(zero_copy_only=False), valid, raised)  # noqa: FBT003
+        return Values(pc.fill_null(truth, False).to_numpy(zero_copy_only=False), valid, raised)
     truth = _NUMPY[op](left.data, right.data)
     if left.data.dtype.kind == "f" or right.data.dtype.kind == "f":
         # Spark: NaN equals NaN and is greater than any other value; IEEE says neither.

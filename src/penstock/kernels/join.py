@@ -7,7 +7,7 @@ only older rows: every result is found exactly once, by its last row in the orde
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -89,10 +89,15 @@ def _take(rows: Rows, name: str, row: Ints) -> pa.Array:
 
 
 def join_deltas(
-    network: Network, join: Join, deltas: Mapping[int, Rows], state: Mapping[int, Sequence[Rows]], work: Work
+    network: Network,
+    join: Join,
+    deltas: Mapping[int, Rows],
+    state: Mapping[int, Sequence[Rows]],
+    work: Work,
+    suspended: Collection[int] = (),
 ) -> Iterator[Matches]:
-    """All new results of one join, in pieces; `deltas` and `state` are by table."""
-    served = _Served(network, join)
+    """All new results of one join, in pieces; `deltas` and `state` are by table. Suspended queries get none."""
+    served = _Served(network, join, suspended)
     for start, order in enumerate(join.orders):
         delta = deltas.get(join.tables[start])
         if delta is None or len(delta) == 0:
@@ -187,7 +192,7 @@ def _verified(network: Network, join: Join, matches: Matches) -> Matches:
         for place, position in enumerate(matches.positions[1:], start=1):
             other = network.tables[join.tables[position]].verify[part]
             theirs = _bitwise(gather(matches.picks[place], other))
-            same &= pc.fill_null(pc.equal(ours, theirs), False).to_numpy(zero_copy_only=False)  # noqa: FBT003
+            same &= pc.fill_null(pc.equal(ours, theirs), False).to_numpy(zero_copy_only=False)
     return matches if same.all() else matches.take(np.flatnonzero(same))
 
 
@@ -239,14 +244,15 @@ class lookup:  # noqa: N801  (used as a function: the columns of matches by refe
 class _Served:
     """Translates the permanent role ids of a run's dictionary to the bits of this join's queries."""
 
-    def __init__(self, network: Network, join: Join) -> None:
+    def __init__(self, network: Network, join: Join, suspended: Collection[int]) -> None:
         self.width = word_count(len(join.members))
         bit = {m.id: m.bit for m in join.members}
         self.masks: dict[int, dict[int, int]] = {}
         for table in {join.tables[p] for p in range(len(join.tables))}:
             for entry in network.tables[table].entries:
                 if entry.join == join.index:
-                    self.masks.setdefault(entry.position, {})[entry.id] = 1 << bit[entry.query]
+                    served = 0 if entry.query in suspended else 1 << bit[entry.query]
+                    self.masks.setdefault(entry.position, {})[entry.id] = served
 
     def words(self, rows: Rows, position: int) -> Words:
         masks = self.masks[position]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from penstock.model import And, Compare, In, IsNull, Literal, Not, Or, Ref, Term
 from penstock.model.stream import INTEGER_TYPES
@@ -68,7 +69,7 @@ def build_index(column: str, predicates: Iterable[tuple[int, Term]], width: int)
     return ColumnIndex(column, literals, tuple(masks))
 
 
-def _order(value: float | str | bool) -> object:
+def _order(value: float | str | bool) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
@@ -81,7 +82,7 @@ def _decidable(term: Term, columns: set[str]) -> bool:
             columns.add(column)
             return True
         case And(terms) | Or(terms):
-            return all([_decidable(t, columns) for t in terms])
+            return all(_decidable(t, columns) for t in terms)
         case Not(inner):
             return _decidable(inner, columns)
         case Literal(_, "boolean" | "void"):
@@ -131,7 +132,7 @@ def _truth(term: Term, position: int | None, literals: Sequence[int | float | st
 def _compare(op: str, position: int | None, value: object, literals: Sequence[object]) -> bool | None:
     if position is None or value is None:
         return None
-    return _OPERATORS[op](position - (2 * literals.index(value) + 1))
+    return bool(_OPERATORS[op](position - (2 * literals.index(value) + 1)))
 
 
 def _any(truths: Iterable[bool | None]) -> bool | None:

@@ -259,7 +259,7 @@ class _Builder:
                     residuals,
                     tuple(computed),
                     plan.standing.on_error,
-                )  # fmt: skip
+                )
             )
         orders = tuple(
             tuple(Hop(p, number[names[p]], fresh=p < start) for p in range(len(names)) if p != start)

@@ -58,7 +58,7 @@ def durable_names(store: LocalStore, batch: int) -> list[str]:
 def _source_logs(store: LocalStore, batch: int, before: int) -> list[str]:
     """Entries of file source logs that belong to this batch: those between the offsets of the two batches."""
     now, old = _offsets(store, batch), _offsets(store, before)
-    names = []
+    names: list[str] = []
     for source, offset in now.items():
         folder = f"{CHECKPOINT}/sources/{source}"
         for number in range(old.get(source, -1) + 1, offset + 1):

@@ -121,7 +121,7 @@ def project(batch: DataFrame, network: Network, layout: Layout, progress: Mappin
         f"{tables} AS _to",
         *needed,
         *[f"{_only(d, layout)} AS {d.name}" for d in values],
-        *[f"{_word(network, layout, places, derived, w)} AS _t{w}" for w in range(words)],
+        *[f"{_word(layout, places, derived, w)} AS _t{w}" for w in range(words)],
     )
     if all(len(network.tables_of(name)) == 1 for name in layout.order):
         inner = inner.selectExpr("_to[0] AS _to", *[c for c in inner.columns if c != "_to"])
@@ -178,7 +178,7 @@ def try_eval(column: Column) -> Column:
 
 
 def _word(
-    network: Network, layout: Layout, places: Mapping[str, tuple[int, int]], derived: Mapping[str, Derived], word: int
+    layout: Layout, places: Mapping[str, tuple[int, int]], derived: Mapping[str, Derived], word: int
 ) -> str:
     def bits(stream: str) -> str:
         terms = []

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from penstock.runtime.java import ensure_java
 
+ATTEMPTS = 4
 SETTINGS = {
     # The default manager is several times slower on a local disk.
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -26,15 +27,18 @@ SETTINGS = {
 }
 
 
-def local_session(cores: int | None = None, *, retries: int = 4, **settings: str) -> SparkSession:
-    """A local session. `retries`: attempts per task, which plain `local[n]` does not make."""
+def local_session(cores: int | None = None, **settings: str) -> SparkSession:
+    """A local session that also repeats failed tasks, which plain `local[n]` does not.
+
+    `settings` are Spark settings with `__` for each dot.
+    """
     ensure_java(install=False)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     for threads in ("OMP_NUM_THREADS", "ARROW_NUM_THREADS"):
         os.environ.setdefault(threads, "1")  # the workers are the parallelism
     count = cores or os.cpu_count() or 1
-    builder = SparkSession.builder.master(f"local[{count},{retries}]").appName("penstock")
+    builder = SparkSession.builder.master(f"local[{count},{ATTEMPTS}]").appName("penstock")
     given = {key.replace("__", "."): value for key, value in settings.items()}
     for key, value in {**SETTINGS, "spark.sql.shuffle.partitions": str(count), **given}.items():
         builder = builder.config(key, value)

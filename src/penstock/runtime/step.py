@@ -15,11 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.errors import StateError, StepError
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network
 from penstock.runtime import commit
+from penstock.runtime.finish import finish_projection, finish_task
+from penstock.runtime.handover import finished_joins, handover_schema
 from penstock.runtime.ingest import Layout, project, truth_words
 from penstock.runtime.points import reached
 from penstock.runtime.worker import Plan, Task, run_task
@@ -63,7 +66,8 @@ class Stepper:
         self.started = time.time()
         self.last_rows: dict[str, float] = {}  # engine clock when the stream last had rows
         self.last_active = time.monotonic()
-        plan = Plan(network, {s: dict(layout.slots[s]) for s in layout.order}, truth_words(network))
+        handover = _handover(spark, network)
+        plan = Plan(network, {s: dict(layout.slots[s]) for s in layout.order}, truth_words(network), handover)
         self.plan = spark.sparkContext.broadcast(plan)
         self._prepared: set[int] = set()
 
@@ -149,6 +153,7 @@ class Stepper:
             progress,
             {t: tuple(r) for t, r in runs.items()},
             tuple(m for m in merges if m),
+            frozenset(int(q) for q in self.manifest.suspended),
         )
 
     def _run(self, projected: DataFrame, task: Task) -> list[dict[str, Any]]:
@@ -160,7 +165,15 @@ class Stepper:
             context = TaskContext.get()
             yield from run_task(batches, plan.value, task, context.partitionId() if context else 0)
 
-        rows = projected.mapInArrow(work, "report binary").collect()
+        def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from finish_task(batches, plan.value, task)
+
+        if finished_joins(self.network):
+            handed = projected.mapInArrow(work, handover_schema(self.network))
+            reported = finish_projection(handed, self.network).mapInArrow(finish, "report binary")
+        else:
+            reported = projected.mapInArrow(work, "report binary")
+        rows = reported.collect()
         return [json.loads(bytes(row[0])) for row in rows]
 
     def _commit(self, step: int, batch_id: int, identity: str, task: Task, reports: Sequence[dict[str, Any]]) -> None:
@@ -173,7 +186,7 @@ class Stepper:
         removed += [name for merge in task.merges for name in merge.runs]
         entry = Entry(
             step=step, batch=batch_id, last_batch=batch_id, identity=identity, version=self.network.version, clock=time.time(),
-            progress=self._moved(reports), counters=_counters(self.network, reports),
+            progress=self._moved(reports), counters=_counters(reports),
             runs_added=tuple(RunEntry.from_json(r) for report in reports for r in report["runs"]),
             runs_removed=tuple(dict.fromkeys(removed)),
             results=tuple(
@@ -181,7 +194,7 @@ class Stepper:
                 for report in reports for r in report["results"]
             ),
             sides=tuple(SideFile(**s) for report in reports for s in report["sides"]),
-            cursors=self.cursors,
+            cursors=self.cursors, suspended=_suspended(self.network, reports),
         )  # fmt: skip
         self.store.sync(commit.durable_names(self.store, batch_id))
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
@@ -222,7 +235,25 @@ class Stepper:
         return found.newest if found else NEVER
 
 
-def _counters(network: Network, reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
+def _handover(spark: SparkSession, network: Network) -> pa.Schema | None:
+    """The layout of rows that Spark finishes, as Arrow will see it in the workers."""
+    if not finished_joins(network):
+        return None
+    schema = spark.createDataFrame([], handover_schema(network)).schema
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def _suspended(network: Network, reports: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Queries that stop at their first error, and had one."""
+    found = {}
+    for query in network.queries:
+        errors = sum(r["queries"].get(str(query.id), {}).get("errors", 0) for r in reports)
+        if query.on_error == "stop" and errors:
+            found[str(query.id)] = f"an expression of the query raised on {errors} row(s), and on_error is 'stop'"
+    return found
+
+
+def _counters(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
     """Counts of one step by 'stream:..', 'table:..' and 'query:..'."""
     totals: dict[str, dict[str, int]] = {"engine:": {"steps": 1}}
     for report in reports:

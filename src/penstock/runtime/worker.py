@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -23,7 +24,9 @@ from penstock.kernels.delta import alive, build_delta, select
 from penstock.kernels.join import Matches, Work, join_deltas, lookup
 from penstock.kernels.merge import merge_runs
 from penstock.model.time import FOREVER
-from penstock.planner.network import Join, Network, StateTable, result_column
+from penstock.kernels.probe import Words
+from penstock.planner.network import Join, Member, Network, StateTable, result_column
+from penstock.runtime.handover import candidates, report_row
 from penstock.state.compaction import Merge
 from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, key_ranges
 from penstock.state.store import LocalStore
@@ -47,6 +50,7 @@ class Plan:
     network: Network
     names: Mapping[str, Mapping[str, str]]  # stream -> declared column -> exchange column
     truths: Mapping[str, tuple[int, int]]  # computed predicate -> (word, shift)
+    handover: pa.Schema | None = None  # rows for Spark to finish; None if no query needs that
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class Task:
     progress: Mapping[str, int]
     runs: Mapping[int, tuple[RunEntry, ...]]
     merges: tuple[Merge, ...] = ()
+    suspended: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -83,9 +88,12 @@ _opened: dict[str, Rows] = {}  # mapped runs of this process; mapping and verify
 
 
 def run_task(batches: Iterator[pa.RecordBatch], plan: Plan, task: Task, partition: int) -> Iterator[pa.RecordBatch]:
-    """Do the task and yield its report as the only row."""
-    report = _Worker(plan, task, partition).run(batches)
-    yield pa.RecordBatch.from_arrays([pa.array([report.encode()], pa.binary())], ["report"])
+    """Do the task. Yields rows of joins that Spark has to finish, if there are any, and last the report."""
+    yield from _Worker(plan, task, partition).run(batches)
+
+
+def report_batch(report: Report) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([report.encode()], pa.binary())], ["report"])
 
 
 class _Worker:
@@ -95,7 +103,7 @@ class _Worker:
         self.low, self.high = key_ranges(task.tasks)[partition]
         self.work = Work()
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Report:
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         watch = _Watch(self.report.phases)
         received = list(batches)
         watch.lap("receive")
@@ -104,7 +112,16 @@ class _Worker:
         state = self._open_runs()
         watch.lap("open")
         for join in self.network.joins:
-            self._run_join(join, deltas, state, watch)
+            found = join_deltas(self.network, join, deltas, state, self.work, self.task.suspended)
+            if join.finished_by_spark:
+                for matches in found:
+                    watch.lap("probe")
+                    table = result_table(self.network, join, matches, self.work, self.task.step)
+                    assert self.plan.handover is not None
+                    yield from candidates(join, table, self.plan.handover)
+                    watch.lap("hand over")
+            else:
+                self._write_results(join, found, watch)
         watch.lap("probe")
         for index, rows in deltas.items():
             self._store(self.network.tables[index], rows, level=0)
@@ -113,7 +130,8 @@ class _Worker:
             self._merge(merge)
         watch.lap("merge")
         self._count_work()
-        return self.report
+        handover = self.plan.handover
+        yield report_batch(self.report) if handover is None else report_row(self.report, handover)
 
     def _deltas(self, received: list[pa.RecordBatch]) -> dict[int, Rows]:
         received = [b for b in received if b.num_rows]
@@ -165,7 +183,7 @@ class _Worker:
         else:
             why = pc.if_else(pc.is_null(times), "event time is NULL or unreadable", "event time out of range")
         table = pa.table({"_row": rows, "_step": step, "_reason": why, "_progress": progress})
-        name = self._name("sides", "parquet")
+        name = file_name("sides", self.task.step, "parquet")
         with self.task.store.create(name) as file:
             pq.write_table(table, file)
         size = self.task.store.size(name)
@@ -210,7 +228,7 @@ class _Worker:
         state: dict[int, list[Rows]] = {}
         for index, entries in self.task.runs.items():
             for entry in entries:
-                if self.high is not None and entry.min_key >= self.high or entry.max_key < self.low:
+                if (self.high is not None and entry.min_key >= self.high) or entry.max_key < self.low:
                     continue
                 rows = self._open(entry).between(self.low, self.high)
                 if len(rows):
@@ -222,18 +240,14 @@ class _Worker:
             _opened[entry.name] = decode_run(self.task.store.map(entry.name), entry)
         return _opened[entry.name]
 
-    def _run_join(self, join: Join, deltas: Mapping[int, Rows], state: Mapping[int, list[Rows]], watch: _Watch) -> None:
-        writer = _ResultWriter(self.network, join, self.task.store, self._name("results", "parquet"), self.task.step)
-        for matches in join_deltas(self.network, join, deltas, state, self.work):
+    def _write_results(self, join: Join, found: Iterator[Matches], watch: _Watch) -> None:
+        writer = ResultWriter(self.network, join, self.task)
+        for matches in found:
             watch.lap("probe")
-            writer.write(matches, self.work)
+            writer.write(result_table(self.network, join, matches, self.work, self.task.step), matches.bits)
             watch.lap("write")
-        entry = writer.close()
+        writer.close(self.report)
         watch.lap("write")
-        if entry is not None:
-            self.report.results.append(entry)
-            for query, count in entry["counts"]:
-                self.report.queries.setdefault(str(query), {})["results"] = count
 
     def _store(self, table: StateTable, rows: Rows, level: int) -> None:
         counts = self.report.tables.setdefault(table.name, {})
@@ -248,7 +262,7 @@ class _Worker:
 
     def _write_run(self, table: StateTable, rows: Rows, level: int) -> None:
         data = encode_run(rows, table.name)
-        name = self._name("runs", "arrow")
+        name = file_name("runs", self.task.step, "arrow")
         self.task.store.write(name, data)
         lives = {entry.id: entry.lives for entry in table.entries}
         run = RunEntry(
@@ -276,49 +290,55 @@ class _Worker:
             if errors:
                 self.report.queries.setdefault(str(query), {})["errors"] = errors
 
-    def _name(self, folder: str, suffix: str) -> str:
-        return f"{folder}/{self.task.step}-{uuid.uuid4().hex}.{suffix}"
+
+def file_name(folder: str, step: int, suffix: str) -> str:
+    """A name that no other task, attempt, step or engine will ever use."""
+    return f"{folder}/{step}-{uuid.uuid4().hex}.{suffix}"
 
 
-class _ResultWriter:
+class ResultWriter:
     """Writes the result rows of one join to one Parquet file, opened at the first row."""
 
-    def __init__(self, network: Network, join: Join, store: LocalStore, name: str, step: int) -> None:
-        self.network, self.join, self.store, self.name, self.step = network, join, store, name, step
+    def __init__(self, network: Network, join: Join, task: Task) -> None:
+        self.network, self.join, self.task = network, join, task
+        self.name = file_name("results", task.step, "parquet")
         self.writer: pq.ParquetWriter | None = None
         self.file: Any = None
         self.rows = 0
         self.counts = np.zeros(len(join.members), dtype=np.int64)
         self.min_time, self.max_time = FOREVER, -FOREVER
 
-    def write(self, matches: Matches, work: Work) -> None:
-        table = result_table(self.network, self.join, matches, work, self.step)
+    def write(self, table: pa.Table, bits: Words) -> None:
         if self.writer is None:
-            self.file = self.store.create(self.name)
+            self.file = self.task.store.create(self.name)
             stream = self.file.__enter__()
-            encoded = [
-                f.name for f in table.schema if f.name.startswith(("_bits", "_step")) or pa.types.is_string(f.type)
-            ]
+            encoded = [f.name for f in table.schema if f.name.startswith(("_bits", "_step")) or pa.types.is_string(f.type)]
             self.writer = pq.ParquetWriter(stream, table.schema, compression="snappy", use_dictionary=encoded)
         self.writer.write_table(table.cast(self.writer.schema))
-        self.rows += len(matches)
+        self.rows += len(table)
         for member in self.join.members:
-            hit = matches.bits[:, member.bit // 64] >> np.uint64(member.bit % 64) & np.uint64(1)
-            self.counts[member.bit] += int(hit.sum())
-        times = matches.result_time
+            self.counts[member.bit] += int(has_bit(bits, member.bit).sum())
+        times = table.column("_time").combine_chunks().to_numpy()
         self.min_time, self.max_time = min(self.min_time, int(times.min())), max(self.max_time, int(times.max()))
 
-    def close(self) -> dict[str, Any] | None:
+    def close(self, report: Report) -> None:
+        """End the file and enter it into the report."""
         if self.writer is None:
-            return None
+            return
         self.writer.close()
         self.file.__exit__(None, None, None)
         counts = [(m.id, int(self.counts[m.bit])) for m in self.join.members if self.counts[m.bit]]
-        return {
-            "name": self.name, "join": self.join.name, "step": self.step, "version": self.network.version, "rows": self.rows,
-            "bytes": self.store.size(self.name), "min_time": self.min_time, "max_time": self.max_time, "counts": counts,
-            "kind": self.join.kind,
-        }  # fmt: skip
+        report.results.append({
+            "name": self.name, "join": self.join.name, "step": self.task.step, "version": self.network.version,
+            "rows": self.rows, "bytes": self.task.store.size(self.name), "min_time": self.min_time,
+            "max_time": self.max_time, "counts": counts, "kind": self.join.kind,
+        })  # fmt: skip
+        for query, count in counts:
+            report.queries.setdefault(str(query), {})["results"] = count
+
+
+def has_bit(bits: Words, bit: int) -> npt.NDArray[np.bool_]:
+    return np.asarray((bits[:, bit // 64] >> np.uint64(bit % 64)) & np.uint64(1) == 1)
 
 
 def result_table(network: Network, join: Join, matches: Matches, work: Work, step: int) -> pa.Table:
@@ -335,14 +355,18 @@ def result_table(network: Network, join: Join, matches: Matches, work: Work, ste
             declared = stream.column(name)
             kind = EVENT_TIME_TYPES[declared.type] if declared and name == stream.event_time else None
             columns[result_column(position, stream, name)] = matches.column(position, name, kind)
-    for member in join.members:
-        for item, expression in member.computed:
-            if expression.term is not None:
+    if not join.finished_by_spark:
+        for member in join.members:
+            for item, expression in member.computed:
+                assert expression.term is not None
                 found, raised = values(expression.term, lookup(network, join, matches), len(matches))
-                columns[f"x{member.id}_{item}"] = found
-                hit = (matches.bits[:, member.bit // 64] >> np.uint64(member.bit % 64)) & np.uint64(1) == 1
-                work.errors[member.id] += int((raised & hit).sum())
+                columns[computed_column(member, item)] = found
+                work.errors[member.id] += int((raised & has_bit(matches.bits, member.bit)).sum())
     return pa.table(columns)
+
+
+def computed_column(member: Member, item: int) -> str:
+    return f"x{member.id}_{item}"
 
 
 class _Watch:

@@ -33,7 +33,8 @@ def choose_merge(table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: 
         group = sorted(by_level[level], key=lambda r: (r.step, r.name))
         if len(group) < FAN_IN * tasks:
             continue
-        chosen, rows = [], 0
+        chosen: list[str] = []
+        rows = 0
         for run in group:
             if len(chosen) >= 2 * tasks and rows + run.rows > budget_rows:
                 break

@@ -1,0 +1,269 @@
+"""What all measurements share: cached input files, one fresh process per run, interleaved pairs, medians, the JSON line.
+
+It knows nothing of joins or kernels. Progress goes to stderr; stdout ends with the one line that other programs read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+Json = dict[str, Any]
+EPOCH = 1_700_000_000_000_000  # microseconds: where event time starts in generated data
+GENERATOR = 1  # part of every cache key: raise it when the generated rows change
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of a benchmark. Ratios are 'ours over theirs', larger is better, and there are none without equality."""
+
+    name: str
+    equal: bool
+    ratios: Mapping[str, float]
+    figures: Json = field(default_factory=dict)
+
+    def line(self) -> str:
+        ratios = {name: round(ratio, 3) for name, ratio in self.ratios.items()} if self.equal else {}
+        return json.dumps({"name": self.name, "equal": self.equal, "ratios": ratios, "figures": self.figures})
+
+
+def finish(report: Report) -> int:
+    """Print the line; the exit code says whether the results were equal."""
+    sys.stderr.flush()
+    print(report.line(), flush=True)
+    return 0 if report.equal else 1
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def median(values: Sequence[float]) -> float:
+    return float(statistics.median(values)) if values else 0.0
+
+
+def medians(steps: Sequence[Mapping[str, float]], scale: float = 1.0) -> dict[str, float]:
+    """The median of each named part over steps; a part that a step lacks took no time there."""
+    names = dict.fromkeys(name for step in steps for name in step)
+    return {name: round(scale * median([step.get(name, 0.0) for step in steps]), 2) for name in names}
+
+
+def pair_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """The median of the ratios of interleaved pairs, so that a slow minute of the machine meets both sides of a pair."""
+    return median([a / b for a, b in zip(ours, theirs, strict=True)])
+
+
+def interleaved(sides: Mapping[str, Callable[[], Json]], pairs: int) -> dict[str, list[Json]]:
+    """Run every side `pairs` times, in turns, and every other time in reverse order."""
+    found: dict[str, list[Json]] = {name: [] for name in sides}
+    for pair in range(pairs):
+        order = list(sides) if pair % 2 == 0 else list(reversed(sides))
+        for name in order:
+            started = time.perf_counter()
+            result = sides[name]()
+            found[name].append(result)
+            spent = time.perf_counter() - started
+            say(f"  pair {pair + 1}/{pairs}  {name:<22} {result.get('says', '')}  ({spent:.0f} s with start and check)")
+    return found
+
+
+def in_fresh_process(module: str, job: Json) -> Json:
+    """Run `python -m module --worker <job>` and return the JSON of its last line: no side inherits another's warm JVM."""
+    command = [sys.executable, "-m", module, "--worker", json.dumps(job)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
+        raise RuntimeError(f"{module} failed for {job}:\n{tail}")
+    found: Json = json.loads(lines[-1])
+    return found
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for one run's state, checkpoints and output, gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def cached(kind: str, key: Json, make: Callable[[Path], None]) -> Path:
+    """A folder of generated data, made once per key and kept among the temporary files."""
+    text = json.dumps({**key, "generator": GENERATOR}, sort_keys=True)
+    root = Path(tempfile.gettempdir()) / f"penstock-bench-data-{os.getuid()}"
+    folder = root / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    if not folder.is_dir():
+        root.mkdir(exist_ok=True)
+        making = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=root))
+        make(making)
+        try:
+            making.rename(folder)
+        except OSError:  # another process made the same data in the meantime
+            shutil.rmtree(making, ignore_errors=True)
+    return folder
+
+
+@dataclass(frozen=True)
+class StreamFiles:
+    """Parquet files of one stream, to be read one per batch, with as many matches a row as `matches` says.
+
+    Every file covers `seconds` of event time. Rows are out of order by less than `disorder` seconds, and times are whole
+    milliseconds, so that equal times and exact window ends occur.
+    """
+
+    rows: int
+    files: int
+    keys: int
+    seed: int
+    seconds: float = 20.0
+    disorder: float = 2.0
+
+    def write(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        draw = np.random.default_rng(self.seed)
+        cuts = [self.rows * n // self.files for n in range(self.files + 1)]
+        for number in range(self.files):
+            first, count = cuts[number], cuts[number + 1] - cuts[number]
+            even = (number + np.arange(count) / max(count, 1)) * self.seconds
+            millis = ((even - draw.random(count) * self.disorder) * 1000).astype(np.int64)
+            columns = {
+                "id": pa.array(np.arange(first, first + count, dtype=np.int64)),
+                "k": pa.array(draw.integers(0, self.keys, count)),
+                "ts": pa.array(EPOCH + 1000 * millis).cast(pa.timestamp("us", tz="UTC")),
+                "v": pa.array(draw.random(count)),
+                "n": pa.array(draw.integers(0, 1000, count, dtype=np.int32)),
+            }
+            path = folder / f"{number:05d}.parquet"
+            pq.write_table(pa.table(columns), path)
+            os.utime(path, (1_700_000_000 + number,) * 2)  # Spark reads files by age
+
+
+STREAM_SCHEMA = "id bigint, k bigint, ts timestamp, v double, n int"
+
+
+def two_streams(rows: int, files: int, keys: int, seed: int = 1, **shape: float) -> Path:
+    """The folders `a` and `b` of generated files, `rows` in each."""
+
+    def make(folder: Path) -> None:
+        for offset, name in enumerate("ab"):
+            StreamFiles(rows, files, keys, seed + offset, **shape).write(folder / name)
+
+    return cached("streams", {"rows": rows, "files": files, "keys": keys, "seed": seed, **shape}, make)
+
+
+def machine() -> Json:
+    """Where the figures come from: they compare only within one run."""
+    packages = ("pyspark", "pyarrow", "numpy", "numba", "duckdb")
+    return {
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+        "load": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+# -- runs on Spark ----------------------------------------------------------------------------------------------------
+
+
+def session(cores: int, **settings: str) -> Any:
+    """The same session for every side: what Penstock sets for itself on a local disk helps Spark's own queries as well."""
+    from penstock.runtime.session import local_session
+
+    common = {
+        "spark.driver.memory": "4g",  # Spark's in-memory state store must not fight for the heap
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "10000",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.shuffle.partitions": str(cores),
+    }
+    return local_session(cores, **common, **settings)
+
+
+def read_stream(spark: Any, folder: str | Path) -> Any:
+    """One generated file per batch."""
+    return spark.readStream.schema(STREAM_SCHEMA).option("maxFilesPerTrigger", "1").parquet(str(folder))
+
+
+def run_query(start: Callable[[], Any]) -> Json:
+    """Time a streaming query from its start to the end of its last batch; `start` returns Spark's handle."""
+    started = time.perf_counter()
+    query = start()
+    query.awaitTermination()
+    seconds = time.perf_counter() - started
+    progress = [json.loads(p.json()) for p in query._jsq.recentProgress()]  # noqa: SLF001
+    batches = [p["durationMs"] for p in progress if p["numInputRows"]]
+    state = progress[-1]["stateOperators"]
+    return {
+        "seconds": seconds,
+        "batches": batches,
+        "state_rows": sum(s["numRowsTotal"] for s in state),
+        "state_bytes": sum(s["memoryUsedBytes"] for s in state),
+    }
+
+
+def run_engine(engine: Any) -> Json:
+    """Time an engine over the present input in the same way, and record what each step did."""
+    steps: list[Json] = []
+    runs = []
+
+    def start() -> Any:
+        runs.append(engine.start(available_now=True))
+        return runs[0].spark_query
+
+    with _recorded(steps):
+        found = run_query(start)
+        runs[0].await_termination()
+    last = steps[-1] if steps else {"state_rows": 0, "state_bytes": 0}
+    return {**found, "steps": steps, "state_rows": last["state_rows"], "state_bytes": last["state_bytes"]}
+
+
+@contextlib.contextmanager
+def _recorded(steps: list[Json]) -> Iterator[None]:
+    """Keep the timings that a step leaves behind, and the phases of its slowest task."""
+    from penstock.runtime.step import Stepper
+
+    original = Stepper.run_batch
+
+    def run_batch(self: Any, batch: Any, batch_id: int) -> None:
+        original(self, batch, batch_id)
+        phases = [report["phases"] for report in self.last_reports]
+        steps.append(
+            {
+                "timings": dict(self.timings),
+                "phases": max(phases, key=lambda p: sum(p.values()), default={}),
+                "state_rows": sum(run.rows for run in self.manifest.runs.values()),
+                "state_bytes": sum(run.bytes for run in self.manifest.runs.values()),
+            }
+        )
+
+    Stepper.run_batch = run_batch  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Stepper.run_batch = original  # type: ignore[method-assign]

@@ -1,0 +1,225 @@
+"""A window join of two streams: Penstock beside Spark's own stream-stream join, on the same files.
+
+Both sides run local, unsynced, with the same trigger size, checkpoint manager and number of partitions, each in a fresh process
+after the same warm-up, and write every result to Parquet. A run counts only if its results are, by number and checksum, those of
+DuckDB over the same files. What it costs Penstock to sync is printed beside and is not part of the ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import duckdb
+
+from benchmarks import harness
+from benchmarks.harness import Json, Report, median, medians, pair_ratio, say
+
+LIFE_A, LIFE_B = 60, 40  # seconds: the windows of the two streams
+DELAY = 5  # seconds; more than the disorder of the files, so that no row is late on either side
+SECONDS_PER_FILE = 20
+COLUMNS = ("k", "a_ts", "a_id", "a_v", "a_n", "b_ts", "b_id", "b_v", "b_n")
+SELECT = (
+    "a.k AS k, a.ts AS a_ts, a.id AS a_id, a.v AS a_v, a.n AS a_n, b.ts AS b_ts, b.id AS b_id, b.v AS b_v, b.n AS b_n"
+)
+STORES = {
+    "hdfs": {
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+        ),
+        "spark.sql.streaming.join.stateFormatVersion": "2",
+    },
+    "rocksdb": {
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.join.stateFormatVersion": "4",
+    },
+}
+SETTLED = 2  # batches before the steady state
+
+
+def data(rows: int, files: int, seed: int = 1) -> Path:
+    """As many keys as make about one match a row."""
+    rate = rows / files / SECONDS_PER_FILE
+    keys = max(1, round(rate * (LIFE_A + LIFE_B)))
+    return harness.two_streams(rows, files, keys, seed, seconds=SECONDS_PER_FILE)
+
+
+# -- the two sides, each in its own process -------------------------------------------------------------------------------
+
+
+def penstock_run(spark, folder: Path, inputs: Path, *, durable: bool) -> tuple[Json, str]:
+    from penstock import Engine
+
+    engine = Engine(spark, folder / "state", durable=durable)
+    for name in "ab":
+        engine.stream(name, harness.read_stream(spark, inputs / name), event_time="ts", delay=f"{DELAY} seconds")
+    sql = f"SELECT {SELECT} FROM a [RANGE {LIFE_A} SECONDS] JOIN b [RANGE {LIFE_B} SECONDS] ON a.k = b.k"
+    query = engine.query(sql, name="j")
+    found = harness.run_engine(engine)
+    late = sum(engine.late(name).count() for name in "ab")
+    if late:
+        raise RuntimeError(f"{late} rows are late; the sides cannot be compared")
+    query.results().write.parquet(str(folder / "results"))
+    return found, str(folder / "results")
+
+
+def spark_run(spark, folder: Path, inputs: Path) -> tuple[Json, str]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    a, b = (
+        harness.read_stream(spark, inputs / name).withWatermark("ts", f"{DELAY} seconds").alias(name) for name in "ab"
+    )
+    condition = f"a.k = b.k AND a.ts > b.ts - INTERVAL {LIFE_A} SECONDS AND b.ts > a.ts - INTERVAL {LIFE_B} SECONDS"
+    joined = a.join(b, F.expr(condition)).selectExpr(*SELECT.split(", "))
+    writer = (
+        joined.writeStream.format("parquet")
+        .option("path", str(folder / "results"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+    )
+    return harness.run_query(writer.start), str(folder / "results")
+
+
+def worker(job: Json) -> Json:
+    """One measured run: a warm-up on other files in the same JVM, the run, and the check of its results."""
+    with harness.scratch() as folder:
+        spark = harness.session(job["cores"], **STORES.get(job["side"], {}))
+        run = spark_run if job["side"] in STORES else partial(penstock_run, durable=job["durable"])
+        run(spark, folder / "warm-up", Path(job["warm_up"]))
+        found, output = run(spark, folder / "measured", Path(job["inputs"]))
+        count, checksum = fingerprint(f"SELECT * FROM '{output}/*.parquet'")
+        steady = median([b["triggerExecution"] for b in found["batches"][SETTLED:]])
+        spark.stop()
+        rows = job["rows"]
+        return {
+            **found,
+            "count": count,
+            "checksum": checksum,
+            "rate": rows / found["seconds"],
+            "steady_ms": steady,
+            "says": f"{found['seconds']:6.2f} s {rows / found['seconds']:>9,.0f} rows/s {steady:6.0f} ms a batch {count:>9,} results",
+        }
+
+
+# -- the check ------------------------------------------------------------------------------------------------------------
+
+
+def fingerprint(relation: str) -> tuple[int, str]:
+    """The number of rows and a checksum that does not depend on their order."""
+    values = ", ".join(f"epoch_us({c})" if c.endswith("ts") else c for c in COLUMNS)
+    sql = f"SELECT count(*), coalesce(sum((hash({values}) % 2305843009213693951)::HUGEINT), 0) FROM ({relation})"
+    count, total = duckdb.connect().execute(sql).fetchone()
+    return int(count), str(total)
+
+
+def expected(inputs: Path) -> tuple[int, str]:
+    """DuckDB's own answer over the same files, kept beside them."""
+    kept = inputs / f"answer-{LIFE_A}-{LIFE_B}.json"
+    if not kept.is_file():
+        condition = (
+            "a.k = b.k "
+            f"AND epoch_us(b.ts) - epoch_us(a.ts) < {LIFE_A * 1_000_000} "
+            f"AND epoch_us(a.ts) - epoch_us(b.ts) < {LIFE_B * 1_000_000}"
+        )
+        relation = f"SELECT {SELECT} FROM '{inputs}/a/*.parquet' a JOIN '{inputs}/b/*.parquet' b ON {condition}"
+        kept.write_text(json.dumps(fingerprint(relation)))
+    count, checksum = json.loads(kept.read_text())
+    return count, checksum
+
+
+# -- the benchmark --------------------------------------------------------------------------------------------------------
+
+
+def measure(rows: int, files: int, pairs: int, cores: int, stores: list[str], synced: int) -> Report:
+    inputs, warm_up = data(rows, files), data(max(1, rows // files // 4) * 3, 3, seed=101)
+    say(f"{rows:,} rows in {files} files per stream, {pairs} pairs; expected results from DuckDB ...")
+    answer = expected(inputs)
+    say(f"{answer[0]:,} results expected")
+    job = {"inputs": str(inputs), "warm_up": str(warm_up), "rows": 2 * rows, "cores": cores, "durable": False}
+
+    def side(name: str, **changes: bool) -> partial[Json]:
+        return partial(harness.in_fresh_process, "benchmarks.join", {**job, "side": name, **changes})
+
+    found = harness.interleaved({"penstock": side("penstock"), **{s: side(s) for s in stores}}, pairs)
+    found |= harness.interleaved({"penstock synced": side("penstock", durable=True)}, synced)
+    equal = all((run["count"], run["checksum"]) == answer for runs in found.values() for run in runs)
+    rates = {name: [run["rate"] for run in runs] for name, runs in found.items()}
+    best = max(stores, key=lambda s: median(rates[s]))
+    figures = {
+        "rows": 2 * rows,
+        "batches": files,
+        "pairs": pairs,
+        "results": answer[0],
+        "store": best,
+        "rows_per_second": {name: round(median(values)) for name, values in rates.items()},
+        "pair_ratios": [round(a / b, 3) for a, b in zip(rates["penstock"], rates[best], strict=True)],
+        "steady_ms": {name: round(median([run["steady_ms"] for run in runs])) for name, runs in found.items()},
+        "steady_ratio": round(
+            pair_ratio([r["steady_ms"] for r in found[best]], [r["steady_ms"] for r in found["penstock"]]), 3
+        ),
+        "phases_ms": {name: phases(runs) for name, runs in found.items()},
+        "state": {
+            name: {"rows": runs[-1]["state_rows"], "bytes": runs[-1]["state_bytes"]} for name, runs in found.items()
+        },
+        "machine": harness.machine(),
+    }
+    return Report("join", equal, {"spark": pair_ratio(rates["penstock"], rates[best])}, figures)
+
+
+def phases(runs: list[Json]) -> Json:
+    """Milliseconds per batch in the steady state: Spark's own clock, and for Penstock the step and its slowest task."""
+    shown = {"spark": medians([b for run in runs for b in run["batches"][SETTLED:]])}
+    steps = [s for run in runs for s in run.get("steps", ())[SETTLED:]]
+    if steps:
+        shown["step"] = medians([s["timings"] for s in steps], 1000)
+        shown["task"] = medians([s["phases"] for s in steps], 1000)
+    return shown
+
+
+def describe(report: Report) -> str:
+    figures = report.figures
+    rows = [
+        [name, f"{rate:,}", figures["steady_ms"][name], f"{figures['state'][name]['rows']:,}", figures["state"][name]["bytes"]]
+        for name, rate in figures["rows_per_second"].items()
+    ]  # fmt: skip
+    text = harness.table(["side", "rows/s", "ms a batch", "state rows", "state bytes"], rows)
+    for name, parts in figures["phases_ms"].items():
+        for kind, times in parts.items():
+            text += f"\n{name}, {kind}, ms a batch: " + ", ".join(f"{part} {ms:g}" for part, ms in times.items())
+    return text
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.join", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="only the cases behind the ratio, and only the JSON line")
+    parser.add_argument(
+        "--all", action="store_true", help="both state stores of Spark, and the synced run in every pair"
+    )
+    parser.add_argument("--rows", type=int, default=2_000_000, help="rows per stream (default: %(default)s)")
+    parser.add_argument(
+        "--files", type=int, default=10, help="files, and so batches, per stream (default: %(default)s)"
+    )
+    parser.add_argument("--pairs", type=int, default=3, help="interleaved pairs of runs (default: %(default)s)")
+    parser.add_argument("--cores", type=int, default=2, help="cores of the Spark session (default: %(default)s)")
+    parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.worker is not None:
+        print(json.dumps(worker(options.worker)))
+        return 0
+    # The HDFS-backed store is the faster one as long as the state fits the heap, as it does here; --all shows both.
+    stores = list(STORES) if options.all else ["hdfs"]
+    synced = options.pairs if options.all else 1
+    report = measure(options.rows, options.files, options.pairs, options.cores, stores, synced)
+    if not options.json:
+        print(describe(report))
+    return harness.finish(report)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
