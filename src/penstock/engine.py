@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import PenstockError, RegistrationError, StateError, did_you_mean
@@ -16,8 +19,9 @@ from penstock.model.stream import INTEGER_TYPES, POLICIES, TIME_TYPES
 from penstock.model.time import duration
 from penstock.planner.explain import explain_network
 from penstock.planner.network import Network, StandingQuery, build_network
-from penstock.runtime.analysis import analyze, check_source, columns_of
-from penstock.runtime.results import query_results, side_rows
+from penstock.runtime.analysis import analyze, check_source, columns_of, spark_message
+from penstock.runtime.results import Part, ResultView, side_rows
+from penstock.runtime.retention import horizon
 from penstock.runtime.run import Run
 from penstock.runtime.session import local_session
 from penstock.sql import (
@@ -38,6 +42,12 @@ __all__ = ["Engine", "QueryHandle", "Run"]
 
 Into = str | Path | Sink | Callable[[pa.Table, int], None]
 CALLABLE = "<callable>"
+# What one step takes in at most unless the stream says otherwise: the first batch after a pause must not be everything.
+_FILES = ("maxFilesPerTrigger", "100")
+_ADMISSION = {
+    "parquet": _FILES, "json": _FILES, "csv": _FILES, "orc": _FILES, "text": _FILES, "avro": _FILES,
+    "kafka": ("maxOffsetsPerTrigger", "1000000"),
+}  # fmt: skip
 SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")
 
 
@@ -195,7 +205,10 @@ class Engine:
 
     def results(self, name: str, *, step: bool = False, since_step: int | None = None) -> DataFrame:
         """The committed results of a query, also of one that was dropped."""
-        return self._results(self._record(name), self.manifest(), step=step, since_step=since_step)
+        record, manifest = self._record(name), self.manifest()
+        oldest = horizon(self.network(), record.id, record.retain, manifest.progress_values())
+        part = Part(since=-1 if since_step is None else since_step, horizon=oldest)
+        return self._view(record).frame(self.spark, manifest, part, step=step)
 
     def late(self, stream: str) -> DataFrame:
         """Rows that came behind their stream's progress, whole, with `_step`, `_reason`, `_progress`."""
@@ -303,6 +316,10 @@ class Engine:
             msg = f"query {name!r} is registered with another definition; use CREATE OR REPLACE QUERY, or drop it first"
             raise RegistrationError(msg)
         build_network([StandingQuery(record.id, name, query, on_error, facts.key_types)], streams)
+        for role in query.roles:
+            if len(query.roles) > 1 and role.window is not None and role.window.length is None:
+                text = f"query {name!r} keeps every row of {role.alias!r} for ever ([RANGE ALL]): its state only grows"
+                warnings.warn(text, stacklevel=3)
         self._registry = self._registry.with_query(record)
         return QueryHandle(self, name)
 
@@ -320,8 +337,14 @@ class Engine:
         reader = self.spark.readStream.format(stream.source.format).options(**dict(stream.source.options))
         if stream.source.format not in ("rate", "rate-micro-batch", "kafka", "socket"):
             reader = reader.schema(schema)
+        try:
+            limit = _ADMISSION.get(stream.source.format)
+        if limit is not None and limit[0].lower() not in {k.lower() for k, _ in stream.source.options}:
+            reader = reader.option(*limit)
         frame = reader.load()
-        return frame.selectExpr(*[f"CAST(`{c.name}` AS {c.type}) AS `{c.name}`" for c in stream.columns])
+            return frame.selectExpr(*[f"CAST(`{c.name}` AS {c.type}) AS `{c.name}`" for c in stream.columns])
+        except (PySparkException, Py4JJavaError) as error:
+            raise RegistrationError(f"stream {stream.name!r}: {spark_message(error)}") from None
 
     def _save(self, network_bits: Mapping[int, tuple[str, int]]) -> Registry:
         """Write the registry as a new version if it changed."""
@@ -361,25 +384,9 @@ class Engine:
             raise RegistrationError(f"there is no stream {name!r}; {did_you_mean(name, self._registry.streams)}")
         return record.stream
 
-    def _results(
-        self,
-        record: QueryRecord,
-        manifest: Manifest,
-        *,
-        step: bool = False,
-        since_step: int | None = None,
-        only_step: int | None = None,
-    ) -> DataFrame:
+    def _view(self, record: QueryRecord) -> ResultView:
         query, streams = self._parse(record), self._stream_models()
-        files = [
-            f
-            for f in manifest.results.values()
-            if f.count(record.id)
-            and (since_step is None or f.step > since_step)
-            and (only_step is None or f.step == only_step)
-        ]
-        positions = join_positions(record, query, streams)
-        return query_results(self.spark, self.store, files, record, query, streams, positions, step=step)
+        return ResultView(self.store, record, query, streams, join_positions(record, query, streams))
 
     def _names(self) -> list[str]:
         return [q.name for q in self._registry.live()]

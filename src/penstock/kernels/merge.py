@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.delta import alive, select
+from penstock.model.time import FOREVER
 from penstock.planner.network import StateTable
+from penstock.state.compaction import interval_length, interval_of, life_class
 from penstock.state.run import Rows
 
 
@@ -41,3 +44,39 @@ def merge_runs(table: StateTable, runs: Sequence[Rows], progress: Mapping[str, i
         arrays = [rows.columns.get(name, pa.nulls(len(rows), kind)) for rows, _ in pieces]
         columns[name] = pa.concat_arrays(arrays).take(picked)
     return Rows(key[order], time[order], bits[order], tuple(numbers), columns)
+
+
+def split_by_life(table: StateTable, rows: Rows) -> list[tuple[int, Rows]]:
+    """The rows as (life class, rows of one class and one time interval), each sorted as before."""
+    classes = pattern_classes(table, rows)
+    lives = classes[rows.bits]
+    pieces = []
+    for life in np.unique(classes).tolist():
+        of_class = lives == life
+        if not of_class.any():
+            continue
+        if life >= FOREVER:
+            pieces.append((life, select(rows, of_class)))
+            continue
+        first, last = (interval_of(int(t), life) for t in (rows.time[of_class].min(), rows.time[of_class].max()))
+        if first == last:
+            pieces.append((life, select(rows, of_class)))
+            continue
+        interval = rows.time // interval_length(life)
+        numbers = np.unique(interval[of_class]).tolist()
+        pieces.extend((life, select(rows, of_class & (interval == number))) for number in numbers)
+    return pieces
+
+
+def longest_life(table: StateTable, rows: Rows) -> int:
+    """The longest life class among the rows."""
+    return int(pattern_classes(table, rows)[rows.bits].max())
+
+
+def pattern_classes(table: StateTable, rows: Rows) -> npt.NDArray[np.int64]:
+    """The life class of each bits id: that of the longest life among its roles."""
+    life = {entry.id: max((length for _, length in entry.lives), default=0) for entry in table.entries}
+    return np.array(
+        [life_class(max((life.get(role, 0) for role in pattern), default=0)) for pattern in rows.patterns],
+        dtype=np.int64,
+    )

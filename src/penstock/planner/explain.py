@@ -14,8 +14,9 @@ def explain_network(network: Network, measured: Measured, name: str | None = Non
     """The whole network, or what concerns one query."""
     joins = [j for j in network.joins if name is None or any(m.name == name for m in j.members)]
     tables = [t for t in network.tables if name is None or any(t.index in j.tables for j in joins)]
-    counts = [(len(network.queries), "query", "queries"), (len(network.streams), "stream"), (len(network.joins), "join")]
-    lines = [f"network version {network.version}: " + ", ".join(_count(*c) for c in counts)]
+    queries = _count(len(network.queries), "query", "queries")
+    sizes = f"{queries}, {_count(len(network.streams), 'stream')}, {_count(len(network.joins), 'join')}"
+    lines = [f"network version {network.version}: {sizes}"]
     for stream in network.streams.values():
         if name is not None and not any(t.stream == stream.name for t in tables):
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +50,7 @@ def analyze(spark: SparkSession, name: str, query: Query, streams: Mapping[str, 
         _deterministic(name, items)
         keys = [frame.selectExpr(*[e.sql(column) for e in part]).schema for part in query.keys]
     except AnalysisException as error:
-        raise RegistrationError(f"query {name!r}: {_first_line(error)}") from None
+        raise RegistrationError(f"query {name!r}: {spark_message(error)}") from None
     names = [item.name or given for item, given in zip(query.items, items.columns, strict=True)]
     return Facts(tuple(names), tuple(_types(items.schema)), tuple(tuple(_types(s)) for s in keys))
 
@@ -96,5 +97,8 @@ def _deterministic(name: str, frame: DataFrame) -> None:
         raise RegistrationError(msg)
 
 
-def _first_line(error: AnalysisException) -> str:
-    return str(error).splitlines()[0]
+def spark_message(error: Exception) -> str:
+    """What Spark says of a mistake, in one line, without places in texts that the user did not write."""
+    java = getattr(error, "java_exception", None)  # of an error that Spark's Python side has no class for
+    text = str(error if java is None else java.getMessage()).splitlines()[0]
+    return re.sub(r"( SQLSTATE: \w+)?(; line \d+ pos \d+)?;?$", "", text)

@@ -61,7 +61,9 @@ def finish_task(batches: Iterator[pa.RecordBatch], plan: Plan, task: Task) -> It
     yield report_batch(report)
 
 
-def _finish_batch(join: Join, network: Network, batch: pa.RecordBatch, writer: ResultWriter, errors: dict[int, int]) -> None:
+def _finish_batch(
+    join: Join, network: Network, batch: pa.RecordBatch, writer: ResultWriter, errors: dict[int, int]
+) -> None:
     own = batch.filter(pc.is_valid(batch.column(prefixed(join, "_time"))))
     if own.num_rows == 0:
         return

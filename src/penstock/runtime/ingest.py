@@ -177,9 +177,7 @@ def try_eval(column: Column) -> Column:
     return Column(utils.column(guarded))
 
 
-def _word(
-    layout: Layout, places: Mapping[str, tuple[int, int]], derived: Mapping[str, Derived], word: int
-) -> str:
+def _word(layout: Layout, places: Mapping[str, tuple[int, int]], derived: Mapping[str, Derived], word: int) -> str:
     def bits(stream: str) -> str:
         terms = []
         for name, (place, shift) in places.items():

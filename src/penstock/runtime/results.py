@@ -3,94 +3,163 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.errors import StateError
 from penstock.model import Query, Ref, Stream
 from penstock.model.expression import PSEUDO_ROLE
+from penstock.model.time import NEVER
 from penstock.planner.network import result_column
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, RegistryLog
 from penstock.state.store import LocalStore
 
+_SIDE_SCHEMA = "_row string, _step bigint, _reason string, _progress bigint"
 
-def query_results(
-    spark: SparkSession,
-    store: LocalStore,
-    files: Sequence[ResultFile],
-    record: QueryRecord,
-    query: Query,
-    streams: Mapping[str, Stream],
-    positions: Sequence[int],
-    *,
-    step: bool = False,
-) -> DataFrame:
-    """Exactly the query's select list over its committed rows. `positions[p]` = the role at join position p."""
-    place = {role: position for position, role in enumerate(positions)}
-    integer_time = streams[query.roles[0].stream].integer_time
 
-    def column(ref: Ref) -> str:
-        if ref.role == PSEUDO_ROLE:
-            return "_time" if integer_time else "timestamp_micros(_time)"
-        return result_column(place[ref.role], streams[query.roles[ref.role].stream], ref.column)
+@dataclass(frozen=True)
+class Part:
+    """Which of a query's results: steps after `since` up to `until`, with times from `horizon` on."""
 
-    fields: dict[str, str] = {"_time": "bigint"}
-    items = []
-    for number, (item, kind) in enumerate(zip(query.items, record.item_types, strict=True)):
-        if item.expression.total:
+    since: int = -1
+    until: int | None = None
+    horizon: int = NEVER
+
+    def holds(self, file: ResultFile) -> bool:
+        return file.step > self.since and file.max_time >= self.horizon
+
+    @property
+    def condition(self) -> str:
+        end = "" if self.until is None else f" AND _step <= {self.until}"
+        return f"_step > {self.since} AND _time >= {self.horizon}L{end}"
+
+
+class ResultView:
+    """One query's view on the result files it has rows in. `positions[p]` = its role at join position p."""
+
+    def __init__(
+        self,
+        store: LocalStore,
+        record: QueryRecord,
+        query: Query,
+        streams: Mapping[str, Stream],
+        positions: Sequence[int],
+    ) -> None:
+        self.store, self.record, self.query = store, record, query
+        self.streams = [streams[role.stream] for role in query.roles]
+        self.place = {role: position for position, role in enumerate(positions)}
+
+    def frame(self, spark: SparkSession, manifest: Manifest, part: Part, *, step: bool = False) -> DataFrame:
+        """Exactly the select list, plus `_step` if asked."""
+        items = [F.expr(f"CAST({text} AS {kind})").alias(name) for text, kind, name in self._items()]
+        if step:
+            items.append(F.col("_step"))
+        schema = ", ".join(f"{n} {t}" for n, t in self._fields().items())
+        files = self._files(manifest, part)
+        if not files:
+            return spark.createDataFrame([], schema).select(*items)
+        frames = []
+        for version in sorted({f.version for f in files}):
+            bit = self._bit(version)
+            paths = [self._checked(f) for f in files if f.version == version]
+            frame = spark.read.schema(f"{schema}, _bits{bit // 64} bigint").parquet(*paths)
+            mine = f"shiftright(_bits{bit // 64}, {bit % 64}) & 1 = 1 AND {part.condition}"
+            frames.append(frame.where(mine).select(*items))
+        return reduce(DataFrame.union, frames)
+
+    def table(self, manifest: Manifest, part: Part) -> pa.Table | None:
+        """The same rows without a Spark job, if the select list is columns as they stand; else None."""
+        names = []
+        for item, (text, _, _) in zip(self.query.items, self._items(), strict=True):
+            refs = item.expression.refs
+            if item.expression.total and (len(item.expression.parts) != 1 or not refs):
+                return None
+            names.append("_time" if refs and refs[0].role == PSEUDO_ROLE else text)
+        pieces = []
+        for file in self._files(manifest, part):
+            bit = self._bit(file.version)
+            word = f"_bits{bit // 64}"
+            rows = pq.read_table(self._checked(file), columns=[*dict.fromkeys([*names, "_time", "_step", word])])
+            bits = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(bit % 64) & np.uint64(1)
+            step, time = rows.column("_step").to_numpy(), rows.column("_time").to_numpy()
+            keep = (bits == 1) & (step > part.since) & (time >= part.horizon)
+            if part.until is not None:
+                keep &= step <= part.until
+            pieces.append(rows.filter(pa.array(keep)))
+        if not pieces:
+            return None
+        rows = pa.concat_tables(pieces)
+        columns = [rows.column(name) for name in names]
+        for number, (name, item) in enumerate(zip(names, self.query.items, strict=True)):
+            if name == "_time" and item.expression.refs and not self.streams[0].integer_time:
+                columns[number] = pc.cast(columns[number], pa.timestamp("us", tz="UTC"))
+        return pa.table(columns, names=list(self.record.item_names))
+
+    def _items(self) -> list[tuple[str, str, str]]:
+        """(SQL over the stored columns, type, name) of each select item."""
+        found = []
+        for number, (item, kind) in enumerate(zip(self.query.items, self.record.item_types, strict=True)):
+            total = item.expression.total
+            text = item.expression.sql(self._column) if total else f"x{self.record.id}_{number}"
+            found.append((text, kind, self.record.item_names[number]))
+        return found
+
+    def _fields(self) -> dict[str, str]:
+        """The stored columns that the select list reads, with their types."""
+        fields = {"_time": "bigint", "_step": "bigint"}
+        for number, (item, kind) in enumerate(zip(self.query.items, self.record.item_types, strict=True)):
+            if not item.expression.total:
+                fields[f"x{self.record.id}_{number}"] = kind
+                continue
             for ref in item.expression.refs:
-                if ref.role != PSEUDO_ROLE:
-                    stream = streams[query.roles[ref.role].stream]
-                    declared = stream.column(ref.column)
-                    assert declared is not None
-                    fields[column(ref)] = declared.type
-            text = item.expression.sql(column)
-        else:
-            text = f"x{record.id}_{number}"
-            fields[text] = kind
-        items.append(F.expr(f"CAST({text} AS {kind})").alias(record.item_names[number]))
-    if step:
-        fields["_step"] = "bigint"
-        items.append(F.col("_step"))
-    schema = ", ".join(f"{n} {t}" for n, t in fields.items())
-    if not files:
-        return spark.createDataFrame([], schema).select(*items)
-    registry = RegistryLog(store)
-    frames = []
-    for version in sorted({f.version for f in files}):
-        _, bit = registry.load(version).bits[record.id]
-        paths = [_checked(store, f) for f in files if f.version == version]
-        frame = spark.read.schema(f"{schema}, _bits{bit // 64} bigint").parquet(*paths)
-        frames.append(frame.where(f"shiftright(_bits{bit // 64}, {bit % 64}) & 1 = 1").select(*items))
-    return reduce(DataFrame.union, frames)
+                declared = None if ref.role == PSEUDO_ROLE else self.streams[ref.role].column(ref.column)
+                if declared is not None:
+                    fields[self._column(ref)] = declared.type
+        return fields
+
+    def _column(self, ref: Ref) -> str:
+        if ref.role == PSEUDO_ROLE:
+            return "_time" if self.streams[0].integer_time else "timestamp_micros(_time)"
+        return result_column(self.place[ref.role], self.streams[ref.role], ref.column)
+
+    def _files(self, manifest: Manifest, part: Part) -> list[ResultFile]:
+        return [f for f in manifest.results.values() if f.count(self.record.id) and part.holds(f)]
+
+    def _bit(self, version: int) -> int:
+        return RegistryLog(self.store).load(version).bits[self.record.id][1]
+
+    def _checked(self, file: ResultFile) -> str:
+        path = self.store.path(file.name)
+        try:
+            found: int | None = self.store.size(file.name)
+        except FileNotFoundError:
+            found = None
+        if found != file.bytes:
+            state = "is missing" if found is None else f"has {found} bytes instead of {file.bytes}"
+            msg = f"result file {path} {state}; restore it from a backup, or remove the state directory and replay the sources"
+            raise StateError(msg)
+        return path
 
 
 def side_rows(spark: SparkSession, store: LocalStore, manifest: Manifest, stream: Stream, reason: str) -> DataFrame:
     """The whole late or bad rows of a stream, with `_step`, `_reason` and `_progress`."""
     files = [s for s in manifest.sides if s.stream == stream.name and s.reason == reason]
     schema = ", ".join(f"`{c.name}` {c.type}" for c in stream.columns)
-    raw_schema = "_row string, _step bigint, _reason string, _progress bigint"
     if files:
-        raw = spark.read.schema(raw_schema).parquet(*[store.path(f.name) for f in files])
+        raw = spark.read.schema(_SIDE_SCHEMA).parquet(*[store.path(f.name) for f in files])
     else:
-        raw = spark.createDataFrame([], raw_schema)
+        raw = spark.createDataFrame([], _SIDE_SCHEMA)
     options = {
         "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
         "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     }
     parsed = raw.withColumn("_row", F.from_json("_row", schema, options))
     return parsed.select("_row.*", "_step", "_reason", "_progress")
-
-
-def _checked(store: LocalStore, file: ResultFile) -> str:
-    path = store.path(file.name)
-    found = Path(path).stat().st_size if Path(path).is_file() else None
-    if found != file.bytes:
-        state = "is missing" if found is None else f"has {found} bytes instead of {file.bytes}"
-        msg = f"result file {path} {state}; restore it from a backup, or remove the state directory and replay the sources"
-        raise StateError(msg)
-    return path

@@ -15,9 +15,10 @@ from penstock.errors import PenstockError, StateError
 from penstock.model.time import FOREVER, NEVER
 from penstock.runtime import commit
 from penstock.runtime.ingest import lay_out, unify
+from penstock.runtime.results import Part
 from penstock.runtime.sinks import Deliveries, group_sinks
 from penstock.runtime.sources import name_sources, source_evolution
-from penstock.runtime.step import Stepper
+from penstock.runtime.step import Stepper, Stopping
 from penstock.state.manifest import Entry, Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.engine import Engine
 
 TICK_SECONDS = 0.25
+QUIET_SECONDS = 1.0
 KEEP_WARM_SECONDS = 30.0  # Spark gives up idle Python workers after about a minute
 
 
@@ -66,8 +68,9 @@ class Run:
         layout = lay_out(list(streams.values()))
         self.deliveries = Deliveries(self._rows_of_step)
         self.stepper = Stepper(
-            engine.spark, engine.store, manifest, network, layout, engine.tasks, registry.settings, self._deliver
-        )
+            engine.spark, engine.store, manifest, network, layout, engine.tasks, registry.settings, self._deliver,
+            {q.id: q.retain for q in registry.queries},
+        )  # fmt: skip
         targets = []
         for record in registry.live():
             target = engine._callables.get(record.name, record.into)  # noqa: SLF001
@@ -110,8 +113,9 @@ class Run:
         """Stop after the step that is running; with `final` the streams have ended: everything closes and is emitted."""
         self.final = self.final or final
         if self.active:
-            with self.stepper.lock:
-                self.spark_query.stop()
+            with self.stepper.lock:  # the running step ends first
+                self.stepper.closing = True
+            self.spark_query.stop()
         self._ended.wait()
         if self.error is not None:
             raise self.error
@@ -145,6 +149,8 @@ class Run:
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
         try:
             self.stepper.run_batch(batch, batch_id)
+        except Stopping:
+            raise
         except BaseException as error:
             self.error = error
             raise
@@ -152,10 +158,16 @@ class Run:
     def _deliver(self, manifest: Manifest, entry: Entry) -> Mapping[str, int]:  # noqa: ARG002
         return self.deliveries.deliver(manifest)
 
-    def _rows_of_step(self, query: int, step: int) -> DataFrame:
+    def _rows_of_step(self, query: int, step: int, *, as_frame: bool) -> Any:
+        """A query's rows of one step: as a DataFrame, or as an Arrow table (without a Spark job where that is possible)."""
         engine = self.engine
-        record = next(q for q in engine._registry.queries if q.id == query)  # noqa: SLF001
-        return engine._results(record, self.stepper.manifest, only_step=step)  # noqa: SLF001
+        view = engine._view(next(q for q in engine._registry.queries if q.id == query))  # noqa: SLF001
+        part = Part(since=step - 1, until=step)
+        table = None if as_frame else view.table(self.stepper.manifest, part)
+        if table is not None:
+            return table
+        frame = view.frame(engine.spark, self.stepper.manifest, part)
+        return frame if as_frame else frame.toArrow()
 
     def _watch(self) -> None:
         """Tick while the Spark query lives; close down when it has ended."""
@@ -177,6 +189,8 @@ class Run:
         self._close()
 
     def _tick(self) -> None:
+        if time.monotonic() - self.stepper.last_active < QUIET_SECONDS:
+            return  # the next batch will purge; a step of our own now would only delay it
         if self.deliveries.owed:
             self.stepper.cursors = self.deliveries.deliver(self.stepper.manifest)
         moved = None if self.available_now else self._lulls()
@@ -219,7 +233,7 @@ class Run:
                 if self.spark_query.isActive:
                     self.spark_query.stop()
                 exception = self.spark_query.exception()
-                if exception is not None and self.error is None:
+                if exception is not None and self.error is None and not self.stepper.closing:
                     self.error = _readable(exception)
                 if self.error is None:
                     self.stepper.tick()

@@ -11,7 +11,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,13 +23,21 @@ from penstock.model import Sink
 from penstock.state.manifest import Manifest
 
 Target = str | Sink | Callable[[pa.Table, int], None]
+
+
+class Rows(Protocol):
+    """A query's committed rows of one step, as a DataFrame or as an Arrow table."""
+
+    def __call__(self, query: int, step: int, *, as_frame: bool) -> Any: ...
+
+
 FIRST_RETRY = 1.0
 LAST_RETRY = 60.0
 
 
 @dataclass
 class Delivery:
-    """One sink and the queries that go to it with one schema. `rows(id, step)` gives a query's rows of one step."""
+    """One sink and the queries that go to it with one schema."""
 
     target: Target
     queries: tuple[tuple[int, str], ...]
@@ -54,7 +64,7 @@ def sink_key(target: Target, query: str) -> str:
 class Deliveries:
     """All sinks of the network."""
 
-    rows: Callable[[int, int], DataFrame]
+    rows: Rows
     sinks: list[Delivery] = field(default_factory=list)
 
     def deliver(self, manifest: Manifest) -> Mapping[str, int]:
@@ -89,17 +99,14 @@ class Deliveries:
 
     def _send(self, target: Target, queries: Sequence[int], step: int) -> None:
         if isinstance(target, Sink):
-            frames = [self.rows(query, step) for query in queries]
-            union = frames[0]
-            for frame in frames[1:]:
-                union = union.union(frame)
+            union = reduce(DataFrame.union, [self.rows(query, step, as_frame=True) for query in queries])
             union.write.format(target.format).options(**dict(target.options)).mode("append").save()
         elif isinstance(target, str):
             for query in queries:
-                publish(target, f"part-{step:08d}-{query}.parquet", self.rows(query, step).toArrow())
+                publish(target, f"part-{step:08d}-{query}.parquet", self.rows(query, step, as_frame=False))
         else:
             for query in queries:
-                target(self.rows(query, step).toArrow(), step)
+                target(self.rows(query, step, as_frame=False), step)
 
 
 def publish(folder: str, name: str, table: pa.Table) -> None:

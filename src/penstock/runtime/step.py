@@ -7,6 +7,7 @@ one at a time under one lock; each sees the state exactly as the step before com
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -25,12 +27,16 @@ from penstock.runtime.finish import finish_projection, finish_task
 from penstock.runtime.handover import finished_joins, handover_schema
 from penstock.runtime.ingest import Layout, project, truth_words
 from penstock.runtime.points import reached
+from penstock.runtime.retention import expired_results, horizon, merge_results
 from penstock.runtime.worker import Plan, Task, run_task
 from penstock.state.compaction import choose_merge
 from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile, SideFile
+from penstock.state.orphans import collect_orphans
 from penstock.state.run import RunEntry
 from penstock.state.store import LocalStore
 
+UPKEEP_EVERY = 64  # steps between two rounds of upkeep of result files
+_CAUSE = re.compile(r"(?:[A-Za-z_.]*\.)?[A-Z][A-Za-z]*(?:Error|Exception)\b.*: ")
 MERGE_ROWS = 2_000_000  # rows rewritten per table and step at most: the budget that keeps a step's time even
 
 _SESSION = {
@@ -38,6 +44,10 @@ _SESSION = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
     "spark.sql.execution.pythonUDF.arrow.concurrency.level": None,
 }
+
+
+class Stopping(Exception):  # noqa: N818  (not an error: the run is asked to end)
+    """A batch came while the run was stopping."""
 
 
 class Stepper:
@@ -53,13 +63,17 @@ class Stepper:
         tasks: int,
         settings: Mapping[str, str],
         after_commit: Callable[[Manifest, Entry], Mapping[str, int]],
+        retain: Mapping[int, int | None],
     ) -> None:
+        """`retain`: for every query that is known, live or dropped, how long its results are kept (None: for ever)."""
+        self.retain = retain
         self.store, self.network, self.layout, self.tasks = store, network, layout, tasks
         self.log = ManifestLog(store)
         self.manifest = manifest
         self.settings = settings
         self.after_commit = after_commit
         self.lock = threading.RLock()
+        self.closing = False
         self.cursors: Mapping[str, int] = {}
         self.last_reports: list[dict[str, Any]] = []
         self.timings: dict[str, float] = {}
@@ -74,6 +88,8 @@ class Stepper:
     def run_batch(self, batch: DataFrame, batch_id: int) -> None:
         """What Spark calls for each micro-batch."""
         with self.lock:
+            if self.closing:
+                raise Stopping  # nothing of the batch was done; the next start gets it again
             started = time.perf_counter()
             identity = commit.batch_identity(self.store, batch_id, batch_id - 1)
             if batch_id <= self.manifest.last_batch:
@@ -85,10 +101,15 @@ class Stepper:
             task = self._task(step)
             projected = project(batch, self.network, self.layout, task.progress, self.tasks)
             planned = time.perf_counter()
-            reports = self._run(projected, task)
+            try:
+                reports = self._run(projected, task)
+            except PySparkException as error:
+                raise StepError(_failure(step, error)) from error
             ran = time.perf_counter()
             reached("after_job", step)
             self._commit(step, batch_id, identity, task, reports)
+            if step % UPKEEP_EVERY == 0:
+                self._upkeep()
             self.timings = {"plan": planned - started, "job": ran - planned, "commit": time.perf_counter() - ran}
             self.last_active = time.monotonic()
 
@@ -104,17 +125,35 @@ class Stepper:
             owed = any(self.manifest.cursors.get(sink, -1) != step for sink, step in self.cursors.items())
             if not (changed or expired or final or owed):
                 return False
-            entry = Entry(
-                step=self.manifest.step + 1, batch=None, last_batch=self.manifest.last_batch, identity=self.manifest.identity,
-                version=self.network.version, clock=time.time(), progress=moved, counters={"engine:": {"ticks": 1}},
-                runs_removed=tuple(expired), cursors=self.cursors, final=final,
-            )  # fmt: skip
-            self._append(entry)
+            entry = self._tick_entry(progress=moved, runs_removed=tuple(expired), final=final)
+            self._append(replace(entry, counters=_with_dropped(entry, self.manifest)))
             return True
 
     def unread(self, query: Any) -> bool:
         """True while Spark has seen offsets that no step has consumed yet."""
         return bool(query.status["isDataAvailable"])
+
+    def _upkeep(self) -> None:
+        """Give up expired results, merge small files, and collect what no manifest names."""
+        manifest = self.manifest
+        progress = manifest.progress_values()
+        horizons = {q: horizon(self.network, q, keep, progress) for q, keep in self.retain.items()}
+        gone = expired_results(manifest, self.retain.keys(), horizons)
+        delivered = min(self.cursors.values(), default=manifest.step)
+        merged = merge_results(self.store, manifest, manifest.step, delivered, gone)
+        if gone or merged:
+            removed = [*gone, *(name for _, names in merged for name in names)]
+            self._append(self._tick_entry(results=tuple(f for f, _ in merged), results_removed=tuple(removed)))
+        collect_orphans(self.store, self.manifest)
+
+    def _tick_entry(self, **changes: Any) -> Entry:
+        manifest = self.manifest
+        entry = Entry(
+            step=manifest.step + 1, batch=None, last_batch=manifest.last_batch, identity=manifest.identity,
+            version=self.network.version, clock=time.time(), progress=manifest.progress, counters={"engine:": {"ticks": 1}},
+            cursors=self.cursors,
+        )  # fmt: skip
+        return replace(entry, **changes)
 
     def _check_replay(self, batch_id: int, identity: str) -> None:
         if batch_id == self.manifest.last_batch and identity == self.manifest.identity:
@@ -144,7 +183,8 @@ class Stepper:
             if run.table in number and not run.expired(progress):
                 runs.setdefault(number[run.table], []).append(run)
         merges = [
-            choose_merge(table.name, runs.get(table.index, ()), self.tasks, MERGE_ROWS) for table in self.network.tables
+            choose_merge(t.name, runs.get(t.index, ()), self.tasks, MERGE_ROWS, progress.get(t.stream, NEVER))
+            for t in self.network.tables
         ]
         return Task(
             step,
@@ -194,8 +234,9 @@ class Stepper:
                 for report in reports for r in report["results"]
             ),
             sides=tuple(SideFile(**s) for report in reports for s in report["sides"]),
-            cursors=self.cursors, suspended=_suspended(self.network, reports),
+            cursors=self.cursors, suspended=_suspended(self.network, reports, self.manifest.suspended),
         )  # fmt: skip
+        entry = replace(entry, counters=_with_dropped(entry, self.manifest))
         self.store.sync(commit.durable_names(self.store, batch_id))
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
         reached("before_manifest", step)
@@ -235,6 +276,25 @@ class Stepper:
         return found.newest if found else NEVER
 
 
+def _with_dropped(entry: Entry, manifest: Manifest) -> dict[str, dict[str, int]]:
+    """The step's counters with the rows that left each state table: purged, or left out by a merge."""
+    counters = {name: dict(values) for name, values in entry.counters.items()}
+    gone = [manifest.runs[name] for name in entry.runs_removed]
+    merged = [run for run in entry.runs_added if run.level > 0]
+    for run, sign in [(r, 1) for r in gone] + [(r, -1) for r in merged]:
+        counts = counters.setdefault(f"table:{run.table}", {})
+        counts["dropped"] = counts.get("dropped", 0) + sign * run.rows
+    return counters
+
+
+def _failure(step: int, error: PySparkException) -> str:
+    """The last cause that a failed job names, without the stacks around it."""
+    text = str(error)
+    causes = [line.strip() for line in text.splitlines() if _CAUSE.match(line.strip())]
+    cause = causes[-1] if causes else text.splitlines()[0]
+    return f"step {step} failed and nothing of it was committed: {cause}"
+
+
 def _handover(spark: SparkSession, network: Network) -> pa.Schema | None:
     """The layout of rows that Spark finishes, as Arrow will see it in the workers."""
     if not finished_joins(network):
@@ -243,12 +303,12 @@ def _handover(spark: SparkSession, network: Network) -> pa.Schema | None:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _suspended(network: Network, reports: Sequence[dict[str, Any]]) -> dict[str, str]:
+def _suspended(network: Network, reports: Sequence[dict[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
     """Queries that stop at their first error, and had one."""
     found = {}
     for query in network.queries:
         errors = sum(r["queries"].get(str(query.id), {}).get("errors", 0) for r in reports)
-        if query.on_error == "stop" and errors:
+        if query.on_error == "stop" and errors and str(query.id) not in before:
             found[str(query.id)] = f"an expression of the query raised on {errors} row(s), and on_error is 'stop'"
     return found
 

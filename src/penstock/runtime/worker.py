@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 from penstock.kernels.compare import values
 from penstock.kernels.delta import alive, build_delta, select
 from penstock.kernels.join import Matches, Work, join_deltas, lookup
-from penstock.kernels.merge import merge_runs
-from penstock.model.time import FOREVER
+from penstock.kernels.merge import longest_life, merge_runs, split_by_life
 from penstock.kernels.probe import Words
+from penstock.model.time import FOREVER
 from penstock.planner.network import Join, Member, Network, StateTable, result_column
 from penstock.runtime.handover import candidates, report_row
 from penstock.state.compaction import Merge
@@ -124,7 +124,7 @@ class _Worker:
                 self._write_results(join, found, watch)
         watch.lap("probe")
         for index, rows in deltas.items():
-            self._store(self.network.tables[index], rows, level=0)
+            self._store(self.network.tables[index], rows)
         watch.lap("store")
         for merge in self.task.merges:
             self._merge(merge)
@@ -210,14 +210,15 @@ class _Worker:
             raised = int(((bits >> shift) & 2 == 2).sum())
             if raised:
                 for entry in entries:
-                    self.work.errors[table.entries[entry].query] += raised
+                    if table.entries[entry].query not in self.task.suspended:
+                        self.work.errors[table.entries[entry].query] += raised
         key = columns["_key"].take(picked)
         has_key = key.is_valid().to_numpy(zero_copy_only=False)
         keys = pc.fill_null(key, 0).to_numpy(zero_copy_only=False)
         times = columns["_ts"].take(picked).to_numpy(zero_copy_only=False)
         sequence = self.network.streams[table.stream].sequence
         delta = build_delta(table, keys, has_key, times, own, truths, sequence)
-        self.report.tables[table.name] = {"unwanted": delta.unwanted}
+        self.report.tables[table.name] = {"shipped": len(accepted), "unwanted": delta.unwanted}
         return delta.rows
 
     def _open_runs(self) -> dict[int, list[Rows]]:
@@ -249,7 +250,7 @@ class _Worker:
         writer.close(self.report)
         watch.lap("write")
 
-    def _store(self, table: StateTable, rows: Rows, level: int) -> None:
+    def _store(self, table: StateTable, rows: Rows) -> None:
         counts = self.report.tables.setdefault(table.name, {})
         if table.stateless:
             counts["unwanted"] = counts.get("unwanted", 0) + len(rows)
@@ -258,19 +259,22 @@ class _Worker:
         counts["out_of_reach"] = len(rows) - len(kept)
         counts["stored"] = len(kept)
         if len(kept):
-            self._write_run(table, kept, level)
+            self._write_run(table, kept, 0, longest_life(table, kept))
 
-    def _write_run(self, table: StateTable, rows: Rows, level: int) -> None:
+    def _write_run(self, table: StateTable, rows: Rows, level: int, life: int) -> None:
         data = encode_run(rows, table.name)
         name = file_name("runs", self.task.step, "arrow")
         self.task.store.write(name, data)
         lives = {entry.id: entry.lives for entry in table.entries}
         run = RunEntry(
             name, table.name, level, self.task.step, len(rows), data.size, int(rows.time.min()), int(rows.time.max()),
-            int(rows.key[0]), int(rows.key[-1]), tuple(expiry(rows, lives, FOREVER).items()), self.network.version,
+            int(rows.key[0]), int(rows.key[-1]), life, tuple(expiry(rows, lives, FOREVER).items()), self.network.version,
             checksum(data),
         )  # fmt: skip
         self.report.runs.append(run.to_json())
+        counts = self.report.tables.setdefault(table.name, {})
+        counts["files"] = counts.get("files", 0) + 1
+        counts["bytes_written"] = counts.get("bytes_written", 0) + data.size
 
     def _merge(self, merge: Merge) -> None:
         """Merge this task's share of the runs; together the tasks replace them whole."""
@@ -280,7 +284,8 @@ class _Worker:
         shares = [self._open(e).between(self.low, self.high) for e in entries]
         merged = merge_runs(table, [s for s in shares if len(s)], self.task.progress)
         if merged is not None:
-            self._write_run(table, merged, merge.level)
+            for life, rows in split_by_life(table, merged):
+                self._write_run(table, rows, merge.level, life)
 
     def _count_work(self) -> None:
         for index, counts in self.work.counts.items():
@@ -312,7 +317,9 @@ class ResultWriter:
         if self.writer is None:
             self.file = self.task.store.create(self.name)
             stream = self.file.__enter__()
-            encoded = [f.name for f in table.schema if f.name.startswith(("_bits", "_step")) or pa.types.is_string(f.type)]
+            encoded = [
+                f.name for f in table.schema if f.name.startswith(("_bits", "_step")) or pa.types.is_string(f.type)
+            ]
             self.writer = pq.ParquetWriter(stream, table.schema, compression="snappy", use_dictionary=encoded)
         self.writer.write_table(table.cast(self.writer.schema))
         self.rows += len(table)

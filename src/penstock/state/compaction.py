@@ -1,8 +1,8 @@
 """What to merge: a pure choice from the manifest's lines. Kernels merge, the runtime runs it.
 
-Runs of one step are level 0. When a table has gathered enough of them, they are merged together with level-1 runs of
-similar size, so that a table never has more than a dozen or so runs and each row is rewritten only a few times. Rows out of
-reach are dropped on the way.
+Runs of one step are level 0. Once a table has gathered enough of them they are merged, and the rows are laid out anew by
+*life class* (rows that live about equally long) and time interval, so that purge drops whole files. Runs of one class and interval are
+merged again when there are many of them, and once more when no further row of that interval can come.
 """
 
 from __future__ import annotations
@@ -10,35 +10,66 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock.model.time import FOREVER
 from penstock.state.run import RunEntry
 
-FAN_IN = 8  # runs of one size class before they are merged
+FAN_IN = 8  # runs per task before they are merged
+INTERVALS = 8  # a life class is cut into so many intervals: what is kept too long is at most one of them
 
 
 @dataclass(frozen=True)
 class Merge:
-    """Merge these runs of a table into one run per task, of the given level."""
+    """Merge these runs of a table; the rows come out as runs of the given level, one per class, interval and task."""
 
     table: str
     runs: tuple[str, ...]
     level: int
 
 
-def choose_merge(table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: int) -> Merge | None:
-    """The next merge for a table, or None: the lowest level with FAN_IN steps of runs, oldest first, within the budget."""
-    by_level: dict[int, list[RunEntry]] = {}
+def life_class(life: int) -> int:
+    """Lives rounded up to a power of two, so that a few classes serve any number of windows."""
+    return FOREVER if life >= FOREVER else 1 << max(0, life - 1).bit_length()
+
+
+def interval_of(time: int, life: int) -> int:
+    """The number of the interval of a life class in which a time lies."""
+    return 0 if life >= FOREVER else time // interval_length(life)
+
+
+def interval_length(life: int) -> int:
+    return max(1, life // INTERVALS)
+
+
+def choose_merge(table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: int, progress: int) -> Merge | None:
+    """The next merge for a table, or None. `progress` is that of the table's own stream."""
+    fresh = sorted((r for r in runs if r.level == 0), key=lambda r: (r.step, r.name))
+    if len(fresh) >= FAN_IN * tasks:
+        return Merge(table, _within(fresh, tasks, budget_rows), 1)
+    groups: dict[tuple[int, int], list[RunEntry]] = {}
     for run in runs:
-        by_level.setdefault(run.level, []).append(run)
-    for level in sorted(by_level):
-        group = sorted(by_level[level], key=lambda r: (r.step, r.name))
-        if len(group) < FAN_IN * tasks:
+        if run.level > 0:
+            groups.setdefault((run.life, interval_of(run.min_time, run.life)), []).append(run)
+    for (life, interval), group in sorted(groups.items()):
+        if life >= FOREVER:
+            # No interval ever closes: merge runs of one level, so that a row is rewritten only log(n) times.
+            for level in sorted({r.level for r in group}):
+                peers = [r for r in group if r.level == level]
+                if len(peers) >= FAN_IN * tasks:
+                    return Merge(table, _within(peers, tasks, budget_rows), level + 1)
             continue
-        chosen: list[str] = []
-        rows = 0
-        for run in group:
-            if len(chosen) >= 2 * tasks and rows + run.rows > budget_rows:
-                break
-            chosen.append(run.name)
-            rows += run.rows
-        return Merge(table, tuple(chosen), level + 1)
+        closed = interval_of(progress, life) > interval
+        if len(group) >= FAN_IN * tasks or (closed and len(group) > tasks):
+            return Merge(table, _within(group, tasks, budget_rows), max(r.level for r in group) + 1)
     return None
+
+
+def _within(runs: Sequence[RunEntry], tasks: int, budget_rows: int) -> tuple[str, ...]:
+    """As many of the runs as the budget allows, but enough to get fewer."""
+    chosen: list[str] = []
+    rows = 0
+    for run in runs:
+        if len(chosen) > tasks and rows + run.rows > budget_rows:
+            break
+        chosen.append(run.name)
+        rows += run.rows
+    return tuple(chosen)

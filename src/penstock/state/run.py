@@ -52,7 +52,7 @@ class Rows:
 class RunEntry:
     """One line of the manifest: a run file and what is needed to decide about it without opening it.
 
-    `until[s]` = the progress of stream s at which no row of the run can meet a row of s any more.
+    `life` is the longest life class of its rows; `until[s]` = the progress of stream s at which no row of the run can meet a row of s any more.
     """
 
     name: str
@@ -65,6 +65,7 @@ class RunEntry:
     max_time: int
     min_key: int
     max_key: int
+    life: int
     until: tuple[tuple[str, int], ...]
     version: int
     checksum: int

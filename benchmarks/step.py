@@ -1,0 +1,130 @@
+"""What a nearly empty step costs: 200 rows per stream and step, two streams, eight queries.
+
+The time of a step without work is what every trigger pays: planning, one Spark job, the exchange with the Python workers, the
+commit. It is measured without and with syncs to disk, over steps after a warm-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import harness
+from benchmarks.harness import Json, Report, median, medians
+
+BUDGET_MS = 300  # what a step without work may take
+QUERIES = 8
+WARM_UP = 10  # steps that are not counted
+
+
+def data(rows: int, steps: int) -> Path:
+    return harness.two_streams(rows * steps, steps, keys=100, seconds=1.0, disorder=0.5)
+
+
+def worker(job: Json) -> Json:
+    """One run of all steps in this process, with the number of results of every query."""
+    from penstock import Engine
+
+    with harness.scratch() as folder:
+        spark = harness.session(job["cores"])
+        engine = Engine(spark, folder / "state", durable=job["durable"])
+        for name in "ab":
+            frame = harness.read_stream(spark, Path(job["inputs"]) / name)
+            engine.stream(name, frame, event_time="ts", delay="1 second")
+        queries = [engine.query(sql(number), name=f"q{number}") for number in range(QUERIES)]
+        found = harness.run_engine(engine)
+        counts = [query.stats()["results"] for query in queries]
+        spark.stop()
+        steps = [b["triggerExecution"] for b in found["batches"][WARM_UP:]]
+        return {**found, "counts": counts, "says": f"{median(steps):.0f} ms a step"}
+
+
+def sql(number: int) -> str:
+    """Queries that differ in windows and selections."""
+    return (
+        f"SELECT a.id AS a_id, b.id AS b_id FROM a [RANGE {number + 1} SECONDS] JOIN b [RANGE {2 * number + 1} SECONDS] "
+        f"ON a.k = b.k WHERE a.n >= {100 * number} AND b.v < {1 - number / 16}"
+    )
+
+
+def expected(inputs: Path) -> list[int]:
+    """The number of results of every query, by DuckDB."""
+    import duckdb
+
+    base = duckdb.connect()
+    for name in "ab":
+        base.execute(f"CREATE TABLE {name} AS SELECT * FROM '{inputs}/{name}/*.parquet'")
+    counts = []
+    for number in range(QUERIES):
+        gap = "(epoch_us(b.ts) - epoch_us(a.ts))"
+        condition = f"a.k = b.k AND {gap} < {(number + 1) * 1_000_000} AND -{gap} < {(2 * number + 1) * 1_000_000}"
+        chosen = f"a.n >= {100 * number} AND b.v < {1 - number / 16}"
+        counts.append(base.execute(f"SELECT count(*) FROM a JOIN b ON {condition} WHERE {chosen}").fetchone()[0])
+    return counts
+
+
+def summary(run: Json) -> Json:
+    """Milliseconds per step after the warm-up, and where they go."""
+    batches, steps = run["batches"][WARM_UP:], run["steps"][WARM_UP:]
+    total = [b["triggerExecution"] for b in batches]
+    return {
+        "median_ms": median(total),
+        "p90_ms": round(float(np.percentile(total, 90)), 1) if total else 0.0,
+        "spark": medians(batches),
+        "step": medians([s["timings"] for s in steps], 1000),
+        "task": medians([s["phases"] for s in steps], 1000),
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.step", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="only the JSON line, without the tables")
+    parser.add_argument("--all", action="store_true", help="also 20 and 2,000 rows per stream and step")
+    parser.add_argument("--rows", type=int, default=200, help="rows per stream and step (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=40, help="steps that count (default: %(default)s)")
+    parser.add_argument("--cores", type=int, default=2, help="cores of the Spark session (default: %(default)s)")
+    parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.worker is not None:
+        print(json.dumps(worker(options.worker)))
+        return 0
+    equal, figures = True, {}
+    for rows in [options.rows, *([20, 2_000] if options.all else [])]:
+        inputs = data(rows, options.steps + WARM_UP)
+        answer = expected(inputs)
+        sides = {
+            name: partial(
+                harness.in_fresh_process,
+                "benchmarks.step",
+                {"inputs": str(inputs), "cores": options.cores, "durable": durable},
+            )
+            for name, durable in (("unsynced", False), ("synced", True))
+        }
+        found = harness.interleaved(sides, 1)
+        equal &= all(run["counts"] == answer for runs in found.values() for run in runs)
+        figures[f"{rows} rows"] = {name: summary(runs[0]) for name, runs in found.items()}
+    first = figures[f"{options.rows} rows"]["unsynced"]
+    if not options.json:
+        print(describe(figures))
+    figures |= {"queries": QUERIES, "steps": options.steps, "budget_ms": BUDGET_MS, "machine": harness.machine()}
+    return harness.finish(Report("step", equal, {"budget": BUDGET_MS / max(first["median_ms"], 1)}, figures))
+
+
+def describe(figures: Json) -> str:
+    lines = []
+    for size, sides in figures.items():
+        for name, found in sides.items():
+            lines.append(f"{size}, {name}: median {found['median_ms']:.0f} ms, p90 {found['p90_ms']:.0f} ms a step")
+            for kind in ("spark", "step", "task"):
+                parts = ", ".join(f"{part} {ms:g}" for part, ms in found[kind].items())
+                lines.append(f"  {kind}: {parts}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

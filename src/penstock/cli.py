@@ -1,0 +1,274 @@
+"""The command line: `penstock run`, `check` and `explain` a script of CREATE STREAM and CREATE QUERY.
+
+It reads, starts, shows and stops; what a statement means is decided in `sql` and `engine`. A mistake in the input
+ends with one message at its place in the script, never with a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from penstock import __version__
+from penstock.errors import PenstockError, SqlError
+from penstock.launch import SPARK_LOG, Interrupts, brief, start_spark
+from penstock.live import console_for, follow, picture, summary_of
+from penstock.model import Sink
+from penstock.model.time import UNITS, duration
+from penstock.script import Script, check_sql, load, register
+from penstock.sql import CreateQuery, CreateStream, Statement
+
+if TYPE_CHECKING:
+    from penstock.engine import Engine, Run
+
+OK, FAULT, FAILED, INTERRUPTED = 0, 1, 3, 130  # 2 is wrong usage, by argparse
+
+_EXAMPLES = """\
+examples:
+  penstock check app.sql                            find mistakes, start nothing
+  penstock run app.sql                              answer the queries until Ctrl-C; run it again to go on
+  penstock run app.sql --for 60s --state /data/app  for a minute, with the state in a folder of your choice
+  penstock run app.sql --available-now --final      all input that is there now, then the streams have ended
+  penstock explain app.sql --query q1               how q1 shares state and work with the others
+
+exit codes: 0 all is well, 1 the script or the state is at fault, 2 wrong usage, 3 the run failed,
+130 interrupted twice"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    options = _parse(arguments)
+    try:
+        code: int = options.command(options)
+    except SqlError as error:
+        return _complain(f"{options.script}:{error.line}:{error.column}", error.message, _marked(error))
+    except PenstockError as error:
+        return _complain(str(options.script), str(error))
+    except BrokenPipeError:
+        # Whoever read the output has gone; what is left in the buffer must not raise once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+# -- commands ---------------------------------------------------------------------------------------------------
+
+
+def _run(options: argparse.Namespace) -> int:
+    script = load(options.script)
+    check_sql(script)
+    state = options.state or Path("penstock-state", script.path.stem)
+    console = console_for()
+    with Interrupts() as interrupts:
+        try:
+            engine = start_spark(state, options.cores, console, state / SPARK_LOG)
+            for shown in register(engine, script):
+                console.print(shown)
+            resumed = engine.manifest().step
+            run = engine.start(options.trigger, available_now=options.available_now, final=options.final)
+        except KeyboardInterrupt:
+            console.print("Stopped before the first step; nothing was changed.")
+            return OK
+        interrupts.gentle()
+        console.print(_opening(script, engine, state, resumed), soft_wrap=True)
+        return _watch(run, console, options.seconds, interrupts.asked, script)
+
+
+def _watch(run: Run, console: Console, seconds: float | None, asked: threading.Event, script: Script) -> int:
+    """Show the run until its end and stop it; 3 if it failed by itself."""
+    chatty = any(isinstance(s, CreateQuery) and _is_console(s.into) for s in script.statements)
+    try:
+        rates = follow(run, console, seconds=seconds, stop=asked, live=False if chatty else None)
+        if run.active:
+            console.print("Stopping after the running step ..")
+        run.stop()
+    except KeyboardInterrupt:
+        console.print("Interrupted again: left without waiting. The next start goes on from the last committed step.")
+        console.file.flush()
+        os._exit(INTERRUPTED)  # the running step holds threads that would keep an ordinary exit waiting
+    except BrokenPipeError:
+        run.stop()
+        raise
+    except Exception as error:  # noqa: BLE001  (whatever stopped the run; it is shown, and kept in full in the log)
+        log = Path(run.engine.store.path(SPARK_LOG))
+        with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:
+            traceback.print_exception(error, file=file)
+        _complain(str(script.path), f"the run failed: {brief(error)}", f"details: {log}")
+        return FAILED
+    status = picture(run)
+    console.print(summary_of(status, rates.average))
+    ended = "The streams have ended." if run.final else "Run the same command again to go on from here."
+    console.print(f"Stopped after step {status['step']}. {ended}")
+    return OK
+
+
+def _check(options: argparse.Namespace) -> int:
+    script = load(options.script)
+    check_sql(script)
+    if not options.no_spark:
+        with _scratch_engine() as engine:
+            list(register(engine, script))
+    for statement in script.statements:
+        print(f"{options.script}:{statement.at.line}: ok: {_title(statement)}")
+    return OK
+
+
+def _explain(options: argparse.Namespace) -> int:
+    script = load(options.script)
+    check_sql(script)
+    with _scratch_engine(options.state) as engine:
+        list(register(engine, script))
+        print(engine.explain(options.query))
+    return OK
+
+
+@contextlib.contextmanager
+def _scratch_engine(state: Path | None = None) -> Iterator[Engine]:
+    """An engine that runs nothing: on a state that is there, to read its counts, or on none."""
+    if state is not None and not state.is_dir():
+        raise PenstockError(f"there is no state in {state}")
+    with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+        engine = start_spark(state or Path(folder, "state"), None, console_for(stderr=True), Path(folder, SPARK_LOG))
+        try:
+            yield engine
+        finally:
+            engine.spark.stop()
+
+
+# -- words ------------------------------------------------------------------------------------------------------
+
+
+def _complain(place: str, message: str, *more: str) -> int:
+    sys.stdout.flush()
+    console = console_for(stderr=True)
+    console.print(f"{place}: ", end="", soft_wrap=True)
+    console.print("error: ", end="", style="bold red")
+    console.print("\n".join([message, *(m for m in more if m)]), soft_wrap=True)
+    return FAULT
+
+
+def _marked(error: SqlError) -> str:
+    """The source line, a caret under the place, the hint."""
+    parts = []
+    lines = error.text.split("\n")
+    if 1 <= error.line <= len(lines):
+        line = lines[error.line - 1].rstrip("\r")
+        parts += [f"  {line}", "  " + re.sub(r"[^\t]", " ", line[: error.column - 1]) + "^"]
+    if error.hint:
+        parts.append(f"hint: {error.hint}")
+    return "\n".join(parts)
+
+
+def _opening(script: Script, engine: Engine, state: Path, resumed: int) -> str:
+    names = {s.name for s in script.statements if isinstance(s, CreateQuery)}
+    live = [q["name"] for q in engine.queries()]
+    lines = [
+        f"{script.path}: {_count(script.count(CreateStream), 'stream')}, {_count(len(live), 'query', 'queries')}; state in {state}"
+    ]
+    if resumed >= 0:
+        lines.append(f"Going on after step {resumed}.")
+    if others := [n for n in live if n not in names]:
+        what = (
+            "is in the state but not in the script, and goes on" if len(others) == 1 else "are in the state, and go on"
+        )
+        lines.append(f"{', '.join(others)} {what}; DROP QUERY ends a query.")
+    return "\n".join(lines)
+
+
+def _title(statement: Statement) -> str:
+    match statement:
+        case CreateStream(stream):
+            return f"stream {stream.name}"
+        case CreateQuery():
+            return f"query {statement.name}"
+        case _:
+            words = re.sub(r"(?<!^)([A-Z])", r" \1", type(statement).__name__).lower()
+            return f"{words} {getattr(statement, 'name', None) or ''}".strip()
+
+
+def _count(number: int, word: str, plural: str | None = None) -> str:
+    return f"{number} {word if number == 1 else plural or word + 's'}"
+
+
+def _is_console(into: object) -> bool:
+    return isinstance(into, Sink) and into.format == "console"
+
+
+# -- options ----------------------------------------------------------------------------------------------------
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="penstock",
+        description="Many standing window queries over the same live streams, answered from one shared state.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"penstock {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="answer the queries of a script", description=_run_text())
+    run.add_argument("script", type=Path)
+    run.add_argument("--for", dest="seconds", type=_seconds, metavar="TIME", help="stop after this time, e.g. 60s, 5m")
+    run.add_argument("--state", type=Path, metavar="DIR", help="where state is kept (default: penstock-state/<script>)")
+    run.add_argument("--available-now", action="store_true", help="stop when all input that is there now is read")
+    run.add_argument("--final", action="store_true", help="then the streams have ended (with --available-now)")
+    run.add_argument("--trigger", type=_trigger, default="1 second", metavar="TIME", help="a step at most this often")
+    run.add_argument("--cores", type=_positive, metavar="N", help="cores to use (default: all)")
+    run.set_defaults(command=_run)
+
+    check = commands.add_parser("check", help="find mistakes in a script, start nothing")
+    check.add_argument("script", type=Path)
+    check.add_argument("--no-spark", action="store_true", help="only the SQL; do not ask Spark about sources and types")
+    check.set_defaults(command=_check)
+
+    explain = commands.add_parser("explain", help="show the plan that all queries of a script share")
+    explain.add_argument("script", type=Path)
+    explain.add_argument("--query", metavar="NAME", help="only what concerns this query")
+    explain.add_argument("--state", type=Path, metavar="DIR", help="with what was counted in this state so far")
+    explain.set_defaults(command=_explain)
+
+    options = parser.parse_args(arguments)
+    if getattr(options, "final", False) and not options.available_now:
+        run.error("--final needs --available-now: only then is it known when the streams end")
+    return options
+
+
+def _run_text() -> str:
+    return "Answer the queries of a script until Ctrl-C. The next start goes on where this one stopped."
+
+
+def _seconds(text: str) -> float:
+    """'60s', '5m', '1 minute 30 seconds' or plain seconds."""
+    short = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+    words = re.sub(r"(?<=[\d\s])(ms|s|m|h|d)(?![a-z])", lambda found: f" {short[found[1]]}", text.strip().lower())
+    try:
+        length = duration(f"{words} seconds" if re.fullmatch(r"\d+(\.\d+)?", words) else words)
+    except ValueError:
+        length = -1
+    if length <= 0:
+        raise argparse.ArgumentTypeError(f"cannot read {text!r} as a time; write for example 60s or '5 minutes'")
+    return length / UNITS["second"]
+
+
+def _trigger(text: str) -> str:
+    return f"{max(round(_seconds(text) * 1000), 1)} milliseconds"
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
+    return int(text)

@@ -1,0 +1,98 @@
+"""How a program around an engine begins and ends: a quiet start of Spark, a clean stop on Ctrl-C.
+
+Spark is imported only when it is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.engine import Engine
+
+SPARK_LOG = "spark.log"
+
+
+class Interrupts:
+    """SIGINT and SIGTERM: before the run they end the program, later the first one asks for a clean stop.
+
+    After that a second one ends the program at once, as KeyboardInterrupt.
+    """
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self._gentle = False
+
+    def __enter__(self) -> Self:
+        self._before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+        self._install()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def gentle(self) -> None:
+        """From now on finish the running step first. Spark puts in a handler of its own: replace that too."""
+        self._gentle = True
+        self._install()
+
+    def _install(self) -> None:
+        for number in self._before:
+            signal.signal(number, self._handle)
+
+    def _handle(self, *_: object) -> None:
+        if self._gentle and not self.asked.is_set():
+            self.asked.set()
+        else:
+            raise KeyboardInterrupt
+
+
+def start_spark(state: Path, cores: int | None, console: Console, log: Path) -> Engine:
+    """An engine on a local session. Spark's own messages, now and later, go to the log."""
+    state.mkdir(parents=True, exist_ok=True)
+    waiting: Any = console.status("Starting Spark ..") if console.is_terminal else contextlib.nullcontext()
+    try:
+        with _stderr_to(log), waiting:
+            from penstock.engine import Engine  # noqa: PLC0415  (starts nothing, but takes a second to import)
+
+            warehouse = str((state / "spark-warehouse").absolute())  # Spark makes it wherever it is started
+            return Engine.local(state, cores=cores, spark__sql__warehouse__dir=warehouse)
+    except PenstockError:
+        raise
+    except Exception as error:
+        said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-10:]
+        raise PenstockError("\n".join([f"Spark did not start: {brief(error)}", *said])) from error
+
+
+@contextlib.contextmanager
+def _stderr_to(log: Path) -> Iterator[None]:
+    """Give the JVM that is started inside a log for its stderr, which it then keeps."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+def brief(error: BaseException) -> str:
+    """The first lines of an error that say something."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    text = "\n".join(lines[:3]) or type(error).__name__
+    return text if isinstance(error, PenstockError) else f"{type(error).__name__}: {text}"

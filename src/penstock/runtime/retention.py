@@ -1,0 +1,68 @@
+"""Upkeep of results: files that nobody may read any more go, and many small files become one.
+
+Rows keep the step they were committed in as a column, so merging files of several steps changes no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.model.time import FOREVER, NEVER
+from penstock.planner.network import Network
+from penstock.runtime.worker import file_name
+from penstock.state.manifest import Manifest, ResultFile
+from penstock.state.store import LocalStore
+
+MANY_FILES = 64  # of one join, before they are merged
+SMALL_BYTES = 8 << 20
+
+
+def horizon(network: Network, query: int, retain: int | None, progress: Mapping[str, int]) -> int:
+    """Results of the query with a time below this are given up; results come at or after the least progress of its streams."""
+    found = next((q for q in network.queries if q.id == query), None)
+    if retain is None or found is None:
+        return NEVER
+    least = min(progress.get(role.stream, NEVER) for role in found.query.roles)
+    return NEVER if least <= NEVER or least >= FOREVER else least - retain
+
+
+def expired_results(manifest: Manifest, known: Collection[int], horizons: Mapping[int, int]) -> list[str]:
+    """Files of which every query is forgotten (purged) or has retained results only after the file's last one."""
+    return [
+        file.name
+        for file in manifest.results.values()
+        if all(query not in known or file.max_time < horizons.get(query, NEVER) for query, _ in file.counts)
+    ]
+
+
+def merge_results(
+    store: LocalStore, manifest: Manifest, step: int, delivered: int, gone: Collection[str]
+) -> list[tuple[ResultFile, list[str]]]:
+    """Merge small files of one join and numbering, as far as all sinks have got them: (new file, files it replaces)."""
+    groups: dict[tuple[str, int], list[ResultFile]] = {}
+    for file in manifest.results.values():
+        if file.bytes < SMALL_BYTES and file.step <= delivered and file.name not in gone:
+            groups.setdefault((file.join, file.version), []).append(file)
+    return [
+        (_merge(store, files, step), [f.name for f in files]) for files in groups.values() if len(files) >= MANY_FILES
+    ]
+
+
+def _merge(store: LocalStore, files: Sequence[ResultFile], step: int) -> ResultFile:
+    tables = [pq.read_table(store.path(f.name)) for f in files]
+    merged = pa.concat_tables(tables, promote_options="default")
+    name = file_name("results", step, "parquet")
+    with store.create(name) as file:
+        pq.write_table(merged, file)
+    counts: dict[int, int] = {}
+    for source in files:
+        for query, rows in source.counts:
+            counts[query] = counts.get(query, 0) + rows
+    return replace(
+        files[-1], name=name, step=max(f.step for f in files), rows=len(merged), bytes=store.size(name),
+        min_time=min(f.min_time for f in files), max_time=max(f.max_time for f in files), counts=tuple(counts.items()),
+    )  # fmt: skip

@@ -1,0 +1,114 @@
+"""A script in a file: read, checked without Spark, and given to an engine statement by statement.
+
+Every error leaves here with its place in the file, also those that Spark or the engine raise about a whole statement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PenstockError, SqlError
+from penstock.model import Stream
+from penstock.planner.bounds import check_bounded, time_bounds
+from penstock.sql import CreateQuery, CreateStream, Explain, Statement, parse_query, parse_script
+
+if TYPE_CHECKING:
+    from penstock.engine import Engine
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script and its statements."""
+
+    path: Path
+    text: str
+    statements: tuple[Statement, ...]
+
+    def count(self, kind: type[CreateStream | CreateQuery]) -> int:
+        return sum(isinstance(s, kind) for s in self.statements)
+
+    def alone(self, index: int) -> str:
+        """The text of one statement at its own place, with everything around it left blank."""
+        start = self._offset(self.statements[index])
+        later = self.statements[index + 1 : index + 2]
+        end = self._offset(later[0]) if later else len(self.text)
+        return re.sub(r"[^\n]", " ", self.text[:start]) + self.text[start:end]
+
+    def _offset(self, statement: Statement) -> int:
+        before = self.text.split("\n")[: statement.at.line - 1]
+        return sum(len(line) + 1 for line in before) + statement.at.column - 1
+
+
+def load(path: Path) -> Script:
+    """Read and split a script; it must have a query."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PenstockError(f"cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except UnicodeDecodeError:
+        raise PenstockError("is not text in UTF-8") from None
+    script = Script(path, text, tuple(parse_script(text)))
+    if not script.statements:
+        raise PenstockError("the script is empty; write CREATE STREAM .. and CREATE QUERY .. statements")
+    if not script.count(CreateQuery):
+        raise PenstockError(
+            "the script has no query, so there is nothing to answer; add CREATE QUERY name AS SELECT .."
+        )
+    return script
+
+
+def check_sql(script: Script) -> None:
+    """All that can be checked without Spark: syntax, names, windows, and that state stays bounded."""
+    streams: dict[str, Stream] = {}
+    selects: dict[str, str] = {}
+    for statement in script.statements:
+        with _placed(script, statement):
+            match statement:
+                case CreateStream(stream):
+                    if stream.name in streams:
+                        raise PenstockError(f"stream {stream.name!r} is declared twice; choose another name")
+                    streams[stream.name] = stream
+                case CreateQuery(name, select, line, column):
+                    if not statement.replace and selects.get(name, select) != select:
+                        raise PenstockError(f"query {name!r} is defined twice; choose another name")
+                    selects[name] = select
+                    query = parse_query(select, streams, script=script.text, line=line, column=column)
+                    check_bounded(query, time_bounds(query))
+                case Explain(_, str() as select, line, column):
+                    parse_query(select, streams, script=script.text, line=line, column=column)
+                case _:
+                    pass
+
+
+def register(engine: Engine, script: Script) -> Iterator[str]:
+    """Execute the statements one by one, so that every error has a place; yields what SHOW and EXPLAIN say."""
+    for index, statement in enumerate(script.statements):
+        with _placed(script, statement):
+            for shown in engine.execute(script.alone(index)):
+                if isinstance(shown, str):
+                    yield shown
+                else:
+                    yield "\n".join(_entry(e) for e in shown) or "(none)"
+
+
+@contextlib.contextmanager
+def _placed(script: Script, statement: Statement) -> Iterator[None]:
+    """Errors inside point into the whole script: to their own place, or to the start of the statement."""
+    try:
+        yield
+    except SqlError as error:
+        raise SqlError(
+            error.message, text=script.text, line=error.line, column=error.column, hint=error.hint
+        ) from error
+    except PenstockError as error:
+        at = statement.at
+        raise SqlError(str(error), text=script.text, line=at.line, column=at.column) from error
+
+
+def _entry(entry: Any) -> str:
+    return "  ".join(f"{key}: {value}" for key, value in entry.items()) if isinstance(entry, dict) else str(entry)

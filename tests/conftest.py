@@ -1,0 +1,18 @@
+"""What all tests share: one Spark session for each pytest worker, and how Hypothesis runs."""
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+settings.load_profile("penstock")
+
+
+@pytest.fixture(scope="session")
+def spark():
+    from penstock.runtime.session import local_session
+
+    session = local_session(cores=2)
+    yield session
+    session.stop()

@@ -1,0 +1,118 @@
+"""Streams as Parquet files that Spark reads again alike after a crash, and an engine run over them.
+
+Each step brings one file to each stream (an empty one if the stream gets nothing) and each batch reads one file of each,
+so that Spark's micro-batches are exactly the steps that were written.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock import Engine
+from penstock.model import Column, Stream
+from penstock.reference import Row
+from tests.workloads import Workload
+
+ARROW_TYPES = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "decimal(10,2)": pa.decimal128(10, 2),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+
+def stream(name: str, columns: str, *, event_time: str = "ts", delay: int = 0, **options: object) -> Stream:
+    """A stream from a line like 'ts timestamp, k bigint'."""
+    pairs = [part.strip().split(" ", 1) for part in columns.split(", ")]
+    return Stream(name, tuple(Column(n, t) for n, t in pairs), event_time, delay, **options)
+
+
+class Replay:
+    """A folder of files for each stream; `add` writes what the next step brings."""
+
+    def __init__(self, root: Path, *streams: Stream) -> None:
+        self.root = root
+        self.streams = {s.name: s for s in streams}
+        for name in self.streams:
+            (root / name).mkdir(parents=True, exist_ok=True)
+        self.steps = len(list((root / next(iter(self.streams))).glob("*.parquet")))
+
+    def add(self, **rows: Sequence[Row]) -> None:
+        for name, stream in self.streams.items():
+            columns = {
+                c.name: pa.array([row[c.name] for row in rows.get(name, ())], ARROW_TYPES[c.type])
+                for c in stream.columns
+            }
+            # Spark lists whole files only: written aside, moved in, and older than the next by a whole second.
+            aside = self.root / f".{name}.parquet"
+            pq.write_table(pa.table(columns), aside)
+            modified = time.time() - 100_000 + self.steps
+            os.utime(aside, (modified, modified))
+            aside.rename(self.root / name / f"{self.steps:05d}.parquet")
+        self.steps += 1
+
+    def frame(self, spark: SparkSession, name: str, *, files: int = 1) -> DataFrame:
+        schema = ", ".join(f"`{c.name}` {c.type}" for c in self.streams[name].columns)
+        reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", files)
+        return reader.parquet(str(self.root / name))
+
+    def declare(self, engine: Engine, *names: str) -> None:
+        """Register the streams (all, or those named) with the options of their models."""
+        for name in names or self.streams:
+            s = self.streams[name]
+            engine.stream(
+                name, self.frame(engine.spark, name), event_time=s.event_time, delay=s.delay, late=s.late, bad=s.bad,
+                idle=s.idle, idle_skew=s.idle_skew, sequence=s.sequence,
+            )  # fmt: skip
+
+    def engine(
+        self, spark: SparkSession, state: Path, queries: Mapping[str, str] | None = None, *, tasks: int = 2
+    ) -> Engine:
+        """An engine with all streams and the given queries (name -> SQL) declared, not yet started."""
+        engine = Engine(spark, state, tasks=tasks, durable=False)
+        self.declare(engine)
+        for name, sql in (queries or {}).items():
+            engine.query(sql, name=name)
+        return engine
+
+
+def replay_of(workload: Workload, root: Path, *, steps: int | None = None) -> Replay:
+    """The workload's first batches (all if `steps` is None) as files."""
+    replay = Replay(root, *workload.streams.values())
+    for batch in workload.batches[:steps]:
+        replay.add(**batch)
+    return replay
+
+
+def names(workload: Workload) -> dict[str, str]:
+    return {f"q{n}": sql for n, sql in enumerate(workload.queries)}
+
+
+def drain(engine: Engine, *, final: bool = False, timeout: float = 120) -> None:
+    """Answer all input that is there."""
+    assert engine.start(available_now=True, final=final).await_termination(timeout)
+
+
+def rows_of(frame: DataFrame) -> list[tuple[object, ...]]:
+    """The rows of a DataFrame as plain values; timestamps as microseconds."""
+    table = frame.toArrow()
+    columns = []
+    for column in table.columns:
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())  # noqa: PLW2901
+        columns.append(column.to_pylist())
+    return list(zip(*columns, strict=True))

@@ -1,0 +1,354 @@
+"""The engine without Spark: steps of a workload through plan, delta, probe, runs and purge, all in one process.
+
+What Spark would compute before the exchange (key hashes, normalized keys, computed predicates) is computed here row by
+row with the reference's evaluation; everything behind the exchange is the code that runs in the engine. Runs go through
+bytes with checksums, so that what a step reads is what a file would hold.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.kernels import join as join_kernel
+from penstock.kernels.compare import values
+from penstock.kernels.delta import alive, build_delta, select
+from penstock.kernels.join import Matches, Work, join_deltas, lookup
+from penstock.kernels.merge import longest_life, merge_runs, split_by_life
+from penstock.kernels.probe import CHUNK, Counts, probe
+from penstock.model import And, Expression, Query, Ref, Stream
+from penstock.model.expression import PSEUDO_ROLE
+from penstock.model.time import FOREVER, NEVER
+from penstock.planner.network import Join, Network, StandingQuery, StateTable, build_network
+from penstock.planner.remap import remap_expression
+from penstock.reference import Row, admit
+from penstock.reference.evaluate import holds, value_of
+from penstock.sql import parse_query
+from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, key_ranges
+from tests.oracle import ARROW_TYPES
+from tests.workloads import Workload, keys_of
+
+FIRST_ID = 5  # ids below are for queries that come and go
+BYSTANDER = 3
+
+KeyHash = Callable[[tuple[object, ...]], int]
+
+
+def spread(key: tuple[object, ...]) -> int:
+    """A hash without collisions for one integer, all over the buckets; any other key by its text."""
+    number = key[0] if len(key) == 1 and isinstance(key[0], int) else zlib.crc32(repr(key).encode())
+    assert isinstance(number, int)
+    return _signed(number * 0x9E3779B97F4A7C15)
+
+
+def plain(key: tuple[object, ...]) -> int:
+    """An integer is its own hash, so that most keys share a bucket and the extreme ones are the extreme hashes."""
+    return key[0] if len(key) == 1 and isinstance(key[0], int) else spread(key)
+
+
+def colliding(key: tuple[object, ...]) -> int:
+    """One integer keeps a hash of its own, as it must; other keys share two hashes at the ends of the range."""
+    if len(key) == 1 and isinstance(key[0], int):
+        return plain(key)
+    return (2**63 - 1, -(2**63))[zlib.crc32(repr(key).encode()) % 2]
+
+
+@dataclass
+class Step:
+    """What one step did and left: counts of rows and of work by name, progress after it, and the runs that stay."""
+
+    streams: dict[str, dict[str, int]] = field(default_factory=dict)
+    tables: dict[str, Counter[str]] = field(default_factory=dict)
+    progress: dict[str, int] = field(default_factory=dict)
+    files: int = 0
+    runs: tuple[RunEntry, ...] = ()
+
+    @property
+    def compared(self) -> int:
+        return sum(counts["compared"] for counts in self.tables.values())
+
+
+@dataclass
+class Simulation:
+    """The engine's memory, and what each step of the workload brought: the answer of query n is `results[n]`."""
+
+    workload: Workload
+    network: Network
+    tasks: int
+    merge_every: int
+    key_hash: KeyHash
+    results: list[list[tuple[object, ...]]]
+    steps: list[Step] = field(default_factory=list)
+    errors: Counter[int] = field(default_factory=Counter)
+    files: dict[str, pa.Buffer] = field(default_factory=dict)
+    runs: dict[str, RunEntry] = field(default_factory=dict)
+    progress: dict[str, int] = field(default_factory=dict)
+
+    def held(self, table: StateTable, runs: Sequence[RunEntry] | None = None) -> list[Rows]:
+        """The rows of a state table as its files hold them."""
+        entries = self.runs.values() if runs is None else runs
+        return [self._open(e) for e in entries if e.table == table.name]
+
+    def _open(self, entry: RunEntry) -> Rows:
+        return decode_run(self.files[entry.name], entry)
+
+    def run_step(self, network: Network, batch: Mapping[str, tuple[list[Row], dict[str, int], int]]) -> None:
+        """One step: `batch` holds, by stream, accepted rows, counts of rows, and progress after it."""
+        self.network = network
+        step = Step(streams={name: counts for name, (_, counts, _) in batch.items()})
+        number = len(self.steps)
+        live = [r for r in self.runs.values() if not r.expired(self.progress)]
+        merging = self.merge_every > 0 and number % self.merge_every == self.merge_every - 1
+        written: list[RunEntry] = []
+        arrived = {t.index: _Arrived(network, t, batch[t.stream][0], self.key_hash) for t in network.tables}
+        for low, high in key_ranges(self.tasks):
+            deltas = {}
+            for table in network.tables:
+                counts = step.tables.setdefault(table.name, Counter())
+                part = arrived[table.index].between(low, high)
+                if len(part.keys) == 0:
+                    continue
+                delta = part.delta()
+                counts["unwanted"] += delta.unwanted
+                deltas[table.index] = delta.rows
+            state: dict[int, list[Rows]] = {}
+            for table in network.tables:
+                slices = [self._open(r).between(low, high) for r in live if r.table == table.name]
+                state[table.index] = [s for s in slices if len(s)]
+            work = Work()
+            for join in network.joins:
+                for matches in join_deltas(network, join, deltas, state, work):
+                    self._collect(network, join, matches, work)
+            self.errors.update(work.errors)
+            for index, counts in work.counts.items():
+                self._count(step.tables[network.tables[index].name], counts)
+            for index, rows in deltas.items():
+                written += self._store(network.tables[index], rows, number, step.tables[network.tables[index].name])
+            if merging:
+                for table in network.tables:
+                    merged = merge_runs(table, state[table.index], self.progress)
+                    pieces = [] if merged is None else split_by_life(table, merged)
+                    written += [self._write(table, rows, number, 1, life) for life, rows in pieces]
+        self.runs = {} if merging else {r.name: r for r in live}
+        self.runs.update((r.name, r) for r in written)
+        self.files = {name: self.files[name] for name in self.runs}
+        for name, (_, _, progress) in batch.items():
+            if progress > NEVER:
+                self.progress[name] = progress
+        step.progress = {name: self.progress.get(name, NEVER) for name in batch}
+        step.files, step.runs = len(written), tuple(self.runs.values())
+        self.steps.append(step)
+
+    def _store(self, table: StateTable, rows: Rows, step: int, counts: Counter[str]) -> list[RunEntry]:
+        if table.stateless:
+            counts["unwanted"] += len(rows)
+            return []
+        kept = select(rows, alive(table, rows, self.progress))
+        counts["out_of_reach"] += len(rows) - len(kept)
+        counts["stored"] += len(kept)
+        return [self._write(table, kept, step, 0, longest_life(table, kept))] if len(kept) else []
+
+    def _write(self, table: StateTable, rows: Rows, step: int, level: int, life: int) -> RunEntry:
+        data = encode_run(rows, table.name)
+        name = f"runs/{step}-{len(self.files)}-{len(self.runs)}-{checksum(data)}.arrow"
+        assert name not in self.files
+        lives = {entry.id: entry.lives for entry in table.entries}
+        entry = RunEntry(
+            name=name,
+            table=table.name,
+            level=level,
+            step=step,
+            rows=len(rows),
+            bytes=data.size,
+            min_time=int(rows.time.min()),
+            max_time=int(rows.time.max()),
+            min_key=int(rows.key[0]),
+            max_key=int(rows.key[-1]),
+            life=life,
+            until=tuple(expiry(rows, lives, FOREVER).items()),
+            version=self.network.version,
+            checksum=checksum(data),
+        )
+        self.files[name] = data
+        return RunEntry.from_json(entry.to_json())
+
+    def _collect(self, network: Network, join: Join, matches: Matches, work: Work) -> None:
+        """Add the select lists of the queries that each match serves."""
+        find = lookup(network, join, matches)
+        for member in join.members:
+            if member.id < FIRST_ID:
+                continue
+            hit = np.flatnonzero(matches.bits[:, member.bit // 64] >> np.uint64(member.bit % 64) & np.uint64(1))
+            position = {role: p for p, role in enumerate(member.roles)} | {PSEUDO_ROLE: PSEUDO_ROLE}
+            query = next(q.query for q in network.queries if q.id == member.id)
+            computed = dict(member.computed)
+            items = [remap_expression(item.expression, position) for item in query.items]
+            columns = {ref: find(ref).to_pylist() for e in items for ref in e.refs}
+            done = {n: values(e.term, find, len(matches))[0].to_pylist() for n, e in computed.items()}
+            for row in hit.tolist():
+                by_ref = {ref: column[row] for ref, column in columns.items()}
+                self.results[member.id - FIRST_ID].append(
+                    tuple(
+                        done[n][row] if n in done else value_of(e, by_ref.__getitem__) for n, e in enumerate(items)
+                    )
+                )
+
+    @staticmethod
+    def _count(total: Counter[str], counts: Counts) -> None:
+        total.update(probed=counts.probed, candidates=counts.candidates, compared=counts.compared)
+
+
+def simulate(
+    workload: Workload,
+    *,
+    tasks: int = 1,
+    merge_every: int = 0,
+    renumber: bool = False,
+    chunk: int = CHUNK,
+    key_hash: KeyHash = spread,
+) -> Simulation:
+    """Run all batches of a workload.
+
+    Every `merge_every` steps all runs of a table are merged. With `renumber` the network is built anew for each step
+    from streams in another order, now and then with one more query, so that tables, bits and computed values get other numbers.
+    """
+    queries = [StandingQuery(FIRST_ID + n, f"q{n}", query) for n, query in enumerate(workload.parsed)]
+    network = build_network(queries, workload.streams)
+    simulation = Simulation(workload, network, tasks, merge_every, key_hash, [[] for _ in queries])
+    verdicts = {name: admit(stream, workload.arrivals(name)) for name, stream in workload.streams.items()}
+    with _probing_in_chunks_of(chunk):
+        for number in range(len(workload.batches)):
+            if renumber:
+                streams = dict(sorted(workload.streams.items(), reverse=number % 2 == 0))
+                extra = [StandingQuery(BYSTANDER, "bystander", bystander(workload))] if number % 3 == 1 else []
+                network = build_network([*queries, *extra], streams, version=number)
+            batch = {}
+            for name, steps in verdicts.items():
+                judged = steps[number]
+                counts = {kind: len(getattr(judged, kind)) for kind in ("accepted", "late", "bad")}
+                counts["rows"] = len(workload.batches[number].get(name, []))
+                batch[name] = (judged.accepted, counts, judged.progress)
+            simulation.run_step(network, batch)
+    return simulation
+
+
+def bystander(workload: Workload) -> Query:
+    """A query with a predicate that no index can decide, over the first two streams."""
+    (x, one), (y, _) = list(workload.streams.items())[:2]
+    window = "[RANGE 7]" if one.integer_time else "[RANGE 7 SECONDS]"
+    keys = " AND ".join(f"p.{k.name} = q.{k.name}" for k in keys_of(one))
+    text = f"SELECT p.v0, q.v0 FROM {x} {window} AS p, {y} {window} AS q WHERE {keys} AND (p.v0 IS NULL OR p.k0 IS NOT NULL)"
+    return parse_query(text, workload.streams)
+
+
+def row_tuples(table: StateTable, stream: Stream, rows: Rows) -> list[tuple[object, ...]]:
+    """Time and declared columns of stored rows, to compare with `stored_form`."""
+    names = [c for c in table.columns if stream.column(c)]
+    columns = [rows.columns[name].to_pylist() if name in rows.columns else [None] * len(rows) for name in names]
+    return list(zip(rows.time.tolist(), *columns, strict=True))
+
+
+def stored_form(table: StateTable, stream: Stream, rows: Sequence[Row]) -> list[tuple[object, ...]]:
+    """What a state table keeps of these rows."""
+    names = [stream.event_time, *(c for c in table.columns if stream.column(c))]
+    return [tuple(row[name] for name in names) for row in rows]
+
+
+@dataclass(frozen=True)
+class _Arrived:
+    """Accepted rows on their way to one state table, with what Spark computes for them before the exchange."""
+
+    network: Network
+    table: StateTable
+    rows: Sequence[Row]
+    key_hash: KeyHash
+
+    @property
+    def keys(self) -> list[tuple[object, ...] | None]:
+        return [self._key(row) for row in self.rows]
+
+    def hashes(self) -> list[int]:
+        if self.table.stateless:
+            stream = self.network.streams[self.table.stream]
+            return [spread((row[stream.event_time],)) for row in self.rows]
+        return [0 if key is None else self.key_hash(key) for key in self.keys]
+
+    def between(self, low: int, high: int | None) -> _Arrived:
+        own = [r for r, h in zip(self.rows, self.hashes(), strict=True) if low <= h and (high is None or h < high)]
+        return _Arrived(self.network, self.table, own, self.key_hash)
+
+    def delta(self):
+        table, stream = self.table, self.network.streams[self.table.stream]
+        declared = {*table.columns, *(i.column for i in table.indexes), *table.verify}
+        columns = {c.name: self._array(c.name, c.type) for c in stream.columns if c.name in declared}
+        for part, name in enumerate(table.verify):
+            if stream.column(name) is None:
+                column = [None if key is None else key[part] for key in self.keys]
+                columns[name] = pa.array(column, ARROW_TYPES[table.key_types[part]])
+        truths = {}
+        for name, _ in table.truths:
+            predicate = _predicate(self.network, name)
+            truths[name] = np.array([holds(predicate, _lookup(row)) for row in self.rows], dtype=np.bool_)
+        has_key = np.array([key is not None for key in self.keys], dtype=np.bool_)
+        time = np.array([row[stream.event_time] for row in self.rows], dtype=np.int64)
+        hashes = np.array(self.hashes(), dtype=np.int64)
+        return build_delta(table, hashes, has_key, time, columns, truths, stream.sequence)
+
+    def _array(self, name: str, kind: str) -> pa.Array:
+        return pa.array([row[name] for row in self.rows], ARROW_TYPES[kind])
+
+    def _key(self, row: Row) -> tuple[object, ...] | None:
+        """The key in its common types, -0.0 as 0.0; None if a part is NULL."""
+        parts = []
+        for part in self.table.key:
+            column = next(p.column for p in part if isinstance(p, Ref))
+            value = row[column]
+            if value is None:
+                return None
+            parts.append(0.0 if value == 0 and isinstance(value, float) else value)
+        return tuple(parts)
+
+
+def _predicate(network: Network, name: str) -> Expression:
+    """The condition behind a computed predicate, found by its text among the queries' own."""
+    wanted = next(d for d in network.derived if d.name == name)
+    for standing in network.queries:
+        query = standing.query
+        for role, of in enumerate(query.roles):
+            if of.stream != wanted.stream:
+                continue
+            own = [remap_expression(p, {role: 0}) for p in query.predicates if p.roles in ((role,), ())]
+            guarded = sorted(own, key=lambda p: not p.total)
+            text = "".join(p if isinstance(p, str) else p.column for p in wanted.parts)
+            whole = " AND ".join(f"({p.sql(lambda ref: ref.column)})" for p in guarded)
+            if wanted.risky and text == whole:
+                return Expression(wanted.parts, And(tuple(p.term for p in guarded)), total=False)
+            found = next((p for p in own if not wanted.risky and p.parts == wanted.parts), None)
+            if found is not None:
+                return found
+    msg = f"no query has the predicate {name}"
+    raise AssertionError(msg)
+
+
+def _lookup(row: Row) -> Callable[[Ref], object]:
+    return lambda ref: row[ref.column]
+
+
+def _signed(number: int) -> int:
+    return (number + 2**63) % 2**64 - 2**63
+
+
+@contextmanager
+def _probing_in_chunks_of(chunk: int) -> Iterator[None]:
+    join_kernel.probe = partial(probe, chunk=chunk)
+    try:
+        yield
+    finally:
+        join_kernel.probe = probe
