@@ -337,11 +337,11 @@ class Engine:
         reader = self.spark.readStream.format(stream.source.format).options(**dict(stream.source.options))
         if stream.source.format not in ("rate", "rate-micro-batch", "kafka", "socket"):
             reader = reader.schema(schema)
-        try:
-            limit = _ADMISSION.get(stream.source.format)
+        limit = _ADMISSION.get(stream.source.format)
         if limit is not None and limit[0].lower() not in {k.lower() for k, _ in stream.source.options}:
             reader = reader.option(*limit)
-        frame = reader.load()
+        try:
+            frame = reader.load()
             return frame.selectExpr(*[f"CAST(`{c.name}` AS {c.type}) AS `{c.name}`" for c in stream.columns])
         except (PySparkException, Py4JJavaError) as error:
             raise RegistrationError(f"stream {stream.name!r}: {spark_message(error)}") from None
