@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 Json = dict[str, Any]
+ROOT = Path(__file__).parents[1]
 EPOCH = 1_700_000_000_000_000  # microseconds: where event time starts in generated data
 GENERATOR = 1  # part of every cache key: raise it when the generated rows change
 
@@ -94,7 +95,7 @@ def interleaved(sides: Mapping[str, Callable[[], Json]], pairs: int) -> dict[str
 def in_fresh_process(module: str, job: Json) -> Json:
     """Run `python -m module --worker <job>` and return the JSON of its last line: no side inherits another's warm JVM."""
     command = [sys.executable, "-m", module, "--worker", json.dumps(job)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
@@ -177,14 +178,19 @@ def two_streams(rows: int, files: int, keys: int, seed: int = 1, **shape: float)
     return cached("streams", {"rows": rows, "files": files, "keys": keys, "seed": seed, **shape}, make)
 
 
-def machine() -> Json:
+def load() -> float:
+    """How busy the machine is: runnable processes, mean of the last minute."""
+    return round(os.getloadavg()[0], 2)
+
+
+def machine(load_before: float) -> Json:
     """Where the figures come from: they compare only within one run."""
     packages = ("pyspark", "pyarrow", "numpy", "numba", "duckdb")
     return {
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         **{name: version(name) for name in packages},
-        "load": [round(load, 2) for load in os.getloadavg()],
+        "load": [load_before, load()],
     }
 
 

@@ -137,6 +137,7 @@ def expected(inputs: Path) -> tuple[int, str]:
 
 
 def measure(rows: int, files: int, pairs: int, cores: int, stores: list[str], synced: int) -> Report:
+    load = harness.load()
     inputs, warm_up = data(rows, files), data(max(1, rows // files // 4) * 3, 3, seed=101)
     say(f"{rows:,} rows in {files} files per stream, {pairs} pairs; expected results from DuckDB ...")
     answer = expected(inputs)
@@ -167,7 +168,7 @@ def measure(rows: int, files: int, pairs: int, cores: int, stores: list[str], sy
         "state": {
             name: {"rows": runs[-1]["state_rows"], "bytes": runs[-1]["state_bytes"]} for name, runs in found.items()
         },
-        "machine": harness.machine(),
+        "machine": harness.machine(load),
     }
     return Report("join", equal, {"spark": pair_ratio(rates["penstock"], rates[best])}, figures)
 

@@ -191,6 +191,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="factor on all sizes (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=7, help="runs of each side (default: %(default)s)")
     options = parser.parse_args(arguments)
+    load = harness.load()
     equal, ratios, rows, figures = True, {}, [], {}
     for case in cases(options.scale, options.all):
         same, matches, times = measure(case, options.repeats)
@@ -209,7 +210,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows.append([case.name, f"{len(case.delta[0]):,}", f"{len(case.state[0]):,}", f"{matches:,}", *shown])
     if not options.json:
         print(harness.table(["case", "delta rows", "state rows", "matches", *[f"{s}, ms" for s in SIDES]], rows))
-    return harness.finish(Report("kernels", equal, ratios, {**figures, "machine": harness.machine()}))
+    return harness.finish(Report("kernels", equal, ratios, {**figures, "machine": harness.machine(load)}))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,36 @@
+"""What the README shows is run: its Python in a process of its own, its SQL through the parser."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.sql import CreateQuery, CreateStream, parse_query, parse_script
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_examples_run(code, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "join humidity(location) x temperature(location): 2 queries in one probe" in done.stdout
+
+
+@pytest.mark.parametrize("script", blocks("sql"))
+def test_sql_examples_parse(script):
+    statements = parse_script(script)
+    streams = {s.stream.name: s.stream for s in statements if isinstance(s, CreateStream)}
+    queries = [s for s in statements if isinstance(s, CreateQuery)]
+    assert queries
+    for query in queries:
+        parse_query(query.select, streams, script=script, line=query.line, column=query.column)
