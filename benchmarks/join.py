@@ -148,7 +148,8 @@ def measure(rows: int, files: int, pairs: int, cores: int, stores: list[str], sy
         return partial(harness.in_fresh_process, "benchmarks.join", {**job, "side": name, **changes})
 
     found = harness.interleaved({"penstock": side("penstock"), **{s: side(s) for s in stores}}, pairs)
-    found |= harness.interleaved({"penstock synced": side("penstock", durable=True)}, synced)
+    if synced:
+        found |= harness.interleaved({"penstock synced": side("penstock", durable=True)}, synced)
     equal = all((run["count"], run["checksum"]) == answer for runs in found.values() for run in runs)
     rates = {name: [run["rate"] for run in runs] for name, runs in found.items()}
     best = max(stores, key=lambda s: median(rates[s]))

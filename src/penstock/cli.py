@@ -22,7 +22,7 @@ from rich.console import Console
 
 from penstock import __version__
 from penstock.errors import PenstockError, SqlError
-from penstock.launch import SPARK_LOG, Interrupts, brief, start_spark
+from penstock.launch import SPARK_LOG, Interrupts, brief, busy, start_spark
 from penstock.live import console_for, follow, picture, summary_of
 from penstock.model import Sink
 from penstock.model.time import UNITS, duration
@@ -75,8 +75,9 @@ def _run(options: argparse.Namespace) -> int:
     with Interrupts() as interrupts:
         try:
             engine = start_spark(state, options.cores, console, state / SPARK_LOG)
-            for shown in register(engine, script):
-                console.print(shown)
+            with busy(console, "Registering streams and queries .."):
+                for shown in register(engine, script):
+                    console.print(shown)
             resumed = engine.manifest().step
             run = engine.start(options.trigger, available_now=options.available_now, final=options.final)
         except KeyboardInterrupt:

@@ -46,8 +46,8 @@ SELECT sensor, location, at, value
 FROM temperature
 WHERE value > 60;
 
--- Smoke where it was not even warm in the 5 seconds before or the 20 seconds after.
-CREATE QUERY cold_smoke AS
+-- Smoke with cool readings of the same location, from 5 seconds before it to 20 seconds after it.
+CREATE QUERY cool_smoke AS
 SELECT s.location, s.at, s.density, t.value AS temperature
 FROM smoke s [RANGE 20 SECONDS], temperature t [RANGE 5 SECONDS]
 WHERE s.location = t.location AND s.density > 0.1 AND t.value < 22;

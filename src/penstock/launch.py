@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 
@@ -62,9 +62,8 @@ class Interrupts:
 def start_spark(state: Path, cores: int | None, console: Console, log: Path) -> Engine:
     """An engine on a local session. Spark's own messages, now and later, go to the log."""
     state.mkdir(parents=True, exist_ok=True)
-    waiting: Any = console.status("Starting Spark ..") if console.is_terminal else contextlib.nullcontext()
     try:
-        with _stderr_to(log), waiting:
+        with _stderr_to(log), busy(console, "Starting Spark .."):
             from penstock.engine import Engine  # noqa: PLC0415  (starts nothing, but takes a second to import)
 
             warehouse = str((state / "spark-warehouse").absolute())  # Spark makes it wherever it is started
@@ -74,6 +73,11 @@ def start_spark(state: Path, cores: int | None, console: Console, log: Path) -> 
     except Exception as error:
         said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-10:]
         raise PenstockError("\n".join([f"Spark did not start: {brief(error)}", *said])) from error
+
+
+def busy(console: Console, doing: str) -> contextlib.AbstractContextManager[object]:
+    """A sign of life during something long; only in a terminal."""
+    return console.status(doing) if console.is_terminal else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

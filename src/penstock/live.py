@@ -255,10 +255,10 @@ def moment(value: int | None, *, integer: bool) -> str:
 
 
 def _table(first: str, *numbers: str, last: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold", expand=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", expand=False)
     table.add_column(first, no_wrap=True, min_width=12)
     for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True, min_width=6)
+        table.add_column(name, justify="right", no_wrap=True, min_width=7)
     table.add_column(last, no_wrap=True, overflow="ellipsis")
     return table
 

@@ -6,20 +6,24 @@ so that Spark's micro-batches are exactly the steps that were written.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock import Engine
+from penstock.engine import Run
 from penstock.model import Column, Stream
 from penstock.reference import Row
 from tests.workloads import Workload
 
+TIMEOUT = 300.0
 ARROW_TYPES = {
     "tinyint": pa.int8(),
     "smallint": pa.int16(),
@@ -102,9 +106,21 @@ def names(workload: Workload) -> dict[str, str]:
     return {f"q{n}": sql for n, sql in enumerate(workload.queries)}
 
 
-def drain(engine: Engine, *, final: bool = False, timeout: float = 120) -> None:
+def drain(engine: Engine, *, final: bool = False) -> Run:
     """Answer all input that is there."""
-    assert engine.start(available_now=True, final=final).await_termination(timeout)
+    run = engine.start(available_now=True, final=final)
+    assert run.await_termination(TIMEOUT)
+    return run
+
+
+def steps_by_batch(engine: Engine) -> dict[int, int]:
+    """Which step consumed each batch; ticks are steps too, so the numbers differ."""
+    entries = [_unsealed(p) for p in Path(engine.store.path("manifest")).glob("[0-9]*.json")]
+    return {entry["batch"]: entry["step"] for entry in entries if entry["batch"] is not None}
+
+
+def _unsealed(entry: Path) -> dict[str, Any]:
+    return json.loads(entry.read_text().partition(" ")[2])
 
 
 def rows_of(frame: DataFrame) -> list[tuple[object, ...]]:

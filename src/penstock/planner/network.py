@@ -7,6 +7,7 @@ table (stream x key class) is shared by all joins that use it; a stored row carr
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -347,7 +348,10 @@ class _Builder:
     def _derive(self, stream: str, parts: tuple[str | Ref, ...], *, risky: bool) -> str:
         found = self.derived.get((stream, parts))
         if found is None:
-            found = Derived(f"_d{len(self.derived)}", stream, parts, risky)
+            # Stored runs hold derived columns, so a name must mean the same in every network: it follows from the text.
+            text = "".join(p if isinstance(p, str) else f"\0{p.column}\0" for p in parts)
+            digest = hashlib.sha256(f"{stream}\0{text}".encode()).hexdigest()[:12]
+            found = Derived(f"_d{digest}", stream, parts, risky)
             self.derived[(stream, parts)] = found
         return found.name
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network
-from penstock.runtime.worker import file_name
+from penstock.runtime.write import file_name
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.store import LocalStore
 

@@ -1,0 +1,110 @@
+"""Result rows of a join as its result table stores them, and the Parquet file of one task and step that holds them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.kernels.compare import values
+from penstock.kernels.join import Matches, Work, lookup
+from penstock.kernels.probe import Words
+from penstock.model.time import FOREVER
+from penstock.planner.network import Join, Member, Network, result_column
+
+if TYPE_CHECKING:
+    from penstock.runtime.worker import Report, Task
+
+EVENT_TIME_TYPES = {
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "date": pa.date32(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+}
+
+
+def file_name(folder: str, step: int, suffix: str) -> str:
+    """A name that no other task, attempt, step or engine will ever use."""
+    return f"{folder}/{step}-{uuid.uuid4().hex}.{suffix}"
+
+
+class ResultWriter:
+    """Writes the result rows of one join to one Parquet file, opened at the first row."""
+
+    def __init__(self, network: Network, join: Join, task: Task) -> None:
+        self.network, self.join, self.task = network, join, task
+        self.name = file_name("results", task.step, "parquet")
+        self.writer: pq.ParquetWriter | None = None
+        self.file: Any = None
+        self.rows = 0
+        self.counts = np.zeros(len(join.members), dtype=np.int64)
+        self.min_time, self.max_time = FOREVER, -FOREVER
+
+    def write(self, table: pa.Table, bits: Words) -> None:
+        if self.writer is None:
+            self.file = self.task.store.create(self.name)
+            stream = self.file.__enter__()
+            encoded = [
+                f.name for f in table.schema if f.name.startswith(("_bits", "_step")) or pa.types.is_string(f.type)
+            ]
+            self.writer = pq.ParquetWriter(stream, table.schema, compression="snappy", use_dictionary=encoded)
+        self.writer.write_table(table.cast(self.writer.schema))
+        self.rows += len(table)
+        for member in self.join.members:
+            self.counts[member.bit] += int(has_bit(bits, member.bit).sum())
+        times = table.column("_time").combine_chunks().to_numpy()
+        self.min_time, self.max_time = min(self.min_time, int(times.min())), max(self.max_time, int(times.max()))
+
+    def close(self, report: Report) -> None:
+        """End the file and enter it into the report."""
+        if self.writer is None:
+            return
+        self.writer.close()
+        self.file.__exit__(None, None, None)
+        counts = [(m.id, int(self.counts[m.bit])) for m in self.join.members if self.counts[m.bit]]
+        report.results.append({
+            "name": self.name, "join": self.join.name, "step": self.task.step, "version": self.network.version,
+            "rows": self.rows, "bytes": self.task.store.size(self.name), "min_time": self.min_time,
+            "max_time": self.max_time, "counts": counts, "kind": self.join.kind,
+        })  # fmt: skip
+        for query, count in counts:
+            report.queries.setdefault(str(query), {})["results"] = count
+
+
+def has_bit(bits: Words, bit: int) -> npt.NDArray[np.bool_]:
+    return np.asarray((bits[:, bit // 64] >> np.uint64(bit % 64)) & np.uint64(1) == 1)
+
+
+def result_table(network: Network, join: Join, matches: Matches, work: Work, step: int) -> pa.Table:
+    """Result rows as the result table stores them: result time, bits, the columns of each position, computed items."""
+    columns: dict[str, pa.Array] = {
+        "_time": pa.array(matches.result_time),
+        "_step": pa.array(np.full(len(matches), step, dtype=np.int64)),
+    }
+    for word in range(matches.bits.shape[1]):
+        columns[f"_bits{word}"] = pa.array(matches.bits[:, word].view(np.int64))
+    for position, names in enumerate(join.columns):
+        stream = network.streams[network.tables[join.tables[position]].stream]
+        for name in names:
+            declared = stream.column(name)
+            kind = EVENT_TIME_TYPES[declared.type] if declared and name == stream.event_time else None
+            columns[result_column(position, stream, name)] = matches.column(position, name, kind)
+    if not join.finished_by_spark:
+        for member in join.members:
+            for item, expression in member.computed:
+                assert expression.term is not None
+                found, raised = values(expression.term, lookup(network, join, matches), len(matches))
+                columns[computed_column(member, item)] = found
+                work.errors[member.id] += int((raised & has_bit(matches.bits, member.bit)).sum())
+    return pa.table(columns)
+
+
+def computed_column(member: Member, item: int) -> str:
+    return f"x{member.id}_{item}"
