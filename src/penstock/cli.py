@@ -13,6 +13,7 @@ import re
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     try:
         code: int = options.command(options)
+        sys.stdout.flush()
     except SqlError as error:
         return _complain(f"{options.script}:{error.line}:{error.column}", error.message, _marked(error))
     except PenstockError as error:
@@ -85,7 +87,9 @@ def _run(options: argparse.Namespace) -> int:
             return OK
         interrupts.gentle()
         console.print(_opening(script, engine, state, resumed), soft_wrap=True)
-        return _watch(run, console, options.seconds, interrupts.asked, script)
+        code = _watch(run, console, options.seconds, interrupts.asked, script)
+        engine.spark.stop()
+        return code
 
 
 def _watch(run: Run, console: Console, seconds: float | None, asked: threading.Event, script: Script) -> int:
@@ -110,6 +114,7 @@ def _watch(run: Run, console: Console, seconds: float | None, asked: threading.E
         _complain(str(script.path), f"the run failed: {brief(error)}", f"details: {log}")
         return FAILED
     status = picture(run)
+    rates.add(status, time.monotonic())
     console.print(summary_of(status, rates.average))
     ended = "The streams have ended." if run.final else "Run the same command again to go on from here."
     console.print(f"Stopped after step {status['step']}. {ended}")

@@ -65,7 +65,9 @@ def start_spark(state: Path, cores: int | None, console: Console, log: Path) -> 
     try:
         with _stderr_to(log), busy(console, "Starting Spark .."):
             from penstock.engine import Engine  # noqa: PLC0415  (starts nothing, but takes a second to import)
+            from penstock.runtime.session import raise_only  # noqa: PLC0415
 
+            raise_only()
             warehouse = str((state / "spark-warehouse").absolute())  # Spark makes it wherever it is started
             return Engine.local(state, cores=cores, spark__sql__warehouse__dir=warehouse)
     except PenstockError:

@@ -57,9 +57,14 @@ class Rates:
 Rate = Callable[[str], float]
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # not an exit at once: a run must be stopped first
+
+
 def console_for(*, stderr: bool = False) -> Console:
     """A console that prints text as it is; where output is no terminal it has a fixed width and no colours."""
-    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    console = _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not console.is_terminal and console.width == 80:
         console.width = PLAIN_WIDTH
     return console
@@ -77,7 +82,7 @@ def picture(run: Run) -> Status:
         if sink is None:
             query["sink"] = "-"
         elif sink.error is not None:
-            query["sink"] = f"failing, {_number(behind)} steps owed: {sink.error}"
+            query["sink"] = f"failing: {sink.error} ({_number(behind)} steps owed)"
         else:
             query["sink"] = "up to date" if behind <= 1 else f"{_number(behind)} steps behind"
     return status
@@ -128,7 +133,7 @@ class _Nothing:
 
 def screen_of(status: Status, rate: Rate, height: int) -> RenderableType:
     """The live picture, cut to the terminal's height."""
-    room = height - len(status["streams"]) - len(status["warnings"]) - 9
+    room = height - len(status["streams"]) - len(status["warnings"]) - 12
     parts: list[RenderableType] = [
         streams_table(status, rate),
         queries_table(status, rate, max(room, 3)),
@@ -258,7 +263,7 @@ def _table(first: str, *numbers: str, last: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", expand=False)
     table.add_column(first, no_wrap=True, min_width=12)
     for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True, min_width=7)
+        table.add_column(name, justify="right", no_wrap=True, min_width=max(7, len(name)))
     table.add_column(last, no_wrap=True, overflow="ellipsis")
     return table
 

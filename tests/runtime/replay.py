@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,13 @@ def drain(engine: Engine, *, final: bool = False) -> Run:
     run = engine.start(available_now=True, final=final)
     assert run.await_termination(TIMEOUT)
     return run
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
 
 
 def steps_by_batch(engine: Engine) -> dict[int, int]:

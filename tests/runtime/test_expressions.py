@@ -20,13 +20,15 @@ STRICT = (
     "AND timestampdiff(MICROSECOND, b.ts, a.ts) < 6000000"
 )
 
+CHOICE = "CASE WHEN a.v > b.v THEN a.s ELSE concat(b.s, '!') END AS c"
+
 # name -> (select list, condition, the same two for the batch query if they may raise)
 CASES = {
     "quotient": ("a.v / b.v, a.w", "", "try_divide(a.v, b.v), a.w", ""),
     "remainder": ("a.v % b.v AS m, b.s", "", "try_mod(a.v, b.v), b.s", ""),
     "upper": ("upper(a.s), length(b.s)", "upper(a.s) = 'AB'", None, None),
     "similar": ("a.s, b.s", "levenshtein(a.s, b.s) < 2", None, None),
-    "either": ("CASE WHEN a.v > b.v THEN a.s ELSE concat(b.s, '!') END AS c, result_time", "", None, None),
+    "either": (f"{CHOICE}, result_time", "", f"{CHOICE}, greatest(a.ts, b.ts)", ""),
     "number": ("CAST(a.s AS INT) + b.v AS n", "", "try_add(try_cast(a.s AS INT), b.v)", ""),
     "text": ("CAST(a.v AS STRING), date_trunc('MINUTE', b.ts)", "CAST(b.v AS STRING) LIKE '1%'", None, None),
     "one side raises": ("a.v, b.v", "10 / a.v > 1", "a.v, b.v", "try_divide(10, a.v) > 1"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.kernels.bits import bits_ids, row_bits
 from penstock.kernels.probe import Words
@@ -92,5 +93,8 @@ def _roles(table: StateTable, words: Words) -> tuple[int, ...]:
 
 
 def _ranks(column: pa.Array) -> Ints:
-    values = column.to_numpy(zero_copy_only=False)
-    return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
+    """Numbers in the order of the values, NULL first."""
+    encoded = column.dictionary_encode()
+    ranks = np.full(len(encoded.dictionary) + 1, -1, dtype=np.int64)
+    ranks[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(encoded.dictionary))
+    return np.asarray(ranks[pc.fill_null(encoded.indices, len(ranks) - 1).to_numpy(zero_copy_only=False)])

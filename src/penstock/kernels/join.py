@@ -197,8 +197,10 @@ def _verified(network: Network, join: Join, matches: Matches) -> Matches:
 
 
 def _bitwise(array: pa.Array) -> pa.Array:
-    """Doubles as their bits: keys are normalized before the exchange, so NaN equals NaN here too."""
-    return array.view(pa.int64()) if pa.types.is_float64(array.type) else array
+    """Doubles as their bits, of which NaN has many (a sum of infinities has others than a parsed NaN)."""
+    if not pa.types.is_float64(array.type):
+        return array
+    return pc.if_else(pc.is_nan(array), np.nan, array).view(pa.int64())
 
 
 def _filter(network: Network, join: Join, matches: Matches, work: Work) -> Matches:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.kernels.delta import alive, select
 from penstock.model.time import FOREVER
 from penstock.planner.network import StateTable
-from penstock.state.compaction import interval_length, interval_of, life_class
+from penstock.state.compaction import MOST_INTERVALS, interval_length, interval_of, life_class, wider
 from penstock.state.run import Rows
 
 
@@ -46,23 +46,24 @@ def merge_runs(table: StateTable, runs: Sequence[Rows], progress: Mapping[str, i
     return Rows(key[order], time[order], bits[order], tuple(numbers), columns)
 
 
-def split_by_life(table: StateTable, rows: Rows) -> list[tuple[int, Rows]]:
-    """The rows as (life class, rows of one class and one time interval), each sorted as before."""
+def split_by_life(table: StateTable, rows: Rows, least: int = 0) -> list[tuple[int, Rows]]:
+    """The rows as (life class, rows of one class and one time interval), each sorted as before.
+
+    No class is below `least`, or so short that its rows would fall into very many intervals.
+    """
     classes = pattern_classes(table, rows)
-    lives = classes[rows.bits]
+    widened = {}
+    for life in np.unique(classes[rows.bits]).tolist():
+        times = rows.time[classes[rows.bits] == life]
+        first, last, wide = int(times.min()), int(times.max()), max(life, least)
+        while interval_of(last, wide) - interval_of(first, wide) >= MOST_INTERVALS:
+            wide = wider(wide)
+        widened[life] = wide
+    lives = np.array([widened.get(life, life) for life in classes.tolist()], dtype=np.int64)[rows.bits]
     pieces = []
-    for life in np.unique(classes).tolist():
+    for life in np.unique(lives).tolist():
         of_class = lives == life
-        if not of_class.any():
-            continue
-        if life >= FOREVER:
-            pieces.append((life, select(rows, of_class)))
-            continue
-        first, last = (interval_of(int(t), life) for t in (rows.time[of_class].min(), rows.time[of_class].max()))
-        if first == last:
-            pieces.append((life, select(rows, of_class)))
-            continue
-        interval = rows.time // interval_length(life)
+        interval = np.zeros_like(rows.time) if life >= FOREVER else rows.time // interval_length(life)
         numbers = np.unique(interval[of_class]).tolist()
         pieces.extend((life, select(rows, of_class & (interval == number))) for number in numbers)
     return pieces

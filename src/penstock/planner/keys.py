@@ -30,9 +30,10 @@ def common_type(types: Sequence[str]) -> str | None:
     if len(kinds) == 1 and (kinds <= _PLAIN or _DECIMAL.fullmatch(types[0])):
         return types[0]
     widths = [_precision(t) for t in types]
-    if all(widths):
-        scale = max(s for _, s in widths if s is not None)
-        whole = max(p - s for p, s in widths if p is not None and s is not None)
+    known = [w for w in widths if w is not None]
+    if len(known) == len(widths):
+        scale = max(s for _, s in known)
+        whole = max(p - s for p, s in known)
         if whole + scale <= 38:
             return f"decimal({whole + scale},{scale})"
     return None
@@ -48,8 +49,8 @@ def normalized(expression: Expression, declared: str | None, common: str) -> tup
     return ("CAST(", *parts, f" AS {common.upper()})")
 
 
-def _precision(kind: str) -> tuple[int, int] | tuple[None, None]:
+def _precision(kind: str) -> tuple[int, int] | None:
     if kind in _DIGITS:
         return _DIGITS[kind], 0
     match = _DECIMAL.fullmatch(kind)
-    return (int(match[1]), int(match[2])) if match else (None, None)
+    return (int(match[1]), int(match[2])) if match else None

@@ -71,6 +71,7 @@ class StateTable:
     stream: str
     key: tuple[tuple[str | Ref, ...], ...]
     key_types: tuple[str, ...]
+    guards: tuple[str, ...]  # per key part: the derived value that stands for it because it may raise, or ""
     verify: tuple[str, ...]
     entries: tuple[Entry, ...]
     columns: tuple[str, ...]
@@ -91,16 +92,13 @@ class StateTable:
 
     def horizon(self, entry: Entry, progress: Mapping[str, int]) -> int:
         """Rows serving `entry` with a time at or before this can find no partner any more."""
-        seen = [progress.get(stream, NEVER) for stream, _ in entry.lives]
-        if seen and all(p >= FOREVER for p in seen):
-            return FOREVER
-        return min(
-            (
-                NEVER if life >= FOREVER or p <= NEVER else p - life
-                for (_, life), p in zip(entry.lives, seen, strict=True)
-            ),
-            default=FOREVER,
-        )
+        return min((_horizon(life, progress.get(stream, NEVER)) for stream, life in entry.lives), default=FOREVER)
+
+
+def _horizon(life: int, progress: int) -> int:
+    if progress >= FOREVER:
+        return FOREVER  # the stream has ended: not even [RANGE ALL] meets a row of it any more
+    return NEVER if life >= FOREVER or progress <= NEVER else progress - life
 
 
 @dataclass(frozen=True)
@@ -194,7 +192,7 @@ class _Builder:
         for stream in self.streams:
             found = {t.name: t for plan in laid for t in plan.tables if t.stream == stream}
             if not found:
-                found = {stream: _TableKey(stream, stream, (), ())}
+                found = {stream: _TableKey(stream, stream, (), (), ())}
             keys.update(found)
         number = {name: i for i, name in enumerate(keys)}
         groups: dict[tuple[str, ...], list[_Laid]] = {}
@@ -217,16 +215,18 @@ class _Builder:
                 sides = ", ".join(f"{query.roles[i].alias}: {t}" for i, t in enumerate(declared))
                 msg = f"the join key of query {standing.name!r} has types that do not compare ({sides}); CAST one side"
                 raise RegistrationError(msg)
-            types.append((common, declared))
+            types.append((part, common, declared))
+        # The order of conditions in WHERE means nothing: queries with the same key must get the same tables.
+        types.sort(key=lambda part: _key_text(query, part[0]))
         tables = []
         for i, role in enumerate(query.roles):
             key = tuple(
-                normalized(remap_expression(part[i], {i: 0}), declared[i], common)
-                for part, (common, declared) in zip(query.keys, types, strict=True)
+                normalized(remap_expression(part[i], {i: 0}), declared[i], common) for part, common, declared in types
             )
             text = ", ".join("".join(p if isinstance(p, str) else p.column for p in part) for part in key)
             name = f"{role.stream}({text})" if key else role.stream
-            tables.append(_TableKey(name, role.stream, key, tuple(common for common, _ in types)))
+            total = tuple(part[i].total for part, _, _ in types)
+            tables.append(_TableKey(name, role.stream, key, tuple(common for _, common, _ in types), total))
         roles = tuple(sorted(range(len(tables)), key=lambda i: (tables[i].name, i)))
         return _Laid(standing, bounds, roles, tuple(tables[i] for i in roles))
 
@@ -279,6 +279,16 @@ class _Builder:
         indexed: dict[str, list[tuple[int, object]]] = {}
         stored: set[str] = set()
         plans = {plan.standing.id: plan for plan in laid}
+        guards = tuple(
+            "" if total else self._derive(key.stream, part, risky=True)
+            for part, total in zip(key.key, key.total, strict=True)
+        )
+        # A key that cannot be computed matches nothing, and is an error of every query that joins on it.
+        computable = tuple(
+            self._derive(key.stream, ("(", *part, ") IS NOT NULL"), risky=True)
+            for part, total in zip(key.key, key.total, strict=True)
+            if not total
+        )
         for join in joins:
             for position, table in enumerate(join.tables):
                 if table != index:
@@ -290,6 +300,7 @@ class _Builder:
                     for residual in member.residuals:
                         stored.update(r.column for r in residual.refs if r.role == position)
                     terms, truths = self._predicates(plan.standing.query, role, stream)
+                    truths = tuple(dict.fromkeys((*truths, *computable)))
                     for column, term in terms:
                         indexed.setdefault(column, []).append((len(entries), term))
                     entries.append(Entry(member.id, role, join.index, position, _lives(plan, position), truths))
@@ -304,7 +315,16 @@ class _Builder:
         width = len(entries)
         indexes = tuple(build_index(c, pairs, width) for c, pairs in sorted(indexed.items()))  # type: ignore[arg-type]
         return StateTable(
-            index, key.name, key.stream, key.key, key.types, () if exact else verify, tuple(entries), columns, indexes
+            index,
+            key.name,
+            key.stream,
+            key.key,
+            key.types,
+            guards,
+            () if exact else verify,
+            tuple(entries),
+            columns,
+            indexes,
         )
 
     def _predicates(self, query: Query, role: int, stream: Stream) -> tuple[list[tuple[str, object]], tuple[str, ...]]:
@@ -335,14 +355,14 @@ class _Builder:
     def _verify(self, key: _TableKey, stream: Stream) -> tuple[str, ...]:
         """Columns that hold the key's real values: the declared column itself where it is the key as it stands."""
         names = []
-        for part, kind in zip(key.key, key.types, strict=True):
+        for part, kind, total in zip(key.key, key.types, key.total, strict=True):
             bare = part[0] if len(part) == 1 else None
             if isinstance(bare, Ref) and kind != "double" and bare.column != stream.event_time:
                 names.append(bare.column)
             elif len(key.types) == 1 and kind in INTEGRAL:
                 names.append("")
             else:
-                names.append(self._derive(key.stream, part, risky=False))
+                names.append(self._derive(key.stream, part, risky=not total))
         return tuple(names)
 
     def _derive(self, stream: str, parts: tuple[str | Ref, ...], *, risky: bool) -> str:
@@ -362,6 +382,7 @@ class _TableKey:
     stream: str
     key: tuple[tuple[str | Ref, ...], ...]
     types: tuple[str, ...]
+    total: tuple[bool, ...]
 
 
 @dataclass(frozen=True)
@@ -381,6 +402,11 @@ def _declared(query: Query, part: Sequence[Expression], streams: Mapping[str, St
         column = streams[role.stream].column(ref.column) if isinstance(ref, Ref) else None
         types.append(column.type if column else "unknown")
     return tuple(types)
+
+
+def _key_text(query: Query, part: Sequence[Expression]) -> list[tuple[str, str]]:
+    """A part of a key as text, whatever the order of FROM."""
+    return sorted((role.stream, e.sql(lambda ref: ref.column)) for role, e in zip(query.roles, part, strict=True))
 
 
 def _lives(plan: _Laid, position: int) -> tuple[tuple[str, int], ...]:

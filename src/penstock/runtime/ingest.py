@@ -109,32 +109,32 @@ def project(batch: DataFrame, network: Network, layout: Layout, progress: Mappin
         f"CASE WHEN _ts IS NULL OR _ts < {EARLIEST}L OR _ts > {LATEST}L THEN {BAD} "
         f"WHEN _ts < array({bounds})[_stream] THEN {LATE} ELSE {ACCEPTED} END"
     )
-    tables = _by_stream(layout, lambda name: _targets(network.tables_of(name), layout))
     needed = sorted({layout.name(t.stream, c) for t in network.tables for c in _columns_needed(t)} - set(derived))
-    values = [d for d in derived.values() if d.name not in places]
+    values = [d for d in derived.values() if any(d.name in t.verify for t in network.tables)]
     words = max((word for word, _ in places.values()), default=-1) + 1
-    inner = batch.selectExpr("*", f"{verdict} AS _why")
-    inner = inner.selectExpr(
+    batch = batch.selectExpr("*", f"{verdict} AS _why")
+    tables = {name: network.tables_of(name) for name in layout.order}
+    if all(len(own) == 1 for own in tables.values()):
+        target = [
+            f"{_by_stream(layout, lambda name: str(tables[name][0].index))} AS _table",
+            f"{_by_stream(layout, lambda name: _key(tables[name][0], layout))} AS _key",
+        ]
+    else:
+        target = [f"explode({_by_stream(layout, lambda name: _targets(tables[name], layout))}) AS _to"]
+    ready = batch.selectExpr(
+        *target,
         "_ts",
         "_why",
         f"{_side(network, layout)} AS _side",
-        f"{tables} AS _to",
         *needed,
-        *[f"{_only(d, layout)} AS {d.name}" for d in values],
+        *[f"{f'_try{d.name}.v' if d.risky else _only(d, layout)} AS {d.name}" for d in values],
         *[f"{_word(layout, places, derived, w)} AS _t{w}" for w in range(words)],
     )
-    if all(len(network.tables_of(name)) == 1 for name in layout.order):
-        inner = inner.selectExpr("_to[0] AS _to", *[c for c in inner.columns if c != "_to"])
-    else:
-        inner = inner.selectExpr(
-            f"explode(CASE WHEN _why = {ACCEPTED} THEN _to ELSE slice(_to, 1, 1) END) AS _to",
-            *[c for c in inner.columns if c != "_to"],
-        )
-    rest = [c for c in inner.columns if c != "_to"]
-    bucket = f"(shiftright(COALESCE(_to.key, 0L), {64 - BUCKET_BITS}) + {BUCKETS // 2})"
+    if "_to" in ready.columns:
+        ready = ready.selectExpr("_to.table AS _table", "_to.key AS _key", *[c for c in ready.columns if c != "_to"])
+    bucket = f"(shiftright(COALESCE(_key, 0L), {64 - BUCKET_BITS}) + {BUCKETS // 2})"
     part = f"CAST((({bucket} + 1) * {tasks} - 1) DIV {BUCKETS} AS INT)"
-    ready = inner.selectExpr("_to.table AS _table", "_to.key AS _key", *rest, f"{part} AS _part")
-    return ready.repartitionById(tasks, F.col("_part")).drop("_part")
+    return ready.selectExpr("*", f"{part} AS _part").repartitionById(tasks, F.col("_part")).drop("_part")
 
 
 def _quote(name: str) -> str:
@@ -194,20 +194,25 @@ def _word(layout: Layout, places: Mapping[str, tuple[int, int]], derived: Mappin
 
 
 def _targets(tables: Sequence[StateTable], layout: Layout) -> str:
-    structs = []
-    for table in tables:
-        parts = [_fill(p, table.stream, layout) for p in table.key]
-        if table.stateless:
-            key = "xxhash64(_ts)"
-        else:
-            if len(parts) == 1 and table.key_types[0] in INTEGRAL:
-                hashed = "xxhash64(CAST(" + INTEGRAL[table.key_types[0]].format(parts[0]) + " AS BIGINT))"
-            else:
-                hashed = f"xxhash64({', '.join(parts)})"
-            missing = " OR ".join(f"({p}) IS NULL" for p in parts)
-            key = f"CASE WHEN {missing} THEN CAST(NULL AS BIGINT) ELSE {hashed} END"
-        structs.append(f"named_struct('table', {table.index}, 'key', {key})")
-    return f"array({', '.join(structs)})"
+    """The tables a row goes to, as an array; late and bad rows only go to the first, to be counted and put aside."""
+    structs = [f"named_struct('table', {t.index}, 'key', {_key(t, layout)})" for t in tables]
+    return f"CASE WHEN _why = {ACCEPTED} THEN array({', '.join(structs)}) ELSE array({structs[0]}) END"
+
+
+def _key(table: StateTable, layout: Layout) -> str:
+    """The hash of a row's key in one state table; NULL if a part of it is NULL or cannot be computed."""
+    if table.stateless:
+        return "xxhash64(_ts)"
+    parts = [
+        f"_try{guard}.v" if guard else _fill(part, table.stream, layout)
+        for part, guard in zip(table.key, table.guards, strict=True)
+    ]
+    if len(parts) == 1 and table.key_types[0] in INTEGRAL:
+        hashed = "xxhash64(CAST(" + INTEGRAL[table.key_types[0]].format(parts[0]) + " AS BIGINT))"
+    else:
+        hashed = f"xxhash64({', '.join(parts)})"
+    missing = " OR ".join(f"({p}) IS NULL" for p in parts)
+    return f"CASE WHEN {missing} THEN CAST(NULL AS BIGINT) ELSE {hashed} END"
 
 
 def _side(network: Network, layout: Layout) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from penstock.runtime.java import ensure_java
@@ -43,3 +44,9 @@ def local_session(cores: int | None = None, **settings: str) -> SparkSession:
     for key, value in {**SETTINGS, "spark.sql.shuffle.partitions": str(count), **given}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def raise_only() -> None:
+    """Keep Spark's Python side from also printing the errors that it raises; for programs that show errors themselves."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True

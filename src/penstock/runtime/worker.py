@@ -272,7 +272,7 @@ class _Worker:
         shares = [self._open(e).between(self.low, self.high) for e in entries]
         merged = merge_runs(table, [s for s in shares if len(s)], self.task.progress)
         if merged is not None:
-            for life, rows in split_by_life(table, merged):
+            for life, rows in split_by_life(table, merged, merge.life):
                 self._write_run(table, rows, merge.level, life)
 
     def _count_work(self) -> None:

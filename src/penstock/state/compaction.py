@@ -2,12 +2,13 @@
 
 Runs of one step are level 0. Once a table has gathered enough of them they are merged, and the rows are laid out anew by
 *life class* (rows that live about equally long) and time interval, so that purge drops whole files. Runs of one class and interval are
-merged again when there are many of them, and once more when no further row of that interval can come.
+merged again when there are many of them, and once more when no further row of that interval can come. Rows that stay
+longer than their windows say (the other stream lags, or may come very late) move on to wider intervals, so that their runs stay few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.model.time import FOREVER
@@ -15,15 +16,20 @@ from penstock.state.run import RunEntry
 
 FAN_IN = 8  # runs per task before they are merged
 INTERVALS = 8  # a life class is cut into so many intervals: what is kept too long is at most one of them
+MOST_INTERVALS = 2 * INTERVALS  # of one class; rows over more of them stay longer than their class says
 
 
 @dataclass(frozen=True)
 class Merge:
-    """Merge these runs of a table; the rows come out as runs of the given level, one per class, interval and task."""
+    """Merge these runs of a table; the rows come out as runs of the given level, one per class, interval and task.
+
+    `life` is the least class to put them in: rows that were moved to a wider one stay there.
+    """
 
     table: str
     runs: tuple[str, ...]
     level: int
+    life: int = 0
 
 
 def life_class(life: int) -> int:
@@ -38,6 +44,11 @@ def interval_of(time: int, life: int) -> int:
 
 def interval_length(life: int) -> int:
     return max(1, life // INTERVALS)
+
+
+def wider(life: int) -> int:
+    """The class with intervals of twice the length."""
+    return 2 * max(life, INTERVALS)
 
 
 def choose_merge(table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: int, progress: int) -> Merge | None:
@@ -59,7 +70,18 @@ def choose_merge(table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: 
             continue
         closed = interval_of(progress, life) > interval
         if len(group) >= FAN_IN * tasks or (closed and len(group) > tasks):
-            return Merge(table, _within(group, tasks, budget_rows), max(r.level for r in group) + 1)
+            return Merge(table, _within(group, tasks, budget_rows), max(r.level for r in group) + 1, life)
+    return _widen(table, groups, tasks, budget_rows)
+
+
+def _widen(table: str, groups: Mapping[tuple[int, int], list[RunEntry]], tasks: int, budget_rows: int) -> Merge | None:
+    """Put the oldest half of a class that has too many intervals into intervals of twice the length."""
+    for life in sorted({life for life, _ in groups if life < FOREVER}):
+        intervals = sorted(interval for of, interval in groups if of == life)
+        if len(intervals) > MOST_INTERVALS:
+            oldest = [run for interval in intervals[: len(intervals) // 2] for run in groups[life, interval]]
+            level = max(r.level for r in oldest) + 1
+            return Merge(table, _within(oldest, tasks, budget_rows), level, wider(life))
     return None
 
 

@@ -30,13 +30,14 @@ WHERE t.location = h.location AND t.value > 30;
 
 -- Hot and dry at one location within 30 seconds.
 CREATE QUERY hot_and_dry AS
-SELECT t.location, result_time, t.value AS temperature, h.value AS humidity
+SELECT t.location, result_time, t.value AS heat, h.value AS humidity
 FROM temperature t [RANGE 30 SECONDS], humidity h [RANGE 30 SECONDS]
 WHERE t.location = h.location AND t.value > 40 AND h.value < 25;
 
 -- How the air feels where it is warm: an index computed from readings less than 5 seconds apart.
 CREATE QUERY felt_temperature AS
-SELECT t.location, t.at, round(t.value - 0.0055 * (100 - h.value) * (t.value - 14.5), 1) AS felt
+SELECT t.location, t.at,
+       round(t.value - 0.0055 * (100 - h.value) * (t.value - 14.5), 1) AS felt
 FROM temperature t [RANGE 5 SECONDS], humidity h [RANGE 5 SECONDS]
 WHERE t.location = h.location AND t.value BETWEEN 24 AND 60;
 
@@ -54,7 +55,8 @@ WHERE s.location = t.location AND s.density > 0.1 AND t.value < 22;
 
 -- Fire: heat, dry air and thick smoke at one location within 15 seconds of each other.
 CREATE QUERY fire AS
-SELECT s.location, result_time, t.value AS temperature, h.value AS humidity, s.density
-FROM temperature t [RANGE 15 SECONDS], humidity h [RANGE 15 SECONDS], smoke s [RANGE 15 SECONDS]
+SELECT s.location, result_time, t.value AS heat, h.value AS humidity, s.density
+FROM temperature t [RANGE 15 SECONDS], humidity h [RANGE 15 SECONDS],
+     smoke s [RANGE 15 SECONDS]
 WHERE t.location = h.location AND h.location = s.location
   AND t.value > 50 AND h.value < 20 AND s.density > 0.5;

@@ -1,0 +1,81 @@
+"""What the crash tests run: two streams, queries of each kind, and sinks that show every delivery."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from penstock import Engine
+from penstock.model.time import SECOND
+from penstock.reference import Row, results
+from penstock.sql import parse_query
+from tests.oracle import bag
+from tests.runtime.replay import Replay, stream
+
+STREAMS = (
+    stream("a", "ts timestamp, k bigint, v bigint", delay=SECOND),
+    stream("b", "ts timestamp, k bigint, v bigint"),
+)
+JOIN = "FROM a [RANGE 3 SECONDS], b [RANGE 2 SECONDS] WHERE a.k = b.k"
+QUERIES = {
+    "kept": f"SELECT a.ts, a.v, b.v AS w, result_time {JOIN}",
+    "to_folder": f"SELECT a.v, b.v AS w {JOIN} AND a.v > 2",
+    "to_function": f"SELECT a.v, b.ts {JOIN}",
+    "by_spark": f"SELECT a.v, concat('b', b.v) AS w {JOIN} AND levenshtein(concat('x', a.v), concat('x', b.v)) < 2",
+    "alone": "SELECT v FROM b WHERE v > 1",
+}
+IN_REFERENCE = ("kept", "to_folder", "to_function", "alone")
+
+
+def rows_of_step(step: int) -> dict[str, list[Row]]:
+    """Two seconds of each stream; every row is unlike all others."""
+    return {
+        name: [{"ts": (2 * step + i % 2) * SECOND, "k": i % 3, "v": 10 * step + i} for i in range(size)]
+        for name, size in (("a", 6), ("b", 5))
+    }
+
+
+def source(root: Path, steps: int) -> Replay:
+    replay = Replay(root / "source", *STREAMS)
+    for step in range(replay.steps, steps):
+        replay.add(**rows_of_step(step))
+    return replay
+
+
+def engine_of(spark, root: Path, *, durable: bool = True) -> Engine:
+    """The engine over `root`, with all queries declared."""
+    engine = Engine(spark, root / "state", tasks=2, durable=durable)
+    Replay(root / "source", *STREAMS).declare(engine)
+
+    def append(table, step: int) -> None:
+        with (root / "delivered.jsonl").open("a") as file:
+            file.write(json.dumps([step, table.num_rows, table.column("v").to_pylist()]) + "\n")
+
+    into = {"to_folder": root / "folder", "to_function": append}
+    for name, sql in QUERIES.items():
+        engine.query(sql, name=name, into=into.get(name))
+    return engine
+
+
+def expected(name: str, steps: int):
+    """The answer of a query by the reference; no row of these streams is late."""
+    streams = {s.name: s for s in STREAMS}
+    rows = {n: [row for step in range(steps) for row in rows_of_step(step)[n]] for n in streams}
+    return bag(results(parse_query(QUERIES[name], streams), streams, rows))
+
+
+def in_folder(root: Path):
+    """What somebody who lists the sink's folder finds."""
+    tables = [pq.read_table(p) for p in sorted((root / "folder").glob("*.parquet"))]
+    return bag(tuple(row.values()) for table in tables for row in table.to_pylist())
+
+
+def deliveries(root: Path) -> dict[int, list[list[int]]]:
+    """Step -> what the function got for it, once for each delivery."""
+    found: dict[int, list[list[int]]] = {}
+    for line in (root / "delivered.jsonl").read_text().splitlines():
+        step, _, values = json.loads(line)
+        found.setdefault(step, []).append(sorted(values))
+    return found

@@ -1,0 +1,164 @@
+"""kill -9 of the whole driver at every named point of a step: nothing is lost, nothing comes twice."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.runtime.points import POINTS
+from tests.crash.scene import IN_REFERENCE, QUERIES, deliveries, engine_of, expected, in_folder, source
+from tests.oracle import bag
+from tests.runtime.replay import drain, rows_of
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+STEPS = 6
+TIMEOUT = 300
+
+
+def start(root, *arguments, **variables):
+    """A child in a process group of its own, so that its JVM can be ended with it."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    with (root / "child.log").open("w") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.child", str(root), *arguments],
+            cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+
+
+def end(child):
+    """The child's exit code, once it and what it started are gone."""
+    code = child.wait(TIMEOUT)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    return code
+
+
+def log_of(root):
+    return (root / "child.log").read_text()[-4000:]
+
+
+def killed_at(root, point):
+    code = end(start(root, PENSTOCK_KILL_AT=point))
+    assert code == -signal.SIGKILL, f"{point} was not reached: {log_of(root)}"
+
+
+def finished(root, **variables):
+    code = end(start(root, "final", **variables))
+    assert code == 0, log_of(root)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(spark, tmp_path_factory):
+    """What a run that nobody disturbs answers."""
+    root = tmp_path_factory.mktemp("uninterrupted")
+    source(root, STEPS)
+    engine = engine_of(spark, root, durable=False)
+    drain(engine, final=True)
+    answers = {name: bag(rows_of(engine.results(name))) for name in QUERIES}
+    for name in IN_REFERENCE:
+        assert answers[name] == expected(name, STEPS), name
+        assert answers[name]
+    assert answers["by_spark"]
+    return answers
+
+
+def assert_nothing_lost_or_doubled(spark, root, answers):
+    engine = engine_of(spark, root)
+    for name, answer in answers.items():
+        assert bag(rows_of(engine.results(name))) == answer, name
+    assert in_folder(root) == answers["to_folder"]
+    by_step = {}
+    for *values, step in rows_of(engine.results("to_function", step=True)):
+        by_step.setdefault(step, []).append(values[0])
+    got = deliveries(root)
+    assert got.keys() == by_step.keys()
+    for step, values in by_step.items():
+        # A delivery may be repeated, but then it is the same rows under the same step.
+        assert all(delivery == sorted(values) for delivery in got[step]), step
+
+
+def test_every_point_of_a_step_survives_kill_9(spark, tmp_path, uninterrupted):
+    source(tmp_path, STEPS)
+    plan = ["before_job:0", "after_job:0", "before_manifest:1", "after_manifest:2", "after_delivery:3"]
+    assert {point.split(":")[0] for point in plan} == set(POINTS)
+    for point in plan:
+        killed_at(tmp_path, point)
+    finished(tmp_path)
+    assert_nothing_lost_or_doubled(spark, tmp_path, uninterrupted)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("second", POINTS)
+def test_each_batch_survives_two_kills_at_any_two_points(spark, tmp_path, uninterrupted, second):
+    source(tmp_path, STEPS)
+    for step, first in enumerate(POINTS[:3]):
+        killed_at(tmp_path, f"{first}:{step}")
+        killed_at(tmp_path, f"{second}:{step}")
+    finished(tmp_path)
+    assert_nothing_lost_or_doubled(spark, tmp_path, uninterrupted)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_kills_at_random_moments_survive(spark, tmp_path, uninterrupted, seed):
+    source(tmp_path, STEPS)
+    moments = random.Random(seed)
+    for _ in range(6):
+        child = start(tmp_path)
+        # Half of them die while the session starts, the others anywhere behind the first manifest.
+        deadline = time.monotonic() + moments.uniform(3, 25)
+        while time.monotonic() < deadline and child.poll() is None:
+            time.sleep(0.01)
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+        end(child)
+    finished(tmp_path)
+    assert_nothing_lost_or_doubled(spark, tmp_path, uninterrupted)
+
+
+WORKER_FAILS_ONCE = """
+import sys
+if "pyspark.daemon" in sys.orig_argv:
+    import os
+    from penstock.runtime import worker
+
+    report_batch = worker.report_batch
+
+    def fail_once(report):
+        if report.runs:
+            try:
+                os.rename({marker!r}, {marker!r} + "-used")
+            except FileNotFoundError:
+                pass
+            else:
+                raise RuntimeError("this attempt fails after it has written its files")
+        return report_batch(report)
+
+    worker.report_batch = fail_once
+"""
+
+
+def test_a_task_that_fails_after_writing_is_repeated_and_its_files_are_never_read(spark, tmp_path):
+    root, patches = tmp_path / "run", tmp_path / "patches"
+    patches.mkdir()
+    source(root, STEPS)
+    marker = tmp_path / "fail"
+    marker.touch()
+    (patches / "sitecustomize.py").write_text(WORKER_FAILS_ONCE.format(marker=str(marker)))
+    finished(root, PYTHONPATH=f"{patches}:{ROOT}")
+    assert marker.with_name("fail-used").exists()
+    engine = engine_of(spark, root)
+    manifest = engine.manifest()
+    written = {p.name for folder in ("runs", "results") for p in (root / "state" / folder).iterdir()}
+    named = {Path(name).name for name in (*manifest.runs, *manifest.results)}
+    assert named < written, "the failed attempt has left no file behind"
+    for name in IN_REFERENCE:
+        assert bag(rows_of(engine.results(name))) == expected(name, STEPS), name

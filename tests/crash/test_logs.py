@@ -1,0 +1,147 @@
+"""Spark's log and the manifest out of step, as a power cut or a wrong backup leaves them; and two engines at once."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from penstock import StateError
+from tests.crash.scene import IN_REFERENCE, engine_of, expected, in_folder, rows_of_step, source
+from tests.oracle import bag
+from tests.runtime.replay import drain, rows_of, steps_by_batch
+
+pytestmark = pytest.mark.spark
+
+BEFORE = 3  # batches answered before the accident
+AFTER = 5
+
+
+@pytest.fixture
+def stopped(spark, tmp_path):
+    """A state directory whose engine has stopped after a few batches."""
+    source(tmp_path, BEFORE)
+    drain(engine_of(spark, tmp_path))
+    return tmp_path
+
+
+def forget(root, *names):
+    """Remove files of Spark's log, with the checksums beside them."""
+    for name in names:
+        path = root / "state" / "checkpoint" / name
+        path.unlink()
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def source_logs(root, batch):
+    found = [p.relative_to(root / "state/checkpoint") for p in (root / "state/checkpoint/sources").glob(f"*/{batch}")]
+    assert len(found) == 2
+    return [str(p) for p in found]
+
+
+def assert_whole(spark, root):
+    engine = engine_of(spark, root)
+    drain(engine, final=True)
+    for name in IN_REFERENCE:
+        assert bag(rows_of(engine.results(name))) == expected(name, AFTER), name
+    assert in_folder(root) == expected("to_folder", AFTER)
+    assert engine.manifest().counters["stream:a"]["rows"] == sum(len(rows_of_step(s)["a"]) for s in range(AFTER))
+
+
+def test_a_batch_that_spark_forgot_is_recognised(spark, stopped):
+    last = BEFORE - 1
+    forget(stopped, f"commits/{last}")
+    source(stopped, AFTER)
+    assert_whole(spark, stopped)
+
+
+def test_a_batch_that_spark_plans_again_from_the_same_files_is_recognised(spark, stopped):
+    last = BEFORE - 1
+    forget(stopped, f"commits/{last}", f"offsets/{last}", *source_logs(stopped, last))
+    source(stopped, AFTER)
+    assert_whole(spark, stopped)
+
+
+def test_a_batch_that_spark_plans_again_from_other_files_is_refused(spark, stopped):
+    last = BEFORE - 1
+    forget(stopped, f"commits/{last}", f"offsets/{last}", *source_logs(stopped, last))
+    for stream in ("a", "b"):
+        folder = stopped / "source" / stream
+        (folder / f"{last:05d}.parquet").rename(folder / "other.parquet")
+    before = engine_of(spark, stopped).manifest()
+    with pytest.raises(StateError, match=f"batch {last} again with other rows .* Restore"):
+        drain(engine_of(spark, stopped))
+    assert engine_of(spark, stopped).manifest() == before
+
+
+def test_a_spark_log_behind_the_manifest_by_more_than_a_batch_is_refused(spark, stopped):
+    forget(stopped, *(f"{log}/{b}" for log in ("commits", "offsets") for b in (1, 2)))
+    with pytest.raises(StateError, match=r"manifest holds batch 2, but Spark's log ends at batch 0.*Restore"):
+        drain(engine_of(spark, stopped))
+
+
+def test_a_spark_log_ahead_of_the_manifest_is_refused(spark, stopped):
+    steps = steps_by_batch(engine_of(spark, stopped))
+    for entry in (stopped / "state/manifest").glob("*.json"):
+        if entry.stem.isdigit() and int(entry.stem) >= steps[BEFORE - 1]:
+            entry.unlink()
+    with pytest.raises(StateError, match=r"batch 2 as done, but the manifest ends at batch 1.*Restore"):
+        drain(engine_of(spark, stopped))
+
+
+def test_a_second_engine_in_the_process_is_refused(spark, stopped):
+    run = engine_of(spark, stopped).start()
+    try:
+        with pytest.raises(StateError, match=rf"in use by .*{os.getpid()}"):
+            engine_of(spark, stopped).start()
+    finally:
+        run.stop()
+    drain(engine_of(spark, stopped))
+
+
+def test_an_engine_in_another_process_is_named(spark, stopped):
+    holder = textwrap.dedent("""
+        import sys
+        from penstock.state.store import LocalStore
+        with LocalStore(sys.argv[1]).owner_lock():
+            print("held", flush=True)
+            sys.stdin.read()
+    """)
+    command = [sys.executable, "-c", holder, str(stopped / "state")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(StateError, match=rf"in use by .*{process.pid}"):
+            engine_of(spark, stopped).start()
+        process.stdin.close()
+        process.wait(60)
+    source(stopped, AFTER)
+    assert_whole(spark, stopped)
+
+
+def test_a_failed_step_leaves_nothing_and_is_repeated(spark, tmp_path, monkeypatch):
+    """The points of a step once more, as exceptions in the running process."""
+    source(tmp_path, AFTER)
+    for point in ("before_job", "after_job", "before_manifest", "after_manifest"):
+
+        def fail(reached, step, point=point):
+            if reached == point:
+                raise OSError(f"stopped {reached} of step {step}")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("penstock.runtime.step.reached", fail)
+            with pytest.raises(OSError, match=f"stopped {point}"):
+                drain(engine_of(spark, tmp_path))
+    assert_whole(spark, tmp_path)
+
+
+def test_orphans_are_not_read(spark, stopped):
+    """Files of a step that was never committed lie beside the named ones."""
+    engine = engine_of(spark, stopped)
+    manifest = engine.manifest()
+    for name in (*manifest.runs, *manifest.results):
+        path = stopped / "state" / name
+        (path.with_name(f"{manifest.step + 1}-orphan{path.suffix}")).write_bytes(path.read_bytes())
+        (path.with_name(f"{manifest.step}-orphan{path.suffix}")).write_bytes(path.read_bytes())
+    source(stopped, AFTER)
+    assert_whole(spark, stopped)

@@ -1,0 +1,152 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import StateError
+from penstock.state.manifest import Entry, Manifest, ManifestLog, Progress, ResultFile, SideFile
+from penstock.state.store import LocalStore
+from tests.state.runs import entry_of
+
+
+def entry(step, **facts):
+    """A step that adds one run, one result file and one side file, and counts."""
+    known = {
+        "step": step,
+        "batch": step,
+        "last_batch": step,
+        "identity": f"id{step}",
+        "version": 3,
+        "clock": 1.5 * step,
+        "progress": {"a": Progress(step * 10, step * 10 + 5), "b": Progress(-(2**62), -(2**62), "idle")},
+        "counters": {"stream:a": {"rows": 2, "late": step % 2}, f"query:{step % 2}": {"results": 1}},
+        "runs_added": (entry_of(f"runs/{step}-x.arrow", step=step),),
+        "results": (ResultFile(f"results/{step}-y.parquet", "a x b", step, 3, 4, 99, 0, 9, ((1, 2), (2, 4))),),
+        "sides": (SideFile(f"sides/{step}-z.parquet", "a", "late", step, 1, 50),),
+        "cursors": {"sink": step - 1},
+    }
+    return Entry(**(known | facts))
+
+
+def random_entry(step, draw):
+    """A step with all that may be in one."""
+    old = [f"runs/{s}-x.arrow" for s in range(step)]
+    results = [f"results/{s}-y.parquet" for s in range(step)]
+    tick = draw(st.booleans())
+    return entry(
+        step,
+        batch=None if tick else step,
+        runs_removed=tuple(draw(st.lists(st.sampled_from(old), unique=True))) if old else (),
+        results_removed=tuple(draw(st.lists(st.sampled_from(results), unique=True))) if results else (),
+        suspended=draw(st.dictionaries(st.sampled_from("pq"), st.text(max_size=3), max_size=1)),
+        runs_added=() if tick else entry(step).runs_added,
+        sides=() if tick else entry(step).sides,
+    )
+
+
+@pytest.fixture
+def log(tmp_path):
+    return ManifestLog(LocalStore(str(tmp_path / "state"), durable=False))
+
+
+def replay(entries):
+    manifest = Manifest()
+    for one in entries:
+        manifest = manifest.apply(one)
+    return manifest
+
+
+def test_nothing_committed_is_an_empty_manifest(log):
+    assert log.load() == Manifest()
+
+
+def test_applying_an_entry_adds_and_removes_files_and_sums_counters():
+    manifest = replay([entry(0), entry(1, runs_removed=("runs/0-x.arrow",)), entry(2, cursors={"other": 2})])
+    assert list(manifest.runs) == ["runs/1-x.arrow", "runs/2-x.arrow"]
+    assert len(manifest.results) == len(manifest.sides) == 3
+    assert manifest.counters == {
+        "stream:a": {"rows": 6, "late": 1},
+        "query:0": {"results": 2},
+        "query:1": {"results": 1},
+    }
+    assert manifest.progress_values() == {"a": 20, "b": -(2**62)}
+    assert manifest.cursors == {"sink": 0, "other": 2}
+    assert (manifest.step, manifest.last_batch, manifest.identity, manifest.clock) == (2, 2, "id2", 3.0)
+    assert [r.name for r in manifest.runs_of("a(k)")] == list(manifest.runs)
+    assert manifest.runs_of("b(k)") == []
+    assert manifest.results["results/1-y.parquet"].count(2) == 4
+    assert manifest.results["results/1-y.parquet"].count(7) == 0
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_what_is_loaded_is_what_was_applied_with_any_snapshots(tmp_path_factory, data):
+    log = ManifestLog(LocalStore(str(tmp_path_factory.mktemp("log")), durable=False))
+    manifest = Manifest()
+    for step in range(data.draw(st.integers(1, 8))):
+        one = random_entry(step, data.draw)
+        log.append(one)
+        manifest = manifest.apply(one)
+        if data.draw(st.booleans()):
+            log.snapshot(manifest)
+        assert log.load() == manifest
+
+
+def test_snapshots_let_go_of_old_entries_but_the_last_two_stay(log):
+    manifest = Manifest()
+    for step in range(9):
+        log.append(entry(step))
+        manifest = manifest.apply(entry(step))
+        if step in (2, 5, 7):
+            log.snapshot(manifest)
+    names = log.store.names("manifest")
+    assert [n for n in names if n.startswith("snapshot")] == ["snapshot-000000000005.json", "snapshot-000000000007.json"]
+    assert [n for n in names if n[0].isdigit()] == [f"{step:012d}.json" for step in (6, 7, 8)]
+    assert log.load() == manifest
+
+
+def test_a_step_is_committed_once(log):
+    log.append(entry(0))
+    with pytest.raises(StateError, match="step 0 was already committed by another engine"):
+        log.append(entry(0, identity="other"))
+    assert log.load().identity == "id0"
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+@pytest.mark.parametrize("damage", [lambda b: b[:-10], lambda b: b.replace(b'"step":1', b'"step":7'), lambda b: b""])
+def test_a_damaged_file_is_found_and_named(log, damage, snapshot):
+    for step in range(2):
+        log.append(entry(step))
+    if snapshot:
+        log.snapshot(replay([entry(0), entry(1)]))
+    name = "manifest/snapshot-000000000001.json" if snapshot else "manifest/000000000001.json"
+    path = Path(log.store.path(name))
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(StateError, match=f"{path.name} is damaged"):
+        log.load()
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_gap_in_the_log_is_found_and_named(log, missing):
+    for step in range(3):
+        log.append(entry(step))
+    log.store.delete(f"manifest/{missing:012d}.json")
+    with pytest.raises(StateError, match=f"manifest of step {missing} is missing.*although step {missing + 1} is there"):
+        log.load()
+
+
+def test_an_unfinished_write_is_not_an_entry(log):
+    log.append(entry(0))
+    log.store.write("manifest/000000000001.json.0a1b.tmp", b"half")
+    assert log.load() == replay([entry(0)])
+
+
+def test_a_newer_format_is_refused(log):
+    import json
+    import zlib
+
+    body = json.dumps({"format": 99})
+    log.store.write("manifest/000000000000.json", f"{zlib.crc32(body.encode()):08x} {body}\n".encode())
+    with pytest.raises(StateError, match="newer Penstock"):
+        log.load()
