@@ -195,9 +195,7 @@ class Simulation:
             for row in hit.tolist():
                 by_ref = {ref: column[row] for ref, column in columns.items()}
                 self.results[member.id - FIRST_ID].append(
-                    tuple(
-                        done[n][row] if n in done else value_of(e, by_ref.__getitem__) for n, e in enumerate(items)
-                    )
+                    tuple(done[n][row] if n in done else value_of(e, by_ref.__getitem__) for n, e in enumerate(items))
                 )
 
     @staticmethod

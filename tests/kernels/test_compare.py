@@ -45,7 +45,7 @@ def test_a_sum_has_the_value_of_the_reference_and_null_where_it_raised(term, tab
     assert raised.tolist() == [r for _, r in expected]
     for ours, (theirs, _) in zip(found.to_pylist(), expected, strict=True):
         assert (ours is None) == (theirs is None)
-        assert ours == theirs or math.isnan(ours) and math.isnan(theirs)
+        assert ours == theirs or (math.isnan(ours) and math.isnan(theirs))
 
 
 def test_a_string_is_given_as_it_is():

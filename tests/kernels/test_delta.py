@@ -13,7 +13,9 @@ from penstock.state.run import Rows
 from tests.kernels.tables import entry, state_table
 
 STREAMS = {
-    name: Stream(name, (Column("at", "bigint"), Column("k", "bigint"), Column("v", "bigint"), Column("n", kind)), "at", 0)
+    name: Stream(
+        name, (Column("at", "bigint"), Column("k", "bigint"), Column("v", "bigint"), Column("n", kind)), "at", 0
+    )
     for name, kind in (("a", "bigint"), ("b", "string"))
 }
 WIDE = "SELECT x.v FROM a [RANGE 50] x, b [RANGE 50] y WHERE x.k = y.k"
@@ -113,7 +115,9 @@ def test_a_row_lives_while_some_role_may_meet_some_stream(data):
     table = state_table(entries)
     ids = [e.id for e in entries]
     gone = [9000]  # a role of a query that was dropped
-    patterns = data.draw(st.lists(st.lists(st.sampled_from(ids + gone), min_size=1, unique=True), min_size=1, max_size=3))
+    patterns = data.draw(
+        st.lists(st.lists(st.sampled_from(ids + gone), min_size=1, unique=True), min_size=1, max_size=3)
+    )
     rows = data.draw(st.lists(st.tuples(st.integers(0, 20), st.integers(0, len(patterns) - 1)), max_size=8))
     expected = [
         any(

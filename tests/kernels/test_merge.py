@@ -87,7 +87,9 @@ def test_rows_are_laid_out_by_life_class_and_time_interval(part, least):
     whole = run_of(part)
     pieces = split_by_life(TABLE, whole, least)
     assert sorted(r for _, piece in pieces for r in plain(piece, "v", "w")) == sorted(plain(whole, "v", "w"))
-    intervals = [(life, 0 if life >= FOREVER else int(piece.time[0]) // interval_length(life)) for life, piece in pieces]
+    intervals = [
+        (life, 0 if life >= FOREVER else int(piece.time[0]) // interval_length(life)) for life, piece in pieces
+    ]
     assert len(set(intervals)) == len(pieces)
     for life, piece in pieces:
         assert [r[:2] for r in plain(piece)] == sorted(r[:2] for r in plain(piece))

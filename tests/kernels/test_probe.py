@@ -86,7 +86,9 @@ def cases(draw):
     known, target = tuple(order[:-1]), order[-1]
     composites = draw(st.lists(st.tuples(keys, st.tuples(*[times] * len(known))), max_size=10))
     composites.sort(key=lambda c: (c[0], c[1][0]))
-    some = st.one_of(st.just((1 << width) - 1), st.integers(0, (1 << width) - 1), st.sampled_from((1, 1 << (width - 1))))
+    some = st.one_of(
+        st.just((1 << width) - 1), st.integers(0, (1 << width) - 1), st.sampled_from((1, 1 << (width - 1)))
+    )
     masks = [draw(some) for _ in composites]
     served = draw(st.lists(some, min_size=1, max_size=3))
     run = draw(st.lists(st.tuples(keys, times, st.integers(0, len(served) - 1)), max_size=12))

@@ -13,7 +13,8 @@ from tests.workloads import workload
 def query(windows, *bands):
     """A query over roles a, b, ..; a window is a length, ALL, or None for no window."""
     roles = [
-        Role("abcdef"[i], f"s{i}", None if w is None else Window(None if w == "ALL" else w)) for i, w in enumerate(windows)
+        Role("abcdef"[i], f"s{i}", None if w is None else Window(None if w == "ALL" else w))
+        for i, w in enumerate(windows)
     ]
     return Query("", tuple(roles), (), tuple(Band(*b) for b in bands), (), (), ())
 
@@ -75,7 +76,9 @@ def test_a_role_that_could_never_be_purged_is_refused_with_the_fix(loose, alias)
         assert unbounded_roles(loose, found) == []
     else:
         assert unbounded_roles(loose, found) == [alias]
-        with pytest.raises(RegistrationError, match=rf"'{alias}'.*never be purged.*{alias} \[RANGE 1 MINUTE\].*band") as e:
+        with pytest.raises(
+            RegistrationError, match=rf"'{alias}'.*never be purged.*{alias} \[RANGE 1 MINUTE\].*band"
+        ) as e:
             check_bounded(loose, found)
         assert "[RANGE ALL]" in str(e.value)
 

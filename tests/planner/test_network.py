@@ -70,7 +70,10 @@ def test_joins_of_different_streams_share_the_state_table_of_a_common_stream():
     )
     network = network_of(PAIR, three)
     assert [t.name for t in network.tables] == ["a(k)", "b(k)", "c(k)"]
-    assert [(e.query, e.role, e.join, e.position) for e in table(network, "b(k)").entries] == [(1, 1, 0, 1), (2, 1, 1, 1)]
+    assert [(e.query, e.role, e.join, e.position) for e in table(network, "b(k)").entries] == [
+        (1, 1, 0, 1),
+        (2, 1, 1, 1),
+    ]
 
 
 def test_crossed_keys_are_not_mistaken_for_one_another():

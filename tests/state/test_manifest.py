@@ -101,7 +101,10 @@ def test_snapshots_let_go_of_old_entries_but_the_last_two_stay(log):
         if step in (2, 5, 7):
             log.snapshot(manifest)
     names = log.store.names("manifest")
-    assert [n for n in names if n.startswith("snapshot")] == ["snapshot-000000000005.json", "snapshot-000000000007.json"]
+    assert [n for n in names if n.startswith("snapshot")] == [
+        "snapshot-000000000005.json",
+        "snapshot-000000000007.json",
+    ]
     assert [n for n in names if n[0].isdigit()] == [f"{step:012d}.json" for step in (6, 7, 8)]
     assert log.load() == manifest
 
@@ -132,7 +135,9 @@ def test_a_gap_in_the_log_is_found_and_named(log, missing):
     for step in range(3):
         log.append(entry(step))
     log.store.delete(f"manifest/{missing:012d}.json")
-    with pytest.raises(StateError, match=f"manifest of step {missing} is missing.*although step {missing + 1} is there"):
+    with pytest.raises(
+        StateError, match=f"manifest of step {missing} is missing.*although step {missing + 1} is there"
+    ):
         log.load()
 
 

@@ -11,8 +11,8 @@ from penstock.model.time import FOREVER
 from penstock.state.run import (
     BUCKET_BITS,
     BUCKETS,
-    RunEntry,
     Rows,
+    RunEntry,
     bucket_of,
     checksum,
     decode_run,

@@ -60,7 +60,7 @@ def split_by_life(table: StateTable, rows: Rows, least: int = 0) -> list[tuple[i
             wide = wider(wide)
         widened[life] = wide
     lives = np.array([widened.get(life, life) for life in classes.tolist()], dtype=np.int64)[rows.bits]
-    pieces = []
+    pieces: list[tuple[int, Rows]] = []
     for life in np.unique(lives).tolist():
         of_class = lives == life
         interval = np.zeros_like(rows.time) if life >= FOREVER else rows.time // interval_length(life)

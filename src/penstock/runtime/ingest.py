@@ -105,6 +105,7 @@ def project(batch: DataFrame, network: Network, layout: Layout, progress: Mappin
     if risky:
         batch = batch.select("*", *[_guarded(d, layout).alias(f"_try{d.name}") for d in risky])
     bounds = ", ".join(f"{progress.get(name, NEVER)}L" for name in layout.order)
+    # One projection, with the verdict written out wherever it is used: each further one costs Spark another analysis.
     verdict = (
         f"CASE WHEN _ts IS NULL OR _ts < {EARLIEST}L OR _ts > {LATEST}L THEN {BAD} "
         f"WHEN _ts < array({bounds})[_stream] THEN {LATE} ELSE {ACCEPTED} END"
@@ -112,7 +113,6 @@ def project(batch: DataFrame, network: Network, layout: Layout, progress: Mappin
     needed = sorted({layout.name(t.stream, c) for t in network.tables for c in _columns_needed(t)} - set(derived))
     values = [d for d in derived.values() if any(d.name in t.verify for t in network.tables)]
     words = max((word for word, _ in places.values()), default=-1) + 1
-    batch = batch.selectExpr("*", f"{verdict} AS _why")
     tables = {name: network.tables_of(name) for name in layout.order}
     if all(len(own) == 1 for own in tables.values()):
         target = [
@@ -120,12 +120,12 @@ def project(batch: DataFrame, network: Network, layout: Layout, progress: Mappin
             f"{_by_stream(layout, lambda name: _key(tables[name][0], layout))} AS _key",
         ]
     else:
-        target = [f"explode({_by_stream(layout, lambda name: _targets(tables[name], layout))}) AS _to"]
+        target = [f"explode({_by_stream(layout, lambda name: _targets(tables[name], layout, verdict))}) AS _to"]
     ready = batch.selectExpr(
         *target,
         "_ts",
-        "_why",
-        f"{_side(network, layout)} AS _side",
+        f"{verdict} AS _why",
+        f"{_side(network, layout, verdict)} AS _side",
         *needed,
         *[f"{f'_try{d.name}.v' if d.risky else _only(d, layout)} AS {d.name}" for d in values],
         *[f"{_word(layout, places, derived, w)} AS _t{w}" for w in range(words)],
@@ -134,7 +134,7 @@ def project(batch: DataFrame, network: Network, layout: Layout, progress: Mappin
         ready = ready.selectExpr("_to.table AS _table", "_to.key AS _key", *[c for c in ready.columns if c != "_to"])
     bucket = f"(shiftright(COALESCE(_key, 0L), {64 - BUCKET_BITS}) + {BUCKETS // 2})"
     part = f"CAST((({bucket} + 1) * {tasks} - 1) DIV {BUCKETS} AS INT)"
-    return ready.selectExpr("*", f"{part} AS _part").repartitionById(tasks, F.col("_part")).drop("_part")
+    return ready.repartitionById(tasks, F.expr(part))
 
 
 def _quote(name: str) -> str:
@@ -193,10 +193,10 @@ def _word(layout: Layout, places: Mapping[str, tuple[int, int]], derived: Mappin
     return _by_stream(layout, bits)
 
 
-def _targets(tables: Sequence[StateTable], layout: Layout) -> str:
+def _targets(tables: Sequence[StateTable], layout: Layout, verdict: str) -> str:
     """The tables a row goes to, as an array; late and bad rows only go to the first, to be counted and put aside."""
     structs = [f"named_struct('table', {t.index}, 'key', {_key(t, layout)})" for t in tables]
-    return f"CASE WHEN _why = {ACCEPTED} THEN array({', '.join(structs)}) ELSE array({structs[0]}) END"
+    return f"CASE WHEN {verdict} = {ACCEPTED} THEN array({', '.join(structs)}) ELSE array({structs[0]}) END"
 
 
 def _key(table: StateTable, layout: Layout) -> str:
@@ -215,7 +215,7 @@ def _key(table: StateTable, layout: Layout) -> str:
     return f"CASE WHEN {missing} THEN CAST(NULL AS BIGINT) ELSE {hashed} END"
 
 
-def _side(network: Network, layout: Layout) -> str:
+def _side(network: Network, layout: Layout, verdict: str) -> str:
     """The whole row as JSON where a late or bad row has to be kept or shown."""
 
     def whole(name: str) -> str:
@@ -224,6 +224,6 @@ def _side(network: Network, layout: Layout) -> str:
         kept = [str(verdict) for verdict, policy in ((LATE, stream.late), (BAD, stream.bad)) if policy != "drop"]
         if not kept:
             return "CAST(NULL AS STRING)"
-        return f"CASE WHEN _why IN ({', '.join(kept)}) THEN to_json(named_struct({fields}), {_JSON_OPTIONS}) END"
+        return f"CASE WHEN {verdict} IN ({', '.join(kept)}) THEN to_json(named_struct({fields}), {_JSON_OPTIONS}) END"
 
     return _by_stream(layout, whole)

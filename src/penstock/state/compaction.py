@@ -86,11 +86,11 @@ def _widen(table: str, groups: Mapping[tuple[int, int], list[RunEntry]], tasks: 
 
 
 def _within(runs: Sequence[RunEntry], tasks: int, budget_rows: int) -> tuple[str, ...]:
-    """As many of the runs as the budget allows, but enough to get fewer."""
+    """As many of the runs as the budget allows, but enough to get fewer: a merge makes one run per task, class and interval."""
     chosen: list[str] = []
     rows = 0
     for run in runs:
-        if len(chosen) > tasks and rows + run.rows > budget_rows:
+        if len(chosen) >= FAN_IN // 2 * tasks and rows + run.rows > budget_rows:
             break
         chosen.append(run.name)
         rows += run.rows
