@@ -103,7 +103,7 @@ def worker(job: Json) -> Json:
             "checksum": checksum,
             "rate": rows / found["seconds"],
             "steady_ms": steady,
-            "says": f"{found['seconds']:6.2f} s {rows / found['seconds']:>9,.0f} rows/s {steady:6.0f} ms a batch {count:>9,} results",
+            "says": f"{found['seconds']:6.2f} s {rows / found['seconds']:>9,.0f} rows/s {steady:6.0f} ms a batch {found['cpu_seconds']:6.1f} s CPU {count:>9,} results",
         }
 
 
@@ -161,6 +161,7 @@ def measure(rows: int, files: int, pairs: int, cores: int, stores: list[str], sy
         "store": best,
         "rows_per_second": {name: round(median(values)) for name, values in rates.items()},
         "pair_ratios": [round(a / b, 3) for a, b in zip(rates["penstock"], rates[best], strict=True)],
+        "cpu_seconds": {name: round(median([r["cpu_seconds"] for r in runs]), 1) for name, runs in found.items()},
         "steady_ms": {name: round(median([run["steady_ms"] for run in runs])) for name, runs in found.items()},
         "steady_ratio": round(
             pair_ratio([r["steady_ms"] for r in found[best]], [r["steady_ms"] for r in found["penstock"]]), 3
@@ -187,10 +188,10 @@ def phases(runs: list[Json]) -> Json:
 def describe(report: Report) -> str:
     figures = report.figures
     rows = [
-        [name, f"{rate:,}", figures["steady_ms"][name], f"{figures['state'][name]['rows']:,}", figures["state"][name]["bytes"]]
+        [name, f"{rate:,}", figures["steady_ms"][name], figures["cpu_seconds"][name], f"{figures['state'][name]['rows']:,}", figures["state"][name]["bytes"]]
         for name, rate in figures["rows_per_second"].items()
     ]  # fmt: skip
-    text = harness.table(["side", "rows/s", "ms a batch", "state rows", "state bytes"], rows)
+    text = harness.table(["side", "rows/s", "ms a batch", "CPU s", "state rows", "state bytes"], rows)
     for name, parts in figures["phases_ms"].items():
         for kind, times in parts.items():
             text += f"\n{name}, {kind}, ms a batch: " + ", ".join(f"{part} {ms:g}" for part, ms in times.items())

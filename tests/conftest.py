@@ -11,8 +11,8 @@ settings.load_profile("penstock")
 
 @pytest.fixture(scope="session")
 def spark():
-    from penstock.runtime.session import local_session
+    from tests.runtime.replay import quick_session
 
-    session = local_session(cores=2)
+    session = quick_session()
     yield session
     session.stop()

@@ -297,7 +297,7 @@ class _Arrived:
         has_key = np.array([key is not None for key in self.keys], dtype=np.bool_)
         time = np.array([row[stream.event_time] for row in self.rows], dtype=np.int64)
         hashes = np.array(self.hashes(), dtype=np.int64)
-        return build_delta(table, hashes, has_key, time, columns, truths, stream.sequence)
+        return build_delta(table, hashes, has_key, time, columns, truths)
 
     def _array(self, name: str, kind: str) -> pa.Array:
         return pa.array([row[name] for row in self.rows], ARROW_TYPES[kind])

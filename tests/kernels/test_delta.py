@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -35,7 +37,7 @@ def delta_of(table, rows, sequence=None, kind=None):
     columns = {"v": pa.array([r[2] for r in rows], pa.int64())}
     if sequence:
         columns[sequence] = pa.array([r[3] for r in rows], kind)
-    return build_delta(table, key, has_key, time, columns, {}, sequence)
+    return build_delta(replace(table, sequence=sequence), key, has_key, time, columns, {})
 
 
 def plain(table, delta):

@@ -21,6 +21,7 @@ from penstock import Engine
 from penstock.engine import Run
 from penstock.model import Column, Stream
 from penstock.reference import Row
+from penstock.runtime.session import local_session
 from tests.workloads import Workload
 
 TIMEOUT = 300.0
@@ -37,6 +38,11 @@ ARROW_TYPES = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
+
+
+def quick_session() -> SparkSession:
+    """A session whose JVM compiles lightly: it lives too short for more to pay."""
+    return local_session(cores=2, spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def stream(name: str, columns: str, *, event_time: str = "ts", delay: int = 0, **options: object) -> Stream:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +31,6 @@ def build_delta(
     time: Ints,
     columns: Mapping[str, pa.Array],
     truths: Mapping[str, npt.NDArray[np.bool_]],
-    sequence: str | None = None,
 ) -> Delta:
     """Bits, dictionary and order of one table's new rows. Rows with a NULL key cannot match and serve nobody."""
     bits = row_bits(table, columns, truths, len(key))
@@ -40,10 +39,7 @@ def build_delta(
         wanted &= has_key
     ids, patterns = bits_ids(bits)
     chosen = np.flatnonzero(wanted)
-    by: list[Ints] = [time[chosen], key[chosen]]
-    if sequence is not None and sequence in columns:
-        by.insert(0, _ranks(columns[sequence].take(pa.array(chosen))))
-    order = chosen[np.lexsort(by)]
+    order = chosen[row_order(table, key[chosen], time[chosen], lambda name: columns[name].take(pa.array(chosen)))]
     picked = pa.array(order)
     rows = Rows(
         key[order],
@@ -87,12 +83,18 @@ def compact_patterns(rows: Rows) -> Rows:
     return Rows(rows.key, rows.time, number[rows.bits], tuple(rows.patterns[i] for i in used), rows.columns)
 
 
+def row_order(table: StateTable, key: Ints, time: Ints, column: Callable[[str], pa.Array]) -> Ints:
+    """The order of rows in a run: key (and so bucket), time, declared sequence."""
+    by = (time, key) if table.sequence is None else (ranks(column(table.sequence)), time, key)
+    return np.asarray(np.lexsort(by))
+
+
 def _roles(table: StateTable, words: Words) -> tuple[int, ...]:
     mask = sum(int(w) << (64 * i) for i, w in enumerate(words))
     return tuple(e.id for bit, e in enumerate(table.entries) if mask >> bit & 1)
 
 
-def _ranks(column: pa.Array) -> Ints:
+def ranks(column: pa.Array) -> Ints:
     """Numbers in the order of the values, NULL first."""
     encoded = column.dictionary_encode()
     ranks = np.full(len(encoded.dictionary) + 1, -1, dtype=np.int64)

@@ -136,6 +136,7 @@ def _expand(
             yield done
         return
     (position, runs, reach), rest = hops[0], hops[1:]
+    counts.probed += len(composite)
     found: list[tuple[int, Ints, Ints, Words]] = []
     for number, rows in enumerate(runs):
         pieces = probe(

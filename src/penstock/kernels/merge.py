@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.kernels.delta import alive, select
+from penstock.kernels.delta import alive, row_order, select
 from penstock.model.time import FOREVER
 from penstock.planner.network import StateTable
 from penstock.state.compaction import MOST_INTERVALS, interval_length, interval_of, life_class, wider
@@ -36,13 +36,13 @@ def merge_runs(table: StateTable, runs: Sequence[Rows], progress: Mapping[str, i
     key = np.concatenate([rows.key for rows, _ in pieces])
     time = np.concatenate([rows.time for rows, _ in pieces])
     bits = np.concatenate([ids for _, ids in pieces])
-    order = np.lexsort((time, key))
-    picked = pa.array(order)
-    columns = {}
+    together = {}
     for name in table.columns:
         kind = next((rows.columns[name].type for rows, _ in pieces if name in rows.columns), pa.null())
-        arrays = [rows.columns.get(name, pa.nulls(len(rows), kind)) for rows, _ in pieces]
-        columns[name] = pa.concat_arrays(arrays).take(picked)
+        together[name] = pa.concat_arrays([rows.columns.get(name, pa.nulls(len(rows), kind)) for rows, _ in pieces])
+    order = row_order(table, key, time, lambda name: together[name])
+    picked = pa.array(order)
+    columns = {name: column.take(picked) for name, column in together.items()}
     return Rows(key[order], time[order], bits[order], tuple(numbers), columns)
 
 

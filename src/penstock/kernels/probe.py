@@ -92,7 +92,6 @@ def probe(
     that a row with bits id p can serve at this position.
     """
     if len(keys) == 0 or len(rows) == 0 or keys[-1] < rows.key[0] or keys[0] > rows.key[-1]:
-        counts.probed += len(keys)
         return
     position = np.zeros(6, dtype=np.int64)
     tally = np.zeros(2, dtype=np.int64)
@@ -107,7 +106,6 @@ def probe(
         if found:
             yield left[:found], right[:found], pair_bits[:found]
         size = chunk
-    counts.probed += len(keys)
     counts.candidates += int(tally[0])
     counts.compared += int(tally[1])
 

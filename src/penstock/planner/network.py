@@ -76,6 +76,7 @@ class StateTable:
     entries: tuple[Entry, ...]
     columns: tuple[str, ...]
     indexes: tuple[ColumnIndex, ...]
+    sequence: str | None = None  # the declared column that orders rows of equal time
 
     @property
     def stateless(self) -> bool:
@@ -325,6 +326,7 @@ class _Builder:
             tuple(entries),
             columns,
             indexes,
+            stream.sequence if key.key else None,
         )
 
     def _predicates(self, query: Query, role: int, stream: Stream) -> tuple[list[tuple[str, object]], tuple[str, ...]]:

@@ -81,7 +81,13 @@ class Stepper:
         self.last_rows: dict[str, float] = {}  # engine clock when the stream last had rows
         self.last_active = time.monotonic()
         handover = _handover(spark, network)
-        plan = Plan(network, {s: dict(layout.slots[s]) for s in layout.order}, truth_words(network), handover)
+        plan = Plan(
+            network,
+            {s: dict(layout.slots[s]) for s in layout.order},
+            truth_words(network),
+            _arrow_types(spark, network),
+            handover,
+        )
         self.plan = spark.sparkContext.broadcast(plan)
         self._prepared: set[int] = set()
 
@@ -293,6 +299,16 @@ def _failure(step: int, error: PySparkException) -> str:
     causes = [line.strip() for line in text.splitlines() if _CAUSE.match(line.strip())]
     cause = causes[-1] if causes else text.splitlines()[0]
     return f"step {step} failed and nothing of it was committed: {cause}"
+
+
+def _arrow_types(spark: SparkSession, network: Network) -> dict[str, dict[str, pa.DataType]]:
+    """The Arrow types of all declared columns, as the workers see them."""
+    types = {}
+    for stream in network.streams.values():
+        ddl = ", ".join(f"`{c.name}` {c.type}" for c in stream.columns)
+        schema = to_arrow_schema(spark.createDataFrame([], ddl).schema, timezone="UTC")
+        types[stream.name] = {field.name: field.type for field in schema}
+    return types
 
 
 def _handover(spark: SparkSession, network: Network) -> pa.Schema | None:

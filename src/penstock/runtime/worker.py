@@ -38,6 +38,7 @@ class Plan:
     network: Network
     names: Mapping[str, Mapping[str, str]]  # stream -> declared column -> exchange column
     truths: Mapping[str, tuple[int, int]]  # computed predicate -> (word, shift)
+    types: Mapping[str, Mapping[str, pa.DataType]]  # stream -> declared column -> type
     handover: pa.Schema | None = None  # rows for Spark to finish; None if no query needs that
 
 
@@ -104,7 +105,7 @@ class _Worker:
             if join.finished_by_spark:
                 for matches in found:
                     watch.lap("probe")
-                    table = result_table(self.network, join, matches, self.work, self.task.step)
+                    table = result_table(self.network, join, matches, self.plan.types, self.work, self.task.step)
                     assert self.plan.handover is not None
                     yield from candidates(join, table, self.plan.handover)
                     watch.lap("hand over")
@@ -204,8 +205,7 @@ class _Worker:
         has_key = key.is_valid().to_numpy(zero_copy_only=False)
         keys = pc.fill_null(key, 0).to_numpy(zero_copy_only=False)
         times = columns["_ts"].take(picked).to_numpy(zero_copy_only=False)
-        sequence = self.network.streams[table.stream].sequence
-        delta = build_delta(table, keys, has_key, times, own, truths, sequence)
+        delta = build_delta(table, keys, has_key, times, own, truths)
         self.report.tables[table.name] = {"shipped": len(accepted), "unwanted": delta.unwanted}
         return delta.rows
 
@@ -233,7 +233,9 @@ class _Worker:
         writer = ResultWriter(self.network, join, self.task)
         for matches in found:
             watch.lap("probe")
-            writer.write(result_table(self.network, join, matches, self.work, self.task.step), matches.bits)
+            writer.write(
+                result_table(self.network, join, matches, self.plan.types, self.work, self.task.step), matches.bits
+            )
             watch.lap("write")
         writer.close(self.report)
         watch.lap("write")

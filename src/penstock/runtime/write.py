@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,16 +19,6 @@ from penstock.planner.network import Join, Member, Network, result_column
 
 if TYPE_CHECKING:
     from penstock.runtime.worker import Report, Task
-
-EVENT_TIME_TYPES = {
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-    "date": pa.date32(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-}
 
 
 def file_name(folder: str, step: int, suffix: str) -> str:
@@ -82,7 +73,14 @@ def has_bit(bits: Words, bit: int) -> npt.NDArray[np.bool_]:
     return np.asarray((bits[:, bit // 64] >> np.uint64(bit % 64)) & np.uint64(1) == 1)
 
 
-def result_table(network: Network, join: Join, matches: Matches, work: Work, step: int) -> pa.Table:
+def result_table(
+    network: Network,
+    join: Join,
+    matches: Matches,
+    types: Mapping[str, Mapping[str, pa.DataType]],
+    work: Work,
+    step: int,
+) -> pa.Table:
     """Result rows as the result table stores them: result time, bits, the columns of each position, computed items."""
     columns: dict[str, pa.Array] = {
         "_time": pa.array(matches.result_time),
@@ -93,9 +91,10 @@ def result_table(network: Network, join: Join, matches: Matches, work: Work, ste
     for position, names in enumerate(join.columns):
         stream = network.streams[network.tables[join.tables[position]].stream]
         for name in names:
-            declared = stream.column(name)
-            kind = EVENT_TIME_TYPES[declared.type] if declared and name == stream.event_time else None
-            columns[result_column(position, stream, name)] = matches.column(position, name, kind)
+            kind = types[stream.name][name]
+            found = matches.column(position, name, kind if name == stream.event_time else None)
+            # A run from before the column was wanted gives NULLs of no type.
+            columns[result_column(position, stream, name)] = found.cast(kind) if pa.types.is_null(found.type) else found
     if not join.finished_by_spark:
         for member in join.members:
             for item, expression in member.computed:
