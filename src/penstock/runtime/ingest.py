@@ -6,9 +6,9 @@ the union is as wide as its widest stream. Per step, one projection adds key has
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (Spark's customary name)
@@ -149,9 +149,12 @@ def _fill(parts: tuple[str | Ref, ...], stream: str, layout: Layout) -> str:
     return "".join(p if isinstance(p, str) else layout.name(stream, p.column) for p in parts)
 
 
-def _by_stream(layout: Layout, text: Any) -> str:
-    """CASE over the tag, or the text itself if there is only one stream."""
-    branches = [f"WHEN {tag} THEN {text(name)}" for tag, name in enumerate(layout.order)]
+def _by_stream(layout: Layout, text: Callable[[str], str]) -> str:
+    """CASE over the tag, or the text itself if it is the same for all streams."""
+    texts = [text(name) for name in layout.order]
+    if len(set(texts)) == 1:
+        return texts[0]
+    branches = [f"WHEN {tag} THEN {branch}" for tag, branch in enumerate(texts)]
     return f"CASE _stream {' '.join(branches)} END"
 
 
