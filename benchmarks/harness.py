@@ -200,13 +200,13 @@ def machine(load_before: float) -> Json:
 
 
 def heap_gigabytes() -> int:
-    """Half of the machine's memory, 12 at most: Spark keeps its state in the heap, and a tight one slows it by a third."""
+    """Half of the machine's memory, 12 at most: Spark's own join keeps its state in the heap and must not be short of it."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return max(2, min(12, int(memory / 2)))
 
 
 def cpu_seconds() -> float:
-    """CPU time so far of this process, its JVM and its Python workers: unlike the clock, the same on a busy machine."""
+    """CPU time so far of this process, its JVM and its live Python workers; other processes disturb it less than the clock."""
     total = 0.0
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -166,8 +166,9 @@ class Engine:
                         statement.select, statement.name, statement.into, statement.on_error, statement.retain,
                         script=script, line=statement.line, column=statement.column,
                     )  # fmt: skip
-                case DropQuery(name, purge):
-                    self.drop(name, purge=purge)
+                case DropQuery(name, purge, if_exists):
+                    if not if_exists or self._registry.find(name):
+                        self.drop(name, purge=purge)
                 case ShowQueries():
                     shown.append(self.queries())
                 case ShowStreams():

@@ -91,7 +91,7 @@ def test_every_point_of_a_step_survives_kill_9(spark, tmp_path, uninterrupted):
     assert {point.split(":")[0] for point in plan} == set(POINTS)
     for point in plan:
         killed_at(tmp_path, point)
-    finished(tmp_path)
+    drain(engine_of(spark, tmp_path), final=True)
     assert_nothing_lost_or_doubled(spark, tmp_path, uninterrupted)
 
 

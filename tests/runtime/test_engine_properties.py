@@ -78,7 +78,7 @@ def run(spark, root, load, *, tasks, cut=None):
     return engine
 
 
-@settings(max_examples=5, phases=PHASES)
+@settings(max_examples=4, phases=PHASES)
 @given(load=workloads(), tasks=st.integers(1, 3))
 def test_results_are_the_references(spark, tmp_path_factory, load, tasks):
     engine = run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks)

@@ -126,3 +126,7 @@ def test_statements_that_are_wrong(text, column, fragment):
 
 def test_create_stream_is_a_statement():
     assert isinstance(one("CREATE STREAM s (t INT, WATERMARK FOR t AS t) USING rate"), CreateStream)
+
+
+def test_drop_of_a_query_that_need_not_exist():
+    assert parse_script("DROP QUERY IF EXISTS q PURGE") == [DropQuery("q", purge=True, if_exists=True)]

@@ -285,12 +285,14 @@ class Run:
 
     def _query_status(self, manifest: Manifest) -> dict[str, dict[str, Any]]:
         found = {}
+        sinks = {query: sink.key for sink in self.deliveries.sinks for query, _ in sink.queries}
         for query in self.stepper.network.queries:
             counts = manifest.counters.get(f"query:{query.id}", {})
             found[query.name] = {
                 "results": counts.get("results", 0),
                 "errors": counts.get("errors", 0),
                 "suspended": manifest.suspended.get(str(query.id)),
+                "sink": sinks.get(query.id),
             }
         return found
 

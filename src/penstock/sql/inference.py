@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
+from penstock.model.stream import INTEGER_TYPES
 from penstock.sql import functions
 from penstock.sql.dialect import generate
 from penstock.sql.scope import TYPE, ref_of, unwrapped
@@ -69,8 +70,11 @@ def type_of(node: exp.Expr) -> str | None:
         return _cast_type(node)
     if isinstance(node, exp.Literal | exp.Neg | exp.Boolean | exp.Null):
         return _literal_type(node)
-    if isinstance(node, exp.Add | exp.Sub | exp.Mul):
+    if isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Mod):
         return _arithmetic_type(type_of(node.this), type_of(node.expression))
+    if isinstance(node, exp.IntDiv):
+        both = {type_of(node.this), type_of(node.expression)}
+        return "bigint" if both <= INTEGER_TYPES else None
     if isinstance(node, exp.DPipe):
         both = {type_of(node.this), type_of(node.expression)}
         return "string" if both == {"string"} else None

@@ -47,6 +47,7 @@ class CreateQuery:
 class DropQuery:
     name: str
     purge: bool = False
+    if_exists: bool = False
     at: Position = field(default=Position(), compare=False)
 
 
@@ -166,10 +167,11 @@ def _sink(cursor: Cursor) -> Sink | str:
 
 
 def _drop_query(cursor: Cursor, at: Position) -> DropQuery:
+    if_exists = cursor.accept("IF", "EXISTS")
     name = cursor.name("query").text
     purge = cursor.accept("PURGE")
     cursor.end()
-    return DropQuery(name, purge, at)
+    return DropQuery(name, purge, if_exists, at)
 
 
 def _show_queries(cursor: Cursor, at: Position) -> ShowQueries:
