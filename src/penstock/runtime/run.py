@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
@@ -21,6 +22,7 @@ from penstock.runtime.sources import name_sources, source_evolution
 from penstock.runtime.step import Stepper, Stopping
 from penstock.state.manifest import Entry, Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
+from penstock.state.registry import RegistryLog
 
 if TYPE_CHECKING:
     from penstock.engine import Engine
@@ -59,6 +61,8 @@ class Run:
             )
             raise StateError(msg)
         commit.check_start(engine.store, manifest.last_batch)
+        if manifest.step >= 0:
+            RegistryLog(engine.store).load(manifest.version)  # the state means nothing without it
         _check_runs(engine, manifest)
         network = engine.network()
         joins = {j.index: j.name for j in network.joins}
@@ -248,11 +252,12 @@ class Run:
 
     def _warm(self) -> None:
         """Start Python workers and load the compiled kernels in them, beside whatever else happens."""
-        context, tasks = self.engine.spark.sparkContext, self.engine.tasks
+        spark, tasks = self.engine.spark, self.engine.tasks
 
         def warm() -> None:
+            # In the same way as a step: Spark keeps apart the workers of other kinds of jobs.
             with contextlib.suppress(Exception):
-                context.parallelize(range(tasks), tasks).foreachPartition(_load_kernels)
+                spark.range(0, tasks, 1, tasks).mapInArrow(_load_kernels, "id long").collect()
 
         threading.Thread(target=warm, name="penstock-warm", daemon=True).start()
 
@@ -297,8 +302,10 @@ class Run:
         return found
 
 
-def _load_kernels(_rows: Any) -> None:
-    import penstock.runtime.worker  # noqa: F401, PLC0415
+def _load_kernels(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import penstock.runtime.worker  # noqa: F401, PLC0415  (runs in the worker)
+
+    yield from batches
 
 
 def _check_runs(engine: Engine, manifest: Manifest) -> None:

@@ -6,17 +6,15 @@ reads one snapshot and a few entries. A file that no entry names does not exist.
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.errors import StateError
 from penstock.state.run import RunEntry
+from penstock.state.seal import seal, unseal
 from penstock.state.store import Store
 
-FORMAT = 1
 SNAPSHOT_EVERY = 64
 
 
@@ -151,13 +149,13 @@ class ManifestLog:
 
     def append(self, entry: Entry) -> None:
         """Commit a step. Raises if another engine has committed it."""
-        if not self.store.put_if_absent(f"manifest/{entry.step:012d}.json", _seal(_plain(entry))):
+        if not self.store.put_if_absent(f"manifest/{entry.step:012d}.json", seal(_plain(entry))):
             msg = f"step {entry.step} was already committed by another engine on {self.store.path('')}; only one may run at a time"
             raise StateError(msg)
 
     def snapshot(self, manifest: Manifest) -> None:
         """Write the whole manifest and forget the entries that two snapshots cover."""
-        if not self.store.put_if_absent(f"manifest/snapshot-{manifest.step:012d}.json", _seal(_plain(manifest))):
+        if not self.store.put_if_absent(f"manifest/snapshot-{manifest.step:012d}.json", seal(_plain(manifest))):
             return
         names = self.store.names("manifest")
         snapshots = sorted(int(n[9:-5]) for n in names if n.startswith("snapshot-") and n.endswith(".json"))
@@ -175,28 +173,11 @@ class ManifestLog:
         except FileNotFoundError:
             msg = f"{self.store.path(name)} is missing; restore it from a backup"
             raise StateError(msg) from None
-        return _unseal(text, self.store.path(name))
-
-
-def _seal(body: dict[str, Any]) -> bytes:
-    text = json.dumps(body, separators=(",", ":"))
-    return f"{zlib.crc32(text.encode()):08x} {text}\n".encode()
-
-
-def _unseal(data: bytes, path: str) -> dict[str, Any]:
-    code, _, text = data.rstrip(b"\n").partition(b" ")
-    if not text or code != f"{zlib.crc32(text):08x}".encode():
-        msg = f"{path} is damaged (its checksum does not fit); restore it from a backup, or remove the state directory and replay"
-        raise StateError(msg)
-    body: dict[str, Any] = json.loads(text)
-    if body.pop("format", FORMAT) != FORMAT:
-        msg = f"{path} was written by a newer Penstock; upgrade, or use another state directory"
-        raise StateError(msg)
-    return body
+        return unseal(text, self.store.path(name))
 
 
 def _plain(value: Entry | Manifest) -> dict[str, Any]:
-    body: dict[str, Any] = {"format": FORMAT, **value.__dict__}
+    body: dict[str, Any] = dict(value.__dict__)
     body["progress"] = {n: p.__dict__ for n, p in value.progress.items()}
     body["sides"] = [s.__dict__ for s in value.sides]
     if isinstance(value, Entry):

@@ -6,13 +6,13 @@ query, so that an old result file is read with the numbering it was written with
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.errors import StateError
 from penstock.model import Column, Sink, Source, Stream
+from penstock.state.seal import seal, unseal
 from penstock.state.store import Store
 
 
@@ -94,7 +94,7 @@ class RegistryLog:
             version = max(versions)
         name = f"registry/{version:08d}.json"
         try:
-            return _decode(json.loads(self.store.read(name)))
+            return _decode(unseal(self.store.read(name), self.store.path(name)))
         except FileNotFoundError:
             msg = f"registry version {version} is missing ({self.store.path(name)}); restore it from a backup"
             raise StateError(msg) from None
@@ -103,9 +103,7 @@ class RegistryLog:
             raise StateError(msg) from None
 
     def append(self, registry: Registry) -> None:
-        if not self.store.put_if_absent(
-            f"registry/{registry.version:08d}.json", json.dumps(_encode(registry)).encode()
-        ):
+        if not self.store.put_if_absent(f"registry/{registry.version:08d}.json", seal(_encode(registry))):
             msg = f"registry version {registry.version} was already written by another engine on {self.store.path('')}"
             raise StateError(msg)
 
