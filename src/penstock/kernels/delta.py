@@ -9,11 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from numba import njit, types
 
 from penstock.kernels.bits import bits_ids, row_bits
 from penstock.kernels.probe import Words
 from penstock.planner.network import StateTable
 from penstock.state.run import Ints, Rows
+
+_INTS = types.Array(types.int64, 1, "C", readonly=True)
 
 
 @dataclass(frozen=True)
@@ -85,8 +88,33 @@ def compact_patterns(rows: Rows) -> Rows:
 
 def row_order(table: StateTable, key: Ints, time: Ints, column: Callable[[str], pa.Array]) -> Ints:
     """The order of rows in a run: key (and so bucket), time, declared sequence."""
-    by = (time, key) if table.sequence is None else (ranks(column(table.sequence)), time, key)
-    return np.asarray(np.lexsort(by))
+    if table.sequence is not None:
+        return np.asarray(np.lexsort((ranks(column(table.sequence)), time, key)))
+    # Most keys are few rows: sorting by key alone and then inside the keys is several times faster than a stable sort by both.
+    order = np.argsort(key)
+    _order_ties(key, time, order)
+    return np.asarray(order)
+
+
+@njit(types.void(_INTS, _INTS, types.Array(types.int64, 1, "C")), cache=True, nogil=True)
+def _order_ties(key, time, order):  # type: ignore[no-untyped-def]
+    """Sort the rows of each key by time, in place."""
+    start, count = 0, order.shape[0]
+    while start < count:
+        stop = start + 1
+        while stop < count and key[order[stop]] == key[order[start]]:
+            stop += 1
+        if stop - start > 32:
+            inside = order[start:stop].copy()
+            order[start:stop] = inside[np.argsort(time[inside], kind="mergesort")]
+        else:
+            for i in range(start + 1, stop):
+                row, j = order[i], i - 1
+                while j >= start and time[order[j]] > time[row]:
+                    order[j + 1] = order[j]
+                    j -= 1
+                order[j + 1] = row
+        start = stop
 
 
 def _roles(table: StateTable, words: Words) -> tuple[int, ...]:

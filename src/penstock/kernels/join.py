@@ -24,6 +24,9 @@ from penstock.state.run import Ints, Rows
 Pick = tuple[Sequence[Rows], Ints | None, Ints]  # (runs, run of each row or None if all from the first, row in its run)
 
 
+FEW = 1 << 13  # matches of one run that go on alone; fewer wait for those of the other runs
+
+
 @dataclass
 class Work:
     """What a task did: probes by state table of the start, and raised expressions by query."""
@@ -143,28 +146,20 @@ def _expand(
             composite.keys, composite.times, composite.bits, rows, served.words(rows, position), reach, counts
         )
         for left, right, bits in pieces:
-            if not rest:
-                yield from _expand(
-                    network,
-                    join,
-                    _extend(composite, position, ([rows], None, right), left, bits),
-                    rest,
-                    served,
-                    work,
-                    counts,
-                )
+            if not rest and len(left) >= FEW:
+                extended = _extend(composite, position, ([rows], None, right), left, bits)
+                yield from _expand(network, join, extended, rest, served, work, counts)
             else:
                 found.append((number, left, right, bits))
     if found:
-        # The next hop needs the composites in their own order again: matches of several runs are interleaved.
+        # A next hop needs the composites in their own order again: matches of several runs are interleaved.
         left = np.concatenate([f[1] for f in found])
         order = np.argsort(left, kind="stable")
         run = np.concatenate([np.full(len(f[1]), f[0], dtype=np.int64) for f in found])[order]
         row = np.concatenate([f[2] for f in found])[order]
         bits = np.concatenate([f[3] for f in found])[order]
-        yield from _expand(
-            network, join, _extend(composite, position, (runs, run, row), left[order], bits), rest, served, work, counts
-        )
+        extended = _extend(composite, position, (runs, run, row), left[order], bits)
+        yield from _expand(network, join, extended, rest, served, work, counts)
 
 
 def _extend(composite: Matches, position: int, pick: Pick, left: Ints, bits: Words) -> Matches:

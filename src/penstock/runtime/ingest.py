@@ -17,12 +17,12 @@ from penstock.model import Ref, Stream
 from penstock.model.time import EARLIEST, LATEST, NEVER
 from penstock.planner.keys import INTEGRAL
 from penstock.planner.network import Derived, Network, StateTable
+from penstock.runtime.worker import ACCEPTED, BAD, LATE, VERDICTS
 from penstock.state.run import BUCKET_BITS, BUCKETS
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JVMView
 
-ACCEPTED, LATE, BAD = 0, 1, 2
 TRUTHS_PER_WORD = 30  # two bits each: true, raised
 
 _EVENT_TIME = {
@@ -116,7 +116,7 @@ def project(batch: DataFrame, network: Network, layout: Layout, progress: Mappin
     tables = {name: network.tables_of(name) for name in layout.order}
     if all(len(own) == 1 for own in tables.values()):
         target = [
-            f"{_by_stream(layout, lambda name: str(tables[name][0].index))} AS _table",
+            f"{_by_stream(layout, lambda name: str(VERDICTS * tables[name][0].index))} + {verdict} AS _table",
             f"{_by_stream(layout, lambda name: _key(tables[name][0], layout))} AS _key",
         ]
     else:
@@ -124,7 +124,6 @@ def project(batch: DataFrame, network: Network, layout: Layout, progress: Mappin
     ready = batch.selectExpr(
         *target,
         "_ts",
-        f"{verdict} AS _why",
         f"{_side(network, layout, verdict)} AS _side",
         *needed,
         *[f"{f'_try{d.name}.v' if d.risky else _only(d, layout)} AS {d.name}" for d in values],
@@ -198,7 +197,7 @@ def _word(layout: Layout, places: Mapping[str, tuple[int, int]], derived: Mappin
 
 def _targets(tables: Sequence[StateTable], layout: Layout, verdict: str) -> str:
     """The tables a row goes to, as an array; late and bad rows only go to the first, to be counted and put aside."""
-    structs = [f"named_struct('table', {t.index}, 'key', {_key(t, layout)})" for t in tables]
+    structs = [f"named_struct('table', {VERDICTS * t.index} + {verdict}, 'key', {_key(t, layout)})" for t in tables]
     return f"CASE WHEN {verdict} = {ACCEPTED} THEN array({', '.join(structs)}) ELSE array({structs[0]}) END"
 
 

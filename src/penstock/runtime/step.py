@@ -42,7 +42,7 @@ MERGE_ROWS = 2_000_000  # rows rewritten per table and step at most: the budget 
 _SESSION = {
     "spark.sql.adaptive.enabled": "false",  # one exchange with a known number of tasks: nothing to adapt
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
-    "spark.sql.execution.pythonUDF.arrow.concurrency.level": None,
+    "spark.sql.execution.pandas.udf.buffer.size": str(4 << 20),  # Arrow batches are large: fewer, longer writes
 }
 
 
@@ -177,8 +177,7 @@ class Stepper:
         if key in self._prepared:
             return
         for name, value in {**_SESSION, **self.settings}.items():
-            if value is not None:
-                session.conf.set(name, value)
+            session.conf.set(name, value)
         self._prepared = {key}
 
     def _task(self, step: int) -> Task:

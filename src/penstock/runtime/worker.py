@@ -29,6 +29,7 @@ from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run,
 from penstock.state.store import LocalStore
 
 ACCEPTED, LATE, BAD = 0, 1, 2
+VERDICTS = 4  # a row's `_table` is VERDICTS * table + verdict: one column less to ship
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,7 @@ class _Worker:
             return {}
         table = pa.Table.from_batches(received).combine_chunks()
         columns = {name: _flat(table.column(name)) for name in table.column_names}
-        target = columns["_table"].to_numpy(zero_copy_only=False)
-        verdict = columns["_why"].to_numpy(zero_copy_only=False)
+        target, verdict = np.divmod(columns["_table"].to_numpy(zero_copy_only=False), VERDICTS)
         deltas = {}
         for state_table in self.network.tables:
             of_table = target == state_table.index

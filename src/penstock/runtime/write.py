@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from penstock.runtime.worker import Report, Task
 
 
+ROW_GROUP = 1 << 17  # rows
+
+
 def file_name(folder: str, step: int, suffix: str) -> str:
     """A name that no other task, attempt, step or engine will ever use."""
     return f"{folder}/{step}-{uuid.uuid4().hex}.{suffix}"
@@ -34,11 +37,25 @@ class ResultWriter:
         self.name = file_name("results", task.step, "parquet")
         self.writer: pq.ParquetWriter | None = None
         self.file: Any = None
+        self.waiting: list[pa.Table] = []
         self.rows = 0
         self.counts = np.zeros(len(join.members), dtype=np.int64)
         self.min_time, self.max_time = FOREVER, -FOREVER
 
     def write(self, table: pa.Table, bits: Words) -> None:
+        """Take rows; small pieces are gathered to one row group."""
+        self.waiting.append(table)
+        self.rows += len(table)
+        for member in self.join.members:
+            self.counts[member.bit] += int(has_bit(bits, member.bit).sum())
+        times = table.column("_time").combine_chunks().to_numpy()
+        self.min_time, self.max_time = min(self.min_time, int(times.min())), max(self.max_time, int(times.max()))
+        if sum(len(t) for t in self.waiting) >= ROW_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        table = pa.concat_tables([t.cast(self.waiting[0].schema) for t in self.waiting])
+        self.waiting = []
         if self.writer is None:
             self.file = self.task.store.create(self.name)
             stream = self.file.__enter__()
@@ -47,14 +64,11 @@ class ResultWriter:
             ]
             self.writer = pq.ParquetWriter(stream, table.schema, compression="snappy", use_dictionary=encoded)
         self.writer.write_table(table.cast(self.writer.schema))
-        self.rows += len(table)
-        for member in self.join.members:
-            self.counts[member.bit] += int(has_bit(bits, member.bit).sum())
-        times = table.column("_time").combine_chunks().to_numpy()
-        self.min_time, self.max_time = min(self.min_time, int(times.min())), max(self.max_time, int(times.max()))
 
     def close(self, report: Report) -> None:
         """End the file and enter it into the report."""
+        if self.waiting:
+            self._flush()
         if self.writer is None:
             return
         self.writer.close()
