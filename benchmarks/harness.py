@@ -105,6 +105,46 @@ def in_fresh_process(module: str, job: Json) -> Json:
     return found
 
 
+class Peer:
+    """A process of its own that does one job after the other in one warm JVM, so that sides can take turns."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115  (lives as long as the process)
+        command = [sys.executable, "-m", module, "--serve"]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, cwd=ROOT
+        )
+
+    def __call__(self, job: Json) -> Json:
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if line.startswith(RESULT):
+                found: Json = json.loads(line.removeprefix(RESULT))
+                return found
+        self.log.seek(0)
+        tail = "\n".join(self.log.read().splitlines()[-40:])
+        raise RuntimeError(f"{self.module} failed for {job}:\n{tail}")
+
+    def close(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+        self.log.close()
+
+
+RESULT = "result "
+
+
+def serve(work: Callable[[Json], Json]) -> None:
+    """The other end of a Peer: jobs as lines of JSON from standard input, until it ends."""
+    for line in sys.stdin:
+        print(RESULT + json.dumps(work(json.loads(line))), flush=True)
+
+
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
     """A folder for one run's state, checkpoints and output, gone afterwards."""
@@ -200,9 +240,9 @@ def machine(load_before: float) -> Json:
 
 
 def heap_gigabytes() -> int:
-    """Half of the machine's memory, 12 at most: Spark's own join keeps its state in the heap and must not be short of it."""
+    """A third of the machine's memory, 8 at most: Spark's own join keeps its state in the heap and must not be short of it."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return max(2, min(12, int(memory / 2)))
+    return max(2, min(8, int(memory / 3)))
 
 
 def cpu_seconds() -> float:

@@ -86,16 +86,20 @@ def spark_run(spark, folder: Path, inputs: Path) -> tuple[Json, str]:
     return harness.run_query(writer.start), str(folder / "results")
 
 
+warm: list[str] = []
+
+
 def worker(job: Json) -> Json:
-    """One measured run: a warm-up on other files in the same JVM, the run, and the check of its results."""
+    """One measured run and the check of its results; the first in a JVM warms up on other files before."""
     with harness.scratch() as folder:
         spark = harness.session(job["cores"], **STORES.get(job["side"], {}))
         run = spark_run if job["side"] in STORES else partial(penstock_run, durable=job["durable"])
-        run(spark, folder / "warm-up", Path(job["warm_up"]))
+        if not warm:
+            run(spark, folder / "warm-up", Path(job["warm_up"]))
+            warm.append(job["side"])
         found, output = run(spark, folder / "measured", Path(job["inputs"]))
         count, checksum = fingerprint(f"SELECT * FROM '{output}/*.parquet'")
         steady = median([b["triggerExecution"] for b in found["batches"][SETTLED:]])
-        spark.stop()
         rows = job["rows"]
         return {
             **found,
@@ -144,12 +148,16 @@ def measure(rows: int, files: int, pairs: int, cores: int, stores: list[str], sy
     say(f"{answer[0]:,} results expected")
     job = {"inputs": str(inputs), "warm_up": str(warm_up), "rows": 2 * rows, "cores": cores, "durable": False}
 
+    peers = {name: harness.Peer("benchmarks.join") for name in ("penstock", *stores)}
+
     def side(name: str, **changes: bool) -> partial[Json]:
-        return partial(harness.in_fresh_process, "benchmarks.join", {**job, "side": name, **changes})
+        return partial(peers[name], {**job, "side": name, **changes})
 
     found = harness.interleaved({"penstock": side("penstock"), **{s: side(s) for s in stores}}, pairs)
     if synced:
         found |= harness.interleaved({"penstock synced": side("penstock", durable=True)}, synced)
+    for peer in peers.values():
+        peer.close()
     equal = all((run["count"], run["checksum"]) == answer for runs in found.values() for run in runs)
     rates = {name: [run["rate"] for run in runs] for name, runs in found.items()}
     best = max(stores, key=lambda s: median(rates[s]))
@@ -210,10 +218,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--pairs", type=int, default=3, help="interleaved pairs of runs (default: %(default)s)")
     parser.add_argument("--cores", type=int, default=2, help="cores of the Spark session (default: %(default)s)")
-    parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.worker is not None:
-        print(json.dumps(worker(options.worker)))
+    if options.serve:
+        harness.serve(worker)
         return 0
     # The HDFS-backed store is the faster one as long as the state fits the heap, as it does here; --all shows both.
     stores = list(STORES) if options.all else ["hdfs"]
