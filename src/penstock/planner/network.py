@@ -91,6 +91,19 @@ class StateTable:
                 wanted.setdefault(truth, []).append(bit)
         return tuple((name, tuple(bits)) for name, bits in wanted.items())
 
+    @property
+    def plain_key(self) -> str | None:
+        """The BIGINT column that is the whole key and travels for itself: its hash can be computed wherever it arrives."""
+        bare = self.key[0][0] if len(self.key) == 1 and len(self.key[0]) == 1 else None
+        if not isinstance(bare, Ref) or self.key_types != ("bigint",) or bare.column not in self.needed:
+            return None
+        return bare.column
+
+    @cached_property
+    def needed(self) -> frozenset[str]:
+        """The columns that a task needs of each row: to store, to decide predicates, to verify keys."""
+        return frozenset({*self.columns, *(i.column for i in self.indexes), *self.verify})
+
     def horizon(self, entry: Entry, progress: Mapping[str, int]) -> int:
         """Rows serving `entry` with a time at or before this can find no partner any more."""
         return min((_horizon(life, progress.get(stream, NEVER)) for stream, life in entry.lives), default=FOREVER)

@@ -110,16 +110,18 @@ def project(batch: DataFrame, network: Network, layout: Layout, progress: Mappin
         f"CASE WHEN _ts IS NULL OR _ts < {EARLIEST}L OR _ts > {LATEST}L THEN {BAD} "
         f"WHEN _ts < array({bounds})[_stream] THEN {LATE} ELSE {ACCEPTED} END"
     )
-    needed = sorted({layout.name(t.stream, c) for t in network.tables for c in _columns_needed(t)} - set(derived))
+    needed = sorted({layout.name(t.stream, c) for t in network.tables for c in t.needed} - set(derived))
     values = [d for d in derived.values() if any(d.name in t.verify for t in network.tables)]
     words = max((word for word, _ in places.values()), default=-1) + 1
     tables = {name: network.tables_of(name) for name in layout.order}
     if all(len(own) == 1 for own in tables.values()):
-        target = [
-            f"{_by_stream(layout, lambda name: str(VERDICTS * tables[name][0].index))} + {verdict} AS _table",
-            f"{_by_stream(layout, lambda name: _key(tables[name][0], layout))} AS _key",
-        ]
+        key = _by_stream(layout, lambda name: _key(tables[name][0], layout))
+        target = [f"{_by_stream(layout, lambda name: str(VERDICTS * tables[name][0].index))} + {verdict} AS _table"]
+        # A key that travels for itself need not travel as its hash too, if one text serves all streams.
+        if "_stream" in key or not all(own[0].stateless or own[0].plain_key for own in tables.values()):
+            target.append(f"{key} AS _key")
     else:
+        key = "_key"
         target = [f"explode({_by_stream(layout, lambda name: _targets(tables[name], layout, verdict))}) AS _to"]
     ready = batch.selectExpr(
         *target,
@@ -131,17 +133,15 @@ def project(batch: DataFrame, network: Network, layout: Layout, progress: Mappin
     )
     if "_to" in ready.columns:
         ready = ready.selectExpr("_to.table AS _table", "_to.key AS _key", *[c for c in ready.columns if c != "_to"])
-    bucket = f"(shiftright(COALESCE(_key, 0L), {64 - BUCKET_BITS}) + {BUCKETS // 2})"
+    if "_key" in ready.columns:
+        key = "_key"
+    bucket = f"(shiftright(COALESCE({key}, 0L), {64 - BUCKET_BITS}) + {BUCKETS // 2})"
     part = f"CAST((({bucket} + 1) * {tasks} - 1) DIV {BUCKETS} AS INT)"
     return ready.repartitionById(tasks, F.expr(part))
 
 
 def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-def _columns_needed(table: StateTable) -> set[str]:
-    return {*table.columns, *(i.column for i in table.indexes), *table.verify}
 
 
 def _fill(parts: tuple[str | Ref, ...], stream: str, layout: Layout) -> str:

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.kernels.delta import alive, build_delta, select
+from penstock.kernels.hash import hash_bigint
 from penstock.kernels.join import Matches, Work, join_deltas
 from penstock.kernels.merge import longest_life, merge_runs, split_by_life
 from penstock.model.time import FOREVER
@@ -25,7 +27,7 @@ from penstock.planner.network import Join, Network, StateTable
 from penstock.runtime.handover import candidates, report_row
 from penstock.runtime.write import ResultWriter, file_name, result_table
 from penstock.state.compaction import Merge
-from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, key_ranges
+from penstock.state.run import Ints, Rows, RunEntry, checksum, decode_run, encode_run, expiry, key_ranges
 from penstock.state.store import LocalStore
 
 ACCEPTED, LATE, BAD = 0, 1, 2
@@ -189,8 +191,7 @@ class _Worker:
     def _delta(self, table: StateTable, accepted: Any, columns: Mapping[str, pa.Array]) -> Rows:
         names = self.plan.names[table.stream]
         picked = pa.array(accepted)
-        wanted = {*table.columns, *(i.column for i in table.indexes), *table.verify}
-        own = {c: columns[names.get(c, c)].take(picked) for c in wanted}
+        own = {c: columns[names.get(c, c)].take(picked) for c in table.needed}
         truths = {}
         for name, entries in table.truths:
             word, shift = self.plan.truths[name]
@@ -201,9 +202,7 @@ class _Worker:
                 for entry in entries:
                     if table.entries[entry].query not in self.task.suspended:
                         self.work.errors[table.entries[entry].query] += raised
-        key = columns["_key"].take(picked)
-        has_key = key.is_valid().to_numpy(zero_copy_only=False)
-        keys = pc.fill_null(key, 0).to_numpy(zero_copy_only=False)
+        keys, has_key = _keys(table, columns, own, picked)
         times = columns["_ts"].take(picked).to_numpy(zero_copy_only=False)
         delta = build_delta(table, keys, has_key, times, own, truths)
         self.report.tables[table.name] = {"shipped": len(accepted), "unwanted": delta.unwanted}
@@ -296,6 +295,18 @@ class _Watch:
         now = clock.perf_counter()
         self.phases[phase] = self.phases.get(phase, 0.0) + now - self.last
         self.last = now
+
+
+def _keys(
+    table: StateTable, columns: Mapping[str, pa.Array], own: Mapping[str, pa.Array], picked: pa.Array
+) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """(hash of each row's key, rows that have one); the hash travels unless it follows from a column that does."""
+    if "_key" not in columns and table.plain_key is None:
+        return np.zeros(len(picked), dtype=np.int64), np.ones(len(picked), dtype=np.bool_)
+    key = columns["_key"].take(picked) if "_key" in columns else own[str(table.plain_key)]
+    values = pc.fill_null(key, 0).to_numpy(zero_copy_only=False)
+    has_key = key.is_valid().to_numpy(zero_copy_only=False)
+    return values if "_key" in columns else hash_bigint(values), has_key
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:
