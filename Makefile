@@ -29,10 +29,10 @@ demo: $(STAMP) ## run the main job on generated streams
 	@$(WITH_JAVA) $(BIN)/python -m penstock.demo
 
 test: lint ## check style and types, then run the tests
-	$(WITH_JAVA) $(BIN)/python -m pytest -n 2 --dist loadfile
+	$(WITH_JAVA) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-long: lint ## the same with the long tests
-	$(WITH_JAVA) $(BIN)/python -m pytest -n 2 --dist loadfile -m "long or not long"
+	$(WITH_JAVA) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "long or not long"
 
 lint: $(STAMP) ## check style and types
 	$(BIN)/ruff check .
