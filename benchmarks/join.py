@@ -86,17 +86,12 @@ def spark_run(spark, folder: Path, inputs: Path) -> tuple[Json, str]:
     return harness.run_query(writer.start), str(folder / "results")
 
 
-warm: list[str] = []
-
-
 def worker(job: Json) -> Json:
-    """One measured run and the check of its results; the first in a JVM warms up on other files before."""
+    """One measured run and the check of its results, right after a warm-up on other files: Python workers die when idle."""
     with harness.scratch() as folder:
         spark = harness.session(job["cores"], **STORES.get(job["side"], {}))
         run = spark_run if job["side"] in STORES else partial(penstock_run, durable=job["durable"])
-        if not warm:
-            run(spark, folder / "warm-up", Path(job["warm_up"]))
-            warm.append(job["side"])
+        run(spark, folder / "warm-up", Path(job["warm_up"]))
         found, output = run(spark, folder / "measured", Path(job["inputs"]))
         count, checksum = fingerprint(f"SELECT * FROM '{output}/*.parquet'")
         steady = median([b["triggerExecution"] for b in found["batches"][SETTLED:]])
