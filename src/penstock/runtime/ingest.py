@@ -30,7 +30,12 @@ _EVENT_TIME = {
     "timestamp_ntz": "timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01 00:00:00', {})",
     "date": "(CAST(unix_date({}) AS BIGINT) * 86400000000L)",
 }
-_JSON_OPTIONS = "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", 'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\")"
+# How whole rows are written as JSON when they are put aside, and read back.
+SIDE_FORMATS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_JSON_OPTIONS = "map(" + ", ".join(f"'{key}', \"{value}\"" for key, value in SIDE_FORMATS.items()) + ")"
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from penstock.model import Query, Ref, Stream
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.model.time import NEVER
 from penstock.planner.network import result_column
+from penstock.runtime.ingest import SIDE_FORMATS
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, RegistryLog
 from penstock.state.store import LocalStore
@@ -157,9 +158,5 @@ def side_rows(spark: SparkSession, store: LocalStore, manifest: Manifest, stream
         raw = spark.read.schema(_SIDE_SCHEMA).parquet(*[store.path(f.name) for f in files])
     else:
         raw = spark.createDataFrame([], _SIDE_SCHEMA)
-    options = {
-        "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-        "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    }
-    parsed = raw.withColumn("_row", F.from_json("_row", schema, options))
+    parsed = raw.withColumn("_row", F.from_json("_row", schema, SIDE_FORMATS))
     return parsed.select("_row.*", "_step", "_reason", "_progress")
