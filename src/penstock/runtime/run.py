@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from penstock.runtime.results import Part
 from penstock.runtime.sinks import Deliveries, group_sinks
 from penstock.runtime.sources import name_sources, source_evolution
 from penstock.runtime.step import Stepper, Stopping
-from penstock.state.manifest import Entry, Manifest, ManifestLog, Progress
+from penstock.state.manifest import Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
 from penstock.state.registry import RegistryLog
 
@@ -72,7 +72,7 @@ class Run:
         layout = lay_out(list(streams.values()))
         self.deliveries = Deliveries(self._rows_of_step)
         self.stepper = Stepper(
-            engine.spark, engine.store, manifest, network, layout, engine.tasks, registry.settings, self._deliver,
+            engine.spark, engine.store, manifest, network, layout, engine.tasks, registry.settings, self.deliveries.deliver,
             {q.id: q.retain for q in registry.queries},
         )  # fmt: skip
         targets = []
@@ -158,9 +158,6 @@ class Run:
         except BaseException as error:
             self.error = error
             raise
-
-    def _deliver(self, manifest: Manifest, entry: Entry) -> Mapping[str, int]:  # noqa: ARG002
-        return self.deliveries.deliver(manifest)
 
     def _rows_of_step(self, query: int, step: int, *, as_frame: bool) -> Any:
         """A query's rows of one step: as a DataFrame, or as an Arrow table (without a Spark job where that is possible)."""

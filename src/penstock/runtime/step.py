@@ -62,7 +62,7 @@ class Stepper:
         layout: Layout,
         tasks: int,
         settings: Mapping[str, str],
-        after_commit: Callable[[Manifest, Entry], Mapping[str, int]],
+        after_commit: Callable[[Manifest], Mapping[str, int]],
         retain: Mapping[int, int | None],
     ) -> None:
         """`retain`: for every query that is known, live or dropped, how long its results are kept (None: for ever)."""
@@ -254,7 +254,7 @@ class Stepper:
         self.log.append(entry)
         self.manifest = self.manifest.apply(entry)
         reached("after_manifest", entry.step)
-        self.cursors = self.after_commit(self.manifest, entry)
+        self.cursors = self.after_commit(self.manifest)
         reached("after_delivery", entry.step)
         for name in entry.runs_removed:
             self.store.delete(name)
