@@ -21,7 +21,7 @@ from benchmarks.harness import Json, Report, median, medians
 BUDGET_MS = 300  # what a step without work may take
 QUERIES = 8
 SIDES = {"unsynced": False, "synced": True}  # name -> durable
-WARM_UP = 10  # steps that are not counted
+WARM_UP = 60  # steps that are not counted: the JVM compiles hot code for that long
 
 
 def data(rows: int, steps: int) -> Path:
