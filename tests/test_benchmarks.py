@@ -73,6 +73,7 @@ def test_kernels_agree_and_print_a_table(capsys):
 def test_the_join_has_equal_results_and_a_ratio(tmp_path, monkeypatch):
     monkeypatch.setitem(os.environ, "TMPDIR", str(tmp_path))
     monkeypatch.setattr(harness.tempfile, "tempdir", None)
+    monkeypatch.setattr(join, "WARM_UP", 0)
     report = join.measure(rows=900, files=3, pairs=1, cores=1, stores=["hdfs"], synced=0)
     line = line_of(report)
     figures = line["figures"]
