@@ -26,7 +26,8 @@ from penstock.kernels.probe import CHUNK, Counts, probe
 from penstock.model import And, Expression, Query, Ref, Stream
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import Join, Network, StandingQuery, StateTable, build_network
+from penstock.planner.build import build_network
+from penstock.planner.network import Join, Network, StandingQuery, StateTable
 from penstock.planner.remap import remap_expression
 from penstock.reference import Row, admit
 from penstock.reference.evaluate import holds, value_of

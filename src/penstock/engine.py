@@ -16,8 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import PenstockError, RegistrationError, StateError, did_you_mean
 from penstock.model import Column, Query, Sink, Stream
 from penstock.model.time import duration
+from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
-from penstock.planner.network import Network, StandingQuery, build_network
+from penstock.planner.network import Network, StandingQuery
 from penstock.runtime.analysis import analyze, check_source, columns_of, spark_message
 from penstock.runtime.declare import check_stream, difference
 from penstock.runtime.results import Part, ResultView, side_rows

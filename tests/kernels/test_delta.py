@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from penstock.kernels.delta import alive, build_delta, compact_patterns, select
 from penstock.model import Column, Stream
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import StandingQuery, build_network
+from penstock.planner.build import build_network
+from penstock.planner.network import StandingQuery
 from penstock.sql import parse_query
 from penstock.state.run import Rows
 from tests.kernels.tables import entry, state_table

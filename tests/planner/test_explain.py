@@ -1,7 +1,8 @@
 from penstock.model import Column, Stream
 from penstock.model.time import MINUTE, SECOND
+from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
-from penstock.planner.network import StandingQuery, build_network
+from penstock.planner.network import StandingQuery
 from penstock.sql import parse_query
 
 COLUMNS = (Column("at", "timestamp"), Column("location", "bigint"), Column("value", "double"), Column("unit", "string"))

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from penstock.errors import RegistrationError
 from penstock.model import Column, Expression, Query, Ref, Role, Stream, Window
 from penstock.model.time import FOREVER
-from penstock.planner.network import MAX_ROLES, StandingQuery, build_network, result_column
+from penstock.planner.build import build_network
+from penstock.planner.network import MAX_ROLES, StandingQuery, result_column
 from penstock.reference import bounds
 from penstock.sql import parse_query
 from tests.workloads import workload

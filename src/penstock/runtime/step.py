@@ -42,7 +42,9 @@ MERGE_ROWS = 2_000_000  # rows rewritten per table and step at most: the budget 
 _SESSION = {
     "spark.sql.adaptive.enabled": "false",  # one exchange with a known number of tasks: nothing to adapt
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),  # any lower limit makes Spark add up all sizes for each row
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(
+        2**31 - 1
+    ),  # any lower limit makes Spark add up all sizes for each row
     "spark.sql.execution.pandas.udf.buffer.size": str(4 << 20),  # Arrow batches are large: fewer, longer writes
 }
 
