@@ -11,7 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -21,7 +21,7 @@ from penstock.kernels import join as join_kernel
 from penstock.kernels.compare import values
 from penstock.kernels.delta import alive, build_delta, select
 from penstock.kernels.join import Matches, Work, join_deltas, lookup
-from penstock.kernels.merge import longest_life, merge_runs, split_by_life
+from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
 from penstock.kernels.probe import CHUNK, Counts, probe
 from penstock.model import And, Expression, Query, Ref, Stream
 from penstock.model.expression import PSEUDO_ROLE
@@ -105,7 +105,8 @@ class Simulation:
         self.network = network
         step = Step(streams={name: counts for name, (_, counts, _) in batch.items()})
         number = len(self.steps)
-        live = [r for r in self.runs.values() if not r.expired(self.progress)]
+        known = {t.name for t in network.tables}
+        live = [r for r in self.runs.values() if r.table in known and not r.expired(self.progress)]
         merging = self.merge_every > 0 and number % self.merge_every == self.merge_every - 1
         written: list[RunEntry] = []
         arrived = {t.index: _Arrived(network, t, batch[t.stream][0], self.key_hash) for t in network.tables}
@@ -135,7 +136,7 @@ class Simulation:
             if merging:
                 for table in network.tables:
                     merged = merge_runs(table, state[table.index], self.progress)
-                    pieces = [] if merged is None else split_by_life(table, merged)
+                    pieces = [] if merged is None else lay_out(table, merged)
                     written += [self._write(table, rows, number, 1, life) for life, rows in pieces]
         self.runs = {} if merging else {r.name: r for r in live}
         self.runs.update((r.name, r) for r in written)
@@ -154,7 +155,9 @@ class Simulation:
         kept = select(rows, alive(table, rows, self.progress))
         counts["out_of_reach"] += len(rows) - len(kept)
         counts["stored"] += len(kept)
-        return [self._write(table, kept, step, 0, longest_life(table, kept))] if len(kept) else []
+        return (
+            [self._write(table, piece, step, 0, life) for life, piece in fresh_runs(table, kept)] if len(kept) else []
+        )
 
     def _write(self, table: StateTable, rows: Rows, step: int, level: int, life: int) -> RunEntry:
         data = encode_run(rows, table.name)
@@ -212,22 +215,31 @@ def simulate(
     renumber: bool = False,
     chunk: int = CHUNK,
     key_hash: KeyHash = spread,
+    strategy: str = "state_slice",
+    links: int | None = None,
+    lifetimes: Sequence[tuple[int, int]] | None = None,
 ) -> Simulation:
     """Run all batches of a workload.
 
+    Query n is there from step `lifetimes[n][0]` to the step before `lifetimes[n][1]` (default: always). With `links`, the chain
+    of every state table has at most that many links.
     Every `merge_every` steps all runs of a table are merged. With `renumber` the network is built anew for each step
     from streams in another order, now and then with one more query, so that tables, bits and computed values get other numbers.
     """
     queries = [StandingQuery(FIRST_ID + n, f"q{n}", query) for n, query in enumerate(workload.parsed)]
-    network = build_network(queries, workload.streams)
+    always = [(0, len(workload.batches))] * len(queries)
+    network = build_network(queries, workload.streams, strategy=strategy)
     simulation = Simulation(workload, network, tasks, merge_every, key_hash, [[] for _ in queries])
     verdicts = {name: admit(stream, workload.arrivals(name)) for name, stream in workload.streams.items()}
     with _probing_in_chunks_of(chunk):
         for number in range(len(workload.batches)):
-            if renumber:
-                streams = dict(sorted(workload.streams.items(), reverse=number % 2 == 0))
-                extra = [StandingQuery(BYSTANDER, "bystander", bystander(workload))] if number % 3 == 1 else []
-                network = build_network([*queries, *extra], streams, version=number)
+            streams = dict(sorted(workload.streams.items(), reverse=number % 2 == 0)) if renumber else workload.streams
+            extra = [StandingQuery(BYSTANDER, "bystander", bystander(workload))] if renumber and number % 3 == 1 else []
+            live = [q for q, (first, end) in zip(queries, lifetimes or always, strict=True) if first <= number < end]
+            network = build_network([*live, *extra], streams, number, strategy)
+            if links is not None:
+                tables = tuple(replace(t, chain=t.chain[-links:]) for t in network.tables)
+                network = replace(network, tables=tables)
             batch = {}
             for name, steps in verdicts.items():
                 judged = steps[number]

@@ -26,4 +26,5 @@ def state_table(
         entries=tuple(entries),
         columns=tuple(columns),
         indexes=tuple(indexes),
+        chain=tuple(sorted({e.life for e in entries})),
     )

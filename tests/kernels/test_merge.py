@@ -1,11 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.merge import longest_life, merge_runs, split_by_life
+from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
 from penstock.model.time import FOREVER
-from penstock.state.compaction import INTERVALS, MOST_INTERVALS, interval_length, life_class
+from penstock.state.compaction import MOST_INTERVALS, interval_length
 from penstock.state.run import Rows
 from tests.kernels.tables import entry, state_table
 
@@ -77,15 +79,15 @@ def test_a_column_that_no_query_wants_any_more_is_dropped():
     assert list(merge_runs(state_table(ENTRIES, ("v",)), [run_of([(1, 5, (16,), 7)])], {}).columns) == ["v"]
 
 
-def own_class(row):
-    return life_class(max(LIVES[r // 16] for r in row[2] if r != DROPPED))
+def own_link(row):
+    return max(LIVES[r // 16] for r in row[2] if r != DROPPED)
 
 
 @settings(max_examples=100)
 @given(st.lists(rows.filter(lambda r: r[2] != (DROPPED,)), min_size=1, max_size=12), st.sampled_from((0, 32, 64)))
-def test_rows_are_laid_out_by_life_class_and_time_interval(part, least):
+def test_rows_are_laid_out_by_link_and_time_interval(part, least):
     whole = run_of(part)
-    pieces = split_by_life(TABLE, whole, least)
+    pieces = lay_out(TABLE, whole, least)
     assert sorted(r for _, piece in pieces for r in plain(piece, "v", "w")) == sorted(plain(whole, "v", "w"))
     intervals = [
         (life, 0 if life >= FOREVER else int(piece.time[0]) // interval_length(life)) for life, piece in pieces
@@ -94,19 +96,40 @@ def test_rows_are_laid_out_by_life_class_and_time_interval(part, least):
     for life, piece in pieces:
         assert [r[:2] for r in plain(piece)] == sorted(r[:2] for r in plain(piece))
         assert least <= life
-        assert max(own_class(row) for row in plain(piece)) <= life
+        assert max(own_link(row) for row in plain(piece)) <= life
         if life < FOREVER:
-            assert piece.time.max() - piece.time.min() < max(1, life // INTERVALS)
-    assert longest_life(TABLE, whole) == max(own_class(row) for row in plain(whole))
+            assert piece.time.max() - piece.time.min() < interval_length(life)
+    ((life, fresh),) = fresh_runs(TABLE, whole)
+    assert (life, fresh) == (max(own_link(row) for row in plain(whole)), whole)
 
 
-def test_rows_that_keep_to_their_class_are_laid_out_by_it():
+def test_rows_that_keep_to_their_link_are_laid_out_by_it():
     part = [(0, t, (IDS[0],), 0) for t in range(4)] + [(1, t, (IDS[2],), 0) for t in range(0, 100, 10)]
-    assert {life for life, _ in split_by_life(TABLE, run_of(part))} == {4, 128}
+    assert {life for life, _ in lay_out(TABLE, run_of(part))} == {4, 100}
 
 
 def test_rows_over_a_long_time_do_not_fall_into_very_many_pieces():
     part = [(0, t, (IDS[n % 2],), 0) for n, t in enumerate(range(0, 10**6, 100))]
-    pieces = split_by_life(TABLE, run_of(part))
+    pieces = lay_out(TABLE, run_of(part))
     assert len(pieces) <= MOST_INTERVALS + 1
     assert len({life for life, _ in pieces}) == 1
+
+
+@settings(max_examples=100)
+@given(st.lists(rows.filter(lambda r: r[2] != (DROPPED,)), min_size=1, max_size=12))
+def test_under_a_chain_of_one_link_rows_stay_together_until_its_end(part):
+    merged = replace(TABLE, chain=(FOREVER,))
+    ((life, piece),) = lay_out(merged, run_of(part))
+    assert life == FOREVER
+    assert plain(piece, "v") == plain(run_of(part), "v")
+
+
+@settings(max_examples=100)
+@given(st.lists(rows.filter(lambda r: r[2] != (DROPPED,)), min_size=1, max_size=12))
+def test_rows_of_different_cells_never_share_a_run(part):
+    split, whole = replace(TABLE, by_cell=True), run_of(part)
+    for pieces in (lay_out(split, whole), fresh_runs(split, whole)):
+        assert sorted(r for _, piece in pieces for r in plain(piece, "v")) == sorted(plain(whole, "v"))
+        assert all(len({r[2] for r in plain(piece)}) == 1 for _, piece in pieces)
+        assert all(life >= own_link(plain(piece)[0]) for life, piece in pieces)
+    assert len(fresh_runs(split, whole)) == len({r[2] for r in plain(whole)})

@@ -14,7 +14,7 @@ EXTREMES = (-(2**63), -(2**63) + 1, -1, 0, 1, 2**63 - 2, 2**63 - 1)
 
 def join_of(bounds):
     """A join of queries with these time bounds, each a matrix over the positions."""
-    return SimpleNamespace(members=[SimpleNamespace(bit=n, bounds=b) for n, b in enumerate(bounds)])
+    return SimpleNamespace(leads=[SimpleNamespace(bit=n, bounds=b) for n, b in enumerate(bounds)])
 
 
 def run_of(pairs, bits):

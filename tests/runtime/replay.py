@@ -90,10 +90,16 @@ class Replay:
             )  # fmt: skip
 
     def engine(
-        self, spark: SparkSession, state: Path, queries: Mapping[str, str] | None = None, *, tasks: int = 2
+        self,
+        spark: SparkSession,
+        state: Path,
+        queries: Mapping[str, str] | None = None,
+        *,
+        tasks: int = 2,
+        strategy: str = "auto",
     ) -> Engine:
         """An engine with all streams and the given queries (name -> SQL) declared, not yet started."""
-        engine = Engine(spark, state, tasks=tasks, durable=False)
+        engine = Engine(spark, state, tasks=tasks, durable=False, strategy=strategy)
         self.declare(engine)
         for name, sql in (queries or {}).items():
             engine.query(sql, name=name)

@@ -189,7 +189,7 @@ def test_queries_that_come_and_go_leave_old_results_readable(spark, tmp_path):
     assert [q["name"] for q in engine.queries()] == ["third", "first"]
 
 
-def test_a_replaced_query_begins_anew(spark, tmp_path):
+def test_a_replaced_query_begins_anew_and_its_results_go_on(spark, tmp_path):
     replay = Replay(tmp_path / "source", *PLAIN)
     for number in (0, 1):
         replay.add(**rows_at(number))
@@ -198,7 +198,7 @@ def test_a_replaced_query_begins_anew(spark, tmp_path):
     engine = replay.engine(spark, tmp_path / "state")
     engine.execute(f"CREATE OR REPLACE QUERY first AS {SECOND_QUERY}")
     drain(engine)
-    assert bag(rows_of(engine.results("first"))) == reference(SECOND_QUERY, (2,))
+    assert bag(rows_of(engine.results("first"))) == reference(FIRST, (0, 1)) + reference(SECOND_QUERY, (2,))
 
 
 def test_two_columns_of_one_name_are_refused_where_names_must_differ(spark, tmp_path):

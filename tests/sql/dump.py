@@ -29,4 +29,6 @@ def dump(query: Query) -> str:
     lines.extend(f"predicate {e.sql(name)}{facts(e)}" for e in query.predicates)
     lines.extend(f"residual {e.sql(name)}{facts(e)}" for e in query.residuals)
     lines.append("select " + ", ".join(f"{i.expression.sql(name)} AS {i.name}" for i in query.items))
+    if query.ordered:
+        lines.append("order result_time")
     return "\n".join(lines)

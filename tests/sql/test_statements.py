@@ -1,8 +1,11 @@
+from dataclasses import fields
+
 import pytest
 
 from penstock.errors import NotSupportedError, SqlError
 from penstock.model import Sink
 from penstock.sql import (
+    AlterQuery,
     CreateQuery,
     CreateStream,
     DropQuery,
@@ -53,6 +56,39 @@ def test_create_query_defaults():
     assert one("CREATE QUERY q AS SELECT * FROM a") == CreateQuery("q", "SELECT * FROM a", 1, 19)
 
 
+@pytest.mark.parametrize("words", ["CREATE QUERY", "CREATE OR REPLACE QUERY", "ALTER QUERY"])
+@pytest.mark.parametrize(
+    ("clauses", "start"),
+    [
+        ("", "now"),
+        ("FROM NOW", "now"),
+        ("from state", "state"),
+        ("ON ERROR STOP RETAIN 7 DAYS FROM STATE", "state"),
+        ("FROM STATE RETAIN 7 DAYS", "state"),
+    ],
+)
+def test_a_query_starts_from_now_or_from_state(words, clauses, start):
+    assert one(f"{words} q {clauses} AS SELECT * FROM a").start == start
+
+
+def test_alter_query_with_every_clause():
+    text = "SHOW QUERIES;\nALTER QUERY q RETAIN 7 DAYS FROM STATE ON ERROR STOP AS\n  SELECT * FROM a INTO '/tmp/x'"
+    altered = parse_script(text)[1]
+    assert altered == AlterQuery("q", "SELECT * FROM a", 3, 3, "/tmp/x", "stop", 7 * 86_400_000_000, "state")
+    assert altered.at == Position(2, 1)
+
+
+def test_alter_query_keeps_what_it_does_not_name():
+    altered = one("ALTER QUERY q AS SELECT * FROM a")
+    assert altered == AlterQuery("q", "SELECT * FROM a", 1, 18)
+    assert (altered.into, altered.on_error, altered.retain) == (None, None, None)
+
+
+def test_alter_query_has_the_fields_of_create_query_but_for_replace():
+    created = [f.name for f in fields(CreateQuery) if f.name != "replace"]
+    assert [f.name for f in fields(AlterQuery)] == created
+
+
 def test_a_path_is_a_sink():
     assert one("CREATE QUERY q AS SELECT * FROM a INTO '/tmp/x'").into == "/tmp/x"
 
@@ -87,11 +123,10 @@ def test_an_error_on_the_first_line_of_a_select_is_shifted():
 @pytest.mark.parametrize(
     ("text", "column", "fragment"),
     [
-        ("ALTER QUERY q AS SELECT 1", 1, "ALTER QUERY"),
+        ("ALTER STREAM s", 1, "ALTER STREAM"),
         ("CREATE MATERIALIZED VIEW v AS SELECT 1", 1, "CREATE MATERIALIZED"),
         ("CREATE SOURCE s", 1, "CREATE SOURCE"),
         ("DROP STREAM s", 1, "DROP STREAM"),
-        ("CREATE QUERY q FROM STATE AS SELECT 1", 16, "FROM STATE"),
     ],
 )
 def test_statements_not_supported(text, column, fragment):
@@ -110,6 +145,19 @@ def test_statements_not_supported(text, column, fragment):
         ("CREATE QUERY _q AS SELECT 1", 14, "reserved"),
         ("CREATE QUERY q ON ERROR IGNORE AS SELECT 1", 25, "SKIP or STOP"),
         ("CREATE QUERY q RETAIN 7 AS SELECT 1", 23, "unit"),
+        ("CREATE QUERY q FROM START AS SELECT 1", 21, "NOW or STATE"),
+        ("CREATE OR REPLACE QUERY q FROM AS SELECT 1", 32, "NOW or STATE"),
+        ("ALTER QUERY q FROM", 19, "NOW or STATE"),
+        ("ALTER QUERY q FROM 'state' AS SELECT 1", 20, "NOW or STATE"),
+        ("CREATE QUERY q FROM NOW FROM STATE AS SELECT 1", 25, "FROM is given twice"),
+        ("CREATE QUERY q FROM NOW", 24, "Expected ON ERROR, RETAIN, FROM or AS"),
+        ("ALTER QUERY q", 14, "Expected ON ERROR"),
+        ("ALTER QUERY", 12, "name of a query"),
+        ("ALTER QUERY _q AS SELECT 1", 13, "reserved"),
+        ("ALTER QUERY q ON ERROR IGNORE AS SELECT 1", 24, "SKIP or STOP"),
+        ("ALTER QUERY q RETAIN FROM STATE AS SELECT 1", 22, "length of time"),
+        ("ALTER QUERY q INTO 'x' AS SELECT 1", 15, "after the SELECT"),
+        ("ALTER QUERY q AS SELECT 1 INTO 'x' y", 36, "Unexpected"),
         ("CREATE QUERY q INTO 'x' AS SELECT 1", 16, "after the SELECT"),
         ("CREATE QUERY q AS SELECT 1 INTO 'x' y", 37, "Unexpected"),
         ("CREATE QUERY q AS SELECT 'x", 26, "not closed"),

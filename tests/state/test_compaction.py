@@ -7,16 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernels.merge import longest_life, merge_runs, split_by_life
+from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
 from penstock.model.time import FOREVER, NEVER, SECOND
 from penstock.state.compaction import (
     FAN_IN,
     INTERVALS,
     MOST_INTERVALS,
     choose_merge,
-    interval_length,
     interval_of,
-    life_class,
     wider,
 )
 from penstock.state.run import Rows, RunEntry, expiry
@@ -52,12 +50,12 @@ class Simulated:
         added = []
         for task in range(self.tasks):
             fresh = self._rows(times[task :: self.tasks])
-            added.append((task, 0, longest_life(self.table, fresh), fresh))
+            added += [(task, 0, life, piece) for life, piece in fresh_runs(self.table, fresh)]
             mine = [self.rows[name][1] for name in (merge.runs if merge else ()) if self.rows[name][0] == task]
             merged = merge_runs(self.table, mine, progress)
             if merged is not None:
                 self.rewritten += len(merged)
-                added += [(task, merge.level, life, r) for life, r in split_by_life(self.table, merged, merge.life)]
+                added += [(task, merge.level, life, r) for life, r in lay_out(self.table, merged, merge.life)]
         for name in gone | set(merge.runs if merge else ()):
             del self.runs[name], self.rows[name]
         for n, (task, level, life, rows) in enumerate(added):
@@ -98,8 +96,8 @@ def run(tasks, lives, *, delay=0, stalled=False, budget=PLENTY, steps=500):
 
 
 def room(table):
-    """Runs that a table may have: fresh ones, and for each class those of its intervals."""
-    return table.tasks * (FAN_IN + len(table.lives) * (FAN_IN + MOST_INTERVALS))
+    """Runs that a table may have: fresh ones, and for each link those of its intervals, two in those that are open."""
+    return table.tasks * (FAN_IN + len(table.lives) * (INTERVALS + MOST_INTERVALS))
 
 
 LIVES = [(20 * SECOND,), (FOREVER,), (1, 10 * SECOND, 300 * SECOND), (20 * SECOND, FOREVER)]
@@ -145,7 +143,7 @@ def test_when_all_is_silent_merging_comes_to_an_end():
             del table.runs[name], table.rows[name]
         for task in range(2):
             merged = merge_runs(table.table, [rows for t, rows in live if t == task], {})
-            for n, (life, rows) in enumerate(split_by_life(table.table, merged, merge.life) if merged else ()):
+            for n, (life, rows) in enumerate(lay_out(table.table, merged, merge.life) if merged else ()):
                 table._keep(f"runs/{100 + _}-{task}-{n}.arrow", 100, task, merge.level, life, rows)
     assert merge is None
     groups = [(r.life, interval_of(r.min_time, r.life)) for r in table.runs.values() if r.level > 0]
@@ -173,22 +171,28 @@ def test_the_oldest_runs_go_first_within_the_budget():
 
 
 def test_an_interval_is_merged_once_more_when_it_is_closed():
-    runs = [entry_of(f"runs/{n}-a.arrow", level=1, life=80, min_time=12, max_time=19) for n in range(2)]
-    assert choose_merge("a(k)", runs, 1, PLENTY, 19) is None
-    merge = choose_merge("a(k)", runs, 1, PLENTY, 20)
-    assert (merge.runs, merge.level, merge.life) == (("runs/0-a.arrow", "runs/1-a.arrow"), 2, 80)
+    runs = [entry_of(f"runs/{n}-a.arrow", level=1, life=128, min_time=17, max_time=19) for n in range(2)]
+    assert choose_merge("a(k)", runs, 1, PLENTY, 23) is None
+    merge = choose_merge("a(k)", runs, 1, PLENTY, 24)
+    assert (merge.runs, merge.level, merge.life) == (("runs/0-a.arrow", "runs/1-a.arrow"), 2, 128)
 
 
-@given(st.integers(-5, 2**61))
-def test_a_life_class_is_the_next_power_of_two(life):
-    found = life_class(life)
-    assert found >= max(life, 1)
-    assert found & (found - 1) == 0
-    assert found < 2 * max(life, 1)
-    assert life_class(FOREVER) == life_class(FOREVER + 1) == FOREVER
-
-
-@given(st.integers(-(2**61), 2**61), st.integers(0, 60).map(lambda n: 1 << n))
-def test_a_wider_class_joins_two_intervals_to_one(time, life):
+@given(st.integers(-(2**61), 2**61), st.integers(0, 2**60))
+def test_a_wider_link_joins_two_intervals_to_one(time, life):
     assert interval_of(time, wider(life)) == interval_of(time, life) // 2
-    assert interval_length(life) == max(1, life // INTERVALS)
+
+
+@given(st.integers(1, 2**60))
+def test_a_wider_link_is_longer(life):
+    assert wider(life) > life
+
+
+def test_runs_from_before_a_query_was_dropped_are_written_anew_when_there_is_nothing_else_to_do():
+    old = [entry_of(f"runs/{n}-a.arrow", level=1, life=80, min_time=12, max_time=12, version=3) for n in range(1)]
+    new = [entry_of("runs/1-b.arrow", level=1, life=80, min_time=70, max_time=75, version=4)]
+    assert choose_merge("a(k)", old + new, 1, PLENTY, 0, stale=3) is None
+    merge = choose_merge("a(k)", old + new, 1, PLENTY, 0, stale=4)
+    assert (merge.runs, merge.level, merge.life) == (("runs/0-a.arrow",), 1, 80)
+    assert choose_merge("a(k)", [*fresh(FAN_IN), *old], 1, PLENTY, 0, stale=4).runs == tuple(
+        r.name for r in fresh(FAN_IN)
+    )

@@ -26,7 +26,7 @@ def row_bits(
     bits[:] = np.array(to_words((1 << width) - 1, words), dtype=np.uint64)
     for index in table.indexes:
         masks = np.array([to_words(m, words) for m in index.masks], dtype=np.uint64)
-        _and_masks(bits, _cells(index, columns[index.column]), masks)
+        _and_masks(bits, cells_of(index, columns[index.column]), masks)
     for name, entries in table.truths:
         keep = np.array(to_words(((1 << width) - 1) & ~sum(1 << e for e in entries), words), dtype=np.uint64)
         bits[~truths[name]] &= keep
@@ -45,7 +45,8 @@ def bits_ids(bits: Words) -> tuple[npt.NDArray[np.int32], Words]:
         size *= 8
 
 
-def _cells(index: ColumnIndex, column: pa.Array) -> npt.NDArray[np.int64]:
+def cells_of(index: ColumnIndex, column: pa.Array) -> npt.NDArray[np.int64]:
+    """The cell of each value."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         encoded = column.dictionary_encode()
         literals = [str(value).encode() for value in index.literals]

@@ -203,7 +203,7 @@ def _filter(network: Network, join: Join, matches: Matches, work: Work) -> Match
     """Clear the bits of queries whose cross-stream predicates (of the kernel subset) are not TRUE."""
     changed = False
     bits = matches.bits
-    for member in join.members:
+    for member in join.leads:
         for residual in member.residuals:
             if residual.term is None:
                 continue
@@ -243,8 +243,8 @@ class _Served:
     """Translates the permanent role ids of a run's dictionary to the bits of this join's queries."""
 
     def __init__(self, network: Network, join: Join, suspended: Collection[int]) -> None:
-        self.width = word_count(len(join.members))
-        bit = {m.id: m.bit for m in join.members}
+        self.width = word_count(len(join.leads))
+        bit = {m.share: m.bit for m in join.leads}
         self.masks: dict[int, dict[int, int]] = {}
         for table in {join.tables[p] for p in range(len(join.tables))}:
             for entry in network.tables[table].entries:

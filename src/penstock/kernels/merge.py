@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from penstock.kernels.delta import alive, row_order, select
 from penstock.model.time import FOREVER
+from penstock.planner.chain import link_of
 from penstock.planner.network import StateTable
-from penstock.state.compaction import MOST_INTERVALS, interval_length, interval_of, life_class, wider
+from penstock.state.compaction import MOST_INTERVALS, interval_length, interval_of, wider
 from penstock.state.run import Rows
 
 
@@ -46,38 +47,42 @@ def merge_runs(table: StateTable, runs: Sequence[Rows], progress: Mapping[str, i
     return Rows(key[order], time[order], bits[order], tuple(numbers), columns)
 
 
-def split_by_life(table: StateTable, rows: Rows, least: int = 0) -> list[tuple[int, Rows]]:
-    """The rows as (life class, rows of one class and one time interval), each sorted as before.
+def lay_out(table: StateTable, rows: Rows, least: int = 0) -> list[tuple[int, Rows]]:
+    """The rows as (end of link, rows of one link and one time interval), each sorted as before.
 
-    No class is below `least`, or so short that its rows would fall into very many intervals.
+    No link ends before `least`, or so early that its rows would fall into very many intervals.
     """
-    classes = pattern_classes(table, rows)
+    links = pattern_links(table, rows)
+    cells = np.arange(len(links)) if table.by_cell else np.zeros(len(links), dtype=np.int64)
     widened = {}
-    for life in np.unique(classes[rows.bits]).tolist():
-        times = rows.time[classes[rows.bits] == life]
-        first, last, wide = int(times.min()), int(times.max()), max(life, least)
+    for link in np.unique(links[rows.bits]).tolist():
+        times = rows.time[links[rows.bits] == link]
+        first, last, wide = int(times.min()), int(times.max()), max(link, least)
         while interval_of(last, wide) - interval_of(first, wide) >= MOST_INTERVALS:
             wide = wider(wide)
-        widened[life] = wide
-    lives = np.array([widened.get(life, life) for life in classes.tolist()], dtype=np.int64)[rows.bits]
+        widened[link] = wide
+    ends = np.array([widened.get(link, link) for link in links.tolist()], dtype=np.int64)[rows.bits]
     pieces: list[tuple[int, Rows]] = []
-    for life in np.unique(lives).tolist():
-        of_class = lives == life
-        interval = np.zeros_like(rows.time) if life >= FOREVER else rows.time // interval_length(life)
-        numbers = np.unique(interval[of_class]).tolist()
-        pieces.extend((life, select(rows, of_class & (interval == number))) for number in numbers)
+    for cell in np.unique(cells[rows.bits]).tolist():
+        of_cell = cells[rows.bits] == cell
+        for end in np.unique(ends[of_cell]).tolist():
+            of_link = of_cell & (ends == end)
+            interval = np.zeros_like(rows.time) if end >= FOREVER else rows.time // interval_length(end)
+            numbers = np.unique(interval[of_link]).tolist()
+            pieces.extend((end, select(rows, of_link & (interval == number))) for number in numbers)
     return pieces
 
 
-def longest_life(table: StateTable, rows: Rows) -> int:
-    """The longest life class among the rows."""
-    return int(pattern_classes(table, rows)[rows.bits].max())
+def fresh_runs(table: StateTable, rows: Rows) -> list[tuple[int, Rows]]:
+    """The rows of one step as (end of the last link they reach, rows): one piece, or one per cell."""
+    links = pattern_links(table, rows)
+    if not table.by_cell:
+        return [(int(links[rows.bits].max()), rows)]
+    return [(int(links[cell]), select(rows, rows.bits == cell)) for cell in np.unique(rows.bits).tolist()]
 
 
-def pattern_classes(table: StateTable, rows: Rows) -> npt.NDArray[np.int64]:
-    """The life class of each bits id: that of the longest life among its roles."""
-    life = {entry.id: max((length for _, length in entry.lives), default=0) for entry in table.entries}
-    return np.array(
-        [life_class(max((life.get(role, 0) for role in pattern), default=0)) for pattern in rows.patterns],
-        dtype=np.int64,
-    )
+def pattern_links(table: StateTable, rows: Rows) -> npt.NDArray[np.int64]:
+    """For each bits id the end of the link in which the longest life among its roles ends."""
+    life = {entry.id: entry.life for entry in table.entries}
+    lives = [max((life.get(role, 0) for role in pattern), default=0) for pattern in rows.patterns]
+    return np.array([link_of(table.chain, own) for own in lives], dtype=np.int64)

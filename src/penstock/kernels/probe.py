@@ -62,21 +62,21 @@ def to_words(mask: int, words: int) -> list[int]:
 
 def build_reach(join: Join, known: Sequence[int], target: int) -> Reach:
     """The tables for probing position `target` with composites of the `known` positions (the first is the start)."""
-    words = word_count(len(join.members))
+    words = word_count(len(join.leads))
     offsets, cuts, masks = [0], [], []
     for position in known:
         for low, high in ((position, target), (target, position)):
-            bounds = [m.bounds[low][high] for m in join.members]
+            bounds = [m.bounds[low][high] for m in join.leads]
             for cut in sorted(set(bounds)):
                 cuts.append(cut)
                 masks.append(
-                    to_words(sum(1 << m.bit for m, b in zip(join.members, bounds, strict=True) if b >= cut), words)
+                    to_words(sum(1 << m.bit for m, b in zip(join.leads, bounds, strict=True) if b >= cut), words)
                 )
             offsets.append(len(cuts))
     start = known[0]
     return Reach(
-        low=max(m.bounds[target][start] for m in join.members),
-        high=max(m.bounds[start][target] for m in join.members),
+        low=max(m.bounds[target][start] for m in join.leads),
+        high=max(m.bounds[start][target] for m in join.leads),
         offsets=np.array(offsets, dtype=np.int64),
         cuts=np.array(cuts, dtype=np.int64),
         masks=np.array(masks, dtype=np.uint64).reshape(len(cuts), words),

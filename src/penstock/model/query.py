@@ -58,7 +58,7 @@ class Query:
 
     `keys` has one entry per part of the join key, each with one expression per role (in order of roles); it is empty
     for a query over one stream. `predicates` are the conjuncts over one role (or none), `residuals` those
-    over several.
+    over several. `ordered` results come in order of result time, released by progress.
     """
 
     sql: str
@@ -68,3 +68,4 @@ class Query:
     predicates: tuple[Expression, ...]
     residuals: tuple[Expression, ...]
     items: tuple[Item, ...]
+    ordered: bool = False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.errors import RegistrationError
-from penstock.model import Expression, Query, Ref, Stream
+from penstock.model import Expression, Query, Ref, Stream, Term
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import Bounds, check_bounded, time_bounds
@@ -16,18 +16,22 @@ from penstock.planner.keys import INTEGRAL, common_type, normalized
 from penstock.planner.network import Derived, Entry, Hop, Join, Member, Network, StandingQuery, StateTable
 from penstock.planner.remap import remap_expression
 
+MAX_CELLS = 256  # of one state table under push_down
+STRATEGIES = ("state_slice", "push_down", "pull_up", "isolated")
 
-def build_network(queries: Sequence[StandingQuery], streams: Mapping[str, Stream], version: int = 0) -> Network:
-    """Compile the queries. Pure: the same queries and streams give the same network."""
-    return _Builder(streams, version).build(queries)
+
+def build_network(
+    queries: Sequence[StandingQuery], streams: Mapping[str, Stream], version: int = 0, strategy: str = "state_slice"
+) -> Network:
+    """Compile the queries. Pure: the same arguments give the same network. Every life is the end of a link."""
+    return _Builder(streams, version, strategy).build(queries)
 
 
 class _Builder:
     """Collects tables, joins and derived values while queries are laid out one after the other."""
 
-    def __init__(self, streams: Mapping[str, Stream], version: int) -> None:
-        self.streams = streams
-        self.version = version
+    def __init__(self, streams: Mapping[str, Stream], version: int, strategy: str) -> None:
+        self.streams, self.version, self.strategy = streams, version, strategy
         self.derived: dict[tuple[str, tuple[str | Ref, ...]], Derived] = {}
 
     def build(self, queries: Sequence[StandingQuery]) -> Network:
@@ -44,11 +48,12 @@ class _Builder:
             groups.setdefault(tuple(t.name for t in plan.tables), []).append(plan)
         joins = tuple(self._join(i, names, number, plans) for i, (names, plans) in enumerate(sorted(groups.items())))
         tables = tuple(self._table(number[name], key, joins, laid) for name, key in keys.items())
-        return Network(self.version, dict(self.streams), tables, joins, tuple(self.derived.values()), tuple(queries))
+        derived = tuple(self.derived.values())
+        return Network(self.version, dict(self.streams), tables, joins, derived, tuple(queries), self.strategy)
 
     def _lay_out(self, standing: StandingQuery) -> _Laid:
         """Decide the key, the state table of each role, and the order of positions (by table name)."""
-        query = standing.query
+        query = pulled_up(standing.query) if self.strategy == "pull_up" else standing.query
         bounds = time_bounds(query)
         check_bounded(query, bounds)
         types = []
@@ -72,38 +77,37 @@ class _Builder:
             total = tuple(part[i].total for part, _, _ in types)
             tables.append(_TableKey(name, role.stream, key, tuple(common for _, common, _ in types), total))
         roles = tuple(sorted(range(len(tables)), key=lambda i: (tables[i].name, i)))
-        return _Laid(standing, bounds, roles, tuple(tables[i] for i in roles))
+        if self.strategy == "isolated":
+            tables = [replace(table, name=f"{table.name} of query {standing.bits_of}") for table in tables]
+        return _Laid(standing, query, bounds, roles, tuple(tables[i] for i in roles))
 
     def _join(self, index: int, names: tuple[str, ...], number: Mapping[str, int], plans: Sequence[_Laid]) -> Join:
         members, wanted = [], [set[str]() for _ in names]
-        for bit, plan in enumerate(plans):
+        bits = {share: bit for bit, share in enumerate(dict.fromkeys(plan.standing.bits_of for plan in plans))}
+        for plan in plans:
             position = {role: p for p, role in enumerate(plan.roles)} | {PSEUDO_ROLE: PSEUDO_ROLE}
-            query = plan.standing.query
-            computed = []
-            for i, item in enumerate(query.items):
-                expression = remap_expression(item.expression, position)
-                if not expression.total:
-                    computed.append((i, expression))
+            query = plan.query
+            items = [remap_expression(item.expression, position) for item in query.items]
+            residuals = tuple(remap_expression(r, position) for r in query.residuals)
+            # Spark sees a result row only as the result table holds it, so what it must evaluate has to be held.
+            for expression in (*items, *(r for r in residuals if r.term is None)):
                 for ref in expression.refs:
                     if ref.role != PSEUDO_ROLE:
                         wanted[ref.role].add(ref.column)
-            residuals = tuple(remap_expression(r, position) for r in query.residuals)
-            # Spark sees a result row only as the result table holds it, so what it must evaluate has to be held.
-            for residual in residuals:
-                if residual.term is None:
-                    for ref in residual.refs:
-                        wanted[ref.role].add(ref.column)
+            read = [ref for expression in (*items, *residuals) for ref in expression.refs]
             bounds = tuple(tuple(plan.bounds[i][j] for j in plan.roles) for i in plan.roles)
             members.append(
                 Member(
                     plan.standing.id,
                     plan.standing.name,
-                    bit,
+                    bits[plan.standing.bits_of],
                     plan.roles,
                     bounds,
                     residuals,
-                    tuple(computed),
+                    tuple((i, e) for i, e in enumerate(items) if not e.total),
                     plan.standing.on_error,
+                    plan.standing.bits_of,
+                    tuple(frozenset(ref.column for ref in read if ref.role == p) for p in range(len(names))),
                 )
             )
         orders = tuple(
@@ -120,7 +124,7 @@ class _Builder:
     def _table(self, index: int, key: _TableKey, joins: Sequence[Join], laid: Sequence[_Laid]) -> StateTable:
         stream = self.streams[key.stream]
         entries: list[Entry] = []
-        indexed: dict[str, list[tuple[int, object]]] = {}
+        indexed: dict[str, list[tuple[int, Term]]] = {}
         stored: set[str] = set()
         plans = {plan.standing.id: plan for plan in laid}
         guards = tuple(
@@ -138,16 +142,22 @@ class _Builder:
                 if table != index:
                     continue
                 stored.update(join.columns[position])
+                shares: dict[int, list[Member]] = {}
                 for member in join.members:
+                    shares.setdefault(member.share, []).append(member)
+                for share, group in shares.items():
+                    member = group[0]
                     plan = plans[member.id]
                     role = member.roles[position]
                     for residual in member.residuals:
                         stored.update(r.column for r in residual.refs if r.role == position)
-                    terms, truths = self._predicates(plan.standing.query, role, stream)
+                    terms, truths = self._predicates(plan.query, role, stream)
                     truths = tuple(dict.fromkeys((*truths, *computable)))
                     for column, term in terms:
                         indexed.setdefault(column, []).append((len(entries), term))
-                    entries.append(Entry(member.id, role, join.index, position, _lives(plan, position), truths))
+                    needs = frozenset[str]().union(*(m.reads[position] for m in group)) - {stream.event_time}
+                    lives = _lives(plan, position)
+                    entries.append(Entry(share, role, join.index, position, lives, truths, tuple(terms), needs))
         verify = self._verify(key, stream)
         exact = len(key.types) == 1 and key.types[0] in INTEGRAL
         if not exact:
@@ -157,8 +167,8 @@ class _Builder:
         extra = tuple(v for v in verify if not stream.column(v)) if not exact else ()
         columns = tuple(c.name for c in stream.columns if c.name in stored and c.name != stream.event_time) + extra
         width = len(entries)
-        indexes = tuple(build_index(c, pairs, width) for c, pairs in sorted(indexed.items()))  # type: ignore[arg-type]
-        return StateTable(
+        indexes = tuple(build_index(c, pairs, width) for c, pairs in sorted(indexed.items()))
+        built = StateTable(
             index,
             key.name,
             key.stream,
@@ -170,23 +180,28 @@ class _Builder:
             columns,
             indexes,
             stream.sequence if key.key else None,
+            tuple(sorted({e.life for e in entries})),
+            self.strategy == "push_down",
         )
+        if built.by_cell:
+            cells(built)  # refuses too many
+        return built
 
-    def _predicates(self, query: Query, role: int, stream: Stream) -> tuple[list[tuple[str, object]], tuple[str, ...]]:
+    def _predicates(self, query: Query, role: int, stream: Stream) -> tuple[list[tuple[str, Term]], tuple[str, ...]]:
         """Split a role's predicates into those the index decides and those Spark evaluates before the exchange.
 
         Predicates that may raise are evaluated as one, behind all that cannot, so that a guard like `w <> 5 AND
         1/(w-5) > 0` still guards.
         """
         own = [remap_expression(p, {role: 0}) for p in query.predicates if p.roles in ((role,), ())]
-        terms: list[tuple[str, object]] = []
+        terms: list[tuple[str, Term]] = []
         truths: list[str] = []
         for predicate in own:
             if not predicate.total:
                 continue
             column = indexable(predicate.term)
             declared = stream.column(column) if column else None
-            if column and declared is not None and declared.type in INDEXED_TYPES:
+            if predicate.term is not None and declared is not None and declared.type in INDEXED_TYPES:
                 terms.append((declared.name, predicate.term))
             else:
                 truths.append(self._derive(stream.name, predicate.parts, risky=False))
@@ -235,9 +250,43 @@ class _Laid:
     """A query laid out: `roles[p]` is the role at join position p, `tables[p]` its state table."""
 
     standing: StandingQuery
+    query: Query
     bounds: Bounds
     roles: tuple[int, ...]
     tables: tuple[_TableKey, ...]
+
+
+def pulled_up(query: Query) -> Query:
+    """The query with its selections above the join, where the router evaluates them on joined rows."""
+    if len(query.roles) == 1:
+        return query
+    above = sorted((*query.predicates, *query.residuals), key=lambda p: not p.total)
+    return replace(query, predicates=(), residuals=tuple(above))
+
+
+def cells(table: StateTable) -> tuple[int, ...]:
+    """The satisfiable combinations of a table's predicates, as masks of the entries they serve; refused if very many.
+
+    A predicate that is NULL counts as false.
+    """
+    found = {(1 << len(table.entries)) - 1}
+    for index in table.indexes:
+        found = {mask & own for mask in found for own in set(index.masks)}
+        _check_cells(table, len(found))
+    for _, entries in table.truths:
+        without = ~sum(1 << e for e in entries)
+        found |= {mask & without for mask in found}
+        _check_cells(table, len(found))
+    return tuple(sorted(found - {0}))
+
+
+def _check_cells(table: StateTable, count: int) -> None:
+    if count > MAX_CELLS:
+        msg = (
+            f"push_down would split state table {table.name} into more than {MAX_CELLS} cells: the queries have too many different "
+            "predicates for it; use strategy 'state_slice'"
+        )
+        raise RegistrationError(msg)
 
 
 def _declared(query: Query, part: Sequence[Expression], streams: Mapping[str, Stream]) -> tuple[str, ...]:

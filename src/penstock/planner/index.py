@@ -7,15 +7,21 @@ has one mask. Pure data and evaluation by position; searching many rows at once 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from penstock.model import And, Compare, In, IsNull, Literal, Not, Or, Ref, Term
 from penstock.model.stream import INTEGER_TYPES
 
 INDEXED_TYPES = INTEGER_TYPES | {"double", "float", "string", "boolean"}
+
+FALSE, UNKNOWN, TRUE = -1, 0, 1  # so that OR is the maximum and NOT the sign
+Truths = npt.NDArray[np.int64]
 
 _OPERATORS = {
     "=": lambda c: c == 0,
@@ -57,16 +63,12 @@ def build_index(column: str, predicates: Iterable[tuple[int, Term]], width: int)
     for _, term in pairs:
         found.update(_literals(term))
     literals = tuple(sorted(found, key=_order))
-    full = (1 << width) - 1
-    masks = []
-    for cell in range(2 * len(literals) + 2):
-        position = None if cell == 2 * len(literals) + 1 else cell
-        mask = full
-        for entry, term in pairs:
-            if _truth(term, position, literals) is not True:
-                mask &= ~(1 << entry)
-        masks.append(mask)
-    return ColumnIndex(column, literals, tuple(masks))
+    domain = _Domain({value: 2 * number + 1 for number, value in enumerate(literals)}, 2 * len(literals) + 2)
+    holds = np.ones((width, domain.cells), dtype=np.bool_)
+    for entry, term in pairs:
+        holds[entry] &= domain.truth(term) == TRUE
+    packed = np.packbits(holds, axis=0, bitorder="little")
+    return ColumnIndex(column, literals, tuple(int.from_bytes(cell.tobytes(), "little") for cell in packed.T))
 
 
 def _order(value: float | str | bool) -> Any:
@@ -105,42 +107,43 @@ def _literals(term: Term) -> list[int | float | str | bool]:
             return []
 
 
-def _truth(term: Term, position: int | None, literals: Sequence[int | float | str | bool]) -> bool | None:
-    """Three-valued truth of the term for any value at this position among the literals."""
-    match term:
-        case Compare(op, Ref(), Literal(value)):
-            return _compare(op, position, value, literals)
-        case Compare(op, Literal(value), Ref()):
-            flipped = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op)
-            return _compare(flipped, position, value, literals)
-        case In(_, values):
-            return _any(_compare("=", position, v.value, literals) for v in values)
-        case IsNull():
-            return position is None
-        case And(terms):
-            return _not(_any(_not(_truth(t, position, literals)) for t in terms))
-        case Or(terms):
-            return _any(_truth(t, position, literals) for t in terms)
-        case Not(inner):
-            return _not(_truth(inner, position, literals))
-        case Literal(value):
-            return None if value is None else bool(value)
-        case _:
-            raise AssertionError(term)
+class _Domain:
+    """The cells of one column, with the three-valued truth of a term in all of them at once; the last cell is NULL."""
 
+    def __init__(self, places: Mapping[Any, int], cells: int) -> None:
+        self.places, self.cells = places, cells
+        self.position = np.arange(cells)
 
-def _compare(op: str, position: int | None, value: object, literals: Sequence[object]) -> bool | None:
-    if position is None or value is None:
-        return None
-    return bool(_OPERATORS[op](position - (2 * literals.index(value) + 1)))
+    def truth(self, term: Term) -> Truths:
+        match term:
+            case Compare(op, Ref(), Literal(value)):
+                return self._compare(op, value)
+            case Compare(op, Literal(value), Ref()):
+                return self._compare({"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op), value)
+            case In(_, values):
+                return self._any([self._compare("=", v.value) for v in values])
+            case IsNull():
+                return np.where(self.position == self.cells - 1, TRUE, FALSE)
+            case And(terms):
+                return -self._any([-self.truth(t) for t in terms])
+            case Or(terms):
+                return self._any([self.truth(t) for t in terms])
+            case Not(inner):
+                return -self.truth(inner)
+            case Literal(value):
+                return self._all(UNKNOWN if value is None else TRUE if value else FALSE)
+            case _:
+                raise AssertionError(term)
 
+    def _compare(self, op: str, value: object) -> Truths:
+        if value is None:
+            return self._all(UNKNOWN)
+        found = np.where(_OPERATORS[op](self.position - self.places[value]), TRUE, FALSE)
+        found[-1] = UNKNOWN
+        return found
 
-def _any(truths: Iterable[bool | None]) -> bool | None:
-    seen = list(truths)
-    if True in seen:
-        return True
-    return None if None in seen else False
+    def _any(self, truths: Sequence[Truths]) -> Truths:
+        return np.maximum.reduce(truths) if truths else self._all(FALSE)
 
-
-def _not(truth: bool | None) -> bool | None:
-    return None if truth is None else not truth
+    def _all(self, truth: int) -> Truths:
+        return np.full(self.cells, truth)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from penstock.model import Expression, Query, Ref, Stream
+from penstock.model import Expression, Query, Ref, Stream, Term
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import Bounds
 from penstock.planner.index import ColumnIndex
@@ -21,13 +21,21 @@ MAX_ROLES = 16
 
 @dataclass(frozen=True)
 class StandingQuery:
-    """A query with its permanent id. `key_types` (per key part and role) is needed for keys that are not bare columns."""
+    """A query with its permanent id. `key_types` (per key part and role) is needed for keys that are not bare columns.
+
+    Queries that began together and differ only in select list and sink have the same `share`: the id whose bits they read.
+    """
 
     id: int
     name: str
     query: Query
     on_error: str = "skip"
     key_types: tuple[tuple[str, ...], ...] = ()
+    share: int | None = None
+
+    @property
+    def bits_of(self) -> int:
+        return self.id if self.share is None else self.share
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,11 @@ class Derived:
 
 @dataclass(frozen=True)
 class Entry:
-    """One bit of a state table: a query in a role. `lives[s]` = how long past its time a row meets stream s."""
+    """One bit of a state table: a query (or those that share its bits) in a role.
+
+    `lives[s]` = how long past its time a row meets stream s. Its predicates are `terms` (column, term), which the index decides, and
+    `truths`, which Spark computes. `needs` are the columns that the queries read of a stored row.
+    """
 
     query: int
     role: int
@@ -50,16 +62,26 @@ class Entry:
     position: int
     lives: tuple[tuple[str, int], ...]
     truths: tuple[str, ...]
+    terms: tuple[tuple[str, Term], ...] = ()
+    needs: frozenset[str] = frozenset()
 
     @property
     def id(self) -> int:
         """The permanent id of the query role, as stored with state."""
         return self.query * MAX_ROLES + self.role
 
+    @property
+    def life(self) -> int:
+        """How long past its time a row can meet anybody."""
+        return max((length for _, length in self.lives), default=0)
+
 
 @dataclass(frozen=True)
 class StateTable:
-    """Rows of one stream, sorted by one key. Without a key it keeps nothing: its rows only pass through."""
+    """Rows of one stream, sorted by one key. Without a key it keeps nothing: its rows only pass through.
+
+    `chain` holds the ends of its links, ascending: a stored row stays until the end of the link in which its own life ends.
+    """
 
     index: int
     name: str
@@ -72,6 +94,8 @@ class StateTable:
     columns: tuple[str, ...]
     indexes: tuple[ColumnIndex, ...]
     sequence: str | None = None  # the declared column that orders rows of equal time
+    chain: tuple[int, ...] = ()
+    by_cell: bool = False  # rows of different bits never share a run
 
     @property
     def stateless(self) -> bool:
@@ -121,7 +145,10 @@ class Hop:
 
 @dataclass(frozen=True)
 class Member:
-    """A query as part of a join; `bit` is its bit in result rows, `roles[p]` its role at join position p."""
+    """A query as part of a join; `bit` is its bit in result rows, `roles[p]` its role at join position p.
+
+    Members of one `share` have one bit. `reads[p]` = the columns that it reads of rows at position p.
+    """
 
     id: int
     name: str
@@ -131,6 +158,8 @@ class Member:
     residuals: tuple[Expression, ...]
     computed: tuple[tuple[int, Expression], ...]
     on_error: str
+    share: int
+    reads: tuple[frozenset[str], ...]
 
     @property
     def finished_by_spark(self) -> bool:
@@ -150,6 +179,12 @@ class Join:
     columns: tuple[tuple[str, ...], ...]
     kind: str = "join"
 
+    @cached_property
+    def leads(self) -> tuple[Member, ...]:
+        """One member for each bit of a result row, in the order of bits."""
+        by_bit = {m.bit: m for m in self.members}
+        return tuple(by_bit[bit] for bit in range(len(by_bit)))
+
     @property
     def finished_by_spark(self) -> bool:
         return any(m.finished_by_spark for m in self.members)
@@ -157,7 +192,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Network:
-    """The whole plan. `version` is the registry version it was built from."""
+    """The whole plan. `version` is the registry version it was built from, `strategy` how it shares."""
 
     version: int
     streams: Mapping[str, Stream]
@@ -165,6 +200,7 @@ class Network:
     joins: tuple[Join, ...]
     derived: tuple[Derived, ...]
     queries: tuple[StandingQuery, ...] = field(default=())
+    strategy: str = "state_slice"
 
     def tables_of(self, stream: str) -> tuple[StateTable, ...]:
         """The state tables of a stream; its first one also carries late and bad rows and all counts."""

@@ -30,7 +30,7 @@ def finish_projection(handed: DataFrame, network: Network) -> DataFrame:
     """Add, for each query that needs it, the truth of its residuals and its computed items (each with a raised mark)."""
     added: list[Column] = []
     for join in finished_joins(network):
-        for member in join.members:
+        for member in join.leads:
             residual = _residual(member)
             if residual is not None:
                 added.append(_evaluated(network, join, member, residual).alias(_residual_column(join, member)))
@@ -68,12 +68,12 @@ def _finish_batch(
     own = batch.filter(pc.is_valid(batch.column(prefixed(join, "_time"))))
     if own.num_rows == 0:
         return
-    words = word_count(len(join.members))
+    words = word_count(len(join.leads))
     bits = np.column_stack(
         [own.column(prefixed(join, f"_bits{w}")).to_numpy(zero_copy_only=False) for w in range(words)]
     ).view(np.uint64)
     columns: dict[str, pa.Array] = {}
-    for member in join.members:
+    for member in join.leads:
         serves = (bits[:, member.bit // 64] >> np.uint64(member.bit % 64)) & np.uint64(1) == 1
         raised = np.zeros(own.num_rows, dtype=np.bool_)
         if _residual(member) is not None:

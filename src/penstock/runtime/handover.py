@@ -25,7 +25,7 @@ def finished_joins(network: Network) -> list[Join]:
 def handed_columns(network: Network, join: Join) -> dict[str, str]:
     """Result columns of a join with their Spark types, as they are handed over (without the join's prefix)."""
     columns = {"_time": "bigint", "_step": "bigint"}
-    columns |= {f"_bits{w}": "bigint" for w in range(word_count(len(join.members)))}
+    columns |= {f"_bits{w}": "bigint" for w in range(word_count(len(join.leads)))}
     for position, names in enumerate(join.columns):
         stream = network.streams[network.tables[join.tables[position]].stream]
         for name in names:

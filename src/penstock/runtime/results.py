@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from penstock.errors import StateError
 from penstock.model import Query, Ref, Stream
 from penstock.model.expression import PSEUDO_ROLE
-from penstock.model.time import NEVER
+from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import result_column
 from penstock.runtime.ingest import SIDE_FORMATS
 from penstock.state.manifest import Manifest, ResultFile
@@ -28,19 +28,20 @@ _SIDE_SCHEMA = "_row string, _step bigint, _reason string, _progress bigint"
 
 @dataclass(frozen=True)
 class Part:
-    """Which of a query's results: steps after `since` up to `until`, with times from `horizon` on."""
+    """Which of a query's results: steps after `since` up to `until`, with times from `horizon` on and before `before`."""
 
     since: int = -1
     until: int | None = None
     horizon: int = NEVER
+    before: int = FOREVER
 
     def holds(self, file: ResultFile) -> bool:
-        return file.step > self.since and file.max_time >= self.horizon
+        return file.step > self.since and file.max_time >= self.horizon and file.min_time < self.before
 
     @property
     def condition(self) -> str:
         end = "" if self.until is None else f" AND _step <= {self.until}"
-        return f"_step > {self.since} AND _time >= {self.horizon}L{end}"
+        return f"_step > {self.since} AND _time >= {self.horizon}L AND _time < {self.before}L{end}"
 
 
 class ResultView:
@@ -58,11 +59,12 @@ class ResultView:
         self.streams = [streams[role.stream] for role in query.roles]
         self.place = {role: position for position, role in enumerate(positions)}
 
-    def frame(self, spark: SparkSession, manifest: Manifest, part: Part, *, step: bool = False) -> DataFrame:
-        """Exactly the select list, plus `_step` if asked."""
+    def frame(
+        self, spark: SparkSession, manifest: Manifest, part: Part, *, step: bool = False, time: bool = False
+    ) -> DataFrame:
+        """Exactly the select list, plus `_step` and `_time` if asked."""
         items = [F.expr(f"CAST({text} AS {kind})").alias(name) for text, kind, name in self._items()]
-        if step:
-            items.append(F.col("_step"))
+        items += [F.col(name) for name, asked in (("_step", step), ("_time", time)) if asked]
         schema = ", ".join(f"{n} {t}" for n, t in self._fields().items())
         files = self._files(manifest, part)
         if not files:
@@ -76,7 +78,7 @@ class ResultView:
             frames.append(frame.where(mine).select(*items))
         return reduce(DataFrame.union, frames)
 
-    def table(self, manifest: Manifest, part: Part) -> pa.Table | None:
+    def table(self, manifest: Manifest, part: Part, *, ordered: bool = False) -> pa.Table | None:
         """The same rows without a Spark job, if the select list is columns as they stand; else None."""
         names = []
         for item, (text, _, _) in zip(self.query.items, self._items(), strict=True):
@@ -91,13 +93,15 @@ class ResultView:
             rows = pq.read_table(self._checked(file), columns=[*dict.fromkeys([*names, "_time", "_step", word])])
             bits = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(bit % 64) & np.uint64(1)
             step, time = rows.column("_step").to_numpy(), rows.column("_time").to_numpy()
-            keep = (bits == 1) & (step > part.since) & (time >= part.horizon)
+            keep = (bits == 1) & (step > part.since) & (time >= part.horizon) & (time < part.before)
             if part.until is not None:
                 keep &= step <= part.until
             pieces.append(rows.filter(pa.array(keep)))
         if not pieces:
             return None
         rows = pa.concat_tables(pieces)
+        if ordered:
+            rows = rows.sort_by("_time")
         columns = [rows.column(name) for name in names]
         for number, (name, item) in enumerate(zip(names, self.query.items, strict=True)):
             if name == "_time" and item.expression.refs and not self.streams[0].integer_time:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import PenstockError, StateError
 from penstock.model.time import FOREVER, NEVER
 from penstock.runtime import commit
 from penstock.runtime.ingest import lay_out, unify
 from penstock.runtime.results import Part
-from penstock.runtime.sinks import Deliveries, group_sinks
+from penstock.runtime.sinks import Deliveries, Receiver, group_sinks
 from penstock.runtime.sources import name_sources, source_evolution
 from penstock.runtime.step import Stepper, Stopping
 from penstock.state.manifest import Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
-from penstock.state.registry import RegistryLog
+from penstock.state.registry import QueryRecord, Registry, RegistryLog
 
 if TYPE_CHECKING:
     from penstock.engine import Engine
@@ -52,7 +54,7 @@ class Run:
             self._stack = stack.pop_all()
 
     def _begin(self, trigger: str) -> None:
-        engine = self.engine
+        engine, catalog = self.engine, self.engine.catalog
         manifest = ManifestLog(engine.store).load()
         if manifest.final:
             msg = (
@@ -64,45 +66,47 @@ class Run:
         if manifest.step >= 0:
             RegistryLog(engine.store).load(manifest.version)  # the state means nothing without it
         _check_runs(engine, manifest)
-        network = engine.network()
-        joins = {j.index: j.name for j in network.joins}
-        registry = engine._save({q: (joins[j], bit) for q, (j, bit) in network.bits.items()})  # noqa: SLF001
-        network = engine.network()
-        streams = {n: s for n, s in network.streams.items() if n in engine._frames}  # noqa: SLF001
-        layout = lay_out(list(streams.values()))
-        self.deliveries = Deliveries(self._rows_of_step)
+        new = catalog.new_queries()
+        registry, network = catalog.commit(manifest)
+        layout = lay_out([s for n, s in network.streams.items() if n in catalog.frames])
+        self.deliveries = Deliveries(self._rows, lambda query, now: catalog.released(self._record(query), now))
         self.stepper = Stepper(
-            engine.spark, engine.store, manifest, network, layout, engine.tasks, registry.settings, self.deliveries.deliver,
-            {q.id: q.retain for q in registry.queries},
-        )  # fmt: skip
-        targets = []
-        for record in registry.live():
-            target = engine._callables.get(record.name, record.into)  # noqa: SLF001
-            if target == "<callable>":
-                msg = f"query {record.name!r} delivers to a function; give it again with into= before start"
-                raise PenstockError(msg)
-            if target is not None:
-                targets.append((record.id, record.name, target, (*record.item_names, *record.item_types)))
-        self.deliveries.sinks = group_sinks(targets, manifest.cursors, -1)
-        self.stepper.cursors = self.deliveries.deliver(manifest) if targets else {}
+            engine.spark, engine.store, manifest, network, registry, layout, engine.tasks, self.deliveries.deliver
+        )
+        self._connect(registry, manifest.cursors, -1)
+        self.stepper.cursors = self.deliveries.deliver(manifest) if self.deliveries.sinks else {}
         collect_orphans(engine.store, manifest)
-        frames = {
-            name: name_sources(engine._frames[name], registry.streams[name].source_name)  # noqa: SLF001
-            for name in layout.order
-        }
+        self._take_over(new)
         self._warm()
+        self.spark_query = self._start_query(trigger)
+        self.active = True
+        self._watcher = threading.Thread(target=self._watch, name="penstock-ticks", daemon=True)
+        self._watcher.start()
+
+    def _start_query(self, trigger: str) -> StreamingQuery:
+        engine, catalog, layout = self.engine, self.engine.catalog, self.stepper.layout
+        streams = catalog.registry.streams
+        frames = {name: name_sources(catalog.frames[name], streams[name].source_name) for name in layout.order}
         with source_evolution(engine.spark):
             writer = (
-                unify(frames, streams, layout)
+                unify(frames, catalog.streams, layout)
                 .writeStream.foreachBatch(self._on_batch)
                 .option("checkpointLocation", engine.store.path(commit.CHECKPOINT))
                 .queryName(f"penstock-{id(self)}")
             )
             writer = writer.trigger(availableNow=True) if self.available_now else writer.trigger(processingTime=trigger)
-            self.spark_query = writer.start()
-        self.active = True
-        self._watcher = threading.Thread(target=self._watch, name="penstock-ticks", daemon=True)
-        self._watcher.start()
+            return writer.start()
+
+    def _connect(self, registry: Registry, cursors: Mapping[str, int], step: int) -> None:
+        """Group the sinks of all live queries; one that is new begins after `step`."""
+        receivers = []
+        for record in registry.live():
+            target = self.engine.catalog.target(record)
+            if target is not None:
+                place = str(target) if isinstance(target, Path) else target
+                schema = (*record.item_names, *record.item_types)
+                receivers.append(Receiver(record.id, record.name, place, schema, record.ordered))
+        self.deliveries.sinks = group_sinks(receivers, cursors, step)
 
     # -- what people call ---------------------------------------------------------------------------------------
 
@@ -123,6 +127,24 @@ class Run:
         self._ended.wait()
         if self.error is not None:
             raise self.error
+
+    def change(self, change: Callable[[], None]) -> None:
+        """Change what is declared, and let it take effect at this step boundary; all or nothing."""
+        with self.stepper.lock:  # between two steps
+            catalog, manifest = self.engine.catalog, self.stepper.manifest
+            try:
+                change()
+                new = catalog.new_queries()
+                registry, network = catalog.commit(manifest)
+            except BaseException:
+                catalog.revert()
+                raise
+            if network.version == self.stepper.network.version:
+                return
+            self.stepper.adopt(network, registry)
+            known = {**manifest.cursors, **self.stepper.cursors}
+            self._connect(registry, known, manifest.step)
+            self._take_over(new)
 
     def status(self) -> dict[str, Any]:
         """A picture of the run: steps, streams (rows, rates, lag), queries, state, sinks."""
@@ -159,15 +181,25 @@ class Run:
             self.error = error
             raise
 
-    def _rows_of_step(self, query: int, step: int, *, as_frame: bool) -> Any:
-        """A query's rows of one step: as a DataFrame, or as an Arrow table (without a Spark job where that is possible)."""
-        engine = self.engine
-        view = engine._view(next(q for q in engine._registry.queries if q.id == query))  # noqa: SLF001
-        part = Part(since=step - 1, until=step)
-        table = None if as_frame else view.table(self.stepper.manifest, part)
+    def _take_over(self, new: Collection[int]) -> None:
+        """Let new queries that begin from the state see the rows that are held."""
+        wanted = [q for q in self.engine.catalog.registry.live() if q.id in new and q.start == "state"]
+        if wanted and self.stepper.manifest.runs:
+            self.stepper.take_over(frozenset(q.share or q.id for q in wanted))
+
+    def _record(self, query: int) -> QueryRecord:
+        return next(q for q in self.engine.catalog.registry.queries if q.id == query)
+
+    def _rows(self, query: int, part: Part, *, as_frame: bool) -> Any:
+        """A part of a query's rows: as a DataFrame, or as an Arrow table (without a Spark job where that is possible)."""
+        record = self._record(query)
+        view, manifest = self.engine.catalog.view(record), self.stepper.manifest
+        table = None if as_frame else view.table(manifest, part, ordered=record.ordered)
         if table is not None:
             return table
-        frame = view.frame(engine.spark, self.stepper.manifest, part)
+        frame = view.frame(self.engine.spark, manifest, part, time=record.ordered)
+        if record.ordered:
+            frame = frame.orderBy("_time").drop("_time")
         return frame if as_frame else frame.toArrow()
 
     def _watch(self) -> None:

@@ -1,7 +1,8 @@
 """Delivery: committed results go to their sinks afterwards, step by step, with a cursor for each sink.
 
 A sink that fails delays only itself: it is tried again later, from its cursor. Delivery is at least once, and every
-delivery names its step; a path gets each step's file exactly once, by a link that refuses a second one.
+delivery names its step; a path gets each step's file exactly once, by a link that refuses a second one. The rows of an ordered
+query go out by time instead: what progress has released since the last delivery, in order.
 """
 
 from __future__ import annotations
@@ -20,39 +21,48 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from penstock.model import Sink
+from penstock.model.time import NEVER
+from penstock.runtime.results import Part
 from penstock.state.manifest import Manifest
 
 Target = str | Sink | Callable[[pa.Table, int], None]
 
 
 class Rows(Protocol):
-    """A query's committed rows of one step, as a DataFrame or as an Arrow table."""
+    """A part of a query's committed rows, as a DataFrame or as an Arrow table."""
 
-    def __call__(self, query: int, step: int, *, as_frame: bool) -> Any: ...
+    def __call__(self, query: int, part: Part, *, as_frame: bool) -> Any: ...
 
 
+RELEASED = " released"  # cursor of an ordered query: a result time, not a step
 FIRST_RETRY = 1.0
 LAST_RETRY = 60.0
 
 
 @dataclass
 class Delivery:
-    """One sink and the queries that go to it with one schema."""
+    """One sink and the queries that go to it with one schema; an ordered query goes alone.
+
+    `released` = the result time up to which an ordered query has been delivered.
+    """
 
     target: Target
     queries: tuple[tuple[int, str], ...]
     delivered: int
+    released: int | None = None
     error: str | None = None
     retry_at: float = 0.0
     wait: float = FIRST_RETRY
 
     @property
     def key(self) -> str:
-        return sink_key(self.target, self.queries[0][1])
+        return sink_key(self.target, self.queries[0][1], ordered=self.released is not None)
 
 
-def sink_key(target: Target, query: str) -> str:
+def sink_key(target: Target, query: str, *, ordered: bool = False) -> str:
     """The name of a sink's cursor in the manifest."""
+    if ordered:
+        return f"{sink_key(target, query)} for {query}"
     if isinstance(target, str):
         return f"path:{target}"
     if isinstance(target, Sink):
@@ -65,6 +75,7 @@ class Deliveries:
     """All sinks of the network."""
 
     rows: Rows
+    complete: Callable[[int, Manifest], int]  # the time below which all results of a query are there
     sinks: list[Delivery] = field(default_factory=list)
 
     def deliver(self, manifest: Manifest) -> Mapping[str, int]:
@@ -72,7 +83,8 @@ class Deliveries:
         for sink in self.sinks:
             if sink.error is None or time.monotonic() >= sink.retry_at:
                 self._deliver(sink, manifest)
-        return {sink.key: sink.delivered for sink in self.sinks}
+        ordered = {sink.key + RELEASED: sink.released for sink in self.sinks if sink.released is not None}
+        return {sink.key: sink.delivered for sink in self.sinks} | ordered
 
     @property
     def owed(self) -> bool:
@@ -85,11 +97,18 @@ class Deliveries:
             if file.step > sink.delivered:
                 pending.setdefault(file.step, set()).update(ids & {q for q, _ in file.counts})
         try:
-            for step in sorted(pending):
-                for_step = [query for query, _ in sink.queries if query in pending[step]]
-                if for_step:
-                    self._send(sink.target, for_step, step)
-                sink.delivered = step
+            if sink.released is None:
+                for step in sorted(pending):
+                    for_step = [query for query, _ in sink.queries if query in pending[step]]
+                    if for_step:
+                        self._send(sink.target, for_step, step, Part(since=step - 1, until=step))
+                    sink.delivered = step
+            else:
+                query = sink.queries[0][0]
+                until = self.complete(query, manifest)
+                if until > sink.released:
+                    self._send(sink.target, [query], manifest.step, Part(horizon=sink.released, before=until))
+                    sink.released = until
             sink.delivered = manifest.step
             sink.error, sink.wait = None, FIRST_RETRY
         except Exception as error:  # noqa: BLE001  (a sink may fail in any way; it must not stop the engine)
@@ -97,16 +116,19 @@ class Deliveries:
             sink.retry_at = time.monotonic() + sink.wait
             sink.wait = min(2 * sink.wait, LAST_RETRY)
 
-    def _send(self, target: Target, queries: Sequence[int], step: int) -> None:
+    def _send(self, target: Target, queries: Sequence[int], step: int, part: Part) -> None:
         if isinstance(target, Sink):
-            union = reduce(DataFrame.union, [self.rows(query, step, as_frame=True) for query in queries])
+            union = reduce(DataFrame.union, [self.rows(query, part, as_frame=True) for query in queries])
             union.write.format(target.format).options(**dict(target.options)).mode("append").save()
-        elif isinstance(target, str):
-            for query in queries:
-                publish(target, f"part-{step:08d}-{query}.parquet", self.rows(query, step, as_frame=False))
-        else:
-            for query in queries:
-                target(self.rows(query, step, as_frame=False), step)
+            return
+        for query in queries:
+            table = self.rows(query, part, as_frame=False)
+            if len(table) == 0:
+                continue
+            if isinstance(target, str):
+                publish(target, f"part-{step:08d}-{query}.parquet", table)
+            else:
+                target(table, step)
 
 
 def publish(folder: str, name: str, table: pa.Table) -> None:
@@ -129,14 +151,26 @@ def publish(folder: str, name: str, table: pa.Table) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def group_sinks(
-    queries: Iterable[tuple[int, str, Target, tuple[str, ...]]], cursors: Mapping[str, int], step: int
-) -> list[Delivery]:
-    """One delivery per sink and schema; a sink that is new begins with the step after `step`."""
-    groups: dict[tuple[str, tuple[str, ...]], list[tuple[int, str, Target]]] = {}
-    for query, name, target, schema in queries:
-        groups.setdefault((sink_key(target, name), schema), []).append((query, name, target))
-    return [
-        Delivery(members[0][2], tuple((q, n) for q, n, _ in members), cursors.get(key, step))
-        for (key, _), members in groups.items()
-    ]
+@dataclass(frozen=True)
+class Receiver:
+    """A query that has a sink."""
+
+    query: int
+    name: str
+    target: Target
+    schema: tuple[str, ...]
+    ordered: bool = False
+
+
+def group_sinks(receivers: Iterable[Receiver], cursors: Mapping[str, int], step: int) -> list[Delivery]:
+    """One delivery per sink and schema, and per ordered query; a sink that is new begins with the step after `step`."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Receiver]] = {}
+    for receiver in receivers:
+        key = sink_key(receiver.target, receiver.name, ordered=receiver.ordered)
+        groups.setdefault((key, receiver.schema), []).append(receiver)
+    found = []
+    for (key, _), members in groups.items():
+        queries = tuple((r.query, r.name) for r in members)
+        released = cursors.get(key + RELEASED, NEVER) if members[0].ordered else None
+        found.append(Delivery(members[0].target, queries, cursors.get(key, step), released))
+    return found

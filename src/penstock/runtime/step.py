@@ -28,10 +28,12 @@ from penstock.runtime.handover import finished_joins, handover_schema
 from penstock.runtime.ingest import Layout, project, truth_words
 from penstock.runtime.points import reached
 from penstock.runtime.retention import expired_results, horizon, merge_results
+from penstock.runtime.sinks import RELEASED
 from penstock.runtime.worker import Plan, Task, run_task
 from penstock.state.compaction import choose_merge
 from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile, SideFile
 from penstock.state.orphans import collect_orphans
+from penstock.state.registry import Registry
 from penstock.state.run import RunEntry
 from penstock.state.store import LocalStore
 
@@ -62,18 +64,14 @@ class Stepper:
         store: LocalStore,
         manifest: Manifest,
         network: Network,
+        registry: Registry,
         layout: Layout,
         tasks: int,
-        settings: Mapping[str, str],
         after_commit: Callable[[Manifest], Mapping[str, int]],
-        retain: Mapping[int, int | None],
     ) -> None:
-        """`retain`: for every query that is known, live or dropped, how long its results are kept (None: for ever)."""
-        self.retain = retain
-        self.store, self.network, self.layout, self.tasks = store, network, layout, tasks
+        self.spark, self.store, self.layout, self.tasks = spark, store, layout, tasks
         self.log = ManifestLog(store)
         self.manifest = manifest
-        self.settings = settings
         self.after_commit = after_commit
         self.lock = threading.RLock()
         self.closing = False
@@ -83,16 +81,35 @@ class Stepper:
         self.started = time.time()
         self.last_rows: dict[str, float] = {}  # engine clock when the stream last had rows
         self.last_active = time.monotonic()
-        handover = _handover(spark, network)
+        self._prepared: set[int] = set()
+        self.adopt(network, registry)
+
+    def adopt(self, network: Network, registry: Registry) -> None:
+        """Run this network from the next step on. Only queries may differ: the streams are those of the running Spark query."""
+        self.network, self.registry = network, registry
         plan = Plan(
             network,
-            {s: dict(layout.slots[s]) for s in layout.order},
+            {s: dict(self.layout.slots[s]) for s in self.layout.order},
             truth_words(network),
-            _arrow_types(spark, network),
-            handover,
+            _arrow_types(self.spark, network),
+            _handover(self.spark, network),
         )
-        self.plan = spark.sparkContext.broadcast(plan)
-        self._prepared: set[int] = set()
+        self.plan = self.spark.sparkContext.broadcast(plan)
+
+    def take_over(self, shares: frozenset[int]) -> None:
+        """A step of its own: give the rows that are held the bits of new queries, and find the results among them."""
+        with self.lock:
+            step = self.manifest.step + 1
+            task = replace(self._task(step), merges=(), taking_over=shares)
+            every = self.spark.range(0, self.tasks, 1, self.tasks)
+            reports = self._run(every, task)
+            numbers = {t.index for t in self.network.tables if any(e.query in shares for e in t.entries)}
+            replaced = [run.name for index in numbers for run in task.runs.get(index, ())]
+            entry = self._tick_entry(
+                counters=_counters(reports), runs_added=_runs(reports), results=_results(reports), runs_removed=tuple(replaced)
+            )  # fmt: skip
+            self.store.sync([f"{folder}/." for folder in ("runs", "results")])
+            self._append(replace(entry, counters=_with_dropped(entry, self.manifest)))
 
     def run_batch(self, batch: DataFrame, batch_id: int) -> None:
         """What Spark calls for each micro-batch."""
@@ -129,7 +146,7 @@ class Stepper:
             if final:
                 moved = {name: Progress(FOREVER, self._newest(name), "final") for name in self.network.streams}
             values = {name: p.value for name, p in moved.items()}
-            expired = [r.name for r in self.manifest.runs.values() if r.expired(values)] if final else self._expired()
+            expired = self._gone(values if final else self.manifest.progress_values())
             changed = moved != dict(self.manifest.progress)
             owed = any(self.manifest.cursors.get(sink, -1) != step for sink, step in self.cursors.items())
             if not (changed or expired or final or owed):
@@ -146,9 +163,12 @@ class Stepper:
         """Give up expired results, merge small files, and collect what no manifest names."""
         manifest = self.manifest
         progress = manifest.progress_values()
-        horizons = {q: horizon(self.network, q, keep, progress) for q, keep in self.retain.items()}
-        gone = expired_results(manifest, self.retain.keys(), horizons)
-        delivered = min(self.cursors.values(), default=manifest.step)
+        retain = {q.id: q.retain for q in self.registry.queries}
+        horizons = {q: horizon(self.network, q, keep, progress) for q, keep in retain.items()}
+        gone = expired_results(manifest, retain.keys(), horizons)
+        delivered = min(
+            (step for key, step in self.cursors.items() if not key.endswith(RELEASED)), default=manifest.step
+        )
         merged = merge_results(self.store, manifest, manifest.step, delivered, gone)
         if gone or merged:
             removed = [*gone, *(name for _, names in merged for name in names)]
@@ -179,7 +199,7 @@ class Stepper:
         key = id(session._jsparkSession)  # noqa: SLF001
         if key in self._prepared:
             return
-        for name, value in {**_SESSION, **self.settings}.items():
+        for name, value in {**_SESSION, **self.registry.settings}.items():
             session.conf.set(name, value)
         self._prepared = {key}
 
@@ -191,7 +211,14 @@ class Stepper:
             if run.table in number and not run.expired(progress):
                 runs.setdefault(number[run.table], []).append(run)
         merges = [
-            choose_merge(t.name, runs.get(t.index, ()), self.tasks, MERGE_ROWS, progress.get(t.stream, NEVER))
+            choose_merge(
+                t.name,
+                runs.get(t.index, ()),
+                self.tasks,
+                MERGE_ROWS,
+                progress.get(t.stream, NEVER),
+                self.registry.stale,
+            )
             for t in self.network.tables
         ]
         return Task(
@@ -230,17 +257,12 @@ class Stepper:
                 msg = f"stream {stream!r} got a row it must not get ({example}); its policy is 'error', so the step was not committed"
                 raise StepError(msg)
         before = self.manifest.progress_values()
-        removed = [r.name for r in self.manifest.runs.values() if r.expired(before)]
+        removed = self._gone(before)
         removed += [name for merge in task.merges for name in merge.runs]
         entry = Entry(
             step=step, batch=batch_id, last_batch=batch_id, identity=identity, version=self.network.version, clock=time.time(),
             progress=self._moved(reports), counters=_counters(reports),
-            runs_added=tuple(RunEntry.from_json(r) for report in reports for r in report["runs"]),
-            runs_removed=tuple(dict.fromkeys(removed)),
-            results=tuple(
-                ResultFile(**{**r, "counts": tuple((q, n) for q, n in r["counts"])})
-                for report in reports for r in report["results"]
-            ),
+            runs_added=_runs(reports), runs_removed=tuple(dict.fromkeys(removed)), results=_results(reports),
             sides=tuple(SideFile(**s) for report in reports for s in report["sides"]),
             cursors=self.cursors, suspended=_suspended(self.network, reports, self.manifest.suspended),
         )  # fmt: skip
@@ -275,13 +297,23 @@ class Stepper:
                 moved[name] = replace(old, value=value, newest=newest, kind="delay" if value > old.value else old.kind)
         return moved
 
-    def _expired(self) -> list[str]:
-        progress = self.manifest.progress_values()
-        return [r.name for r in self.manifest.runs.values() if r.expired(progress)]
+    def _gone(self, progress: Mapping[str, int]) -> list[str]:
+        """Runs of which no row can be of use any more."""
+        tables = {table.name for table in self.network.tables}
+        return [r.name for r in self.manifest.runs.values() if r.table not in tables or r.expired(progress)]
 
     def _newest(self, name: str) -> int:
         found = self.manifest.progress.get(name)
         return found.newest if found else NEVER
+
+
+def _runs(reports: Sequence[dict[str, Any]]) -> tuple[RunEntry, ...]:
+    return tuple(RunEntry.from_json(run) for report in reports for run in report["runs"])
+
+
+def _results(reports: Sequence[dict[str, Any]]) -> tuple[ResultFile, ...]:
+    files = [file for report in reports for file in report["results"]]
+    return tuple(ResultFile(**{**file, "counts": tuple((q, n) for q, n in file["counts"])}) for file in files)
 
 
 def _with_dropped(entry: Entry, manifest: Manifest) -> dict[str, dict[str, int]]:

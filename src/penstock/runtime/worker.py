@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time as clock
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.kernels.adopt import adopt
 from penstock.kernels.delta import alive, build_delta, select
 from penstock.kernels.hash import hash_bigint
 from penstock.kernels.join import Matches, Work, join_deltas
-from penstock.kernels.merge import longest_life, merge_runs, split_by_life
+from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
 from penstock.model.time import FOREVER
 from penstock.planner.network import Join, Network, StateTable
 from penstock.runtime.handover import candidates, report_row
@@ -56,6 +57,7 @@ class Task:
     runs: Mapping[int, tuple[RunEntry, ...]]
     merges: tuple[Merge, ...] = ()
     suspended: frozenset[int] = frozenset()
+    taking_over: frozenset[int] = frozenset()  # queries that take over the rows held; then there are no rows to receive
 
 
 @dataclass
@@ -99,12 +101,34 @@ class _Worker:
         watch = _Watch(self.report.phases)
         received = list(batches)
         watch.lap("receive")
-        deltas = self._deltas(received)
-        watch.lap("prepare")
-        state = self._open_runs()
-        watch.lap("open")
+        if self.task.taking_over:
+            yield from self._take_over(watch)
+        else:
+            deltas = self._deltas(received)
+            watch.lap("prepare")
+            state = self._open_runs()
+            watch.lap("open")
+            yield from self._join(deltas, state, self.task.suspended, watch)
+            for index, rows in deltas.items():
+                self._store(self.network.tables[index], rows)
+            watch.lap("store")
+            for merge in self.task.merges:
+                self._merge(merge)
+            watch.lap("merge")
+        self._count_work()
+        handover = self.plan.handover
+        yield report_batch(self.report) if handover is None else report_row(self.report, handover)
+
+    def _join(
+        self,
+        deltas: Mapping[int, Rows],
+        state: Mapping[int, Sequence[Rows]],
+        suspended: Collection[int],
+        watch: _Watch,
+    ) -> Iterator[pa.RecordBatch]:
+        """Write the results of all joins; yields those that Spark has to finish."""
         for join in self.network.joins:
-            found = join_deltas(self.network, join, deltas, state, self.work, self.task.suspended)
+            found = join_deltas(self.network, join, deltas, state, self.work, suspended)
             if join.finished_by_spark:
                 for matches in found:
                     watch.lap("probe")
@@ -115,15 +139,22 @@ class _Worker:
             else:
                 self._write_results(join, found, watch)
         watch.lap("probe")
-        for index, rows in deltas.items():
-            self._store(self.network.tables[index], rows)
+
+    def _take_over(self, watch: _Watch) -> Iterator[pa.RecordBatch]:
+        """Give the rows held the bits of new queries, and find the new queries' results among them."""
+        shares, state = self.task.taking_over, self._open_runs()
+        held = {}
+        for table in self.network.tables:
+            if any(entry.query in shares for entry in table.entries):
+                adopted = [adopt(table, rows, shares) for rows in state.get(table.index, ())]
+                merged = merge_runs(table, adopted, self.task.progress)
+                if merged is not None:
+                    held[table.index] = merged
+                    for life, rows in lay_out(table, merged):
+                        self._write_run(table, rows, 1, life)
         watch.lap("store")
-        for merge in self.task.merges:
-            self._merge(merge)
-        watch.lap("merge")
-        self._count_work()
-        handover = self.plan.handover
-        yield report_batch(self.report) if handover is None else report_row(self.report, handover)
+        others = {entry.query for table in self.network.tables for entry in table.entries} - shares
+        yield from self._join(held, {}, others | self.task.suspended, watch)
 
     def _deltas(self, received: list[pa.RecordBatch]) -> dict[int, Rows]:
         received = [b for b in received if b.num_rows]
@@ -248,7 +279,8 @@ class _Worker:
         counts["out_of_reach"] = len(rows) - len(kept)
         counts["stored"] = len(kept)
         if len(kept):
-            self._write_run(table, kept, 0, longest_life(table, kept))
+            for life, piece in fresh_runs(table, kept):
+                self._write_run(table, piece, 0, life)
 
     def _write_run(self, table: StateTable, rows: Rows, level: int, life: int) -> None:
         data = encode_run(rows, table.name)
@@ -273,7 +305,7 @@ class _Worker:
         shares = [self._open(e).between(self.low, self.high) for e in entries]
         merged = merge_runs(table, [s for s in shares if len(s)], self.task.progress)
         if merged is not None:
-            for life, rows in split_by_life(table, merged, merge.life):
+            for life, rows in lay_out(table, merged, merge.life):
                 self._write_run(table, rows, merge.level, life)
 
     def _count_work(self) -> None:

@@ -39,14 +39,14 @@ class ResultWriter:
         self.file: Any = None
         self.waiting: list[pa.Table] = []
         self.rows = 0
-        self.counts = np.zeros(len(join.members), dtype=np.int64)
+        self.counts = np.zeros(len(join.leads), dtype=np.int64)
         self.min_time, self.max_time = FOREVER, -FOREVER
 
     def write(self, table: pa.Table, bits: Words) -> None:
         """Take rows; small pieces are gathered to one row group."""
         self.waiting.append(table)
         self.rows += len(table)
-        for member in self.join.members:
+        for member in self.join.leads:
             self.counts[member.bit] += int(has_bit(bits, member.bit).sum())
         times = table.column("_time").combine_chunks().to_numpy()
         self.min_time, self.max_time = min(self.min_time, int(times.min())), max(self.max_time, int(times.max()))

@@ -3,6 +3,7 @@
 from penstock.sql.position import Position
 from penstock.sql.select import parse_query
 from penstock.sql.statements import (
+    AlterQuery,
     CreateQuery,
     CreateStream,
     DropQuery,
@@ -14,6 +15,6 @@ from penstock.sql.statements import (
 )
 
 __all__ = [
-    "CreateQuery", "CreateStream", "DropQuery", "Explain", "Position", "ShowQueries", "ShowStreams", "Statement",
-    "parse_query", "parse_script",
+    "AlterQuery", "CreateQuery", "CreateStream", "DropQuery", "Explain", "Position", "ShowQueries", "ShowStreams",
+    "Statement", "parse_query", "parse_script",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.sql import functions
+from penstock.sql.order import refuse_order
 from penstock.sql.position import Text
 
 _AGGREGATION = "only joins, filters and projections are supported; aggregates are not"
@@ -19,7 +20,6 @@ _CLAUSES = {
     TokenType.GROUP_BY: ("GROUP BY is not supported", _AGGREGATION),
     TokenType.HAVING: ("HAVING is not supported", _AGGREGATION),
     TokenType.QUALIFY: ("QUALIFY is not supported", ""),
-    TokenType.ORDER_BY: ("ORDER BY is not supported", "results of a standing query have no end to sort at"),
     TokenType.SORT_BY: ("SORT BY is not supported", "results of a standing query have no end to sort at"),
     TokenType.CLUSTER_BY: ("CLUSTER BY is not supported", ""),
     TokenType.DISTRIBUTE_BY: ("DISTRIBUTE BY is not supported", ""),
@@ -61,6 +61,8 @@ def refuse_unsupported(source: Text, tokens: Sequence[Token]) -> None:
         after = tokens[index + 1] if index + 1 < len(tokens) else None
         if _is_name(token, before):
             continue
+        if token.token_type == TokenType.ORDER_BY:
+            refuse_order(source, tokens[index:])
         seen_from = seen_from or token.token_type == TokenType.FROM
         _refuse_clause(source, token, before, after, seen_from=seen_from)
         _refuse_join(source, token, after)

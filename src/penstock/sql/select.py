@@ -1,4 +1,4 @@
-"""The text of one SELECT to a `Query`: its roles and windows, its conditions, its select list.
+"""The text of one SELECT to a `Query`: its roles and windows, its conditions, its select list, its order.
 
 Everything the engine does not answer is refused here or in `screen`, at its place in the text.
 """
@@ -15,6 +15,7 @@ from penstock.model import Item, Query, Ref, Role, Stream, Window
 from penstock.sql.conditions import classify
 from penstock.sql.dialect import WINDOW, WINDOW_START, parse_select, tokenize
 from penstock.sql.expressions import column_expression, expression
+from penstock.sql.order import is_ordered, split_order
 from penstock.sql.position import Position, Text, start_of
 from penstock.sql.scope import Scope, bind, ref_of
 from penstock.sql.screen import refuse_unsupported
@@ -42,6 +43,7 @@ def parse_query(
     for token in tokens:
         if token.token_type == TokenType.SEMICOLON:
             raise source.error(token.start, "Expected one SELECT only")
+    tokens, order = split_order(tokens)
     body, trailing = _split_window(source, tokens)
     refuse_unsupported(source, tokens)
     tree = parse_select(source, body)
@@ -70,6 +72,7 @@ def parse_query(
         predicates=conditions.predicates,
         residuals=conditions.residuals,
         items=items,
+        ordered=is_ordered(order, scope, items),
     )
 
 

@@ -1,4 +1,4 @@
-"""A script to its statements: what to declare, register, drop, show or explain.
+"""A script to its statements: what to declare, register, change, drop, show or explain.
 
 The SELECT inside a statement stays text, with its place in the script: it can only be parsed when the streams are
 known.
@@ -30,7 +30,10 @@ class CreateStream:
 
 @dataclass(frozen=True)
 class CreateQuery:
-    """`CREATE QUERY ..`. `line` and `column` are where `select` starts in the script; `retain` is in microseconds."""
+    """`CREATE QUERY ..`. `line` and `column` are where `select` starts in the script; `retain` is in microseconds.
+
+    `start` is "now" (rows that arrive from here on take part) or "state" (rows still held take part too).
+    """
 
     name: str
     select: str
@@ -40,6 +43,22 @@ class CreateQuery:
     on_error: str = "skip"
     retain: int | None = None
     replace: bool = False
+    start: str = "now"
+    at: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True)
+class AlterQuery:
+    """`ALTER QUERY ..`, with the fields of `CreateQuery`; `into`, `on_error` and `retain` None are: as before."""
+
+    name: str
+    select: str
+    line: int = 1
+    column: int = 1
+    into: Sink | str | None = None
+    on_error: str | None = None
+    retain: int | None = None
+    start: str = "now"
     at: Position = field(default=Position(), compare=False)
 
 
@@ -72,9 +91,9 @@ class Explain:
     at: Position = field(default=Position(), compare=False)
 
 
-Statement = CreateStream | CreateQuery | DropQuery | ShowQueries | ShowStreams | Explain
+Statement = CreateStream | CreateQuery | AlterQuery | DropQuery | ShowQueries | ShowStreams | Explain
 
-_STATEMENTS = "CREATE STREAM, CREATE [OR REPLACE] QUERY, DROP QUERY, SHOW QUERIES, SHOW STREAMS, EXPLAIN"
+_STATEMENTS = "CREATE STREAM, CREATE [OR REPLACE] QUERY, ALTER QUERY, DROP QUERY, SHOW QUERIES, SHOW STREAMS, EXPLAIN"
 
 
 def parse_script(text: str) -> list[Statement]:
@@ -112,8 +131,26 @@ def _replace_query(cursor: Cursor, at: Position) -> CreateQuery:
 
 
 def _query(cursor: Cursor, at: Position, *, replace: bool) -> CreateQuery:
+    """The same words as of an ALTER QUERY; what is not given has a default instead."""
+    new = _alter_query(cursor, at)
+    on_error = new.on_error or "skip"
+    return CreateQuery(
+        new.name, new.select, new.line, new.column, new.into, on_error, new.retain, replace, new.start, at
+    )
+
+
+def _alter_query(cursor: Cursor, at: Position) -> AlterQuery:
     name = _query_name(cursor)
-    on_error, retain = "skip", None
+    on_error, retain, start = _clauses(cursor)
+    select, line, column = _select(cursor)
+    into = _sink(cursor) if cursor.accept("INTO") else None
+    cursor.end()
+    return AlterQuery(name, select, line, column, into, on_error, retain, start, at)
+
+
+def _clauses(cursor: Cursor) -> tuple[str | None, int | None, str]:
+    """What stands between the name of a query and AS: ON ERROR and RETAIN where given, and FROM."""
+    on_error, retain, start = None, None, "now"
     seen: set[str] = set()
     while not cursor.accept("AS"):
         clause, place = cursor.peek(), cursor.offset
@@ -127,18 +164,13 @@ def _query(cursor: Cursor, at: Position, *, replace: bool) -> CreateQuery:
             if not length:
                 raise cursor.source.error(cursor.offset, "Expected a length of time, for example 7 DAYS")
             retain = positive_length(cursor.source, length)
-        elif clause == "FROM":
-            raise cursor.source.unsupported(
-                place, f"FROM {cursor.peek(1)} is not supported", "a query sees the rows that arrive after it"
-            )
+        elif cursor.accept("FROM"):
+            start = cursor.choice("NOW", "STATE").lower()
         elif clause == "INTO":
             raise cursor.source.error(place, "INTO comes after the SELECT")
         else:
-            raise cursor.source.error(place, "Expected ON ERROR, RETAIN or AS SELECT ..")
-    select, line, column = _select(cursor)
-    into: Sink | str | None = _sink(cursor) if cursor.accept("INTO") else None
-    cursor.end()
-    return CreateQuery(name, select, line, column, into, on_error, retain, replace, at)
+            raise cursor.source.error(place, "Expected ON ERROR, RETAIN, FROM or AS SELECT ..")
+    return on_error, retain, start
 
 
 def _query_name(cursor: Cursor) -> str:
@@ -201,6 +233,7 @@ _PARSERS: dict[str, Callable[[Cursor, Position], Statement]] = {
     "CREATE STREAM": _create_stream,
     "CREATE QUERY": _create_query,
     "CREATE OR REPLACE QUERY": _replace_query,
+    "ALTER QUERY": _alter_query,
     "DROP QUERY": _drop_query,
     "SHOW QUERIES": _show_queries,
     "SHOW STREAMS": _show_streams,

@@ -1,9 +1,10 @@
 """What to merge: a pure choice from the manifest's lines. Kernels merge, the runtime runs it.
 
 Runs of one step are level 0. Once a table has gathered enough of them they are merged, and the rows are laid out anew by
-*life class* (rows that live about equally long) and time interval, so that purge drops whole files. Runs of one class and interval are
-merged again when there are many of them, and once more when no further row of that interval can come. Rows that stay
-longer than their windows say (the other stream lags, or may come very late) move on to wider intervals, so that their runs stay few.
+*link* of the table's chain (rows that live about equally long) and time interval, so that purge drops whole files. Runs of one link and
+interval are merged again when there are many of them, and once more when no further row of that interval can come. Rows that
+stay longer than their windows say (the other stream lags, or may come very late) move on to wider intervals, so that their runs stay few.
+Runs from before a query was dropped are merged last, to give up the rows that only that query needed.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from penstock.model.time import FOREVER
 from penstock.state.run import RunEntry
 
 FAN_IN = 8  # runs per task before they are merged
-INTERVALS = 8  # a life class is cut into so many intervals: what is kept too long is at most one of them
-MOST_INTERVALS = 2 * INTERVALS  # of one class; rows over more of them stay longer than their class says
+INTERVALS = 16  # a link is cut into so many intervals: what is kept too long is at most one of them
+MOST_INTERVALS = 2 * INTERVALS  # of one link; rows over more of them stay longer than their link says
 
 
 @dataclass(frozen=True)
 class Merge:
-    """Merge these runs of a table; the rows come out as runs of the given level, one per class, interval and task.
+    """Merge these runs of a table; the rows come out as runs of the given level, one per link, interval and task.
 
-    `life` is the least class to put them in: rows that were moved to a wider one stay there.
+    `life` is the least end of link to put them in: rows that were moved to a longer one stay there.
     """
 
     table: str
@@ -32,13 +33,8 @@ class Merge:
     life: int = 0
 
 
-def life_class(life: int) -> int:
-    """Lives rounded up to a power of two, so that a few classes serve any number of windows."""
-    return FOREVER if life >= FOREVER else 1 << max(0, life - 1).bit_length()
-
-
 def interval_of(time: int, life: int) -> int:
-    """The number of the interval of a life class in which a time lies."""
+    """The number of the interval of a link in which a time lies; the link is named by its end."""
     return 0 if life >= FOREVER else time // interval_length(life)
 
 
@@ -47,12 +43,17 @@ def interval_length(life: int) -> int:
 
 
 def wider(life: int) -> int:
-    """The class with intervals of twice the length."""
-    return 2 * max(life, INTERVALS)
+    """The link with intervals of twice the length."""
+    return 2 * INTERVALS * interval_length(life)
 
 
-def choose_merge(table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: int, progress: int) -> Merge | None:
-    """The next merge for a table, or None. `progress` is that of the table's own stream."""
+def choose_merge(
+    table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: int, progress: int, stale: int = 0
+) -> Merge | None:
+    """The next merge for a table, or None. `progress` is that of the table's own stream.
+
+    Runs of a registry version below `stale` may hold rows that only dropped queries needed.
+    """
     fresh = sorted((r for r in runs if r.level == 0), key=lambda r: (r.step, r.name))
     if len(fresh) >= FAN_IN * tasks:
         return Merge(table, _within(fresh, tasks, budget_rows), 1)
@@ -60,22 +61,27 @@ def choose_merge(table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: 
     for run in runs:
         if run.level > 0:
             groups.setdefault((run.life, interval_of(run.min_time, run.life)), []).append(run)
-    for (life, interval), group in sorted(groups.items()):
+    for life in sorted({life for life, _ in groups}):
         if life >= FOREVER:
             # No interval ever closes: merge runs of one level, so that a row is rewritten only log(n) times.
-            for level in sorted({r.level for r in group}):
-                peers = [r for r in group if r.level == level]
+            for level in sorted({r.level for r in groups[life, 0]}):
+                peers = [r for r in groups[life, 0] if r.level == level]
                 if len(peers) >= FAN_IN * tasks:
                     return Merge(table, _within(peers, tasks, budget_rows), level + 1)
             continue
-        closed = interval_of(progress, life) > interval
-        if len(group) >= FAN_IN * tasks or (closed and len(group) > tasks):
-            return Merge(table, _within(group, tasks, budget_rows), max(r.level for r in group) + 1, life)
-    return _widen(table, groups, tasks, budget_rows)
+        due: list[RunEntry] = []
+        for interval in sorted(interval for of, interval in groups if of == life):
+            group = groups[life, interval]
+            closed = interval_of(progress, life) > interval
+            if len(group) >= FAN_IN * tasks or (closed and len(group) > tasks):
+                due += group
+        if due:
+            return Merge(table, _within(due, tasks, budget_rows), max(r.level for r in due) + 1, life)
+    return _widen(table, groups, tasks, budget_rows) or _renew(table, runs, tasks, budget_rows, stale)
 
 
 def _widen(table: str, groups: Mapping[tuple[int, int], list[RunEntry]], tasks: int, budget_rows: int) -> Merge | None:
-    """Put the oldest half of a class that has too many intervals into intervals of twice the length."""
+    """Put the oldest half of a link that has too many intervals into intervals of twice the length."""
     for life in sorted({life for life, _ in groups if life < FOREVER}):
         intervals = sorted(interval for of, interval in groups if of == life)
         if len(intervals) > MOST_INTERVALS:
@@ -85,8 +91,18 @@ def _widen(table: str, groups: Mapping[tuple[int, int], list[RunEntry]], tasks: 
     return None
 
 
+def _renew(table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: int, stale: int) -> Merge | None:
+    """Write old runs anew, those of one link and interval at a time."""
+    old = sorted((r for r in runs if r.version < stale), key=lambda r: (r.level, r.life, r.min_time, r.name))
+    if not old:
+        return None
+    alike = [r for r in old if (r.level > 0, r.life) == (old[0].level > 0, old[0].life)]
+    level = max(r.level for r in alike)
+    return Merge(table, _within(alike, tasks, budget_rows), max(level, 1), alike[0].life if level else 0)
+
+
 def _within(runs: Sequence[RunEntry], tasks: int, budget_rows: int) -> tuple[str, ...]:
-    """As many of the runs as the budget allows, but enough to get fewer: a merge makes one run per task, class and interval."""
+    """As many of the runs as the budget allows, but enough to get fewer: a merge makes one run per task, link and interval."""
     chosen: list[str] = []
     rows = 0
     for run in runs:

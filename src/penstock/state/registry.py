@@ -31,7 +31,12 @@ class StreamRecord:
 
 @dataclass(frozen=True)
 class QueryRecord:
-    """A query as declared, with what Spark said of it when it was registered."""
+    """A query as declared, with what Spark said of it when it was registered.
+
+    `since` is the first step that answers it (-1 until it is part of a network), `start` whether rows held then take part
+    ("state") or only those that come ("now"). All rows with times from `complete_from[stream]` on take part; a stream that is not
+    there is complete. `share` is the query whose bits it reads, `replaces` the one whose results it continues.
+    """
 
     id: int
     name: str
@@ -43,6 +48,12 @@ class QueryRecord:
     item_types: tuple[str, ...] = ()
     key_types: tuple[tuple[str, ...], ...] = ()
     dropped: bool = False
+    ordered: bool = False
+    start: str = "now"
+    since: int = -1
+    complete_from: tuple[tuple[str, int], ...] = ()
+    share: int | None = None
+    replaces: int | None = None
 
     def same_declaration(self, other: QueryRecord) -> bool:
         """True if both were declared alike; ids and what was derived do not count."""
@@ -51,7 +62,10 @@ class QueryRecord:
 
 @dataclass(frozen=True)
 class Registry:
-    """One version of the registry. `settings` are the SQL settings (time zone, ANSI) that give expressions their meaning."""
+    """One version of the registry. `settings` are the SQL settings (time zone, ANSI) that give expressions their meaning.
+
+    Runs of versions below `stale` may hold rows that only dropped queries needed.
+    """
 
     version: int = 0
     next_id: int = 1
@@ -59,6 +73,8 @@ class Registry:
     queries: tuple[QueryRecord, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     bits: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    strategy: str = "state_slice"
+    stale: int = 0
 
     def live(self) -> tuple[QueryRecord, ...]:
         return tuple(q for q in self.queries if not q.dropped)
@@ -76,7 +92,7 @@ class Registry:
 
     def without_query(self, name: str) -> Registry:
         changed = tuple(replace(q, dropped=True) if q.name == name else q for q in self.queries)
-        return replace(self, queries=changed)
+        return replace(self, queries=changed, stale=self.version + 1)
 
 
 class RegistryLog:
@@ -109,7 +125,7 @@ class RegistryLog:
 
 
 def _declared(record: QueryRecord) -> tuple[object, ...]:
-    return (" ".join(record.sql.split()), record.on_error, record.retain, record.into)
+    return (" ".join(record.sql.split()), record.on_error, record.retain, record.into, record.ordered, record.start)
 
 
 def _encode(registry: Registry) -> dict[str, Any]:
@@ -120,6 +136,8 @@ def _encode(registry: Registry) -> dict[str, Any]:
         "queries": [{**q.__dict__, "into": _encode_into(q.into)} for q in registry.queries],
         "settings": dict(registry.settings),
         "bits": [[query, join, bit] for query, (join, bit) in registry.bits.items()],
+        "strategy": registry.strategy,
+        "stale": registry.stale,
     }
 
 
@@ -150,6 +168,16 @@ def _decode(data: dict[str, Any]) -> Registry:
         item["into"] = Sink(into["format"], **into["options"]) if isinstance(into, dict) else into
         item["item_names"], item["item_types"] = tuple(item["item_names"]), tuple(item["item_types"])
         item["key_types"] = tuple(tuple(t) for t in item["key_types"])
+        item["complete_from"] = tuple(tuple(c) for c in item["complete_from"])
         queries.append(QueryRecord(**item))
     bits = {query: (join, bit) for query, join, bit in data["bits"]}
-    return Registry(data["version"], data["next_id"], streams, tuple(queries), data["settings"], bits)
+    return Registry(
+        data["version"],
+        data["next_id"],
+        streams,
+        tuple(queries),
+        data["settings"],
+        bits,
+        data["strategy"],
+        data["stale"],
+    )

@@ -1,0 +1,58 @@
+"""Give rows that are held the bits of queries that come later, as far as what is stored tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.kernels.bits import cells_of
+from penstock.model import Term
+from penstock.planner.index import build_index
+from penstock.planner.network import Entry, StateTable
+from penstock.state.run import Rows
+
+Known = npt.NDArray[np.bool_]
+
+
+def adopt(table: StateTable, rows: Rows, shares: Collection[int]) -> Rows:
+    """The rows, with the roles of the queries in `shares` where their predicates are known to hold.
+
+    A predicate is evaluated on a stored column; without the column, a row satisfies it if it serves a query with the very same
+    predicate. A row without a column that the query needs is none of its rows.
+    """
+    new = [entry for entry in table.entries if entry.query in shares and entry.needs <= rows.columns.keys()]
+    others = {entry.id: entry for entry in table.entries if entry.query not in shares}
+    ids = rows.bits.astype(np.int64)
+    patterns = list(rows.patterns)
+    for entry in new:
+        serves = _serves(entry, others, rows)
+        numbers = np.unique(ids[serves]).tolist()
+        moved = np.arange(len(patterns))
+        for number in numbers:
+            moved[number] = len(patterns)
+            patterns.append((*patterns[number], entry.id))
+        ids[serves] = moved[ids[serves]]
+    return Rows(rows.key, rows.time, ids.astype(np.int32), tuple(patterns), rows.columns)
+
+
+def _serves(entry: Entry, others: dict[int, Entry], rows: Rows) -> Known:
+    def implied(holds: Callable[[Entry], bool]) -> Known:
+        by_pattern = [any(role in others and holds(others[role]) for role in pattern) for pattern in rows.patterns]
+        return np.array(by_pattern, dtype=np.bool_)[rows.bits]
+
+    serves = np.ones(len(rows), dtype=np.bool_)
+    for column, term in entry.terms:
+        if column in rows.columns:
+            serves &= _holds(column, term, rows)
+        else:
+            serves &= implied(lambda other, wanted=(column, term): wanted in other.terms)  # type: ignore[misc]
+    for truth in entry.truths:
+        serves &= implied(lambda other, wanted=truth: wanted in other.truths)  # type: ignore[misc]
+    return serves
+
+
+def _holds(column: str, term: Term, rows: Rows) -> Known:
+    index = build_index(column, [(0, term)], 1)
+    return np.asarray(np.array(index.masks, dtype=np.int64)[cells_of(index, rows.columns[column])] == 1)

@@ -1,0 +1,316 @@
+"""What is declared: streams with their DataFrames, queries with their sinks; and the network that they compile to.
+
+Changes are made to a registry in memory and take effect together, at a step boundary, by `commit`: that gives the new queries their
+first step, writes a version of the registry, and builds the network that runs from then on.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.errors import PenstockError, RegistrationError, StateError, did_you_mean
+from penstock.model import Query, Sink, Stream
+from penstock.model.time import FOREVER, NEVER
+from penstock.planner.bounds import time_bounds
+from penstock.planner.build import STRATEGIES, build_network
+from penstock.planner.coverage import held_from
+from penstock.planner.network import Network, StandingQuery
+from penstock.runtime.analysis import analyze, spark_message
+from penstock.runtime.declare import check_stream, difference
+from penstock.runtime.results import ResultView
+from penstock.sql import parse_query
+from penstock.state.manifest import Manifest
+from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
+from penstock.state.store import LocalStore
+
+Into = str | Path | Sink | Callable[[pa.Table, int], None]
+CALLABLE = "<callable>"
+SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")
+# What one step takes in at most unless the stream says otherwise: the first batch after a pause must not be everything.
+_FILES = ("maxFilesPerTrigger", "100")
+_ADMISSION = {
+    "parquet": _FILES, "json": _FILES, "csv": _FILES, "orc": _FILES, "text": _FILES, "avro": _FILES,
+    "kafka": ("maxOffsetsPerTrigger", "1000000"),
+}  # fmt: skip
+
+
+class Catalog:
+    """The declarations of one state directory."""
+
+    def __init__(self, spark: SparkSession, store: LocalStore, strategy: str) -> None:
+        self.spark, self.store = spark, store
+        self.frames: dict[str, DataFrame] = {}
+        self.callables: dict[str, Callable[[pa.Table, int], None]] = {}
+        self.registry = self.saved = RegistryLog(store).load()
+        self.strategy = strategy
+        self._parsed: dict[int, Query] = {}
+        self._positions: dict[int, tuple[int, ...]] = {}
+        self._network: tuple[Registry, Network] | None = None
+        if strategy not in ("auto", *STRATEGIES):
+            known = ", ".join(("auto", *STRATEGIES))
+            raise RegistrationError(f"there is no strategy {strategy!r}; known: {known}")
+
+    # -- streams ----------------------------------------------------------------------------------------------------
+
+    @property
+    def streams(self) -> dict[str, Stream]:
+        return {name: r.stream for name, r in self.registry.streams.items()}
+
+    def stream(self, name: str) -> Stream:
+        record = self.registry.streams.get(name)
+        if record is None:
+            raise RegistrationError(f"there is no stream {name!r}; {did_you_mean(name, self.registry.streams)}")
+        return record.stream
+
+    def add_stream(self, stream: Stream, frame: DataFrame) -> None:
+        check_stream(stream)
+        if stream.name in self.frames:
+            raise RegistrationError(f"stream {stream.name!r} is declared twice; choose another name")
+        known = self.registry.streams.get(stream.name)
+        if known is not None and known.stream != stream:
+            msg = f"stream {stream.name!r} differs from the one registered in {self.store.root}: {difference(known.stream, stream)}; "
+            raise RegistrationError(msg + "declare it as before, or use a new state directory")
+        if known is None:
+            self.registry = self.registry.with_stream(StreamRecord(stream))
+        self.frames[stream.name] = frame
+
+    def read(self, stream: Stream) -> DataFrame:
+        """The streaming DataFrame of a stream that SQL declares."""
+        assert stream.source is not None
+        schema = ", ".join(f"`{c.name}` {c.type}" for c in stream.columns)
+        reader = self.spark.readStream.format(stream.source.format).options(**dict(stream.source.options))
+        if stream.source.format not in ("rate", "rate-micro-batch", "kafka", "socket"):
+            reader = reader.schema(schema)
+        limit = _ADMISSION.get(stream.source.format)
+        if limit is not None and limit[0].lower() not in {k.lower() for k, _ in stream.source.options}:
+            reader = reader.option(*limit)
+        try:
+            frame = reader.load()
+            return frame.selectExpr(*[f"CAST(`{c.name}` AS {c.type}) AS `{c.name}`" for c in stream.columns])
+        except (PySparkException, Py4JJavaError) as error:
+            raise RegistrationError(f"stream {stream.name!r}: {spark_message(error)}") from None
+
+    # -- queries ----------------------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        return [q.name for q in self.registry.live()]
+
+    def record(self, name: str) -> QueryRecord:
+        """The query of that name, also one that was dropped."""
+        record = self.registry.find(name, dropped=True)
+        if record is None:
+            raise RegistrationError(f"there is no query {name!r}; {did_you_mean(name, self.names())}")
+        return record
+
+    def live(self, name: str) -> QueryRecord:
+        record = self.registry.find(name)
+        if record is None:
+            raise RegistrationError(f"there is no query {name!r}; {did_you_mean(name, self.names())}")
+        return record
+
+    def prepare(
+        self, record: QueryRecord, target: Into | None, *, script: str | None = None, line: int = 1, column: int = 1
+    ) -> QueryRecord:
+        """Check a new query and complete its record; nothing is registered yet."""
+        name = record.name
+        if record.on_error not in ("skip", "stop"):
+            raise RegistrationError(f"query {name!r}: on_error must be 'skip' or 'stop', not {record.on_error!r}")
+        if record.start not in ("now", "state"):
+            raise RegistrationError(f"query {name!r}: start must be 'now' or 'state', not {record.start!r}")
+        query = parse_query(record.sql, self.streams, script=script, line=line, column=column)
+        facts = analyze(self.spark, name, query, self.streams)
+        into: Sink | str | None = CALLABLE if callable(target) else str(target) if isinstance(target, Path) else target
+        if into is not None and len(set(facts.names)) < len(facts.names):
+            twice = next(n for n in facts.names if facts.names.count(n) > 1)
+            msg = f"query {name!r} has two columns named {twice!r}; a sink needs distinct names: use AS"
+            raise RegistrationError(msg)
+        ordered = record.ordered or query.ordered
+        if ordered and isinstance(into, Sink):
+            msg = f"query {name!r} is ordered, and a {into.format} sink keeps no order; deliver it to a path or a function"
+            raise RegistrationError(msg)
+        build_network([StandingQuery(1, name, query, record.on_error, facts.key_types)], self.streams)
+        for role in query.roles:
+            if len(query.roles) > 1 and role.window is not None and role.window.length is None:
+                text = f"query {name!r} keeps every row of {role.alias!r} for ever ([RANGE ALL]): its state only grows"
+                warnings.warn(text, stacklevel=4)
+        return replace(
+            record,
+            into=into,
+            ordered=ordered,
+            item_names=facts.names,
+            item_types=facts.types,
+            key_types=facts.key_types,
+        )
+
+    def add(self, record: QueryRecord, target: Into | None, *, instead: bool = False) -> None:
+        """Register a prepared query; with `instead` it takes the place of the live one of that name."""
+        known = self.registry.find(record.name)
+        if callable(target):
+            self.callables[record.name] = target
+        if known is not None:
+            if known.same_declaration(record):
+                return
+            if not instead:
+                msg = f"query {record.name!r} is registered with another definition; use CREATE OR REPLACE QUERY, or drop it first"
+                raise RegistrationError(msg)
+            same = (known.item_names, known.item_types) == (record.item_names, record.item_types)
+            record = replace(record, replaces=known.id if same else None)
+            self.registry = self.registry.without_query(record.name)
+        self.registry = self.registry.with_query(replace(record, id=self.registry.next_id))
+
+    def drop(self, name: str, *, purge: bool) -> None:
+        self.live(name)
+        self.registry = self.registry.without_query(name)
+        if purge:
+            self.registry = replace(self.registry, queries=tuple(q for q in self.registry.queries if q.name != name))
+
+    def parsed(self, record: QueryRecord) -> Query:
+        if record.id not in self._parsed:
+            self._parsed[record.id] = parse_query(record.sql, self.streams)
+        return self._parsed[record.id]
+
+    def view(self, record: QueryRecord) -> ResultView:
+        query = self.parsed(record)
+        if record.id not in self._positions:
+            alone = build_network([self._standing(record)], self.streams)
+            # A query's role at each position of its join is the same in every network that it is ever part of.
+            self._positions[record.id] = alone.joins[0].members[0].roles
+        return ResultView(self.store, record, query, self.streams, self._positions[record.id])
+
+    def lineage(self, record: QueryRecord) -> list[QueryRecord]:
+        """The record and those whose results it continues, oldest first."""
+        found = [record]
+        by_id = {q.id: q for q in self.registry.queries}
+        while found[0].replaces in by_id:
+            found.insert(0, by_id[found[0].replaces])
+        return found
+
+    def lives(self, record: QueryRecord) -> list[tuple[str, int]]:
+        """(stream, how long past its time a row of it can be part of a result) of each role."""
+        query = self.parsed(record)
+        reach = [FOREVER if max(row) >= FOREVER else max(row) + 1 for row in time_bounds(query)]
+        return [(role.stream, life) for role, life in zip(query.roles, reach, strict=True)]
+
+    def released(self, record: QueryRecord, manifest: Manifest) -> int:
+        """Results of a query with a time below this are all there: the least progress of its streams."""
+        return min(manifest.progress_values().get(role.stream, NEVER) for role in self.parsed(record).roles)
+
+    def target(self, record: QueryRecord) -> Into | None:
+        target = self.callables.get(record.name, record.into)
+        if target == CALLABLE:
+            raise PenstockError(f"query {record.name!r} delivers to a function; give it again with into= before start")
+        return target
+
+    # -- the network --------------------------------------------------------------------------------------------------
+
+    def network(self) -> Network:
+        """The compiled plan of all live queries."""
+        if self._network is None or self._network[0] is not self.registry:
+            standing = [self._standing(q) for q in self.registry.live()]
+            network = build_network(standing, self.streams, self.registry.version, self._strategy())
+            self._network = (self.registry, network)
+        return self._network[1]
+
+    def commit(self, manifest: Manifest) -> tuple[Registry, Network]:
+        """Let all changes take effect after the manifest's step: a version of the registry, durable, and its network."""
+        strategy = self._strategy()
+        if manifest.runs and self.saved.version and strategy != self.saved.strategy:
+            msg = (
+                f"the state in {self.store.root} is kept by strategy {self.saved.strategy!r} and cannot be read by {strategy!r}; "
+                "start with the same strategy, or use a new state directory"
+            )
+            raise StateError(msg)
+        self._begin(manifest)
+        conf = {key: str(self.spark.conf.get(key)) for key in SQL_SETTINGS}
+        settings = dict(self.registry.settings) or conf
+        network = self.network()
+        joins = {j.index: j.name for j in network.joins}
+        bits = {q: (joins[j], bit) for q, (j, bit) in network.bits.items()}
+        wanted = replace(self.registry, settings=settings, bits=bits, strategy=strategy)
+        if replace(wanted, version=self.saved.version) != self.saved or self.saved.version == 0:
+            wanted = replace(wanted, version=self.saved.version + 1)
+            RegistryLog(self.store).append(wanted)
+        self.registry = self.saved = wanted
+        network = replace(network, version=wanted.version)
+        self._network = (wanted, network)
+        return wanted, network
+
+    def new_queries(self) -> frozenset[int]:
+        """The queries that the next commit will begin."""
+        return frozenset(q.id for q in self.registry.live() if q.since < 0)
+
+    def revert(self) -> None:
+        """Forget what was not committed."""
+        self.registry = self.saved
+
+    def missing_stream(self) -> tuple[str, str] | None:
+        """(stream, query) if a live query reads a stream that is registered but not declared in this program."""
+        for record in self.registry.live():
+            for role in self.parsed(record).roles:
+                if role.stream not in self.frames:
+                    return role.stream, record.name
+        return None
+
+    def _strategy(self) -> str:
+        return "state_slice" if self.strategy == "auto" else self.strategy
+
+    def _standing(self, record: QueryRecord) -> StandingQuery:
+        return StandingQuery(
+            record.id, record.name, self.parsed(record), record.on_error, record.key_types, record.share
+        )
+
+    def _begin(self, manifest: Manifest) -> None:
+        """Give new queries their first step, the times from which on they see all rows, and bits they can share."""
+        newest = {name: p.newest + 1 for name, p in manifest.progress.items() if p.newest > NEVER}
+        shares: dict[object, int] = {}
+        changed = []
+        for record in self.registry.queries:
+            if record.since < 0 and not record.dropped:
+                query = self.parsed(record)
+                seen = tuple((s, newest[s]) for s in dict.fromkeys(r.stream for r in query.roles) if s in newest)
+                record = replace(record, since=manifest.step + 1, complete_from=seen)  # noqa: PLW2901
+                alike = _shared_form(record, query)
+                if alike is not None:
+                    lead = shares.setdefault(alike, record.id)
+                    record = replace(record, share=None if lead == record.id else lead)  # noqa: PLW2901
+            changed.append(record)
+        self.registry = replace(self.registry, queries=tuple(changed))
+        begun = [q for q in changed if q.since == manifest.step + 1 and q.start == "state" and not q.dropped]
+        if begun and manifest.runs:
+            self._begin_from_state({q.id for q in begun}, manifest, newest)
+
+    def _begin_from_state(self, begun: Collection[int], manifest: Manifest, newest: Mapping[str, int]) -> None:
+        saved = {q.id: q for q in self.saved.live()}
+        before = build_network([self._standing(q) for q in saved.values()], self.streams, strategy=self._strategy())
+        # Bits are those of the first query of a share, which may have been dropped since; all began alike.
+        alike = {q.share or q.id: q for q in saved.values()}
+        since = {share: q.since for share, q in alike.items()}
+        complete = {share: dict(q.complete_from) for share, q in alike.items()}
+        changed = []
+        for record in self.registry.queries:
+            if record.id in begun and record.id not in saved:
+                held = held_from(
+                    before, self.network(), record.share or record.id, since, complete, manifest.progress_values(), newest
+                )  # fmt: skip
+                changed.append(replace(record, complete_from=tuple(held.items())))
+            else:
+                changed.append(record)
+        self.registry = replace(self.registry, queries=tuple(changed))
+
+
+def _shared_form(record: QueryRecord, query: Query) -> object | None:
+    """What queries must have in common to read the same bits; None if something in the query may raise, on its own account."""
+    expressions = [*query.predicates, *query.residuals, *(e for part in query.keys for e in part)]
+    if not all(e.total for e in expressions) or not all(item.expression.total for item in query.items):
+        return None
+    roles = tuple((role.stream, role.window) for role in query.roles)
+    conditions = (query.keys, query.bands, query.predicates, query.residuals)
+    return (roles, conditions, record.key_types, record.start)

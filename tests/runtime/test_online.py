@@ -1,0 +1,297 @@
+"""Queries that come and go while the engine runs: each gets what it would get alone, and nobody else notices."""
+
+from unittest.mock import patch
+
+import pytest
+from hypothesis import Phase, event, given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import PenstockError, RegistrationError, StateError
+from penstock.model.time import SECOND
+from penstock.planner.build import STRATEGIES
+from penstock.reference import admit, results
+from penstock.sql import parse_query
+from tests.oracle import bag
+from tests.runtime.replay import Replay, drain, names, rows_of, stream, wait_until
+from tests.runtime.test_engine_properties import together
+from tests.workloads import workload
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:.*RANGE ALL")]
+
+PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
+STREAMS = (
+    stream("a", "ts timestamp, k bigint, v bigint", delay=2 * SECOND),
+    stream("b", "ts timestamp, k bigint, v bigint", delay=2 * SECOND),
+)
+JOIN = "SELECT a.v, b.v AS w FROM a [RANGE {} SECONDS] AS a, b [RANGE {} SECONDS] AS b WHERE a.k = b.k"
+WIDE, NARROW = JOIN.format(9, 9), JOIN.format(3, 2) + " AND a.v > 2"
+
+
+def rows_at(number):
+    """Two rows of each stream in step `number`; all have one key, and times a second apart."""
+    return {
+        name: [{"ts": (2 * number + n) * SECOND, "k": 1, "v": 2 * number + n} for n in range(2)] for name in ("a", "b")
+    }
+
+
+def reference(sql, steps):
+    streams = {s.name: s for s in STREAMS}
+    rows = {name: [row for number in steps for row in rows_at(number)[name]] for name in streams}
+    return bag(results(parse_query(sql, streams), streams, rows))
+
+
+class Live:
+    """A running engine that is fed step by step."""
+
+    def __init__(self, replay, engine):
+        self.replay, self.engine = replay, engine
+        self.run = engine.start("0 seconds")
+
+    def feed(self, **rows):
+        """Give all streams their rows, and wait until they are taken; Spark may take those of one stream first."""
+        wanted = {name: self.rows(name) + len(given) for name, given in rows.items()}
+        self.replay.add(**rows)
+        wait_until(lambda: all(self.rows(n) == w for n, w in wanted.items()) or self.run.error)
+        assert self.run.error is None
+
+    def rows(self, name):
+        return self.run.stepper.manifest.counters.get(f"stream:{name}", {}).get("rows", 0)
+
+    def answer(self, name):
+        return bag(rows_of(self.engine.results(name)))
+
+
+@pytest.fixture
+def live(spark, tmp_path):
+    runs = []
+
+    def start(queries, **options):
+        replay = Replay(tmp_path / "source", *STREAMS)
+        engine = replay.engine(spark, tmp_path / "state", queries, **options)
+        runs.append(Live(replay, engine))
+        return runs[-1]
+
+    yield start
+    for one in runs:
+        if one.run.active:
+            one.run.stop()
+
+
+# ---------------------------------------------------------------------------------------------------- any sequence
+
+
+@st.composite
+def changing(draw):
+    """Several workloads at once, and for each query the steps [first, end) in which it is there."""
+    load = together(draw(st.lists(workload(late=True), min_size=3, max_size=3)))
+    steps = len(load.batches)
+    spans = st.tuples(st.integers(0, steps), st.integers(0, steps)).map(sorted).map(tuple)
+    return load, [draw(st.one_of(st.just((0, steps)), spans)) for _ in load.queries]
+
+
+def check_changes(spark, root, case, strategy, tasks, restart):
+    load, lifetimes = case
+    replay = Replay(root / "source", *load.streams.values())
+    spans = dict(zip(names(load).items(), lifetimes, strict=True))
+    one = None
+    for number, batch in enumerate(load.batches):
+        if one is None or number == restart:
+            if one is not None:
+                one.run.stop()
+            engine = replay.engine(spark, root / "state", tasks=tasks, strategy=strategy)
+            one = Live(replay, engine)
+        for (name, sql), (first, end) in spans.items():
+            if first == number < end:
+                engine.query(sql, name=name)
+            if first < end == number:
+                engine.drop(name)
+        one.feed(**batch)
+    one.run.stop(final=True)
+    judged = {name: admit(s, load.arrivals(name)) for name, s in load.streams.items()}
+    for ((name, _), (first, end)), query in zip(spans.items(), load.parsed, strict=True):
+        if first < end:
+            rows = {n: [row for step in steps[first:end] for row in step.accepted] for n, steps in judged.items()}
+            expected = bag(results(query, load.streams, rows))
+            assert bag(rows_of(engine.results(name))) == expected, f"{name}: {query.sql}"
+            event("some results" if expected else "no result")
+
+
+@settings(max_examples=1, deadline=None, phases=PHASES)
+@given(changing(), st.integers(1, 3), st.integers(1, 3))
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_sequence_of_changes_gives_every_query_its_own_answer(
+    spark, tmp_path_factory, strategy, case, tasks, restart
+):
+    with patch("penstock.state.compaction.FAN_IN", 2):
+        check_changes(spark, tmp_path_factory.mktemp("online"), case, strategy, tasks, restart)
+
+
+@pytest.mark.long
+@settings(max_examples=25, deadline=None, phases=PHASES)
+@given(changing(), st.integers(1, 3), st.integers(1, 3), st.sampled_from(STRATEGIES))
+def test_many_sequences_of_changes(spark, tmp_path_factory, case, tasks, restart, strategy):
+    with patch("penstock.state.compaction.FAN_IN", 2):
+        check_changes(spark, tmp_path_factory.mktemp("online"), case, strategy, tasks, restart)
+
+
+# ----------------------------------------------------------------------------------------------------- one by one
+
+
+def test_a_query_is_answered_from_the_next_step_on_and_the_others_do_not_notice(live):
+    one = live({"wide": WIDE})
+    for number in (0, 1):
+        one.feed(**rows_at(number))
+    added = one.engine.query(NARROW, name="narrow")
+    assert one.run.status()["queries"]["narrow"]["results"] == 0
+    for number in (2, 3):
+        one.feed(**rows_at(number))
+    assert one.answer("narrow") == reference(NARROW, (2, 3))
+    assert one.answer("wide") == reference(WIDE, range(4))
+    coverage = added.coverage()
+    assert coverage["complete_from"] == {"a": 3 * SECOND + 1, "b": 3 * SECOND + 1}
+    assert coverage["exact_from"] == 6 * SECOND
+    assert not coverage["covered"]
+    one.feed(**rows_at(4))
+    assert added.coverage()["covered"]
+    one.engine.drop("narrow")
+    one.feed(**rows_at(5))
+    assert one.answer("narrow") == reference(NARROW, (2, 3, 4))
+    assert one.answer("wide") == reference(WIDE, range(6))
+    assert "narrow" not in one.run.status()["queries"]
+
+
+def test_rows_that_only_a_dropped_query_needed_leave_the_state(live):
+    one = live({"long": JOIN.format(1000, 1000), "short": JOIN.format(1, 1)})
+    for number in range(4):
+        one.feed(**rows_at(number))
+    before = one.run.status()["state"]["rows"]
+    one.engine.drop("long")
+    for number in range(4, 8):
+        one.feed(**rows_at(number))
+    assert before == 16
+    assert min(run.min_time for run in one.run.stepper.manifest.runs.values()) > 7 * SECOND
+    assert one.answer("short") == reference(JOIN.format(1, 1), range(8))
+
+
+def test_a_query_can_begin_from_the_rows_that_are_held(live):
+    one = live({"wide": WIDE, "other": JOIN.format(2, 2)})
+    for number in range(3):
+        one.feed(**rows_at(number))
+    held = JOIN.format(6, 5) + " AND b.v > 1"
+    added = one.engine.query(held, name="held", start="state")
+    assert one.answer("held") == reference(held, range(3))  # what is held is joined at once
+    coverage = added.coverage()
+    assert coverage["exact_from"] <= 0  # nothing that it needs was given up yet
+    for number in range(3, 6):
+        one.feed(**rows_at(number))
+    assert one.answer("held") == reference(held, range(6))
+    assert one.answer("wide") == reference(WIDE, range(6))
+    assert one.answer("other") == reference(JOIN.format(2, 2), range(6))
+
+
+def test_from_the_state_a_query_is_exact_from_the_time_it_says(live):
+    one = live({"narrow": NARROW})  # keeps rows of a for 3 seconds and only those above 2, of b for 2 seconds
+    for number in range(4):
+        one.feed(**rows_at(number))
+    one.engine.execute(f"CREATE QUERY all FROM STATE AS {WIDE}")
+    one.engine.execute(f"CREATE QUERY some FROM STATE AS {JOIN.format(2, 2)} AND a.v > 2 AND b.v > 4")
+    for number in range(4, 9):
+        one.feed(**rows_at(number))
+    for name, sql in (("all", WIDE), ("some", f"{JOIN.format(2, 2)} AND a.v > 2 AND b.v > 4")):
+        exact = one.engine.coverage(name)["exact_from"]
+        found, whole = one.answer(name), reference(sql, range(9))
+        assert found <= whole
+        late = bag(row for row in whole.elements() if max(row) * SECOND >= exact)
+        assert late
+        assert late <= found
+    # rows below 2 of a were never kept: exact only for results of rows that came later
+    assert one.engine.coverage("all")["complete_from"]["a"] == 7 * SECOND + 1
+    assert one.engine.coverage("some")["complete_from"]["a"] < 7 * SECOND
+
+
+def test_a_query_can_be_altered_and_its_results_go_on(live):
+    one = live({"q": JOIN.format(9, 9)})
+    one.feed(**rows_at(0))
+    one.engine.execute(f"ALTER QUERY q AS {JOIN.format(2, 2)}")
+    one.feed(**rows_at(1))
+    one.engine.execute(f"CREATE OR REPLACE QUERY q FROM STATE AS {JOIN.format(20, 20)}")
+    expected = reference(JOIN.format(9, 9), (0,)) + reference(JOIN.format(2, 2), (1,))
+    assert expected <= one.answer("q")
+    one.engine.execute(f"CREATE OR REPLACE QUERY q AS {JOIN.format(20, 20)} AND a.v > b.v")
+    one.feed(**rows_at(2))
+    assert reference(JOIN.format(20, 20) + " AND a.v > b.v", (2,)) <= one.answer("q")
+    with pytest.raises(RegistrationError, match="no query 'r'"):
+        one.engine.execute(f"ALTER QUERY r AS {WIDE}")
+
+
+def test_a_change_that_is_refused_changes_nothing(live):
+    one = live({"wide": WIDE})
+    one.feed(**rows_at(0))
+    version = one.engine.network().version
+    with pytest.raises(PenstockError):
+        one.engine.query("SELECT a.nothing FROM a [RANGE 1 SECOND] AS a", name="bad")
+    with pytest.raises(RegistrationError, match="another definition"):
+        one.engine.query(NARROW, name="wide")
+    assert one.engine.network().version == version
+    one.feed(**rows_at(1))
+    assert one.answer("wide") == reference(WIDE, range(2))
+
+
+def test_a_change_outlives_a_crash(spark, live, tmp_path):
+    one = live({"wide": WIDE})
+    one.feed(**rows_at(0))
+    one.engine.query(NARROW, name="narrow")
+    one.feed(**rows_at(1))
+    one.run.stop()
+    replay = Replay(tmp_path / "source", *STREAMS)
+    again = replay.engine(spark, tmp_path / "state")
+    assert [q["name"] for q in again.queries()] == ["wide", "narrow"]
+    replay.add(**rows_at(2))
+    drain(again)
+    assert bag(rows_of(again.results("narrow"))) == reference(NARROW, (1, 2))
+    assert bag(rows_of(again.results("wide"))) == reference(WIDE, range(3))
+
+
+def test_a_strategy_cannot_read_the_state_of_another(spark, live, tmp_path):
+    one = live({"wide": WIDE}, strategy="pull_up")
+    one.feed(**rows_at(0))
+    one.run.stop()
+    replay = Replay(tmp_path / "source", *STREAMS)
+    with pytest.raises(StateError, match="kept by strategy 'pull_up'"):
+        replay.engine(spark, tmp_path / "state").start()
+    with pytest.raises(RegistrationError, match="no strategy 'best'"):
+        replay.engine(spark, tmp_path / "state", strategy="best")
+
+
+# -------------------------------------------------------------------------------------------------------- in order
+
+
+def test_ordered_results_come_in_order_as_progress_releases_them(live, tmp_path):
+    one = live({})
+    got = []
+    fed = []
+    one.engine.query(f"{WIDE} ORDER BY result_time", name="q", into=lambda table, _: got.extend(table.to_pylist()))
+    one.engine.query(WIDE, name="file", into=tmp_path / "file", ordered=True)
+    for number in range(6):
+        one.feed(**rows_at(number))
+        fed.append(number)
+        wait_until(lambda: all(s.delivered == one.run.stepper.manifest.step for s in one.run.deliveries.sinks))
+        released = one.engine.catalog.released(one.engine.catalog.record("q"), one.run.stepper.manifest)
+        times = [max(r["v"], r["w"]) for r in got]
+        assert times == sorted(times)
+        assert times == sorted(max(r) for r in reference(WIDE, fed).elements() if max(r) * SECOND < released)
+    assert len(got) < len(list(reference(WIDE, range(6)).elements()))
+    found = [max(r) for r in rows_of(one.engine.results("q"))]
+    assert found == sorted(found)
+    one.run.stop(final=True)
+    assert bag((r["v"], r["w"]) for r in got) == reference(WIDE, range(6))
+    assert [max(r["v"], r["w"]) for r in got] == sorted(max(r) for r in reference(WIDE, range(6)).elements())
+    assert one.answer("file") == reference(WIDE, range(6))
+
+
+def test_an_ordered_query_is_refused_for_a_sink_without_order(live):
+    from penstock import Sink
+
+    one = live({"wide": WIDE})
+    with pytest.raises(RegistrationError, match="keeps no order"):
+        one.engine.query(WIDE, name="q", into=Sink("noop"), ordered=True)
