@@ -276,17 +276,22 @@ def read_stream(spark: Any, folder: str | Path) -> Any:
 
 def run_query(start: Callable[[], Any]) -> Json:
     """Time a streaming query from its start to the end of its last batch; `start` returns Spark's handle."""
+    return run_queries(lambda: [start()])
+
+
+def run_queries(start: Callable[[], Sequence[Any]]) -> Json:
+    """Time streaming queries that run at once, from the start of the first to the end of the last; batches are those of the first."""
     used, started = cpu_seconds(), time.perf_counter()
-    query = start()
-    query.awaitTermination()
+    queries = start()
+    for query in queries:
+        query.awaitTermination()
     seconds, used = time.perf_counter() - started, cpu_seconds() - used
-    progress = [json.loads(p.json()) for p in query._jsq.recentProgress()]  # noqa: SLF001
-    batches = [p["durationMs"] for p in progress if p["numInputRows"]]
-    state = progress[-1]["stateOperators"]
+    progress = [[json.loads(p.json()) for p in query._jsq.recentProgress()] for query in queries]  # noqa: SLF001
+    state = [operator for of_query in progress for operator in of_query[-1]["stateOperators"]]
     return {
         "seconds": seconds,
         "cpu_seconds": used,
-        "batches": batches,
+        "batches": [p["durationMs"] for p in progress[0] if p["numInputRows"]],
         "state_rows": sum(s["numRowsTotal"] for s in state),
         "state_bytes": sum(s["memoryUsedBytes"] for s in state),
     }

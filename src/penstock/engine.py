@@ -73,15 +73,17 @@ class Engine:
         tasks: int | None = None,
         durable: bool = True,
         strategy: str = "auto",
+        chain: str = "auto",
     ) -> None:
         """`tasks`: parallel tasks per step (default: the session's cores). `durable=False` skips syncs to disk.
 
-        `strategy` says how queries share: 'state_slice', 'push_down', 'pull_up', 'isolated', or 'auto'. The answers are the same.
+        `strategy` says how queries share: 'state_slice', 'push_down', 'pull_up', 'isolated', or 'auto'; `chain` where state is cut:
+        'mem_opt' (fewest rows), 'cpu_opt' (least work), or 'auto'. The answers are the same.
         """
         self.spark = spark
         self.store = LocalStore(str(Path(state_dir).absolute()), durable)
         self.tasks = tasks or spark.sparkContext.defaultParallelism
-        self.catalog = Catalog(spark, self.store, strategy)
+        self.catalog = Catalog(spark, self.store, strategy, chain)
         self._run: Run | None = None
 
     @classmethod
@@ -92,10 +94,11 @@ class Engine:
         cores: int | None = None,
         durable: bool = True,
         strategy: str = "auto",
+        chain: str = "auto",
         **settings: str,
     ) -> Engine:
         """An engine on a well-configured local Spark session (made if there is none)."""
-        return cls(local_session(cores, **settings), state_dir, durable=durable, strategy=strategy)
+        return cls(local_session(cores, **settings), state_dir, durable=durable, strategy=strategy, chain=chain)
 
     # -- registration: before the start, or while running at the next step boundary -------------------------------
 
@@ -283,7 +286,8 @@ class Engine:
         """The plan that runs, as text: of the whole network, or of one query."""
         if name is not None:
             self.catalog.record(name)
-        return explain_network(self.network(), _measured(self.manifest()), name)
+        manifest = self.manifest()
+        return explain_network(self.network(), manifest.counters, list(manifest.runs.values()), name)
 
     def explain_select(self, sql: str) -> str:
         """The plan of a query that is not registered."""
@@ -291,7 +295,7 @@ class Engine:
         query = parse_query(sql, streams)
         facts = analyze(self.spark, "(this query)", query, streams)
         standing = StandingQuery(1, "(this query)", query, key_types=facts.key_types)
-        return explain_network(build_network([standing], streams), {})
+        return explain_network(build_network([standing], streams))
 
     def network(self) -> Network:
         """The compiled plan of all live queries."""
@@ -342,13 +346,3 @@ class Engine:
         counters = self.manifest().counters
         counts = [counters.get(f"query:{r.id}", {}) for r in self.catalog.lineage(self.catalog.record(name))]
         return {key: sum(c.get(key, 0) for c in counts) for key in ("results", "errors")}
-
-
-def _measured(manifest: Manifest) -> dict[str, dict[str, int]]:
-    """Counts so far, with what each state table holds now."""
-    found = {name: dict(counts) for name, counts in manifest.counters.items()}
-    for run in manifest.runs.values():
-        held = found.setdefault(f"table:{run.table}", {})
-        for key, value in (("rows", run.rows), ("bytes", run.bytes), ("runs", 1)):
-            held[key] = held.get(key, 0) + value
-    return found

@@ -75,6 +75,12 @@ def test_a_column_that_an_older_run_lacks_is_null_there():
     assert merged.columns["v"].to_pylist() == [8, 7]
 
 
+def test_a_column_that_no_run_has_yet_gets_its_type_later():
+    old = merge_runs(TABLE, [run_of([(1, 5, (16,), 7)], columns=("v",))], {})
+    merged = merge_runs(TABLE, [old, run_of([(0, 6, (16,), 8)])], {})
+    assert merged.columns["w"].to_pylist() == ["8", None]
+
+
 def test_a_column_that_no_query_wants_any_more_is_dropped():
     assert list(merge_runs(state_table(ENTRIES, ("v",)), [run_of([(1, 5, (16,), 7)])], {}).columns) == ["v"]
 

@@ -4,6 +4,7 @@ from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
 from penstock.planner.network import StandingQuery
 from penstock.sql import parse_query
+from tests.state.runs import entry_of
 
 COLUMNS = (Column("at", "timestamp"), Column("location", "bigint"), Column("value", "double"), Column("unit", "string"))
 STREAMS = {
@@ -34,6 +35,7 @@ def test_the_whole_network_reads_like_a_plan():
     measured = {"table:temperature(location)": {"stored": 1234, "unwanted": 5}, "query:1": {"results": 7}}
     assert explain_network(network(), measured).splitlines() == [
         "network version 4: 3 queries, 2 streams, 2 joins",
+        "strategy state_slice",
         "stream temperature: event time at, delay 5 seconds, late -> side, bad -> side",
         "stream humidity: event time at, delay 1 minute, late -> drop, bad -> side",
         "state table temperature(location): 2 roles in its bits, stores location, value",
@@ -55,7 +57,7 @@ def test_the_whole_network_reads_like_a_plan():
 
 
 def test_the_plan_of_one_query_shows_only_what_concerns_it():
-    assert explain_network(network(), {}, "all").splitlines() == [
+    assert explain_network(network(), name="all").splitlines() == [
         "network version 4: 3 queries, 2 streams, 2 joins",
         "stream temperature: event time at, delay 5 seconds, late -> side, bad -> side",
         "pass-through temperature: nothing is kept",
@@ -67,8 +69,8 @@ def test_the_plan_of_one_query_shows_only_what_concerns_it():
 def test_the_roles_of_a_self_join_are_told_apart_and_integer_times_have_no_unit():
     streams = {"a": Stream("a", (Column("at", "bigint"), Column("k", "bigint")), "at", delay=3)}
     text = "SELECT x.at FROM a [RANGE 7] x, a [RANGE 9] y WHERE x.k = y.k AND upper(CAST(x.k + y.k AS STRING)) = 'B'"
-    plan = explain_network(build_network([StandingQuery(1, "q", parse_query(text, streams))], streams), {})
-    assert plan.splitlines()[1:] == [
+    plan = explain_network(build_network([StandingQuery(1, "q", parse_query(text, streams))], streams))
+    assert plan.splitlines()[2:] == [
         "stream a: event time at, delay 3, late -> side, bad -> side",
         "state table a(k): 2 roles in its bits, stores k",
         "  chain: 7, 9",
@@ -77,3 +79,30 @@ def test_the_roles_of_a_self_join_are_told_apart_and_integer_times_have_no_unit(
         "  new rows of a#2: a#1 (with new rows)",
         "  bit 0: q (reaches back a#1 7, a#2 9), finished by Spark",
     ]
+
+
+def test_what_was_counted_shows_what_each_link_and_each_query_holds():
+    pair = "SELECT a.at FROM a [RANGE {}] AS a, b [RANGE 10] AS b WHERE a.k = b.k AND a.v > {}"
+    columns = (Column("at", "bigint"), Column("k", "bigint"), Column("v", "bigint"))
+    streams = {name: Stream(name, columns, "at", delay=0) for name in "ab"}
+    queries = [StandingQuery(n, f"q{n}", parse_query(pair.format(10**n, n), streams)) for n in (1, 2)]
+    counted = {
+        "table:a(k)": {"sampled": 100, "life:10": 10, "life:100": 30, "role:16": 40, "role:32": 30},
+        "table:b(k)": {"sampled": 100, "life:10": 100, "role:17": 100, "role:33": 100},
+    }
+    runs = [
+        entry_of("1", table="a(k)", rows=40, bytes=400, life=100, min_time=0, max_time=20),
+        entry_of("2", table="a(k)", level=1, rows=7, bytes=70, life=10, min_time=0, max_time=20),
+        entry_of("3", table="b(k)", rows=100, bytes=1, life=10, min_time=0, max_time=50),
+    ]
+    plan = explain_network(build_network(queries, streams), counted, runs).splitlines()
+    # a: 2 rows per unit of time are kept (a fourth for 10, the rest for 100), 5 arrive; b: 2 for 10
+    assert plan[1] == (
+        "strategy state_slice; rows that each strategy would hold (estimated): "
+        "state_slice 175, push_down 175, pull_up 520, isolated 210"
+    )
+    assert "  link to 10: estimated 5 rows, holds 7 in 1 run" in plan
+    assert "  link to 100: estimated 150 rows, holds 40 in 1 run" in plan
+    assert "  measured: sampled 100, rows 47, bytes 470, runs 2" in plan
+    assert plan[-2].endswith("q1 (reaches back a 10, b 10), alone it would hold 40 rows")
+    assert plan[-1].endswith("q2 (reaches back a 100, b 10), alone it would hold 170 rows")

@@ -48,7 +48,7 @@ def build_delta(
         key[order],
         time[order],
         ids[order],
-        tuple(_roles(table, p) for p in patterns),
+        _roles(table, patterns),
         {name: columns[name].take(picked) for name in table.columns},
     )
     return Delta(rows, len(key) - len(chosen))
@@ -117,9 +117,11 @@ def _order_ties(key, time, order):  # type: ignore[no-untyped-def]
         start = stop
 
 
-def _roles(table: StateTable, words: Words) -> tuple[int, ...]:
-    mask = sum(int(w) << (64 * i) for i, w in enumerate(words))
-    return tuple(e.id for bit, e in enumerate(table.entries) if mask >> bit & 1)
+def _roles(table: StateTable, patterns: Words) -> tuple[tuple[int, ...], ...]:
+    """The ids of the roles that each pattern of bits stands for."""
+    ids = np.array([entry.id for entry in table.entries], dtype=np.int64)
+    bits = np.unpackbits(patterns.view(np.uint8), axis=1, bitorder="little")[:, : len(ids)].astype(np.bool_)
+    return tuple(tuple(ids[row].tolist()) for row in bits)
 
 
 def ranks(column: pa.Array) -> Ints:

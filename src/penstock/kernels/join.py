@@ -24,6 +24,7 @@ from penstock.state.run import Ints, Rows
 Pick = tuple[Sequence[Rows], Ints | None, Ints]  # (runs, run of each row or None if all from the first, row in its run)
 
 
+MANY = 1 << 12  # dictionaries of runs whose translation is kept
 FEW = 1 << 13  # matches of one run that go on alone; fewer wait for those of the other runs
 
 
@@ -100,7 +101,7 @@ def join_deltas(
     suspended: Collection[int] = (),
 ) -> Iterator[Matches]:
     """All new results of one join, in pieces; `deltas` and `state` are by table. Suspended queries get none."""
-    served = _Served(network, join, suspended)
+    served = _served(network, join, frozenset(suspended))
     for start, order in enumerate(join.orders):
         delta = deltas.get(join.tables[start])
         if delta is None or len(delta) == 0:
@@ -242,10 +243,11 @@ class lookup:  # noqa: N801  (used as a function: the columns of matches by refe
 class _Served:
     """Translates the permanent role ids of a run's dictionary to the bits of this join's queries."""
 
-    def __init__(self, network: Network, join: Join, suspended: Collection[int]) -> None:
+    def __init__(self, network: Network, join: Join, suspended: frozenset[int]) -> None:
         self.width = word_count(len(join.leads))
         bit = {m.share: m.bit for m in join.leads}
         self.masks: dict[int, dict[int, int]] = {}
+        self.known: dict[tuple[int, int], tuple[object, Words]] = {}
         for table in {join.tables[p] for p in range(len(join.tables))}:
             for entry in network.tables[table].entries:
                 if entry.join == join.index:
@@ -253,9 +255,25 @@ class _Served:
                     self.masks.setdefault(entry.position, {})[entry.id] = served
 
     def words(self, rows: Rows, position: int) -> Words:
-        masks = self.masks[position]
-        known = [to_words(sum(masks.get(role, 0) for role in pattern), self.width) for pattern in rows.patterns]
-        return np.array(known, dtype=np.uint64).reshape(len(known), self.width)
+        """The queries that a row of each bits id can serve at a position. A run is probed in many steps: what was found is kept."""
+        place = (id(rows.patterns), position)
+        if place not in self.known:
+            masks = self.masks[position]
+            found = [to_words(sum(masks.get(role, 0) for role in pattern), self.width) for pattern in rows.patterns]
+            if len(self.known) > MANY:
+                self.known.clear()
+            # With the patterns themselves, so that no others can get their id.
+            self.known[place] = (rows.patterns, np.array(found, dtype=np.uint64).reshape(len(found), self.width))
+        return self.known[place][1]
+
+
+def _served(network: Network, join: Join, suspended: frozenset[int]) -> _Served:
+    """Kept with the network, which a worker holds over many steps."""
+    kept: dict[tuple[int, frozenset[int]], _Served] = network.__dict__.setdefault("_served", {})
+    place = (join.index, suspended)
+    if place not in kept:
+        kept[place] = _Served(network, join, suspended)
+    return kept[place]
 
 
 def _groups(sorted_values: Ints) -> Iterator[tuple[int, int, int]]:

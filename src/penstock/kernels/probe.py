@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -66,12 +68,14 @@ def build_reach(join: Join, known: Sequence[int], target: int) -> Reach:
     offsets, cuts, masks = [0], [], []
     for position in known:
         for low, high in ((position, target), (target, position)):
-            bounds = [m.bounds[low][high] for m in join.leads]
-            for cut in sorted(set(bounds)):
-                cuts.append(cut)
-                masks.append(
-                    to_words(sum(1 << m.bit for m, b in zip(join.leads, bounds, strict=True) if b >= cut), words)
-                )
+            steps: list[tuple[int, list[int]]] = []
+            mask = 0
+            bounded = sorted((m.bounds[low][high], m.bit) for m in join.leads)
+            for cut, group in groupby(reversed(bounded), key=itemgetter(0)):
+                mask |= sum(1 << bit for _, bit in group)
+                steps.append((cut, to_words(mask, words)))
+            cuts += [cut for cut, _ in reversed(steps)]
+            masks += [allowed for _, allowed in reversed(steps)]
             offsets.append(len(cuts))
     start = known[0]
     return Reach(
@@ -95,7 +99,7 @@ def probe(
         return
     position = np.zeros(6, dtype=np.int64)
     tally = np.zeros(2, dtype=np.int64)
-    size = min(chunk, max(1024, 2 * len(keys)))
+    size = min(chunk, max(1024, 2 * min(len(keys), len(rows))))
     while position[0] < len(keys):
         left, right = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
         pair_bits = np.empty((size, bits.shape[1]), dtype=np.uint64)

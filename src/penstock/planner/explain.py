@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from penstock.model.time import FOREVER, format_duration
+from penstock.planner.chain import link_of
 from penstock.planner.network import Join, Member, Network, StateTable
+from penstock.planner.share import Counters, Facts, Held, compare_strategies, facts
 
-Measured = Mapping[str, Mapping[str, int]]  # counts so far by 'stream:name', 'table:name', 'query:id'
+NOTHING: Counters = MappingProxyType({})
 
 
-def explain_network(network: Network, measured: Measured, name: str | None = None) -> str:
-    """The whole network, or what concerns one query."""
+def explain_network(
+    network: Network, measured: Counters = NOTHING, runs: Sequence[Held] = (), name: str | None = None
+) -> str:
+    """The whole network, or what concerns one query; with what was measured, also estimates of what sharing saves."""
     joins = [j for j in network.joins if name is None or any(m.name == name for m in j.members)]
     tables = [t for t in network.tables if name is None or any(t.index in j.tables for j in joins)]
     queries = _count(len(network.queries), "query", "queries")
     sizes = f"{queries}, {_count(len(network.streams), 'stream')}, {_count(len(network.joins), 'join')}"
     lines = [f"network version {network.version}: {sizes}"]
+    if name is None:
+        lines.append(_strategy(network, measured, runs))
     for stream in network.streams.values():
         if name is not None and not any(t.stream == stream.name for t in tables):
             continue
@@ -25,23 +32,37 @@ def explain_network(network: Network, measured: Measured, name: str | None = Non
             f"stream {stream.name}: event time {stream.event_time}, delay {unit}, late -> {stream.late}, bad -> {stream.bad}"
         )
     for table in tables:
-        lines += _table(network, table, measured)
+        lines += _table(network, table, measured, runs)
+    known = {t.index: facts(t, measured, runs) for t in tables if _sampled(t, measured)}
     for join in joins:
-        lines += _join(network, join, measured, name)
+        lines += _join(network, join, measured, known, name)
     return "\n".join(lines)
 
 
-def _table(network: Network, table: StateTable, measured: Measured) -> list[str]:
+def _strategy(network: Network, measured: Counters, runs: Sequence[Held]) -> str:
+    text = f"strategy {network.strategy}"
+    if not any(_sampled(table, measured) for table in network.tables):
+        return text
+    rows = ", ".join(f"{s} {round(n):,}" for s, n in compare_strategies(network, measured, runs).items())
+    return f"{text}; rows that each strategy would hold (estimated): {rows}"
+
+
+def _sampled(table: StateTable, measured: Counters) -> bool:
+    return measured.get(f"table:{table.name}", {}).get("sampled", 0) > 0
+
+
+def _table(network: Network, table: StateTable, measured: Counters, runs: Sequence[Held]) -> list[str]:
     integer = network.streams[table.stream].integer_time
     if table.stateless:
         lines = [f"pass-through {table.name}: nothing is kept"]
     else:
-        chain = sorted({life for entry in table.entries for _, life in entry.lives})
-        cuts = ", ".join(_length(c, integer=integer) for c in chain) or "none"
+        cuts = ", ".join(_length(c, integer=integer) for c in table.chain) or "none"
         lines = [
             f"state table {table.name}: {_count(len(table.entries), 'role')} in its bits, stores {', '.join(table.columns) or 'time and key only'}",
             f"  chain: {cuts}",
         ]
+        if _sampled(table, measured):
+            lines += _links(table, facts(table, measured, runs), runs, integer=integer)
     for index in table.indexes:
         lines.append(
             f"  predicate index on {index.column}: {_count(len(index.literals), 'literal')}, {len(set(index.masks))} distinct masks"
@@ -51,13 +72,37 @@ def _table(network: Network, table: StateTable, measured: Measured) -> list[str]
             "".join(p if isinstance(p, str) else p.column for p in d.parts) for d in network.derived if d.name == truth
         )
         lines.append(f"  computed by Spark for {_count(len(entries), 'role')}: {text}")
-    counts = measured.get(f"table:{table.name}", {})
+    counts = {k: v for k, v in measured.get(f"table:{table.name}", {}).items() if ":" not in k}
+    held = [r for r in runs if r.table == table.name]
+    if held:
+        counts |= {"rows": sum(r.rows for r in held), "bytes": sum(r.bytes for r in held), "runs": len(held)}
     if counts:
         lines.append("  measured: " + ", ".join(f"{k} {v:,}" for k, v in counts.items()))
     return lines
 
 
-def _join(network: Network, join: Join, measured: Measured, name: str | None) -> list[str]:
+def _links(table: StateTable, found: Facts, runs: Sequence[Held], *, integer: bool) -> list[str]:
+    """For each link the rows that end in it: estimated, and as the runs hold them (fresh runs are of the longest link they reach)."""
+    lines = []
+    for cut in table.chain:
+        ending = {
+            life: rate
+            for life, rate in found.lives.items()
+            if life <= table.chain[-1] and link_of(table.chain, life) == cut
+        }
+        rows = "" if cut >= FOREVER else f"estimated {round(sum(ending.values()) * cut):,} rows, "
+        held = [
+            r
+            for r in runs
+            if r.table == table.name and r.life <= table.chain[-1] and link_of(table.chain, r.life) == cut
+        ]
+        lines.append(
+            f"  link to {_length(cut, integer=integer)}: {rows}holds {sum(r.rows for r in held):,} in {_count(len(held), 'run')}"
+        )
+    return lines
+
+
+def _join(network: Network, join: Join, measured: Counters, known: Mapping[int, Facts], name: str | None) -> list[str]:
     lines = [f"join {join.name}: {_count(len(join.members), 'query', 'queries')} in one probe"]
     if len(join.tables) > 1:
         for start, order in enumerate(join.orders):
@@ -65,11 +110,11 @@ def _join(network: Network, join: Join, measured: Measured, name: str | None) ->
                 f"{_label(network, join, h.position)}{' (with new rows)' if h.fresh else ''}" for h in order
             )
             lines.append(f"  new rows of {_label(network, join, start)}: {hops}")
-    lines.extend(_member(network, join, m, measured) for m in join.members if name is None or m.name == name)
+    lines.extend(_member(network, join, m, measured, known) for m in join.members if name is None or m.name == name)
     return lines
 
 
-def _member(network: Network, join: Join, member: Member, measured: Measured) -> str:
+def _member(network: Network, join: Join, member: Member, measured: Counters, known: Mapping[int, Facts]) -> str:
     spans = []
     for position in range(len(join.tables)):
         others = [member.bounds[position][p] for p in range(len(join.tables)) if p != position]
@@ -82,10 +127,24 @@ def _member(network: Network, join: Join, member: Member, measured: Measured) ->
         text += f" (reaches back {', '.join(spans)})"
     if member.finished_by_spark:
         text += ", finished by Spark"
+    alone = _alone(network, join, member, known)
+    if alone is not None:
+        text += f", alone it would hold {alone:,} rows"
     counts = measured.get(f"query:{member.id}", {})
     if counts:
         text += ", " + ", ".join(f"{k} {v:,}" for k, v in counts.items())
     return text
+
+
+def _alone(network: Network, join: Join, member: Member, known: Mapping[int, Facts]) -> int | None:
+    """Rows that a query would hold if it were alone, estimated."""
+    total = 0.0
+    for position, index in enumerate(join.tables):
+        entry = next(e for e in network.tables[index].entries if e.query == member.share and e.position == position)
+        if index not in known or entry.life >= FOREVER:
+            return None
+        total += known[index].roles[entry.id] * entry.life
+    return round(total) if len(join.tables) > 1 else None
 
 
 def _label(network: Network, join: Join, position: int) -> str:

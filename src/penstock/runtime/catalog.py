@@ -23,6 +23,7 @@ from penstock.planner.bounds import time_bounds
 from penstock.planner.build import STRATEGIES, build_network
 from penstock.planner.coverage import held_from
 from penstock.planner.network import Network, StandingQuery
+from penstock.planner.share import CHAINS, choose_chains
 from penstock.runtime.analysis import analyze, spark_message
 from penstock.runtime.declare import check_stream, difference
 from penstock.runtime.results import ResultView
@@ -45,18 +46,20 @@ _ADMISSION = {
 class Catalog:
     """The declarations of one state directory."""
 
-    def __init__(self, spark: SparkSession, store: LocalStore, strategy: str) -> None:
+    def __init__(self, spark: SparkSession, store: LocalStore, strategy: str, chain: str) -> None:
         self.spark, self.store = spark, store
         self.frames: dict[str, DataFrame] = {}
         self.callables: dict[str, Callable[[pa.Table, int], None]] = {}
         self.registry = self.saved = RegistryLog(store).load()
-        self.strategy = strategy
+        self.strategy, self.chain = strategy, chain
         self._parsed: dict[int, Query] = {}
         self._positions: dict[int, tuple[int, ...]] = {}
         self._network: tuple[Registry, Network] | None = None
         if strategy not in ("auto", *STRATEGIES):
             known = ", ".join(("auto", *STRATEGIES))
             raise RegistrationError(f"there is no strategy {strategy!r}; known: {known}")
+        if chain not in CHAINS:
+            raise RegistrationError(f"there is no chain {chain!r}; known: {', '.join(CHAINS)}")
 
     # -- streams ----------------------------------------------------------------------------------------------------
 
@@ -239,9 +242,13 @@ class Catalog:
             wanted = replace(wanted, version=self.saved.version + 1)
             RegistryLog(self.store).append(wanted)
         self.registry = self.saved = wanted
-        network = replace(network, version=wanted.version)
+        network = self.cut(replace(network, version=wanted.version), manifest)
         self._network = (wanted, network)
         return wanted, network
+
+    def cut(self, network: Network, manifest: Manifest) -> Network:
+        """The network with the chains that fit what has been counted."""
+        return choose_chains(network, self.chain, manifest.counters, list(manifest.runs.values()))
 
     def new_queries(self) -> frozenset[int]:
         """The queries that the next commit will begin."""

@@ -68,11 +68,13 @@ class Stepper:
         layout: Layout,
         tasks: int,
         after_commit: Callable[[Manifest], Mapping[str, int]],
+        cut: Callable[[Network, Manifest], Network],
     ) -> None:
+        """`after_commit` delivers and returns the sinks' cursors; `cut` chooses the network's chains anew."""
         self.spark, self.store, self.layout, self.tasks = spark, store, layout, tasks
         self.log = ManifestLog(store)
         self.manifest = manifest
-        self.after_commit = after_commit
+        self.after_commit, self.cut = after_commit, cut
         self.lock = threading.RLock()
         self.closing = False
         self.cursors: Mapping[str, int] = {}
@@ -174,6 +176,9 @@ class Stepper:
             removed = [*gone, *(name for _, names in merged for name in names)]
             self._append(self._tick_entry(results=tuple(f for f, _ in merged), results_removed=tuple(removed)))
         collect_orphans(self.store, self.manifest)
+        network = self.cut(self.network, self.manifest)
+        if network != self.network:
+            self.adopt(network, self.registry)
 
     def _tick_entry(self, **changes: Any) -> Entry:
         manifest = self.manifest

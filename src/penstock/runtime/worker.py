@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time as clock
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,7 @@ from penstock.state.run import Ints, Rows, RunEntry, checksum, decode_run, encod
 from penstock.state.store import LocalStore
 
 ACCEPTED, LATE, BAD = 0, 1, 2
+FEW_ROLES, SAMPLE_EVERY = 64, 16  # a table with more roles than a few counts its rows by role only now and then
 VERDICTS = 4  # a row's `_table` is VERDICTS * table + verdict: one column less to ship
 
 
@@ -237,6 +239,8 @@ class _Worker:
         times = columns["_ts"].take(picked).to_numpy(zero_copy_only=False)
         delta = build_delta(table, keys, has_key, times, own, truths)
         self.report.tables[table.name] = {"shipped": len(accepted), "unwanted": delta.unwanted}
+        if not table.stateless and (len(table.entries) <= FEW_ROLES or self.task.step % SAMPLE_EVERY == 0):
+            self.report.tables[table.name] |= {"sampled": len(accepted), **_statistics(table, delta.rows)}
         return delta.rows
 
     def _open_runs(self) -> dict[int, list[Rows]]:
@@ -315,6 +319,19 @@ class _Worker:
         for query, errors in self.work.errors.items():
             if errors:
                 self.report.queries.setdefault(str(query), {})["errors"] = errors
+
+
+def _statistics(table: StateTable, rows: Rows) -> dict[str, int]:
+    """The rows by role, and by their own life: what the planner chooses chains from."""
+    life = {entry.id: entry.life for entry in table.entries}
+    found: Counter[str] = Counter()
+    for pattern, count in zip(
+        rows.patterns, np.bincount(rows.bits, minlength=len(rows.patterns)).tolist(), strict=True
+    ):
+        if count:
+            found[f"life:{max(life[role] for role in pattern)}"] += count
+            found.update({f"role:{role}": count for role in pattern})
+    return dict(found)
 
 
 class _Watch:

@@ -1,0 +1,311 @@
+"""Many standing queries over the same two streams: Penstock beside one native Spark query for each, and its own cost by number.
+
+Every query joins two streams by key with windows and a filter of its own. The native side runs all its queries at once in one session,
+each with its own state and file sink; Penstock runs one network. Results are compared with DuckDB, query by query.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow.parquet as pq
+
+from benchmarks import harness
+from benchmarks.harness import Json, Report, median, pair_ratio, say
+
+DELAY = 5  # seconds; more than the disorder of the files, so that no row is late on either side
+COLUMNS = ("a_id", "b_id", "a_v", "b_v")
+SELECT = "a.id AS a_id, b.id AS b_id, a.v AS a_v, b.v AS b_v"
+SETTLED = 8  # steps before the steady state
+HDFS = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    ),
+    "spark.sql.streaming.join.stateFormatVersion": "2",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One query: the windows of both streams in seconds, and the rows of `a` that it wants, by their column n in [low, high)."""
+
+    life_a: int
+    life_b: int
+    low: int
+    high: int
+
+    @property
+    def condition(self) -> str:
+        """The join condition, for Spark and with `micros` as DuckDB says it."""
+        return f"a.k = b.k AND a.n >= {self.low} AND a.n < {self.high}"
+
+    def penstock(self) -> str:
+        return (
+            f"SELECT {SELECT} FROM a [RANGE {self.life_a} SECONDS] AS a, b [RANGE {self.life_b} SECONDS] AS b "
+            f"WHERE {self.condition}"
+        )
+
+    def spark(self) -> str:
+        return (
+            f"{self.condition} AND a.ts > b.ts - INTERVAL {self.life_a} SECONDS "
+            f"AND b.ts > a.ts - INTERVAL {self.life_b} SECONDS"
+        )
+
+    def duckdb(self) -> str:
+        gap = "(epoch_us(b.ts) - epoch_us(a.ts))"
+        return f"{self.condition} AND {gap} < {self.life_a * 1_000_000} AND -{gap} < {self.life_b * 1_000_000}"
+
+
+def wide(count: int, longest: int) -> list[Asked]:
+    """Windows from short to long, and filters that let less and less through."""
+    lives = [max(1, round(longest * (number + 1) / count)) for number in range(count)]
+    return [Asked(life, max(1, life * 2 // 3), 800 * number // count, 1000) for number, life in enumerate(lives)]
+
+
+def selective(count: int, longest: int, share: float = 1 / 16) -> list[Asked]:
+    """Filters that let one row in 16 through, spread over all values, and windows in no order; the first has the longest."""
+    draw = np.random.default_rng(3)
+    width = round(1000 * share)
+    lows = np.linspace(0, 1000 - width, count).round().astype(int).tolist()
+    lives = [longest, *draw.integers(longest // 8, longest, count - 1).tolist()]
+    return [Asked(int(life), longest, low, low + width) for life, low in zip(lives, lows, strict=True)]
+
+
+# -- the sides, each in its own process ------------------------------------------------------------------------------------
+
+
+def penstock_run(spark, folder: Path, inputs: Path, queries: Sequence[Asked], **options: str) -> tuple[Json, list[str]]:
+    from penstock import Engine
+
+    engine = Engine(spark, folder / "state", durable=False, **options)
+    for name in "ab":
+        engine.stream(name, harness.read_stream(spark, inputs / name), event_time="ts", delay=f"{DELAY} seconds")
+    for number, asked in enumerate(queries):
+        engine.query(asked.penstock(), name=f"q{number}")
+    found = harness.run_engine(engine)
+    manifest = engine.manifest()
+    late = sum(manifest.counters[f"stream:{name}"]["late"] for name in "ab")
+    if late:
+        raise RuntimeError(f"{late} rows are late; the sides cannot be compared")
+    held = {"state_rows": sum(r.rows for r in manifest.runs.values()), "runs": len(manifest.runs)}
+    held["progress"] = manifest.progress_values()
+    parts = []
+    for number in range(len(queries)):
+        query = manifest.counters.get(f"query:{number + 1}", {})
+        parts.append(query.get("results", 0))
+    return {**found, **held}, parts
+
+
+def native_run(spark, folder: Path, inputs: Path, queries: Sequence[Asked]) -> tuple[Json, list[str]]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def start(number: int, asked: Asked):
+        a, b = (
+            harness.read_stream(spark, inputs / name).withWatermark("ts", f"{DELAY} seconds").alias(name)
+            for name in "ab"
+        )
+        joined = a.join(b, F.expr(asked.spark())).selectExpr(*SELECT.split(", "))
+        writer = joined.writeStream.format("parquet").option("path", str(folder / f"q{number}"))
+        writer = writer.option("checkpointLocation", str(folder / f"checkpoint{number}"))
+        return writer.trigger(availableNow=True).start()
+
+    found = harness.run_queries(lambda: [start(n, asked) for n, asked in enumerate(queries)])
+    counts = []
+    for number in range(len(queries)):
+        files = list((folder / f"q{number}").glob("*.parquet"))
+        counts.append(sum(pq.read_metadata(f).num_rows for f in files))
+    return found, counts
+
+
+def worker(job: Json) -> Json:
+    """One measured run after a warm-up on fewer files."""
+    with harness.scratch() as folder:
+        native = job["side"] == "native"
+        spark = harness.session(job["cores"], **(HDFS if native else {}))
+        queries = [Asked(**asked) for asked in job["queries"]]
+        run = native_run if native else partial(penstock_run, **job.get("options", {}))
+        run(spark, folder / "warm-up", Path(job["warm_up"]), queries)
+        found, counts = run(spark, folder / "measured", Path(job["inputs"]), queries)
+        steps = found["batches"][SETTLED:]
+        return {
+            **found,
+            "counts": counts,
+            "rate": job["rows"] / found["seconds"],
+            "says": f"{found['seconds']:6.1f} s {job['rows'] / found['seconds']:10,.0f} rows/s, "
+            f"{median([b['triggerExecution'] for b in steps]):5.0f} ms a step, {found['state_rows']:,} rows of state",
+        }
+
+
+# -- what is expected --------------------------------------------------------------------------------------------------------
+
+
+def expected(inputs: Path, queries: Sequence[Asked]) -> list[int]:
+    """The number of results of every query, by DuckDB, kept beside the files."""
+    name = f"answer-{abs(hash(tuple(queries)))}.json"
+    kept = inputs / name
+    if not kept.is_file():
+        widest = Asked(max(q.life_a for q in queries), max(q.life_b for q in queries), 0, 1000)
+        counts = ", ".join(f"count(*) FILTER ({asked.duckdb()})" for asked in queries)
+        sql = f"SELECT {counts} FROM '{inputs}/a/*.parquet' a JOIN '{inputs}/b/*.parquet' b ON {widest.duckdb()}"
+        kept.write_text(json.dumps(list(duckdb.connect().execute(sql).fetchone())))
+    return json.loads(kept.read_text())
+
+
+def in_reach(inputs: Path, queries: Sequence[Asked], progress: dict[str, int]) -> int:
+    """Rows that some query can still use: a row of `a` lives as long as the longest window among its own queries."""
+    base = duckdb.connect()
+    life = ", ".join(f"CASE WHEN n >= {q.low} AND n < {q.high} THEN {q.life_a} ELSE 0 END" for q in queries)
+    longest = max(q.life_b for q in queries)
+    a, b = (
+        base.execute(
+            f"SELECT count(*) FROM '{inputs}/{name}/*.parquet' WHERE epoch_us(ts) + 1000000 * {held} > {progress[other]}"
+        ).fetchone()[0]
+        for name, other, held in (("a", "b", f"greatest(0, {life})"), ("b", "a", str(longest)))
+    )
+    nobody = base.execute(
+        f"SELECT count(*) FROM '{inputs}/a/*.parquet' WHERE greatest(0, {life}) = 0 AND epoch_us(ts) > {progress['b']}"
+    ).fetchone()[0]
+    return int(a - nobody + b)
+
+
+# -- the benchmark -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measurement: the input, and the queries of each side."""
+
+    rows: int  # per stream
+    files: int
+    seconds: float  # of event time in a file
+    longest: int  # seconds: the longest window
+    matches: float = 1.0  # results per row of a query without a filter and with the longest windows
+
+    def inputs(self, seed: int = 1, part: float = 1.0) -> Path:
+        files = max(2, round(self.files * part))
+        rate = self.rows / self.files / self.seconds
+        keys = max(1, round(rate * 2 * self.longest / self.matches))
+        return harness.two_streams(
+            self.rows * files // self.files, files, keys, seed, seconds=self.seconds, disorder=min(2.0, self.seconds)
+        )
+
+
+def job(case: Case, side: str, queries: Sequence[Asked], cores: int, warm: float, **options: str) -> Json:
+    return {
+        "side": side, "inputs": str(case.inputs()), "warm_up": str(case.inputs(seed=101, part=warm)), "rows": 2 * case.rows,
+        "queries": [asdict(asked) for asked in queries], "cores": cores, "options": options,
+    }  # fmt: skip
+
+
+def beside_spark(peers: Callable[[str], harness.Peer], case: Case, count: int, pairs: int, cores: int) -> Json:
+    """K queries here against K native ones: rates, and whether all counts are right."""
+    queries = wide(count, case.longest)
+    answer = expected(case.inputs(), queries)
+    say(f"{count} queries beside {count} native ones, {2 * case.rows:,} rows, {sum(answer):,} results")
+    sides = {side: partial(peers(side), job(case, side, queries, cores, 0.5)) for side in ("penstock", "native")}
+    found = harness.interleaved(sides, pairs)
+    return {
+        "equal": all(run["counts"] == answer for runs in found.values() for run in runs),
+        "ratio": pair_ratio([r["rate"] for r in found["penstock"]], [r["rate"] for r in found["native"]]),
+        "results": sum(answer),
+        **{
+            side: {
+                "rows_per_second": round(median([r["rate"] for r in runs])),
+                "cpu_seconds": round(median([r["cpu_seconds"] for r in runs]), 1),
+                "state_rows": runs[-1]["state_rows"],
+                "state_bytes": runs[-1]["state_bytes"],
+            }
+            for side, runs in found.items()
+        },
+    }
+
+
+def by_number(peers: Callable[[str], harness.Peer], case: Case, counts: Sequence[int], pairs: int, cores: int) -> Json:
+    """Step times and state of K selective queries, for each K; a step's time is without its slowest task's write phase."""
+    say(f"{', '.join(map(str, counts))} selective queries, {2 * case.rows:,} rows in {case.files} steps")
+    asked = {count: selective(count, case.longest) for count in counts}
+    answers = {count: expected(case.inputs(), queries) for count, queries in asked.items()}
+    sides = {
+        str(count): partial(peers("penstock"), job(case, "penstock", queries, cores, 0.25))
+        for count, queries in asked.items()
+    }
+    found = harness.interleaved(sides, pairs)
+    shown: Json = {"equal": True}
+    for count, queries in asked.items():
+        runs = found[str(count)]
+        wanted = in_reach(case.inputs(), queries, runs[-1]["progress"])
+        shown["equal"] &= all(run["counts"] == answers[count] for run in runs)
+        shown[str(count)] = {
+            "step_ms": round(median([_step_ms(run) for run in runs]), 1),
+            "phases_ms": harness.medians([s["phases"] for run in runs for s in run["steps"][SETTLED:]], 1000),
+            "state_rows": runs[-1]["state_rows"],
+            "rows_in_reach": wanted,
+            "runs": runs[-1]["runs"],
+            "state_ratio": round(runs[-1]["state_rows"] / max(1, wanted), 4),
+            "results": sum(answers[count]),
+        }
+    first, last = str(counts[0]), str(counts[-1])
+    shown["ratio"] = pair_ratio([_step_ms(r) for r in found[last]], [_step_ms(r) for r in found[first]])
+    return shown
+
+
+def _step_ms(run: Json) -> float:
+    batches, steps = run["batches"][SETTLED:], run["steps"][SETTLED:]
+    return median(
+        [b["triggerExecution"] - 1000 * s["phases"].get("write", 0) for b, s in zip(batches, steps, strict=True)]
+    )
+
+
+BESIDE = Case(rows=320_000, files=4, seconds=20.0, longest=60)
+OWN = Case(rows=800_000, files=40, seconds=2.0, longest=40)
+SMALL = Case(rows=4_000, files=10, seconds=2.0, longest=8)
+
+
+def measure(beside: Case, own: Case, *, count: int, counts: Sequence[int], pairs: int, cores: int) -> Report:
+    """The cases behind the ratios."""
+    load = harness.load()
+    started: dict[str, harness.Peer] = {}
+
+    def peers(side: str) -> harness.Peer:
+        if side not in started:
+            started[side] = harness.Peer("benchmarks.sharing")
+        return started[side]
+
+    native = beside_spark(peers, beside, count, pairs, cores)
+    numbers = by_number(peers, own, counts, pairs, cores)
+    for peer in started.values():
+        peer.close()
+    most = str(counts[-1])
+    figures = {"beside_spark": native, "by_number": numbers, "machine": harness.machine(load)}
+    ratios = {
+        f"spark_k{count}": native["ratio"],
+        f"own_k{most}": numbers["ratio"],
+        f"state_k{most}": numbers[most]["state_ratio"],
+    }
+    return Report("sharing", native["equal"] and numbers["equal"], ratios, figures)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sharing", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="only the cases behind the ratios, and only the JSON line")
+    parser.add_argument("--pairs", type=int, default=3, help="interleaved pairs of runs (default: %(default)s)")
+    parser.add_argument("--cores", type=int, default=2, help="cores of the Spark session (default: %(default)s)")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.serve:
+        harness.serve(worker)
+        return 0
+    report = measure(BESIDE, OWN, count=8, counts=(1, 64), pairs=options.pairs, cores=options.cores)
+    return harness.finish(report)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

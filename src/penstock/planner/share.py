@@ -1,0 +1,125 @@
+"""How the queries of a network share state: the chain of each state table, and what other strategies would hold.
+
+Both follow from what was counted: the rows of each table by their own life and by role (`life:..` and `role:..` among its counters),
+and the rows that its runs hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from penstock.model.time import FOREVER
+from penstock.planner.chain import Chain, Load, UnitCosts, budget_chain, chain_memory, cpu_opt, mem_opt
+from penstock.planner.network import Network, StateTable
+
+CHAINS = ("auto", "mem_opt", "cpu_opt")
+SURPLUS = 0.02  # of rows that 'auto' may hold beyond the fewest, for fewer links
+# Seconds, measured with the compiled probe (benchmarks.kernels): a probing row costs about 15 ns for each run, and a link has about
+# 20 of them; a candidate pair costs 22 ns.
+COSTS = UnitCosts(link=300e-9, pair=22e-9, route=1e-9)
+
+Counters = Mapping[str, Mapping[str, int]]  # counts so far by 'stream:name', 'table:name', 'query:id'
+
+
+class Held(Protocol):
+    """What is known of a run without opening it."""
+
+    @property
+    def table(self) -> str: ...
+    @property
+    def level(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def life(self) -> int: ...
+    @property
+    def min_time(self) -> int: ...
+    @property
+    def max_time(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of one state table: rows per microsecond by own life and by role, and of all rows that came."""
+
+    lives: Mapping[int, float]
+    roles: Mapping[int, float]
+    arriving: float
+
+    def held(self, chain: Sequence[int]) -> float:
+        """Rows that the table holds with this chain, without those that live for ever."""
+        lives = tuple(sorted(life for life in self.lives if life < FOREVER))
+        cuts = tuple(cut for cut in chain if cut < FOREVER)
+        if not lives or cuts[-1:] < lives[-1:]:
+            return 0.0
+        return chain_memory(Load(lives, tuple(self.lives[life] for life in lives), 0.0, 0.0), cuts)
+
+
+def facts(table: StateTable, counters: Counters, runs: Sequence[Held]) -> Facts:
+    """From counters and fresh runs; without any, as if each role had the same share of rows, one row in a millisecond."""
+    counts = counters.get(f"table:{table.name}", {})
+    by_life = {int(key[5:]): n for key, n in counts.items() if key.startswith("life:")}
+    sampled = counts.get("sampled", 0)
+    wanted = {entry.life for entry in table.entries}
+    if not by_life or not sampled:
+        share = 1e-3 / max(1, len(wanted))
+        return Facts(dict.fromkeys(wanted, share), {e.id: share for e in table.entries}, 1e-3)
+    fresh = [r for r in runs if r.table == table.name and r.level == 0]
+    span = max((r.max_time for r in fresh), default=0) - min((r.min_time for r in fresh), default=0)
+    stored = sum(by_life.values())
+    scale = (sum(r.rows for r in fresh) / span if span > 0 else 1e-3) / stored
+    lives = {life: by_life.get(life, 0) * scale for life in wanted | by_life.keys()}
+    roles = {e.id: counts.get(f"role:{e.id}", 0) * scale for e in table.entries}
+    return Facts(lives, roles, sampled * scale)
+
+
+def choose_chains(network: Network, mode: str, counters: Counters, runs: Sequence[Held]) -> Network:
+    """The network with the chain of every table chosen: the fewest rows, the least work, or nearly the fewest rows with less work."""
+    known = {t.index: facts(t, counters, runs) for t in network.tables}
+    costs = replace(COSTS, pair=COSTS.pair * _candidates(counters, runs))
+    tables = []
+    for table in network.tables:
+        probes = sum(sum(known[other].lives.values()) for other in _partners(network, table))
+        tables.append(replace(table, chain=_chain(table, mode, known[table.index], probes, costs)))
+    return replace(network, tables=tuple(tables))
+
+
+def _chain(table: StateTable, mode: str, found: Facts, probes: float, costs: UnitCosts) -> Chain:
+    lives = mem_opt(entry.life for entry in table.entries)
+    if mode == "mem_opt" or len(lives) <= 1:
+        return lives
+    load = Load(lives, tuple(found.lives.get(life, 0.0) for life in lives), probes, 0.0)
+    return cpu_opt(load, costs) if mode == "cpu_opt" else budget_chain(load, costs, SURPLUS)
+
+
+def _candidates(counters: Counters, runs: Sequence[Held]) -> float:
+    """The share of held rows that a probing row meets: those of its key."""
+    tables = [counts for name, counts in counters.items() if name.startswith("table:")]
+    probed, met = (sum(counts.get(key, 0) for counts in tables) for key in ("probed", "candidates"))
+    held = sum(run.rows for run in runs)
+    return met / probed / held if probed and held else 1e-3
+
+
+def _partners(network: Network, table: StateTable) -> set[int]:
+    return {
+        other for join in network.joins if table.index in join.tables for other in join.tables if other != table.index
+    }
+
+
+def compare_strategies(network: Network, counters: Counters, runs: Sequence[Held]) -> dict[str, float]:
+    """Strategy -> rows that it would hold, estimated; rows that live for ever are left out."""
+    totals = dict.fromkeys(("state_slice", "push_down", "pull_up", "isolated"), 0.0)
+    for table in network.tables:
+        if table.stateless:
+            continue
+        found = facts(table, counters, runs)
+        finite = [entry for entry in table.entries if entry.life < FOREVER]
+        totals["state_slice"] += found.held(table.chain)
+        totals["push_down"] += found.held(mem_opt(found.lives))
+        totals["pull_up"] += found.arriving * max((e.life for e in finite), default=0)
+        totals["isolated"] += sum(found.roles[e.id] * e.life for e in finite)
+    return totals
