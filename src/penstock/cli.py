@@ -1,4 +1,4 @@
-"""The command line: `penstock run`, `check` and `explain` a script of CREATE STREAM and CREATE QUERY.
+"""The command line: `penstock run`, `check` and `explain` a script, and `penstock query` for the queries of an engine.
 
 It reads, starts, shows and stops; what a statement means is decided in `sql` and `engine`. A mistake in the input
 ends with one message at its place in the script, never with a traceback.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import re
 import sys
@@ -15,13 +16,14 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from penstock import __version__
+from penstock.ask import UnansweredError, add_statement, ask, drop_statement, queries, queries_table
 from penstock.errors import PenstockError, SqlError
 from penstock.launch import SPARK_LOG, Interrupts, brief, busy, start_spark
 from penstock.live import console_for, follow, picture, summary_of
@@ -33,7 +35,7 @@ from penstock.sql import CreateQuery, CreateStream, Statement
 if TYPE_CHECKING:
     from penstock.engine import Engine, Run
 
-OK, FAULT, FAILED, INTERRUPTED = 0, 1, 3, 130  # 2 is wrong usage, by argparse
+OK, FAULT, FAILED, WAITS, INTERRUPTED = 0, 1, 3, 4, 130  # 2 is wrong usage, by argparse
 
 _EXAMPLES = """\
 examples:
@@ -42,9 +44,24 @@ examples:
   penstock run app.sql --for 60s --state /data/app  for a minute, with the state in a folder of your choice
   penstock run app.sql --available-now --final      all input that is there now, then the streams have ended
   penstock explain app.sql --query q1               how q1 shares state and work with the others
+  penstock query add q2 "SELECT .." --state DIR     one more query for the engine that runs on DIR
+  penstock query list --state DIR                   its queries
 
-exit codes: 0 all is well, 1 the script or the state is at fault, 2 wrong usage, 3 the run failed,
-130 interrupted twice"""
+exit codes: 0 all is well, 1 the script, the request or the state is at fault, 2 wrong usage, 3 the run failed,
+4 a request waits and has no answer yet, 130 interrupted before the end"""
+
+_QUERY = """\
+Add, drop and list the queries of a state directory. An engine that runs on it takes a request between two steps
+and answers; 'list' needs no engine."""
+
+_QUERY_CODES = """\
+examples:
+  penstock query add hot "SELECT t.v FROM t WHERE t.v > 90" --state DIR --into hot
+  penstock query drop hot --state DIR --purge
+  penstock query list --state DIR --json
+
+exit codes: 0 the engine has done it, 1 it was refused (the message says why), 2 wrong usage, 4 the request waits:
+no engine runs on DIR and the next one takes it when it starts, or the running one did not answer in time"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SqlError as error:
         return _complain(f"{options.script}:{error.line}:{error.column}", error.message, _marked(error))
     except PenstockError as error:
-        return _complain(str(options.script), str(error))
+        return _complain(str(getattr(options, "script", None) or options.state), str(error))
     except BrokenPipeError:
         # Whoever read the output has gone; what is left in the buffer must not raise once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -138,6 +155,41 @@ def _explain(options: argparse.Namespace) -> int:
     with _scratch_engine(options.state) as engine:
         list(register(engine, script))
         print(engine.explain(options.query))
+    return OK
+
+
+def _query_add(options: argparse.Namespace) -> int:
+    statement = add_statement(
+        options.name, options.select, into=options.into, from_state=options.from_state, replace=options.replace
+    )
+    return _ask(options, statement)
+
+
+def _query_drop(options: argparse.Namespace) -> int:
+    return _ask(options, drop_statement(options.name, purge=options.purge))
+
+
+def _ask(options: argparse.Namespace, statement: str) -> int:
+    try:
+        answer = ask(options.state, statement, options.timeout)
+    except UnansweredError as error:
+        console_for(stderr=True).print(f"{options.state}: {error}", soft_wrap=True)
+        return WAITS
+    if not answer.ok:
+        raise PenstockError(answer.text)
+    print(answer.text)
+    return OK
+
+
+def _query_list(options: argparse.Namespace) -> int:
+    found = queries(options.state)
+    if options.json:
+        for query in found:
+            print(json.dumps(query, ensure_ascii=False))
+    elif found:
+        console_for().print(queries_table(found))
+    else:
+        print(f"{options.state}: no query is registered")
     return OK
 
 
@@ -247,10 +299,53 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     explain.add_argument("--state", type=Path, metavar="DIR", help="with what was counted in this state so far")
     explain.set_defaults(command=_explain)
 
+    _query_options(commands)
+
     options = parser.parse_args(arguments)
     if getattr(options, "final", False) and not options.available_now:
         run.error("--final needs --available-now: only then is it known when the streams end")
     return options
+
+
+def _query_options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    query = commands.add_parser(
+        "query",
+        help="add, drop or list queries, also while an engine runs",
+        description=_QUERY,
+        epilog=_QUERY_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = query.add_subparsers(required=True, metavar="ACTION")
+
+    def action(name: str, text: str, command: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        found = actions.add_parser(
+            name, help=text, epilog=_QUERY_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        found.add_argument("--state", type=Path, metavar="DIR", required=True, help="where the engine keeps its state")
+        found.set_defaults(command=command)
+        return found
+
+    add = action("add", "answer one more query", _query_add)
+    add.add_argument("name", metavar="NAME")
+    add.add_argument("select", metavar="SELECT", help="the query, as one argument")
+    add.add_argument(
+        "--from-state", action="store_true", help="begin with the rows that are held (default: with new rows)"
+    )
+    add.add_argument("--replace", action="store_true", help="take the place of a query of that name")
+    add.add_argument("--into", type=Path, metavar="PATH", help="a folder that gets the results as Parquet files")
+    drop = action("drop", "stop answering a query", _query_drop)
+    drop.add_argument("name", metavar="NAME")
+    drop.add_argument("--purge", action="store_true", help="give up its results too")
+    for waits in (add, drop):
+        waits.add_argument(
+            "--timeout",
+            type=_seconds,
+            default=30.0,
+            metavar="TIME",
+            help="how long to wait for the answer (default: 30s)",
+        )
+    shown = action("list", "show the queries of the state directory", _query_list)
+    shown.add_argument("--json", action="store_true", help="one JSON object a line, for programs")
 
 
 def _run_text() -> str:

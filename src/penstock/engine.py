@@ -27,6 +27,7 @@ from penstock.sql import (
     CreateQuery,
     CreateStream,
     DropQuery,
+    DropStream,
     Explain,
     ShowQueries,
     ShowStreams,
@@ -159,6 +160,10 @@ class Engine:
         record = QueryRecord(0, name, sql.strip(), on_error, kept, ordered=ordered, start=start)
         return self._add(record, into, instead=replace)
 
+    def drop_stream(self, name: str) -> None:
+        """Stop reading a stream that no query reads. A running engine lets Spark's query end, and starts it without the stream."""
+        self._change(partial(self.catalog.drop_stream, name))
+
     def drop(self, name: str, *, purge: bool = False) -> None:
         """Stop answering a query. Its results stay readable; with `purge` they are given up too."""
         self.catalog.live(name)
@@ -181,6 +186,8 @@ class Engine:
                 case DropQuery(name, purge, if_exists):
                     if not if_exists or self.catalog.registry.find(name):
                         self.drop(name, purge=purge)
+                case DropStream(name):
+                    self.drop_stream(name)
                 case ShowQueries():
                     shown.append(self.queries())
                 case ShowStreams():

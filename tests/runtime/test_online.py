@@ -6,6 +6,7 @@ import pytest
 from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
+from penstock import Engine
 from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.model.time import SECOND
 from penstock.planner.build import STRATEGIES
@@ -261,6 +262,40 @@ def test_a_strategy_cannot_read_the_state_of_another(spark, live, tmp_path):
         replay.engine(spark, tmp_path / "state").start()
     with pytest.raises(RegistrationError, match="no strategy 'best'"):
         replay.engine(spark, tmp_path / "state", strategy="best")
+
+
+def test_a_stream_can_come_and_go_and_come_back_while_the_engine_runs(spark, tmp_path):
+    third = stream("c", "ts timestamp, k bigint, v bigint", delay=2 * SECOND)
+    replay = Replay(tmp_path / "source", *STREAMS, third)
+    engine = Engine(spark, tmp_path / "state", tasks=2, durable=False)
+    replay.declare(engine, "a", "b")
+    engine.query(WIDE, name="wide")
+    one = Live(replay, engine)
+    rows = [{**rows_at(n), "c": rows_at(n)["a"]} for n in range(8)]
+    one.feed(**{**rows[0], "c": []})
+    replay.declare(engine, "c")
+    sql = "SELECT c.v, a.v AS w FROM c [RANGE 9 SECONDS] AS c, a [RANGE 9 SECONDS] AS a WHERE a.k = c.k"
+    engine.query(sql, name="three")
+    for number in (1, 2):
+        one.feed(**rows[number])
+    streams = {s.name: s for s in (*STREAMS, third)}
+    expected = bag(
+        results(parse_query(sql, streams), streams, {n: [r for x in rows[1:3] for r in x[n]] for n in "abc"})
+    )
+    assert one.answer("three") == expected
+    assert one.answer("wide") == reference(WIDE, range(3))
+    with pytest.raises(RegistrationError, match="query 'three' reads stream 'c'"):
+        engine.execute("DROP STREAM c")
+    engine.drop("three")
+    engine.execute("DROP STREAM c")
+    assert one.answer("three") == expected
+    one.feed(a=rows[3]["a"], b=rows[3]["b"])
+    replay.declare(engine, "c")  # read from its beginning: the files are there again
+    wait_until(lambda: one.rows("c") == 4 + 4)
+    one.feed(**rows[4])
+    assert one.answer("wide") == reference(WIDE, range(5))
+    assert engine.catalog.registry.streams["c"].source_name == "c_g1"
+    one.run.stop()
 
 
 # -------------------------------------------------------------------------------------------------------- in order

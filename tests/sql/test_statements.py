@@ -126,7 +126,7 @@ def test_an_error_on_the_first_line_of_a_select_is_shifted():
         ("ALTER STREAM s", 1, "ALTER STREAM"),
         ("CREATE MATERIALIZED VIEW v AS SELECT 1", 1, "CREATE MATERIALIZED"),
         ("CREATE SOURCE s", 1, "CREATE SOURCE"),
-        ("DROP STREAM s", 1, "DROP STREAM"),
+        ("DROP TABLE s", 1, "DROP TABLE"),
     ],
 )
 def test_statements_not_supported(text, column, fragment):

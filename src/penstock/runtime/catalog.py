@@ -65,25 +65,43 @@ class Catalog:
 
     @property
     def streams(self) -> dict[str, Stream]:
+        return {name: r.stream for name, r in self.registry.streams.items() if not r.dropped}
+
+    @property
+    def known_streams(self) -> dict[str, Stream]:
+        """With those that were dropped: results of old queries stay readable."""
         return {name: r.stream for name, r in self.registry.streams.items()}
 
     def stream(self, name: str) -> Stream:
-        record = self.registry.streams.get(name)
-        if record is None:
+        found = self.known_streams.get(name)
+        if found is None:
             raise RegistrationError(f"there is no stream {name!r}; {did_you_mean(name, self.registry.streams)}")
-        return record.stream
+        return found
 
     def add_stream(self, stream: Stream, frame: DataFrame) -> None:
         check_stream(stream)
         if stream.name in self.frames:
             raise RegistrationError(f"stream {stream.name!r} is declared twice; choose another name")
         known = self.registry.streams.get(stream.name)
-        if known is not None and known.stream != stream:
+        if known is not None and known.dropped:
+            # Spark's checkpoint knows the old source by its name: a new one must not resume its position.
+            self.registry = self.registry.with_stream(StreamRecord(stream, known.generation + 1))
+        elif known is not None and known.stream != stream:
             msg = f"stream {stream.name!r} differs from the one registered in {self.store.root}: {difference(known.stream, stream)}; "
             raise RegistrationError(msg + "declare it as before, or use a new state directory")
         if known is None:
             self.registry = self.registry.with_stream(StreamRecord(stream))
         self.frames[stream.name] = frame
+
+    def drop_stream(self, name: str) -> None:
+        stream = self.stream(name)
+        for record in self.registry.live():
+            if any(role.stream == name for role in self.parsed(record).roles):
+                raise RegistrationError(f"query {record.name!r} reads stream {name!r}; drop the query first")
+        self.registry = self.registry.with_stream(replace(self.registry.streams[stream.name], dropped=True))
+        self.frames.pop(name, None)
+        if not self.frames:
+            raise RegistrationError(f"{name!r} is the last stream; stop the engine instead")
 
     def read(self, stream: Stream) -> DataFrame:
         """The streaming DataFrame of a stream that SQL declares."""
@@ -177,16 +195,16 @@ class Catalog:
 
     def parsed(self, record: QueryRecord) -> Query:
         if record.id not in self._parsed:
-            self._parsed[record.id] = parse_query(record.sql, self.streams)
+            self._parsed[record.id] = parse_query(record.sql, self.known_streams)
         return self._parsed[record.id]
 
     def view(self, record: QueryRecord) -> ResultView:
         query = self.parsed(record)
         if record.id not in self._positions:
-            alone = build_network([self._standing(record)], self.streams)
+            alone = build_network([self._standing(record)], self.known_streams)
             # A query's role at each position of its join is the same in every network that it is ever part of.
             self._positions[record.id] = alone.joins[0].members[0].roles
-        return ResultView(self.store, record, query, self.streams, self._positions[record.id])
+        return ResultView(self.store, record, query, self.known_streams, self._positions[record.id])
 
     def lineage(self, record: QueryRecord) -> list[QueryRecord]:
         """The record and those whose results it continues, oldest first."""

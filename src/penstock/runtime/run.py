@@ -16,8 +16,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import PenstockError, StateError
 from penstock.model.time import FOREVER, NEVER
+from penstock.planner.network import Network
 from penstock.runtime import commit
-from penstock.runtime.ingest import lay_out, unify
+from penstock.runtime.ingest import Layout, lay_out, unify
+from penstock.runtime.requests import take_requests
 from penstock.runtime.results import Part
 from penstock.runtime.sinks import Deliveries, Receiver, group_sinks
 from penstock.runtime.sources import name_sources, source_evolution
@@ -47,13 +49,16 @@ class Run:
         self._rates: dict[str, tuple[float, int, float]] = {}
         self._ended = threading.Event()
         self._closing = threading.Lock()
+        self._changing = threading.RLock()
+        self._switching = False
+        self.trigger = trigger
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
             stack.enter_context(engine.store.owner_lock())
-            self._begin(trigger)
+            self._begin()
             self._stack = stack.pop_all()
 
-    def _begin(self, trigger: str) -> None:
+    def _begin(self) -> None:
         engine, catalog = self.engine, self.engine.catalog
         manifest = ManifestLog(engine.store).load()
         if manifest.final:
@@ -68,17 +73,18 @@ class Run:
         _check_runs(engine, manifest)
         new = catalog.new_queries()
         registry, network = catalog.commit(manifest)
-        layout = lay_out([s for n, s in network.streams.items() if n in catalog.frames])
+        layout = self._layout(network)
         self.deliveries = Deliveries(self._rows, lambda query, now: catalog.released(self._record(query), now))
         self.stepper = Stepper(
-            engine.spark, engine.store, manifest, network, registry, layout, engine.tasks, self.deliveries.deliver
-        )
+            engine.spark, engine.store, manifest, network, registry, layout, engine.tasks, self.deliveries.deliver, catalog.cut
+        )  # fmt: skip
         self._connect(registry, manifest.cursors, -1)
         self.stepper.cursors = self.deliveries.deliver(manifest) if self.deliveries.sinks else {}
         collect_orphans(engine.store, manifest)
         self._take_over(new)
+        self.warnings += take_requests(self)  # nobody waits for the answers of what was asked before
         self._warm()
-        self.spark_query = self._start_query(trigger)
+        self.spark_query = self._start_query(self.trigger)
         self.active = True
         self._watcher = threading.Thread(target=self._watch, name="penstock-ticks", daemon=True)
         self._watcher.start()
@@ -130,21 +136,48 @@ class Run:
 
     def change(self, change: Callable[[], None]) -> None:
         """Change what is declared, and let it take effect at this step boundary; all or nothing."""
-        with self.stepper.lock:  # between two steps
-            catalog, manifest = self.engine.catalog, self.stepper.manifest
-            try:
-                change()
-                new = catalog.new_queries()
-                registry, network = catalog.commit(manifest)
-            except BaseException:
-                catalog.revert()
-                raise
-            if network.version == self.stepper.network.version:
-                return
-            self.stepper.adopt(network, registry)
-            known = {**manifest.cursors, **self.stepper.cursors}
-            self._connect(registry, known, manifest.step)
-            self._take_over(new)
+        with self._changing:
+            with self.stepper.lock:  # between two steps
+                catalog, manifest = self.engine.catalog, self.stepper.manifest
+                frames = dict(catalog.frames)
+                try:
+                    change()
+                    new = catalog.new_queries()
+                    registry, network = catalog.commit(manifest)
+                except BaseException:
+                    catalog.revert()
+                    catalog.frames = frames
+                    raise
+                if catalog.frames.keys() == frames.keys():
+                    if network.version != self.stepper.network.version:
+                        self._adopt(registry, network, new)
+                    return
+                self._switching = self.stepper.closing = True
+            self._switch(registry, network, new)
+
+    def _adopt(self, registry: Registry, network: Network, new: Collection[int]) -> None:
+        manifest = self.stepper.manifest
+        self.stepper.adopt(network, registry)
+        self._connect(registry, {**manifest.cursors, **self.stepper.cursors}, manifest.step)
+        self._take_over(new)
+
+    def _switch(self, registry: Registry, network: Network, new: Collection[int]) -> None:
+        """Let Spark's query end between two steps, and start it with the streams that there are now."""
+        try:
+            self.spark_query.stop()
+            with self.stepper.lock:
+                self.stepper.layout = self._layout(network)
+                self._adopt(registry, network, new)
+                self.stepper.closing = False
+                self.spark_query = self._start_query(self.trigger)
+        except BaseException as error:
+            self.error = self.error or error
+            raise
+        finally:
+            self._switching = False
+
+    def _layout(self, network: Network) -> Layout:
+        return lay_out([s for n, s in network.streams.items() if n in self.engine.catalog.frames])
 
     def status(self) -> dict[str, Any]:
         """A picture of the run: steps, streams (rows, rates, lag), queries, state, sinks."""
@@ -205,8 +238,9 @@ class Run:
     def _watch(self) -> None:
         """Tick while the Spark query lives; close down when it has ended."""
         warmed = time.monotonic()
-        while self.spark_query.isActive:
+        while self._switching or self.spark_query.isActive:
             time.sleep(TICK_SECONDS)
+            take_requests(self)
             if self.stepper.lock.acquire(blocking=False):
                 try:
                     self._tick()

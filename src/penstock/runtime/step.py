@@ -83,12 +83,12 @@ class Stepper:
         self.started = time.time()
         self.last_rows: dict[str, float] = {}  # engine clock when the stream last had rows
         self.last_active = time.monotonic()
-        self._prepared: set[int] = set()
         self.adopt(network, registry)
 
     def adopt(self, network: Network, registry: Registry) -> None:
-        """Run this network from the next step on. Only queries may differ: the streams are those of the running Spark query."""
+        """Run this network from the next step on; the layout is that of the running Spark query's streams."""
         self.network, self.registry = network, registry
+        self._prepared: set[int] = set()
         plan = Plan(
             network,
             {s: dict(self.layout.slots[s]) for s in self.layout.order},

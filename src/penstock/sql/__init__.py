@@ -7,6 +7,7 @@ from penstock.sql.statements import (
     CreateQuery,
     CreateStream,
     DropQuery,
+    DropStream,
     Explain,
     ShowQueries,
     ShowStreams,
@@ -15,6 +16,6 @@ from penstock.sql.statements import (
 )
 
 __all__ = [
-    "AlterQuery", "CreateQuery", "CreateStream", "DropQuery", "Explain", "Position", "ShowQueries", "ShowStreams",
+    "AlterQuery", "CreateQuery", "CreateStream", "DropQuery", "DropStream", "Explain", "Position", "ShowQueries", "ShowStreams",
     "Statement", "parse_query", "parse_script",
 ]  # fmt: skip

@@ -71,6 +71,12 @@ class DropQuery:
 
 
 @dataclass(frozen=True)
+class DropStream:
+    name: str
+    at: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True)
 class ShowQueries:
     at: Position = field(default=Position(), compare=False)
 
@@ -91,9 +97,9 @@ class Explain:
     at: Position = field(default=Position(), compare=False)
 
 
-Statement = CreateStream | CreateQuery | AlterQuery | DropQuery | ShowQueries | ShowStreams | Explain
+Statement = CreateStream | CreateQuery | AlterQuery | DropQuery | DropStream | ShowQueries | ShowStreams | Explain
 
-_STATEMENTS = "CREATE STREAM, CREATE [OR REPLACE] QUERY, ALTER QUERY, DROP QUERY, SHOW QUERIES, SHOW STREAMS, EXPLAIN"
+_STATEMENTS = "CREATE STREAM, CREATE [OR REPLACE] QUERY, ALTER QUERY, DROP QUERY, DROP STREAM, SHOW QUERIES, SHOW STREAMS, EXPLAIN"
 
 
 def parse_script(text: str) -> list[Statement]:
@@ -206,6 +212,12 @@ def _drop_query(cursor: Cursor, at: Position) -> DropQuery:
     return DropQuery(name, purge, if_exists, at)
 
 
+def _drop_stream(cursor: Cursor, at: Position) -> DropStream:
+    name = cursor.name("stream").text
+    cursor.end()
+    return DropStream(name, at)
+
+
 def _show_queries(cursor: Cursor, at: Position) -> ShowQueries:
     cursor.end()
     return ShowQueries(at)
@@ -235,6 +247,7 @@ _PARSERS: dict[str, Callable[[Cursor, Position], Statement]] = {
     "CREATE OR REPLACE QUERY": _replace_query,
     "ALTER QUERY": _alter_query,
     "DROP QUERY": _drop_query,
+    "DROP STREAM": _drop_stream,
     "SHOW QUERIES": _show_queries,
     "SHOW STREAMS": _show_streams,
     "EXPLAIN": _explain,

@@ -22,6 +22,7 @@ class StreamRecord:
 
     stream: Stream
     generation: int = 0
+    dropped: bool = False
 
     @property
     def source_name(self) -> str:
@@ -145,7 +146,8 @@ def _encode_stream(record: StreamRecord) -> dict[str, Any]:
     stream = record.stream
     source = None if stream.source is None else {"format": stream.source.format, "options": list(stream.source.options)}
     columns = [[c.name, c.type] for c in stream.columns]
-    return {**stream.__dict__, "columns": columns, "source": source, "generation": record.generation}
+    kept = {"generation": record.generation, "dropped": record.dropped}
+    return {**stream.__dict__, "columns": columns, "source": source, **kept}
 
 
 def _encode_into(into: Sink | str | None) -> Any:
@@ -155,13 +157,13 @@ def _encode_into(into: Sink | str | None) -> Any:
 def _decode(data: dict[str, Any]) -> Registry:
     streams = {}
     for item in data["streams"]:
-        generation = item.pop("generation")
+        generation, dropped = item.pop("generation"), item.pop("dropped")
         source = item["source"]
         item["columns"] = tuple(Column(*c) for c in item["columns"])
         item["source"] = (
             None if source is None else Source(source["format"], tuple((k, v) for k, v in source["options"]))
         )
-        streams[item["name"]] = StreamRecord(Stream(**item), generation)
+        streams[item["name"]] = StreamRecord(Stream(**item), generation, dropped)
     queries = []
     for item in data["queries"]:
         into = item["into"]

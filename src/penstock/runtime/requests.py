@@ -1,0 +1,80 @@
+"""Takes requests that other processes leave in the state directory, lets the engine execute them, and answers.
+
+Nothing that is asked for can harm the run. A request that was taken when the engine died is taken again: a query that is there
+already is not made twice, and a query that the request has dropped is not missed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError, RegistrationError
+from penstock.sql import AlterQuery, CreateQuery, DropQuery, parse_query
+from penstock.state.requests import Answer, Change, Request, RequestLog, change_of
+
+if TYPE_CHECKING:
+    from penstock.runtime.run import Run
+
+
+def take_requests(run: Run) -> list[str]:
+    """Do and answer every request that waits, each at a step boundary; returns what failed, in words."""
+    log = RequestLog(run.engine.store)
+    failed = []
+    with contextlib.suppress(OSError):  # what cannot be written now is tried again at the next tick
+        for key in [] if run.stepper.closing else log.waiting():
+            answer = do_request(run, log, key)
+            log.answer(key, answer)
+            if not answer.ok:
+                failed.append(f"a request failed: {answer.text}")
+    return failed
+
+
+def do_request(run: Run, log: RequestLog, key: str) -> Answer:
+    """Execute one request, and say what became of it."""
+    try:
+        request = log.read(key)
+        change = change_of(request.statement)
+        known = run.engine.catalog.registry.find(change.name)
+        aim = log.take(key, known.id if known else None)
+        return Answer(ok=True, text=_execute(run, request, change, aim))
+    except Exception as error:  # noqa: BLE001  (whatever it is, the asker hears of it and the run goes on)
+        return Answer(ok=False, text=_words(error))
+
+
+def _execute(run: Run, request: Request, change: Change, aim: int | None) -> str:
+    catalog = run.engine.catalog
+    if isinstance(change, DropQuery):
+        gone = aim is not None and all(q.id != aim for q in catalog.registry.live())
+        if not gone:  # else this very request has dropped it, before the engine died
+            _change(run, request.statement)
+        return f"query {change.name!r} is dropped"
+    _check_streams(run, request, change)
+    _change(run, request.statement)
+    return f"query {change.name!r} is answered from step {catalog.live(change.name).since} on"
+
+
+def _change(run: Run, statement: str) -> None:
+    def execute() -> None:
+        run.engine.execute(statement)
+
+    run.change(execute)  # also of a run that is only starting, which the engine does not know of yet
+
+
+def _check_streams(run: Run, request: Request, change: CreateQuery | AlterQuery) -> None:
+    """A stream can be registered in the state without being read by this run; a step would fail on it."""
+    streams = run.engine.catalog.streams
+    query = parse_query(change.select, streams, script=request.statement, line=change.line, column=change.column)
+    for role in query.roles:
+        if role.stream not in run.stepper.layout.order:
+            msg = (
+                f"query {change.name!r} reads stream {role.stream!r}, which the running engine does not read; "
+                "declare the stream and start again"
+            )
+            raise RegistrationError(msg)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, PenstockError):
+        return str(error)
+    return f"{type(error).__name__}: {error}".splitlines()[0]
