@@ -7,6 +7,7 @@ each with its own state and file sink; Penstock runs one network. Results are co
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -47,7 +48,13 @@ class Asked:
         """The join condition, for Spark and with `micros` as DuckDB says it."""
         return f"a.k = b.k AND a.n >= {self.low} AND a.n < {self.high}"
 
-    def penstock(self) -> str:
+    def penstock(self, *, three: bool = False) -> str:
+        """In Penstock's words; with `three`, a third role reads `b` again, with a window of its own."""
+        if three:
+            return (
+                f"SELECT {SELECT}, c.id AS c_id FROM a [RANGE {self.life_a} SECONDS] AS a, b [RANGE {self.life_b} SECONDS] AS b, "
+                f"b [RANGE {max(1, self.life_b // 2)} SECONDS] AS c WHERE {self.condition} AND b.k = c.k"
+            )
         return (
             f"SELECT {SELECT} FROM a [RANGE {self.life_a} SECONDS] AS a, b [RANGE {self.life_b} SECONDS] AS b "
             f"WHERE {self.condition}"
@@ -59,9 +66,15 @@ class Asked:
             f"AND b.ts > a.ts - INTERVAL {self.life_b} SECONDS"
         )
 
-    def duckdb(self) -> str:
-        gap = "(epoch_us(b.ts) - epoch_us(a.ts))"
-        return f"{self.condition} AND {gap} < {self.life_a * 1_000_000} AND -{gap} < {self.life_b * 1_000_000}"
+    def duckdb(self, *, three: bool = False) -> str:
+        lives = {"a": self.life_a, "b": self.life_b} | ({"c": max(1, self.life_b // 2)} if three else {})
+        gaps = [
+            f"epoch_us({y}.ts) - epoch_us({x}.ts) < {life * 1_000_000}"
+            for x, life in lives.items()
+            for y in lives
+            if y != x
+        ]
+        return " AND ".join([self.condition, *(["b.k = c.k"] if three else []), *gaps])
 
 
 def wide(count: int, longest: int) -> list[Asked]:
@@ -82,14 +95,16 @@ def selective(count: int, longest: int, share: float = 1 / 16) -> list[Asked]:
 # -- the sides, each in its own process ------------------------------------------------------------------------------------
 
 
-def penstock_run(spark, folder: Path, inputs: Path, queries: Sequence[Asked], **options: str) -> tuple[Json, list[str]]:
+def penstock_run(
+    spark, folder: Path, inputs: Path, queries: Sequence[Asked], *, three: bool = False, **options: str
+) -> tuple[Json, list[int]]:
     from penstock import Engine
 
     engine = Engine(spark, folder / "state", durable=False, **options)
     for name in "ab":
         engine.stream(name, harness.read_stream(spark, inputs / name), event_time="ts", delay=f"{DELAY} seconds")
     for number, asked in enumerate(queries):
-        engine.query(asked.penstock(), name=f"q{number}")
+        engine.query(asked.penstock(three=three), name=f"q{number}")
     found = harness.run_engine(engine)
     manifest = engine.manifest()
     late = sum(manifest.counters[f"stream:{name}"]["late"] for name in "ab")
@@ -97,14 +112,11 @@ def penstock_run(spark, folder: Path, inputs: Path, queries: Sequence[Asked], **
         raise RuntimeError(f"{late} rows are late; the sides cannot be compared")
     held = {"state_rows": sum(r.rows for r in manifest.runs.values()), "runs": len(manifest.runs)}
     held["progress"] = manifest.progress_values()
-    parts = []
-    for number in range(len(queries)):
-        query = manifest.counters.get(f"query:{number + 1}", {})
-        parts.append(query.get("results", 0))
-    return {**found, **held}, parts
+    counts = [manifest.counters.get(f"query:{number + 1}", {}).get("results", 0) for number in range(len(queries))]
+    return {**found, **held}, counts
 
 
-def native_run(spark, folder: Path, inputs: Path, queries: Sequence[Asked]) -> tuple[Json, list[str]]:
+def native_run(spark, folder: Path, inputs: Path, queries: Sequence[Asked]) -> tuple[Json, list[int]]:
     from pyspark.sql import functions as F  # noqa: N812
 
     def start(number: int, asked: Asked):
@@ -131,7 +143,7 @@ def worker(job: Json) -> Json:
         native = job["side"] == "native"
         spark = harness.session(job["cores"], **(HDFS if native else {}))
         queries = [Asked(**asked) for asked in job["queries"]]
-        run = native_run if native else partial(penstock_run, **job.get("options", {}))
+        run = native_run if native else partial(penstock_run, three=job.get("three", False), **job["options"])
         run(spark, folder / "warm-up", Path(job["warm_up"]), queries)
         found, counts = run(spark, folder / "measured", Path(job["inputs"]), queries)
         steps = found["batches"][SETTLED:]
@@ -147,14 +159,17 @@ def worker(job: Json) -> Json:
 # -- what is expected --------------------------------------------------------------------------------------------------------
 
 
-def expected(inputs: Path, queries: Sequence[Asked]) -> list[int]:
+def expected(inputs: Path, queries: Sequence[Asked], *, three: bool = False) -> list[int]:
     """The number of results of every query, by DuckDB, kept beside the files."""
-    name = f"answer-{abs(hash(tuple(queries)))}.json"
-    kept = inputs / name
+    digest = hashlib.sha256(repr((queries, three)).encode()).hexdigest()[:16]
+    kept = inputs / f"answer-{digest}.json"
     if not kept.is_file():
         widest = Asked(max(q.life_a for q in queries), max(q.life_b for q in queries), 0, 1000)
-        counts = ", ".join(f"count(*) FILTER ({asked.duckdb()})" for asked in queries)
-        sql = f"SELECT {counts} FROM '{inputs}/a/*.parquet' a JOIN '{inputs}/b/*.parquet' b ON {widest.duckdb()}"
+        counts = ", ".join(f"count(*) FILTER ({asked.duckdb(three=three)})" for asked in queries)
+        tables = f"'{inputs}/a/*.parquet' a, '{inputs}/b/*.parquet' b" + (
+            f", '{inputs}/b/*.parquet' c" if three else ""
+        )
+        sql = f"SELECT {counts} FROM {tables} WHERE {widest.duckdb(three=three)}"
         kept.write_text(json.dumps(list(duckdb.connect().execute(sql).fetchone())))
     return json.loads(kept.read_text())
 
@@ -269,8 +284,17 @@ OWN = Case(rows=800_000, files=40, seconds=2.0, longest=40)
 SMALL = Case(rows=4_000, files=10, seconds=2.0, longest=8)
 
 
-def measure(beside: Case, own: Case, *, count: int, counts: Sequence[int], pairs: int, cores: int) -> Report:
-    """The cases behind the ratios."""
+def measure(
+    beside: Case,
+    own: Case,
+    *,
+    count: int,
+    counts: Sequence[int],
+    pairs: int,
+    cores: int,
+    figures: Callable[[Callable[[str], harness.Peer], int], Json] | None = None,
+) -> Report:
+    """The cases behind the ratios, and on top whatever `figures` measures."""
     load = harness.load()
     started: dict[str, harness.Peer] = {}
 
@@ -281,21 +305,28 @@ def measure(beside: Case, own: Case, *, count: int, counts: Sequence[int], pairs
 
     native = beside_spark(peers, beside, count, pairs, cores)
     numbers = by_number(peers, own, counts, pairs, cores)
+    pictures = figures(peers, cores) if figures else {}
     for peer in started.values():
         peer.close()
     most = str(counts[-1])
-    figures = {"beside_spark": native, "by_number": numbers, "machine": harness.machine(load)}
+    shown = {"beside_spark": native, "by_number": numbers, **pictures, "machine": harness.machine(load)}
+    equal = native["equal"] and numbers["equal"] and all(_equal(picture) for picture in pictures.values())
     ratios = {
         f"spark_k{count}": native["ratio"],
         f"own_k{most}": numbers["ratio"],
         f"state_k{most}": numbers[most]["state_ratio"],
     }
-    return Report("sharing", native["equal"] and numbers["equal"], ratios, figures)
+    return Report("sharing", equal, ratios, shown)
+
+
+def _equal(picture: Json) -> bool:
+    return all(case["equal"] for case in picture.values())
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sharing", description=__doc__)
     parser.add_argument("--json", action="store_true", help="only the cases behind the ratios, and only the JSON line")
+    parser.add_argument("--all", action="store_true", help="also the figures in docs/figures: about half an hour")
     parser.add_argument("--pairs", type=int, default=3, help="interleaved pairs of runs (default: %(default)s)")
     parser.add_argument("--cores", type=int, default=2, help="cores of the Spark session (default: %(default)s)")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
@@ -303,7 +334,10 @@ def main(arguments: list[str] | None = None) -> int:
     if options.serve:
         harness.serve(worker)
         return 0
-    report = measure(BESIDE, OWN, count=8, counts=(1, 64), pairs=options.pairs, cores=options.cores)
+    figures = None
+    if options.all:
+        from benchmarks.sharing_figures import all_figures as figures
+    report = measure(BESIDE, OWN, count=8, counts=(1, 64), pairs=options.pairs, cores=options.cores, figures=figures)
     return harness.finish(report)
 
 

@@ -208,14 +208,7 @@ class Engine:
             raise PenstockError("final=True needs available_now=True; a running engine ends with run.stop(final=True)")
         if self._running is not None:
             raise StateError(f"this engine already runs on {self.store.root}; stop it first")
-        missing = self.catalog.missing_stream()
-        if missing:
-            stream, query = missing
-            msg = (
-                f"query {query!r} is registered in {self.store.root} and reads stream {stream!r}, which is not declared; "
-                f"declare the stream, or drop the query"
-            )
-            raise RegistrationError(msg)
+        self.catalog.check_streams()
         if not self.catalog.frames:
             raise RegistrationError("no stream is declared; use engine.stream(..) or CREATE STREAM")
         self._run = Run(self, trigger=trigger, available_now=available_now, final=final)

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import PenstockError, SqlError
 from penstock.model import Stream
 from penstock.planner.bounds import check_bounded, time_bounds
-from penstock.sql import CreateQuery, CreateStream, Explain, Statement, parse_query, parse_script
+from penstock.sql import (
+    AlterQuery,
+    CreateQuery,
+    CreateStream,
+    DropStream,
+    Explain,
+    Statement,
+    parse_query,
+    parse_script,
+)
 
 if TYPE_CHECKING:
     from penstock.engine import Engine
@@ -79,6 +88,11 @@ def check_sql(script: Script) -> None:
                     selects[name] = select
                     query = parse_query(select, streams, script=script.text, line=line, column=column)
                     check_bounded(query, time_bounds(query))
+                case AlterQuery(_, select, line, column):
+                    query = parse_query(select, streams, script=script.text, line=line, column=column)
+                    check_bounded(query, time_bounds(query))
+                case DropStream(name):
+                    streams.pop(name, None)  # one that is not here may be registered already
                 case Explain(_, str() as select, line, column):
                     parse_query(select, streams, script=script.text, line=line, column=column)
                 case _:

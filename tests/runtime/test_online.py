@@ -253,6 +253,20 @@ def test_a_change_outlives_a_crash(spark, live, tmp_path):
     assert bag(rows_of(again.results("wide"))) == reference(WIDE, range(3))
 
 
+def test_a_query_from_the_state_gets_it_also_if_the_engine_dies_before(spark, live, tmp_path):
+    one = live({"wide": WIDE})
+    for number in range(2):
+        one.feed(**rows_at(number))
+    with patch.object(type(one.run.stepper), "take_over", side_effect=OSError("power cut")), pytest.raises(OSError):
+        one.engine.query(WIDE + " AND a.v > 0", name="held", start="state")
+    one.run.stop()
+    replay = Replay(tmp_path / "source", *STREAMS)
+    again = replay.engine(spark, tmp_path / "state")
+    replay.add(**rows_at(2))
+    drain(again)
+    assert bag(rows_of(again.results("held"))) == reference(WIDE + " AND a.v > 0", range(3))
+
+
 def test_a_strategy_cannot_read_the_state_of_another(spark, live, tmp_path):
     one = live({"wide": WIDE}, strategy="pull_up")
     one.feed(**rows_at(0))

@@ -58,7 +58,7 @@ class Load:
     @cached_property
     def entering(self) -> tuple[float, ...]:
         """For each node the rows per microsecond that reach its age: those whose own life is longer, but ends."""
-        return tuple(reversed([*accumulate(reversed(self.rates[: self.finite]))]))
+        return tuple(accumulate(reversed(self.rates[: self.finite])))[::-1]
 
 
 @dataclass(frozen=True)
@@ -208,9 +208,7 @@ def _search(load: Load, costs: UnitCosts, price: float, togo: Sequence[float], l
     edge, ages, end = _edges(load, costs), load.ages, load.finite
     best, ticket, effort = chain_cost(load, costs, known), count(), 0
     needed = [n * (b - a) for n, (a, b) in zip(load.entering, pairwise(ages), strict=True)]
-    rest = [
-        *reversed([*accumulate(reversed(needed), initial=0.0)])
-    ]  # rows that no chain can help holding beyond a node
+    rest = [*accumulate(reversed(needed), initial=0.0)][::-1]  # rows that every chain holds beyond a node
     spare = limit * (1 + _ROUNDING) - rest[0]
     apart = edge(end, end + 1) if end < len(load.lives) else 0.0
     growing: list[tuple[float, int, float, float, tuple[int, ...]]] = [(-inf, next(ticket), apart, 0.0, (0,))]

@@ -9,7 +9,6 @@ from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from penstock.errors import RegistrationError
 from penstock.model import Query, Ref, Stream
@@ -29,30 +28,48 @@ class Facts:
 
 
 def analyze(spark: SparkSession, name: str, query: Query, streams: Mapping[str, Stream]) -> Facts:
-    """Let Spark resolve every expression of the query against empty tables of the streams' schemas."""
-    frame: DataFrame | None = None
-    for number, role in enumerate(query.roles):
-        schema = ", ".join(f"`{c.name}` {c.type}" for c in streams[role.stream].columns)
-        table = spark.createDataFrame([], schema).alias(f"_r{number}")
-        frame = table if frame is None else frame.crossJoin(table)
-    assert frame is not None
-    kind = "bigint" if streams[query.roles[0].stream].integer_time else "timestamp"
-    pseudo = spark.createDataFrame([], f"result_time {kind}").alias("_result")
-    frame = frame.crossJoin(pseudo)
+    """Let Spark resolve every expression of the query, all at once, against empty tables of the streams' schemas."""
+    frame = _empty(spark, tuple(streams[role.stream] for role in query.roles))
 
     def column(ref: Ref) -> str:
         return "_result.result_time" if ref.role == PSEUDO_ROLE else f"_r{ref.role}.`{ref.column}`"
 
+    items = [item.expression.sql(column) for item in query.items]
+    keys = [e.sql(column) for part in query.keys for e in part]
+    conditions = [f"CASE WHEN {c.sql(column)} THEN 1 END" for c in (*query.predicates, *query.residuals)]
     try:
-        items = frame.selectExpr(*[item.expression.sql(column) for item in query.items])
-        for condition in (*query.predicates, *query.residuals):
-            _deterministic(name, frame.where(condition.sql(column)))
-        _deterministic(name, items)
-        keys = [frame.selectExpr(*[e.sql(column) for e in part]).schema for part in query.keys]
+        resolved = frame.selectExpr(*items, *keys, *conditions)
     except AnalysisException as error:
         raise RegistrationError(f"query {name!r}: {spark_message(error)}") from None
-    names = [item.name or given for item, given in zip(query.items, items.columns, strict=True)]
-    return Facts(tuple(names), tuple(_types(items.schema)), tuple(tuple(_types(s)) for s in keys))
+    if not resolved._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001
+        msg = f"query {name!r} uses a non-deterministic function; its answer would change when a step is repeated"
+        raise RegistrationError(msg)
+    found = [(f.name, f.dataType.simpleString()) for f in resolved.schema.fields]
+    names = [item.name or given for item, (given, _) in zip(query.items, found, strict=False)]
+    of_keys = [kind for _, kind in found[len(items) : len(items) + len(keys)]]
+    width = len(query.roles)
+    parts = [tuple(of_keys[start : start + width]) for start in range(0, len(of_keys), width)]
+    return Facts(tuple(names), tuple(kind for _, kind in found[: len(items)]), tuple(parts))
+
+
+_empties: dict[
+    tuple[Stream, ...], tuple[SparkSession, DataFrame]
+] = {}  # making one takes longer than resolving a query
+MOST_EMPTIES = 64
+
+
+def _empty(spark: SparkSession, streams: tuple[Stream, ...]) -> DataFrame:
+    """No rows of the streams side by side, as `_r0`, `_r1`, .., and a result time."""
+    if streams not in _empties or _empties[streams][0] is not spark:
+        kind = "bigint" if streams[0].integer_time else "timestamp"
+        frame = spark.createDataFrame([], f"result_time {kind}").alias("_result")
+        for number, stream in enumerate(streams):
+            schema = ", ".join(f"`{c.name}` {c.type}" for c in stream.columns)
+            frame = frame.crossJoin(spark.createDataFrame([], schema).alias(f"_r{number}"))
+        if len(_empties) > MOST_EMPTIES:
+            _empties.clear()
+        _empties[streams] = (spark, frame)
+    return _empties[streams][1]
 
 
 def check_source(name: str, frame: DataFrame) -> None:
@@ -85,16 +102,6 @@ def _operators(plan: Any) -> Iterator[str]:
     children = plan.children()
     for i in range(children.size()):
         yield from _operators(children.apply(i))
-
-
-def _types(schema: StructType) -> list[str]:
-    return [f.dataType.simpleString() for f in schema.fields]
-
-
-def _deterministic(name: str, frame: DataFrame) -> None:
-    if not frame._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001
-        msg = f"query {name!r} uses a non-deterministic function; its answer would change when a step is repeated"
-        raise RegistrationError(msg)
 
 
 def spark_message(error: Exception) -> str:

@@ -268,21 +268,20 @@ class Catalog:
         """The network with the chains that fit what has been counted."""
         return choose_chains(network, self.chain, manifest.counters, list(manifest.runs.values()))
 
-    def new_queries(self) -> frozenset[int]:
-        """The queries that the next commit will begin."""
-        return frozenset(q.id for q in self.registry.live() if q.since < 0)
-
     def revert(self) -> None:
         """Forget what was not committed."""
         self.registry = self.saved
 
-    def missing_stream(self) -> tuple[str, str] | None:
-        """(stream, query) if a live query reads a stream that is registered but not declared in this program."""
+    def check_streams(self) -> None:
+        """Every stream that a live query reads must be declared in this program, not only registered."""
         for record in self.registry.live():
             for role in self.parsed(record).roles:
                 if role.stream not in self.frames:
-                    return role.stream, record.name
-        return None
+                    msg = (
+                        f"query {record.name!r} is registered in {self.store.root} and reads stream {role.stream!r}, which is not "
+                        "declared; declare the stream, or drop the query"
+                    )
+                    raise RegistrationError(msg)
 
     def _strategy(self) -> str:
         return "state_slice" if self.strategy == "auto" else self.strategy

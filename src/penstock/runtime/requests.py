@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError, RegistrationError
-from penstock.sql import AlterQuery, CreateQuery, DropQuery, parse_query
+from penstock.errors import PenstockError
+from penstock.sql import DropQuery
 from penstock.state.requests import Answer, Change, Request, RequestLog, change_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def take_requests(run: Run) -> list[str]:
     """Do and answer every request that waits, each at a step boundary; returns what failed, in words."""
     log = RequestLog(run.engine.store)
     failed = []
-    with contextlib.suppress(OSError):  # what cannot be written now is tried again at the next tick
+    with contextlib.suppress(Exception):  # what cannot be read or written now is tried again at the next tick
         for key in [] if run.stepper.closing else log.waiting():
             answer = do_request(run, log, key)
             log.answer(key, answer)
@@ -49,7 +49,6 @@ def _execute(run: Run, request: Request, change: Change, aim: int | None) -> str
         if not gone:  # else this very request has dropped it, before the engine died
             _change(run, request.statement)
         return f"query {change.name!r} is dropped"
-    _check_streams(run, request, change)
     _change(run, request.statement)
     return f"query {change.name!r} is answered from step {catalog.live(change.name).since} on"
 
@@ -59,19 +58,6 @@ def _change(run: Run, statement: str) -> None:
         run.engine.execute(statement)
 
     run.change(execute)  # also of a run that is only starting, which the engine does not know of yet
-
-
-def _check_streams(run: Run, request: Request, change: CreateQuery | AlterQuery) -> None:
-    """A stream can be registered in the state without being read by this run; a step would fail on it."""
-    streams = run.engine.catalog.streams
-    query = parse_query(change.select, streams, script=request.statement, line=change.line, column=change.column)
-    for role in query.roles:
-        if role.stream not in run.stepper.layout.order:
-            msg = (
-                f"query {change.name!r} reads stream {role.stream!r}, which the running engine does not read; "
-                "declare the stream and start again"
-            )
-            raise RegistrationError(msg)
 
 
 def _words(error: Exception) -> str:

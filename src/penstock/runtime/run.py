@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +71,6 @@ class Run:
         if manifest.step >= 0:
             RegistryLog(engine.store).load(manifest.version)  # the state means nothing without it
         _check_runs(engine, manifest)
-        new = catalog.new_queries()
         registry, network = catalog.commit(manifest)
         layout = self._layout(network)
         self.deliveries = Deliveries(self._rows, lambda query, now: catalog.released(self._record(query), now))
@@ -81,7 +80,7 @@ class Run:
         self._connect(registry, manifest.cursors, -1)
         self.stepper.cursors = self.deliveries.deliver(manifest) if self.deliveries.sinks else {}
         collect_orphans(engine.store, manifest)
-        self._take_over(new)
+        self._take_over()
         self.warnings += take_requests(self)  # nobody waits for the answers of what was asked before
         self._warm()
         self.spark_query = self._start_query(self.trigger)
@@ -142,7 +141,7 @@ class Run:
                 frames = dict(catalog.frames)
                 try:
                     change()
-                    new = catalog.new_queries()
+                    catalog.check_streams()
                     registry, network = catalog.commit(manifest)
                 except BaseException:
                     catalog.revert()
@@ -150,24 +149,24 @@ class Run:
                     raise
                 if catalog.frames.keys() == frames.keys():
                     if network.version != self.stepper.network.version:
-                        self._adopt(registry, network, new)
+                        self._adopt(registry, network)
                     return
                 self._switching = self.stepper.closing = True
-            self._switch(registry, network, new)
+            self._switch(registry, network)
 
-    def _adopt(self, registry: Registry, network: Network, new: Collection[int]) -> None:
+    def _adopt(self, registry: Registry, network: Network) -> None:
         manifest = self.stepper.manifest
         self.stepper.adopt(network, registry)
         self._connect(registry, {**manifest.cursors, **self.stepper.cursors}, manifest.step)
-        self._take_over(new)
+        self._take_over()
 
-    def _switch(self, registry: Registry, network: Network, new: Collection[int]) -> None:
+    def _switch(self, registry: Registry, network: Network) -> None:
         """Let Spark's query end between two steps, and start it with the streams that there are now."""
         try:
             self.spark_query.stop()
             with self.stepper.lock:
                 self.stepper.layout = self._layout(network)
-                self._adopt(registry, network, new)
+                self._adopt(registry, network)
                 self.stepper.closing = False
                 self.spark_query = self._start_query(self.trigger)
         except BaseException as error:
@@ -214,11 +213,12 @@ class Run:
             self.error = error
             raise
 
-    def _take_over(self, new: Collection[int]) -> None:
-        """Let new queries that begin from the state see the rows that are held."""
-        wanted = [q for q in self.engine.catalog.registry.live() if q.id in new and q.start == "state"]
-        if wanted and self.stepper.manifest.runs:
-            self.stepper.take_over(frozenset(q.share or q.id for q in wanted))
+    def _take_over(self) -> None:
+        """Let queries that begin from the state with the next step (also if the engine died before it) see the rows held."""
+        manifest, queries = self.stepper.manifest, self.engine.catalog.registry.live()
+        begun = [q for q in queries if q.start == "state" and q.since == manifest.step + 1]
+        if begun and manifest.runs:
+            self.stepper.take_over(frozenset(q.share or q.id for q in begun))
 
     def _record(self, query: int) -> QueryRecord:
         return next(q for q in self.engine.catalog.registry.queries if q.id == query)
@@ -238,22 +238,23 @@ class Run:
     def _watch(self) -> None:
         """Tick while the Spark query lives; close down when it has ended."""
         warmed = time.monotonic()
-        while self._switching or self.spark_query.isActive:
-            time.sleep(TICK_SECONDS)
-            take_requests(self)
-            if self.stepper.lock.acquire(blocking=False):
-                try:
-                    self._tick()
-                except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
-                    self.error = error
-                    break
-                finally:
-                    self.stepper.lock.release()
-            idle = time.monotonic() - max(self.stepper.last_active, warmed)
-            if idle > KEEP_WARM_SECONDS:
-                self._warm()
-                warmed = time.monotonic()
-        self._close()
+        try:
+            while self._switching or self.spark_query.isActive:
+                time.sleep(TICK_SECONDS)
+                take_requests(self)
+                if self.stepper.lock.acquire(blocking=False):
+                    try:
+                        self._tick()
+                    finally:
+                        self.stepper.lock.release()
+                idle = time.monotonic() - max(self.stepper.last_active, warmed)
+                if idle > KEEP_WARM_SECONDS:
+                    self._warm()
+                    warmed = time.monotonic()
+        except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
+            self.error = self.error or error
+        finally:
+            self._close()
 
     def _tick(self) -> None:
         if time.monotonic() - self.stepper.last_active < QUIET_SECONDS:

@@ -150,4 +150,4 @@ def _id(name: str) -> str:
 def _age(name: str) -> float:
     """Seconds since the request was asked for; a file of somebody else has no age."""
     milliseconds = name.partition("-")[0]
-    return time.time() - int(milliseconds) / 1000 if milliseconds.isdigit() else 0.0
+    return time.time() - int(milliseconds) / 1000 if milliseconds.isdecimal() else 0.0
