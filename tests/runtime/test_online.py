@@ -238,6 +238,22 @@ def test_a_change_that_is_refused_changes_nothing(live):
     assert one.answer("wide") == reference(WIDE, range(2))
 
 
+def test_a_query_of_a_stream_that_is_only_registered_is_refused(spark, live, tmp_path):
+    one = live({"alone": "SELECT a.v FROM a WHERE a.v > 0"})
+    one.feed(**rows_at(0))
+    one.run.stop()
+    replay = Replay(tmp_path / "source", *STREAMS)
+    again = Engine(spark, tmp_path / "state", durable=False)
+    replay.declare(again, "a")
+    run = again.start()
+    try:
+        with pytest.raises(RegistrationError, match="reads stream 'b', which is not declared"):
+            again.query(WIDE, name="wide")
+        assert [q["name"] for q in again.queries()] == ["alone"]
+    finally:
+        run.stop()
+
+
 def test_a_change_outlives_a_crash(spark, live, tmp_path):
     one = live({"wide": WIDE})
     one.feed(**rows_at(0))

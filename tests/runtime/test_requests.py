@@ -9,7 +9,6 @@ from unittest.mock import patch
 import pytest
 
 from penstock.runtime.requests import do_request, take_requests
-from penstock.state.registry import Registry
 from penstock.state.requests import Answer, RequestLog
 from penstock.state.store import LocalStore
 from tests.oracle import bag
@@ -162,17 +161,6 @@ def straw(tmp_path, *, closing=False):
     store = LocalStore(str(tmp_path), durable=False)
     engine = SimpleNamespace(store=store, catalog=SimpleNamespace(registry=None))
     return SimpleNamespace(engine=engine, stepper=SimpleNamespace(closing=closing))
-
-
-def test_a_query_of_a_stream_that_the_run_does_not_read_is_refused(tmp_path):
-    run = straw(tmp_path)
-    run.engine.catalog = SimpleNamespace(streams={s.name: s for s in STREAMS}, registry=Registry())
-    run.stepper.layout = SimpleNamespace(order=("a",))
-    log = RequestLog(run.engine.store)
-    request = log.ask("CREATE QUERY q AS SELECT b.v FROM b")
-    (failed,) = take_requests(run)
-    assert "reads stream 'b', which is not declared; declare the stream" in failed
-    assert not log.wait(request, 0).ok
 
 
 def test_a_run_that_stops_leaves_requests_to_the_next(tmp_path):
