@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import harness, join, kernels, step
+from benchmarks import harness, join, kernels, sharing, step
 from benchmarks.harness import Report
 
 PARTS = {"receive", "prepare", "open", "probe", "write", "store", "merge"}
@@ -97,3 +97,29 @@ def test_the_step_is_held_against_its_budget(tmp_path, monkeypatch):
     found = line["figures"]["ms"]["20 rows"]["unsynced"]
     assert found["p90"] >= found["median"] > 0
     assert "unsynced" in step.describe(line["figures"])
+
+
+@pytest.mark.spark
+def test_sharing_has_equal_results_and_its_ratios(tmp_path, monkeypatch):
+    monkeypatch.setitem(os.environ, "TMPDIR", str(tmp_path))
+    monkeypatch.setattr(harness.tempfile, "tempdir", None)
+    monkeypatch.setattr(sharing, "SETTLED", 1)
+    case = sharing.Case(rows=600, files=3, seconds=2.0, longest=4)
+    report = sharing.measure(case, case, count=2, counts=(1, 4), pairs=1, cores=1)
+    line = line_of(report)
+    assert (line["name"], line["equal"]) == ("sharing", True)
+    assert set(line["ratios"]) == {"spark_k2", "own_k4", "state_k4"}
+    assert line["ratios"]["state_k4"] >= 1
+    assert line["figures"]["beside_spark"]["results"] > 0
+    assert line["figures"]["by_number"]["4"]["rows_in_reach"] > 0
+
+
+def test_queries_of_the_sharing_benchmark_mean_the_same_on_all_sides():
+    asked = sharing.Asked(3, 2, 10, 20)
+    assert asked.spark().count("INTERVAL") == 2
+    assert asked.duckdb() == (
+        "a.k = b.k AND a.n >= 10 AND a.n < 20 "
+        "AND epoch_us(b.ts) - epoch_us(a.ts) < 3000000 AND epoch_us(a.ts) - epoch_us(b.ts) < 2000000"
+    )
+    assert len(sharing.wide(8, 60)) == 8
+    assert sharing.selective(64, 40)[0].life_a == 40

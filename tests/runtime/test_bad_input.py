@@ -5,7 +5,9 @@ import errno
 import shutil
 import subprocess
 
+import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import functions
 
 from penstock import Engine, PenstockError, RegistrationError, SqlError, StateError, StepError
@@ -310,6 +312,19 @@ def test_a_damaged_result_file_is_named_and_never_read(spark, used, replay, how)
     victim = next(iter(engine.manifest().results))
     damage(used / victim, how)
     with pytest.raises(StateError, match=victim):
+        rows_of(engine.results("q"))
+
+
+def test_changed_bytes_of_a_result_file_are_never_read(spark, used, replay):
+    engine = replay.engine(spark, used)
+    victim = used / next(iter(engine.manifest().results))
+    group = pq.read_metadata(victim).row_group(0)
+    named = {group.column(n).path_in_schema: group.column(n) for n in range(group.num_columns)}
+    page = named["r0_c2"]  # v of stream a
+    data = bytearray(victim.read_bytes())
+    data[page.data_page_offset + page.total_compressed_size - 1] ^= 0x41
+    victim.write_bytes(data)
+    with pytest.raises(PySparkException, match=r"(?i)crc|checksum"):
         rows_of(engine.results("q"))
 
 

@@ -1,8 +1,9 @@
 """The probe: match sorted rows against sorted rows by key and time, for many queries at once (compiled).
 
-One call joins a sorted block of *composites* (delta rows, or rows already joined) with one run. Keys are found by
-galloping, partners inside a key by pointers that only move forward; the queries that a pair can serve are the AND of the bits
-of both sides and of the windows that the pair's ages satisfy. A pair that serves no query is not produced.
+One call joins a sorted block of *composites* (delta rows, or rows already joined) with one run. Keys that both have are found
+by galloping on both sides, so that the shorter side sets the cost; partners inside a key by pointers that only move forward. The
+queries that a pair can serve are the AND of the bits of both sides and of the windows that the pair's ages satisfy. A pair that
+serves no query is not produced.
 """
 
 from __future__ import annotations
@@ -183,7 +184,13 @@ def _probe(  # type: ignore[no-untyped-def]
                         else run_keys.shape[0]
                     )
                 else:
-                    key_end = key_start
+                    # The run has no such key: on to the first composite with the run's next one.
+                    if key_start == run_keys.shape[0]:
+                        i = keys.shape[0]
+                        break
+                    i = _gallop(keys, i, keys.shape[0], run_keys[key_start])
+                    valid = 1
+                    continue
                 window = key_start
                 valid = 1
             window = _gallop(run_times, window, key_end, times[i, 0] - low)

@@ -23,6 +23,9 @@ from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, RegistryLog
 from penstock.state.store import LocalStore
 
+VERIFIED = {
+    "parquet.page.verify-checksum.enabled": "true"
+}  # files have a checksum in every page; damaged ones are never read
 _SIDE_SCHEMA = "_row string, _step bigint, _reason string, _progress bigint"
 
 
@@ -73,7 +76,7 @@ class ResultView:
         for version in sorted({f.version for f in files}):
             bit = self._bit(version)
             paths = [self._checked(f) for f in files if f.version == version]
-            frame = spark.read.schema(f"{schema}, _bits{bit // 64} bigint").parquet(*paths)
+            frame = spark.read.schema(f"{schema}, _bits{bit // 64} bigint").options(**VERIFIED).parquet(*paths)
             mine = f"shiftright(_bits{bit // 64}, {bit % 64}) & 1 = 1 AND {part.condition}"
             frames.append(frame.where(mine).select(*items))
         return reduce(DataFrame.union, frames)
@@ -90,7 +93,8 @@ class ResultView:
         for file in self._files(manifest, part):
             bit = self._bit(file.version)
             word = f"_bits{bit // 64}"
-            rows = pq.read_table(self._checked(file), columns=[*dict.fromkeys([*names, "_time", "_step", word])])
+            wanted = [*dict.fromkeys([*names, "_time", "_step", word])]
+            rows = pq.read_table(self._checked(file), columns=wanted, page_checksum_verification=True)
             bits = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(bit % 64) & np.uint64(1)
             step, time = rows.column("_step").to_numpy(), rows.column("_time").to_numpy()
             keep = (bits == 1) & (step > part.since) & (time >= part.horizon) & (time < part.before)
@@ -159,7 +163,7 @@ def side_rows(spark: SparkSession, store: LocalStore, manifest: Manifest, stream
     files = [s for s in manifest.sides if s.stream == stream.name and s.reason == reason]
     schema = ", ".join(f"`{c.name}` {c.type}" for c in stream.columns)
     if files:
-        raw = spark.read.schema(_SIDE_SCHEMA).parquet(*[store.path(f.name) for f in files])
+        raw = spark.read.schema(_SIDE_SCHEMA).options(**VERIFIED).parquet(*[store.path(f.name) for f in files])
     else:
         raw = spark.createDataFrame([], _SIDE_SCHEMA)
     parsed = raw.withColumn("_row", F.from_json("_row", schema, SIDE_FORMATS))

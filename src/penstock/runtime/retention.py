@@ -53,11 +53,11 @@ def merge_results(
 
 
 def _merge(store: LocalStore, files: Sequence[ResultFile], step: int) -> ResultFile:
-    tables = [pq.read_table(store.path(f.name)) for f in files]
+    tables = [pq.read_table(store.path(f.name), page_checksum_verification=True) for f in files]
     merged = pa.concat_tables(tables, promote_options="default")
     name = file_name("results", step, "parquet")
     with store.create(name) as file:
-        pq.write_table(merged, file)
+        pq.write_table(merged, file, write_page_checksum=True)
     counts: dict[int, int] = {}
     for source in files:
         for query, rows in source.counts:

@@ -209,7 +209,7 @@ class _Worker:
         table = pa.table({"_row": rows, "_step": step, "_reason": why, "_progress": progress})
         name = file_name("sides", self.task.step, "parquet")
         with self.task.store.create(name) as file:
-            pq.write_table(table, file)
+            pq.write_table(table, file, write_page_checksum=True)
         size = self.task.store.size(name)
         entry = {
             "name": name,

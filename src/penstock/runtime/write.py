@@ -62,7 +62,9 @@ class ResultWriter:
             encoded = [
                 f.name for f in table.schema if f.name.startswith(("_bits", "_step")) or pa.types.is_string(f.type)
             ]
-            self.writer = pq.ParquetWriter(stream, table.schema, compression="snappy", use_dictionary=encoded)
+            self.writer = pq.ParquetWriter(
+                stream, table.schema, compression="snappy", use_dictionary=encoded, write_page_checksum=True
+            )
         self.writer.write_table(table.cast(self.writer.schema))
 
     def close(self, report: Report) -> None:
