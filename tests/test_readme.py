@@ -17,13 +17,14 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("code", blocks("python"))
-def test_python_examples_run(code, tmp_path):
+def test_python_examples_run_one_after_the_other(tmp_path):
+    code = "\n".join(blocks("python"))
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "join humidity(location) x temperature(location): 2 queries in one probe" in done.stdout
+    assert "'covered'" in done.stdout
 
 
 @pytest.mark.parametrize("script", blocks("sql"))

@@ -119,7 +119,7 @@ def check_changes(spark, root, case, strategy, tasks, restart):
 
 @settings(max_examples=1, deadline=None, phases=PHASES)
 @given(changing(), st.integers(1, 3), st.integers(1, 3))
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["state_slice", "pull_up"])
 def test_every_sequence_of_changes_gives_every_query_its_own_answer(
     spark, tmp_path_factory, strategy, case, tasks, restart
 ):
