@@ -104,6 +104,7 @@ def test_sharing_has_equal_results_and_its_ratios(tmp_path, monkeypatch):
     monkeypatch.setitem(os.environ, "TMPDIR", str(tmp_path))
     monkeypatch.setattr(harness.tempfile, "tempdir", None)
     monkeypatch.setattr(sharing, "SETTLED", 1)
+    monkeypatch.setattr(sharing, "WARM_UP", 0)
     case = sharing.Case(rows=600, files=3, seconds=2.0, longest=4)
     report = sharing.measure(case, case, count=2, counts=(1, 4), pairs=1, cores=1)
     line = line_of(report)

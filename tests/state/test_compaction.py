@@ -196,3 +196,12 @@ def test_runs_from_before_a_query_was_dropped_are_written_anew_when_there_is_not
     assert choose_merge("a(k)", [*fresh(FAN_IN), *old], 1, PLENTY, 0, stale=4).runs == tuple(
         r.name for r in fresh(FAN_IN)
     )
+
+
+def test_a_large_run_is_written_anew_when_half_of_it_is_out_of_reach():
+    facts = {"level": 2, "life": 80, "min_time": 100, "max_time": 110, "until": (("b", 190), ("c", 150))}
+    large, small = entry_of("runs/0-a.arrow", rows=5000, **facts), entry_of("runs/1-a.arrow", rows=5, **facts)
+    for reached in ({"b": 184, "c": 150}, {"b": 186, "c": 140}, {"b": 186}, {}):
+        assert choose_merge("a(k)", [large, small], 2, PLENTY, 0, reached=reached) is None
+    merge = choose_merge("a(k)", [large, small], 2, PLENTY, 0, reached={"b": 185, "c": 150})
+    assert (merge.runs, merge.level, merge.life) == (("runs/0-a.arrow",), 2, 80)

@@ -223,6 +223,7 @@ class Stepper:
                 MERGE_ROWS,
                 progress.get(t.stream, NEVER),
                 self.registry.stale,
+                progress,
             )
             for t in self.network.tables
         ]

@@ -4,13 +4,15 @@ Runs of one step are level 0. Once a table has gathered enough of them they are 
 *link* of the table's chain (rows that live about equally long) and time interval, so that purge drops whole files. Runs of one link and
 interval are merged again when there are many of them, and once more when no further row of that interval can come. Rows that
 stay longer than their windows say (the other stream lags, or may come very late) move on to wider intervals, so that their runs stay few.
-Runs from before a query was dropped are merged last, to give up the rows that only that query needed.
+Large runs of which half is out of reach are written anew, and last the runs from before a query was dropped, to give up the rows
+that only that query needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from penstock.model.time import FOREVER
 from penstock.state.run import RunEntry
@@ -18,6 +20,8 @@ from penstock.state.run import RunEntry
 FAN_IN = 8  # runs per task before they are merged
 INTERVALS = 16  # a link is cut into so many intervals: what is kept too long is at most one of them
 MOST_INTERVALS = 2 * INTERVALS  # of one link; rows over more of them stay longer than their link says
+LARGE, HALF = 2_000, 0.5  # rows of a run, and the share of them out of reach, that make it worth writing the rest anew
+NOWHERE: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,15 @@ def wider(life: int) -> int:
 
 
 def choose_merge(
-    table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: int, progress: int, stale: int = 0
+    table: str,
+    runs: Sequence[RunEntry],
+    tasks: int,
+    budget_rows: int,
+    progress: int,
+    stale: int = 0,
+    reached: Mapping[str, int] = NOWHERE,
 ) -> Merge | None:
-    """The next merge for a table, or None. `progress` is that of the table's own stream.
+    """The next merge for a table, or None. `progress` is that of the table's own stream, `reached` that of all streams.
 
     Runs of a registry version below `stale` may hold rows that only dropped queries needed.
     """
@@ -77,7 +87,11 @@ def choose_merge(
                 due += group
         if due:
             return Merge(table, _within(due, tasks, budget_rows), max(r.level for r in due) + 1, life)
-    return _widen(table, groups, tasks, budget_rows) or _renew(table, runs, tasks, budget_rows, stale)
+    return (
+        _widen(table, groups, tasks, budget_rows)
+        or _trim(table, runs, tasks, budget_rows, reached)
+        or _renew(table, runs, tasks, budget_rows, stale)
+    )
 
 
 def _widen(table: str, groups: Mapping[tuple[int, int], list[RunEntry]], tasks: int, budget_rows: int) -> Merge | None:
@@ -89,6 +103,25 @@ def _widen(table: str, groups: Mapping[tuple[int, int], list[RunEntry]], tasks: 
             level = max(r.level for r in oldest) + 1
             return Merge(table, _within(oldest, tasks, budget_rows), level, wider(life))
     return None
+
+
+def _trim(
+    table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: int, reached: Mapping[str, int]
+) -> Merge | None:
+    """Write the largest old runs anew when half of their rows are out of reach: those of the last interval of each link."""
+    old = [r for r in runs if r.level > 0 and r.life < FOREVER and r.rows >= LARGE and _past(r, reached) >= HALF]
+    if not old:
+        return None
+    alike = [r for r in old if r.life == min(run.life for run in old)]
+    return Merge(table, _within(alike, tasks, budget_rows), max(r.level for r in alike), alike[0].life)
+
+
+def _past(run: RunEntry, reached: Mapping[str, int]) -> float:
+    """The share of a run's rows that are out of reach, if times are spread evenly over the run."""
+    span = run.max_time - run.min_time
+    if span <= 0 or not run.until:
+        return 0.0
+    return min((reached.get(stream, end - span) - (end - span)) / span for stream, end in run.until)
 
 
 def _renew(table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: int, stale: int) -> Merge | None:
