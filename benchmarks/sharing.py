@@ -28,7 +28,7 @@ DELAY = 5  # seconds; more than the disorder of the files, so that no row is lat
 COLUMNS = ("a_id", "b_id", "a_v", "b_v")
 SELECT = "a.id AS a_id, b.id AS b_id, a.v AS a_v, b.v AS b_v"
 SETTLED = 8  # steps before the steady state
-WARM_UP = 25  # seconds before the first measured run of a process
+WARM_UP = 15  # seconds before the first measured run of a process
 HDFS = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -287,7 +287,7 @@ def _step_ms(run: Json) -> float:
     )
 
 
-BESIDE = Case(rows=400_000, files=4, seconds=20.0, longest=60)
+BESIDE = Case(rows=320_000, files=4, seconds=20.0, longest=60)
 OWN = Case(rows=640_000, files=32, seconds=2.0, longest=40)
 SMALL = Case(rows=4_000, files=10, seconds=2.0, longest=8)
 
