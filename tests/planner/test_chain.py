@@ -305,6 +305,7 @@ def test_a_life_that_ends_before_it_begins_holds_no_row():
     load = Load((-5, 0, 10), (1, 1, 1), 1, 1)
     assert chain_memory(load, load.lives) == 10
     assert chain_memory(load, (10,)) == 30
+    assert chain_cost(load, UnitCosts(link=0, pair=1), load.lives) == 10
     assert budget_chain(load, UnitCosts(1, 1), 0) == (0, 10)
 
 

@@ -181,8 +181,8 @@ def _cheapest(load: Load, costs: UnitCosts) -> tuple[list[float], list[int]]:
     def worse(node: int, near: int, far: int) -> bool:
         return edge(node, near) + togo[near] > edge(node, far) + togo[far]
 
-    def takeover(near: int, far: int, before: int) -> int:
-        return bisect_left(range(before), True, key=lambda node: worse(node, near, far)) - 1
+    def takeover(near: int, far: int) -> int:
+        return bisect_left(range(near), True, key=lambda node: worse(node, near, far)) - 1
 
     for node in reversed(range(load.finite)):
         near, since = node + 1, node
@@ -191,7 +191,7 @@ def _cheapest(load: Load, costs: UnitCosts) -> tuple[list[float], list[int]]:
         while leaders and not worse(min(leaders[-1][1], node), near, leaders[-1][0]):
             leaders.pop()
         if leaders:
-            since = takeover(near, leaders[-1][0], min(leaders[-1][1], node))
+            since = takeover(near, leaders[-1][0])
         if since >= 0:
             leaders.append((near, since))
         steps[node] = leaders[0][0]
