@@ -91,7 +91,7 @@ def selective(count: int, longest: int, share: float = 1 / 16) -> list[Asked]:
     draw = np.random.default_rng(3)
     width = round(1000 * share)
     lows = np.linspace(0, 1000 - width, count).round().astype(int).tolist()
-    lives = [longest, *draw.integers(longest // 8, longest, count - 1).tolist()]
+    lives = [longest, *draw.integers(max(1, longest // 8), longest, count - 1).tolist()]
     return [Asked(int(life), longest, low, low + width) for life, low in zip(lives, lows, strict=True)]
 
 
