@@ -298,8 +298,8 @@ class Engine:
         return explain_network(build_network([standing], streams))
 
     def network(self) -> Network:
-        """The compiled plan of all live queries."""
-        return self.catalog.network()
+        """The plan that runs, or that would run: all live queries compiled."""
+        return self.catalog.network() if self._running is None else self._running.stepper.network
 
     def manifest(self) -> Manifest:
         """The last committed state."""

@@ -232,7 +232,8 @@ def test_a_change_that_is_refused_changes_nothing(live):
     with pytest.raises(PenstockError):
         one.engine.query("SELECT a.nothing FROM a [RANGE 1 SECOND] AS a", name="bad")
     with pytest.raises(RegistrationError, match="another definition"):
-        one.engine.query(NARROW, name="wide")
+        one.engine.query(NARROW, name="wide", into=lambda _table, _step: None)
+    assert not one.engine.catalog.callables
     assert one.engine.network().version == version
     one.feed(**rows_at(1))
     assert one.answer("wide") == reference(WIDE, range(2))
@@ -289,7 +290,7 @@ def test_a_strategy_cannot_read_the_state_of_another(spark, live, tmp_path):
     one.run.stop()
     replay = Replay(tmp_path / "source", *STREAMS)
     with pytest.raises(StateError, match="kept by strategy 'pull_up'"):
-        replay.engine(spark, tmp_path / "state").start()
+        replay.engine(spark, tmp_path / "state", strategy="state_slice").start()
     with pytest.raises(RegistrationError, match="no strategy 'best'"):
         replay.engine(spark, tmp_path / "state", strategy="best")
 

@@ -11,7 +11,7 @@ from penstock.kernels.bits import cells_of
 from penstock.model import Term
 from penstock.planner.index import build_index
 from penstock.planner.network import Entry, StateTable
-from penstock.state.run import Rows
+from penstock.state.run import Rows, gap
 
 Known = npt.NDArray[np.bool_]
 
@@ -22,7 +22,7 @@ def adopt(table: StateTable, rows: Rows, shares: Collection[int]) -> Rows:
     A predicate is evaluated on a stored column; without the column, a row satisfies it if it serves a query with the very same
     predicate. A row without a column that the query needs is none of its rows.
     """
-    new = [entry for entry in table.entries if entry.query in shares and entry.needs <= rows.columns.keys()]
+    new = [entry for entry in table.entries if entry.query in shares]
     others = {entry.id: entry for entry in table.entries if entry.query not in shares}
     ids = rows.bits.astype(np.int64)
     patterns = list(rows.patterns)
@@ -43,14 +43,23 @@ def _serves(entry: Entry, others: dict[int, Entry], rows: Rows) -> Known:
         return np.array(by_pattern, dtype=np.bool_)[rows.bits]
 
     serves = np.ones(len(rows), dtype=np.bool_)
+    for column in entry.needs:
+        serves &= _stored(column, rows)
     for column, term in entry.terms:
-        if column in rows.columns:
-            serves &= _holds(column, term, rows)
-        else:
-            serves &= implied(lambda other, wanted=(column, term): wanted in other.terms)  # type: ignore[misc]
+        known = implied(lambda other, wanted=(column, term): wanted in other.terms)  # type: ignore[misc]
+        stored = _stored(column, rows)
+        if stored.any():
+            known |= stored & _holds(column, term, rows)
+        serves &= known
     for truth in entry.truths:
         serves &= implied(lambda other, wanted=truth: wanted in other.truths)  # type: ignore[misc]
     return serves
+
+
+def _stored(column: str, rows: Rows) -> Known:
+    if column not in rows.columns:
+        return np.zeros(len(rows), dtype=np.bool_)
+    return np.array([gap(column) not in pattern for pattern in rows.patterns], dtype=np.bool_)[rows.bits]
 
 
 def _holds(column: str, term: Term, rows: Rows) -> Known:

@@ -13,14 +13,14 @@ from penstock.model.time import FOREVER
 from penstock.planner.chain import link_of
 from penstock.planner.network import StateTable
 from penstock.state.compaction import MOST_INTERVALS, interval_length, interval_of, wider
-from penstock.state.run import Rows
+from penstock.state.run import Rows, gap
 
 
 def merge_runs(table: StateTable, runs: Sequence[Rows], progress: Mapping[str, int]) -> Rows | None:
     """All rows of the runs that are still in reach, sorted, with dead role ids dropped; None if no row is left.
 
     A column that an older run lacks (no query wanted it then) is filled with NULL: the queries that want it now
-    started after those rows and do not see them.
+    started after those rows and do not see them. Such rows keep a mark beside their roles, for queries that begin from the state.
     """
     current = {entry.id for entry in table.entries}
     numbers: dict[tuple[int, ...], int] = {}
@@ -28,8 +28,10 @@ def merge_runs(table: StateTable, runs: Sequence[Rows], progress: Mapping[str, i
     for rows in runs:
         kept = select(rows, alive(table, rows, progress))
         if len(kept):
+            lacks = tuple(gap(name) for name in table.columns if name not in kept.columns)
             local = [
-                numbers.setdefault(tuple(r for r in pattern if r in current), len(numbers)) for pattern in kept.patterns
+                numbers.setdefault((*(r for r in pattern if r in current or r < 0), *lacks), len(numbers))
+                for pattern in kept.patterns
             ]
             pieces.append((kept, np.array(local, dtype=np.int32)[kept.bits]))
     if not pieces:

@@ -83,6 +83,9 @@ class Catalog:
         if stream.name in self.frames:
             raise RegistrationError(f"stream {stream.name!r} is declared twice; choose another name")
         known = self.registry.streams.get(stream.name)
+        if known is not None and known.dropped and known.stream.columns != stream.columns:
+            msg = f"stream {stream.name!r} was dropped and had other columns, and old results are read with them; choose another name"
+            raise RegistrationError(msg)
         if known is not None and known.dropped:
             # Spark's checkpoint knows the old source by its name: a new one must not resume its position.
             self.registry = self.registry.with_stream(StreamRecord(stream, known.generation + 1))
@@ -94,14 +97,13 @@ class Catalog:
         self.frames[stream.name] = frame
 
     def drop_stream(self, name: str) -> None:
-        stream = self.stream(name)
+        if name not in self.streams:
+            raise RegistrationError(f"there is no stream {name!r}; {did_you_mean(name, self.streams)}")
         for record in self.registry.live():
             if any(role.stream == name for role in self.parsed(record).roles):
                 raise RegistrationError(f"query {record.name!r} reads stream {name!r}; drop the query first")
-        self.registry = self.registry.with_stream(replace(self.registry.streams[stream.name], dropped=True))
+        self.registry = self.registry.with_stream(replace(self.registry.streams[name], dropped=True))
         self.frames.pop(name, None)
-        if not self.frames:
-            raise RegistrationError(f"{name!r} is the last stream; stop the engine instead")
 
     def read(self, stream: Stream) -> DataFrame:
         """The streaming DataFrame of a stream that SQL declares."""
@@ -174,18 +176,20 @@ class Catalog:
     def add(self, record: QueryRecord, target: Into | None, *, instead: bool = False) -> None:
         """Register a prepared query; with `instead` it takes the place of the live one of that name."""
         known = self.registry.find(record.name)
-        if callable(target):
-            self.callables[record.name] = target
-        if known is not None:
-            if known.same_declaration(record):
-                return
+        alike = known is not None and known.same_declaration(record)
+        if known is not None and not alike:
             if not instead:
                 msg = f"query {record.name!r} is registered with another definition; use CREATE OR REPLACE QUERY, or drop it first"
                 raise RegistrationError(msg)
             same = (known.item_names, known.item_types) == (record.item_names, record.item_types)
             record = replace(record, replaces=known.id if same else None)
             self.registry = self.registry.without_query(record.name)
-        self.registry = self.registry.with_query(replace(record, id=self.registry.next_id))
+        if callable(target):
+            self.callables[record.name] = target
+        else:
+            self.callables.pop(record.name, None)
+        if not alike:
+            self.registry = self.registry.with_query(replace(record, id=self.registry.next_id))
 
     def drop(self, name: str, *, purge: bool) -> None:
         self.live(name)
@@ -284,7 +288,8 @@ class Catalog:
                     raise RegistrationError(msg)
 
     def _strategy(self) -> str:
-        return "state_slice" if self.strategy == "auto" else self.strategy
+        """The strategy in use: 'auto' goes on with that of the state, and begins with the one that holds the fewest rows."""
+        return self.saved.strategy if self.strategy == "auto" else self.strategy
 
     def _standing(self, record: QueryRecord) -> StandingQuery:
         return StandingQuery(

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.errors import PenstockError, StateError
+from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network
 from penstock.runtime import commit
@@ -142,6 +142,8 @@ class Run:
                 try:
                     change()
                     catalog.check_streams()
+                    if not catalog.frames:
+                        raise RegistrationError("an engine that runs needs a stream; stop it instead")  # noqa: TRY301
                     registry, network = catalog.commit(manifest)
                 except BaseException:
                     catalog.revert()

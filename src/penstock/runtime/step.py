@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from pyspark.core.broadcast import Broadcast
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -83,6 +84,7 @@ class Stepper:
         self.started = time.time()
         self.last_rows: dict[str, float] = {}  # engine clock when the stream last had rows
         self.last_active = time.monotonic()
+        self.plan: Broadcast[Plan] | None = None
         self.adopt(network, registry)
 
     def adopt(self, network: Network, registry: Registry) -> None:
@@ -96,6 +98,8 @@ class Stepper:
             _arrow_types(self.spark, network),
             _handover(self.spark, network),
         )
+        if self.plan is not None:
+            self.plan.unpersist()
         self.plan = self.spark.sparkContext.broadcast(plan)
 
     def take_over(self, shares: frozenset[int]) -> None:
@@ -239,6 +243,7 @@ class Stepper:
 
     def _run(self, projected: DataFrame, task: Task) -> list[dict[str, Any]]:
         plan = self.plan
+        assert plan is not None
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from pyspark import TaskContext  # noqa: PLC0415  (runs in the worker)

@@ -27,7 +27,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Rows:
-    """Sorted rows of one state table, in memory or mapped. `patterns[bits[i]]` = ids of the roles that row i serves."""
+    """Sorted rows of one state table, in memory or mapped.
+
+    `patterns[bits[i]]` = ids of the roles that row i serves, and marks of the columns it was stored without (`gap`).
+    """
 
     key: Ints
     time: Ints
@@ -80,6 +83,11 @@ class RunEntry:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> RunEntry:
         return cls(**{**data, "until": tuple(data["until"].items())})
+
+
+def gap(column: str) -> int:
+    """The mark, among the roles of a row, that the row was stored without this column."""
+    return -1 - zlib.crc32(column.encode())
 
 
 def bucket_of(key: int) -> int:
