@@ -323,6 +323,7 @@ def test_a_stream_can_come_and_go_and_come_back_while_the_engine_runs(spark, tmp
     one.feed(a=rows[3]["a"], b=rows[3]["b"])
     replay.declare(engine, "c")  # read from its beginning: the files are there again
     wait_until(lambda: one.rows("c") == 4 + 4)
+    assert one.run.stepper.manifest.counters["stream:c"]["late"] == 0
     one.feed(**rows[4])
     assert one.answer("wide") == reference(WIDE, range(5))
     assert engine.catalog.registry.streams["c"].source_name == "c_g1"

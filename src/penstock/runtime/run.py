@@ -169,6 +169,7 @@ class Run:
             with self.stepper.lock:
                 self.stepper.layout = self._layout(network)
                 self._adopt(registry, network)
+                self.stepper.forget_streams()
                 self.stepper.closing = False
                 self.spark_query = self._start_query(self.trigger)
         except BaseException as error:

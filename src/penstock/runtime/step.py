@@ -102,6 +102,12 @@ class Stepper:
             self.plan.unpersist()
         self.plan = self.spark.sparkContext.broadcast(plan)
 
+    def forget_streams(self) -> None:
+        """Give up the progress of streams that are gone: one that comes back begins anew."""
+        known = {name: p for name, p in self.manifest.progress.items() if name in self.network.streams}
+        if len(known) < len(self.manifest.progress):
+            self._append(self._tick_entry(progress=known))
+
     def take_over(self, shares: frozenset[int]) -> None:
         """A step of its own: give the rows that are held the bits of new queries, and find the results among them."""
         with self.lock:
