@@ -19,7 +19,7 @@ from penstock.errors import PenstockError, SqlError
 from penstock.model import Sink
 from penstock.state.manifest import ManifestLog
 from penstock.state.registry import RegistryLog
-from penstock.state.requests import Answer, RequestLog, engine_runs
+from penstock.state.requests import Answer, RequestLog
 from penstock.state.store import LocalStore
 
 
@@ -44,7 +44,7 @@ def ask(state: Path, statement: str, seconds: float) -> Answer:
     """Leave a request in a state directory and wait for its answer."""
     with _in_plain_words():
         store = _opened(state)
-        log, running = RequestLog(store), engine_runs(store)
+        log, running = RequestLog(store), store.owned()
         if not running and ManifestLog(store).load().final:
             msg = "its streams have ended (final), and no engine can run on it again; use a new state directory"
             raise PenstockError(msg)
@@ -52,7 +52,7 @@ def ask(state: Path, statement: str, seconds: float) -> Answer:
         answer = log.wait(request, seconds) if running else None
         if answer is not None:
             return answer
-        if engine_runs(store):
+        if store.owned():
             msg = f"no answer within {seconds:g} seconds; the request waits, and is taken after the running step"
         else:
             msg = "no engine runs; the request waits, and is taken at the next start"

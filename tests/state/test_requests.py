@@ -7,7 +7,7 @@ import pytest
 
 from penstock.errors import PenstockError, SqlError, StateError
 from penstock.sql import AlterQuery, CreateQuery, DropQuery
-from penstock.state.requests import KEPT_SECONDS, Answer, RequestLog, change_of, engine_runs
+from penstock.state.requests import KEPT_SECONDS, Answer, RequestLog, change_of
 from penstock.state.store import LocalStore
 
 DONE = Answer(ok=True, text="query 'é' is dropped")
@@ -175,10 +175,10 @@ def test_a_request_waits_for_as_long_as_it_takes(log):
 
 def test_an_engine_is_seen_by_its_lock(tmp_path):
     store = LocalStore(str(tmp_path / "state"))
-    assert not engine_runs(store)
+    assert not store.owned()
     assert not (tmp_path / "state").exists()
     with store.owner_lock():
-        assert engine_runs(store)
+        assert store.owned()
         owner = Path(store.path("owner.lock")).read_text()
-    assert not engine_runs(store)
+    assert not store.owned()
     assert owner == f"process {os.getpid()}"

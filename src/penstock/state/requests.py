@@ -6,17 +6,15 @@ before it does anything, `.answer` at the end. What a request does is decided in
 
 from __future__ import annotations
 
-import fcntl
 import time
 import uuid
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.sql import AlterQuery, CreateQuery, DropQuery, parse_script
 from penstock.state.seal import seal, unseal
-from penstock.state.store import LocalStore, Store
+from penstock.state.store import Store
 
 FOLDER = "requests"
 KEPT_SECONDS = 86_400.0  # then an answer that nobody has read is given up
@@ -48,18 +46,6 @@ def change_of(statement: str) -> Change:
     if len(found) != 1 or not isinstance(found[0], Change):
         raise PenstockError("a request is one CREATE [OR REPLACE] QUERY, ALTER QUERY or DROP QUERY statement")
     return found[0]
-
-
-def engine_runs(store: LocalStore) -> bool:
-    """True if an engine holds the state directory. Shares the lock for an instant: those who look do not see one another."""
-    try:
-        with Path(store.path("owner.lock")).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
 
 
 class RequestLog:
