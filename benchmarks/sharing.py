@@ -280,6 +280,24 @@ def by_number(peers: Callable[[str], harness.Peer], case: Case, counts: Sequence
     return shown
 
 
+def planning(count: int) -> Json:
+    """What it takes to plan one more query beside `count` others: its SQL, the network of all, and the chains."""
+    from penstock.model import Column, Stream
+    from penstock.planner.build import build_network
+    from penstock.planner.network import StandingQuery
+    from penstock.planner.share import choose_chains
+    from penstock.sql import parse_query
+
+    columns = tuple(Column(*column.split()) for column in harness.STREAM_SCHEMA.split(", "))
+    streams = {name: Stream(name, columns, "ts", delay=0) for name in "ab"}
+    texts = [asked.penstock() for asked in selective(count + 1, 10 * count)]
+    known = [StandingQuery(n, f"q{n}", parse_query(text, streams)) for n, text in enumerate(texts[1:], 2)]
+    started = time.perf_counter()
+    added = StandingQuery(1, "q1", parse_query(texts[0], streams))
+    choose_chains(build_network([added, *known], streams), "auto", {}, [])
+    return {"queries": count, "ms": round(1000 * (time.perf_counter() - started))}
+
+
 def _step_ms(run: Json) -> float:
     batches, steps = run["batches"][SETTLED:], run["steps"][SETTLED:]
     return median(
@@ -317,7 +335,13 @@ def measure(
     for peer in started.values():
         peer.close()
     most = str(counts[-1])
-    shown = {"beside_spark": native, "by_number": numbers, **pictures, "machine": harness.machine(load)}
+    shown = {
+        "beside_spark": native,
+        "by_number": numbers,
+        "planning": planning(1000),
+        **pictures,
+        "machine": harness.machine(load),
+    }
     equal = native["equal"] and numbers["equal"] and all(_equal(picture) for picture in pictures.values())
     ratios = {
         f"spark_k{count}": native["ratio"],

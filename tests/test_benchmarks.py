@@ -124,3 +124,4 @@ def test_queries_of_the_sharing_benchmark_mean_the_same_on_all_sides():
     )
     assert len(sharing.wide(8, 60)) == 8
     assert sharing.selective(64, 40)[0].life_a == 40
+    assert sharing.planning(10)["queries"] == 10
