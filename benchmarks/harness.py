@@ -209,14 +209,20 @@ class StreamFiles:
 STREAM_SCHEMA = "id bigint, k bigint, ts timestamp, v double, n int"
 
 
-def two_streams(rows: int, files: int, keys: int, seed: int = 1, **shape: float) -> Path:
-    """The folders `a` and `b` of generated files, `rows` in each."""
+def streams(names: Sequence[str], rows: int, files: int, keys: int, seed: int = 1, **shape: float) -> Path:
+    """A folder of generated files for each name, with `rows` in each."""
 
     def make(folder: Path) -> None:
-        for offset, name in enumerate("ab"):
+        for offset, name in enumerate(names):
             StreamFiles(rows, files, keys, seed + offset, **shape).write(folder / name)
 
-    return cached("streams", {"rows": rows, "files": files, "keys": keys, "seed": seed, **shape}, make)
+    asked = {"rows": rows, "files": files, "keys": keys, "seed": seed, **shape}
+    return cached("streams", asked if list(names) == ["a", "b"] else {**asked, "names": list(names)}, make)
+
+
+def two_streams(rows: int, files: int, keys: int, seed: int = 1, **shape: float) -> Path:
+    """The folders `a` and `b` of generated files, `rows` in each."""
+    return streams("ab", rows, files, keys, seed, **shape)
 
 
 def load() -> float:

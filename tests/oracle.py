@@ -1,5 +1,8 @@
 """A second opinion: the same answers by DuckDB, as one plain join with every time condition written out pairwise.
 
+A row leaves a window that counts rows at the time of the n-th row behind it, which a window function over the whole
+stream finds.
+
 It shares no code with the reference: expressions go to DuckDB as SQL text, which for the subset that both
 understand means the same as in Spark (NaN equals itself and is largest, -0.0 equals 0.0, strings by bytes).
 """
@@ -11,11 +14,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
+from itertools import pairwise
 
 import duckdb
 import pyarrow as pa
 
-from penstock.model import Query, Ref, Stream
+from penstock.model import Query, Ref, Role, Rows, Stream, Tumbling, Window
 from penstock.model.expression import PSEUDO_ROLE
 
 ARROW_TYPES = {
@@ -52,7 +56,7 @@ def duckdb_results(
 
 
 def duckdb_sql(query: Query, streams: Mapping[str, Stream]) -> str:
-    """The query as DuckDB text: for all i != j, ts_j - ts_i < w_i, and each band on its pair."""
+    """The query as DuckDB text: for all i != j, ts_j - ts_i < w_i or the same piece of time, and each band on its pair."""
     times = [
         _micros(f'r{i}."{streams[role.stream].event_time}"', streams[role.stream]) for i, role in enumerate(query.roles)
     ]
@@ -61,17 +65,38 @@ def duckdb_sql(query: Query, streams: Mapping[str, Stream]) -> str:
         return f"greatest({', '.join(times)})" if ref.role == PSEUDO_ROLE else f'r{ref.role}."{ref.column}"'
 
     conditions = [f"{time} IS NOT NULL" for time in times]
-    for part in query.keys:
-        conditions += [f"({part[0].sql(name)}) = ({other.sql(name)})" for other in part[1:]]
+    for key in query.keys:
+        ends = [end.sql(name) for end in key if end is not None]
+        conditions += [f"({one}) = ({other})" for one, other in pairwise(ends)]
     for i, role in enumerate(query.roles):
-        if role.window is not None and role.window.length is not None:
-            conditions += [f"{later} - {times[i]} < {role.window.length}" for j, later in enumerate(times) if j != i]
+        match role.window:
+            case Window(int() as length):
+                conditions += [f"{later} - {times[i]} < {length}" for j, later in enumerate(times) if j != i]
+            case Tumbling(length, origin):
+                starts = [f"{t} - (({t} - {origin}) % {length} + {length}) % {length}" for t in times]
+                conditions += [f"{starts[i]} = {start}" for start in starts[i + 1 :]]
+            case Rows():
+                conditions += [f"(r{i}._out IS NULL OR {time} < r{i}._out)" for time in times]
     conditions += [f"{times[b.later]} - {times[b.earlier]} <= {b.upper}" for b in query.bands]
     # An expression that raises counts as NULL as a whole.
     conditions += [f"TRY({e.sql(name)})" for e in (*query.predicates, *query.residuals)]
     items = ", ".join(f"TRY({item.expression.sql(name)})" for item in query.items)
-    sources = ", ".join(f'"{role.stream}" AS r{i}' for i, role in enumerate(query.roles))
+    sources = ", ".join(f"{_source(role, streams[role.stream])} AS r{i}" for i, role in enumerate(query.roles))
     return f"SELECT {items} FROM {sources} WHERE {' AND '.join(conditions)}"
+
+
+def _source(role: Role, stream: Stream) -> str:
+    """The rows of a role; for a window of n rows with the time of the n-th row after each, which pushes it out."""
+    if not isinstance(role.window, Rows):
+        return f'"{stream.name}"'
+    columns = [stream.event_time, *([stream.sequence] if stream.sequence else []), *(c.name for c in stream.columns)]
+    order = ", ".join(f'"{c}" NULLS FIRST' for c in columns)
+    partition = ", ".join(f'"{c}"' for c in role.window.partition)
+    time = _micros(f'"{stream.event_time}"', stream)
+    out = (
+        f"lead({time}, {role.window.count}) OVER ({f'PARTITION BY {partition} ' if partition else ''}ORDER BY {order})"
+    )
+    return f'(SELECT *, {out} AS _out FROM "{stream.name}" WHERE "{stream.event_time}" IS NOT NULL)'
 
 
 def bag(rows: Iterable[Sequence[object]]) -> Counter[tuple[object, ...]]:

@@ -7,6 +7,7 @@ bytes with checksums, so that what a step reads is what a file would hold.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,8 +21,9 @@ import pyarrow as pa
 from penstock.kernels import join as join_kernel
 from penstock.kernels.compare import values
 from penstock.kernels.delta import alive, build_delta, select
-from penstock.kernels.join import Matches, Work, join_deltas, lookup
+from penstock.kernels.join import Matches, Slices, Work, join_deltas, lookup, resume
 from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
+from penstock.kernels.parcel import pack, unpack
 from penstock.kernels.probe import CHUNK, Counts, probe
 from penstock.model import And, Expression, Query, Ref, Stream
 from penstock.model.expression import PSEUDO_ROLE
@@ -29,6 +31,7 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.build import build_network
 from penstock.planner.network import Join, Network, StandingQuery, StateTable
 from penstock.planner.remap import remap_expression
+from penstock.planner.routes import Route, Routes, build_routes
 from penstock.reference import Row, admit
 from penstock.reference.evaluate import holds, value_of
 from penstock.sql import parse_query
@@ -91,6 +94,7 @@ class Simulation:
     files: dict[str, pa.Buffer] = field(default_factory=dict)
     runs: dict[str, RunEntry] = field(default_factory=dict)
     progress: dict[str, int] = field(default_factory=dict)
+    choose_routes: Callable[[Network, int], Routes] = lambda network, step: build_routes(network)
 
     def held(self, table: StateTable, runs: Sequence[RunEntry] | None = None) -> list[Rows]:
         """The rows of a state table as its files hold them."""
@@ -110,32 +114,15 @@ class Simulation:
         merging = self.merge_every > 0 and number % self.merge_every == self.merge_every - 1
         written: list[RunEntry] = []
         arrived = {t.index: _Arrived(network, t, batch[t.stream][0], self.key_hash) for t in network.tables}
-        for low, high in key_ranges(self.tasks):
-            deltas = {}
-            for table in network.tables:
-                counts = step.tables.setdefault(table.name, Counter())
-                part = arrived[table.index].between(low, high)
-                if len(part.keys) == 0:
-                    continue
-                delta = part.delta()
-                counts["unwanted"] += delta.unwanted
-                deltas[table.index] = delta.rows
-            state: dict[int, list[Rows]] = {}
-            for table in network.tables:
-                slices = [self._open(r).between(low, high) for r in live if r.table == table.name]
-                state[table.index] = [s for s in slices if len(s)]
-            work = Work()
-            for join in network.joins:
-                for matches in join_deltas(network, join, deltas, state, work):
-                    self._collect(network, join, matches, work)
-            self.errors.update(work.errors)
-            for index, counts in work.counts.items():
-                self._count(step.tables[network.tables[index].name], counts)
-            for index, rows in deltas.items():
+        routes = self.choose_routes(network, number)
+        shares = [self._slices(network, routes, arrived, live, task, step) for task in range(self.tasks)]
+        self._join(network, routes, shares, step)
+        for slices in shares:
+            for index, (rows,) in slices.fresh.items():
                 written += self._store(network.tables[index], rows, number, step.tables[network.tables[index].name])
             if merging:
                 for table in network.tables:
-                    merged = merge_runs(table, state[table.index], self.progress)
+                    merged = merge_runs(table, slices.own[table.index], self.progress)
                     pieces = [] if merged is None else lay_out(table, merged)
                     written += [self._write(table, rows, number, 1, life) for life, rows in pieces]
         self.runs = {} if merging else {r.name: r for r in live}
@@ -147,6 +134,66 @@ class Simulation:
         step.progress = {name: self.progress.get(name, NEVER) for name in batch}
         step.files, step.runs = len(written), tuple(self.runs.values())
         self.steps.append(step)
+
+    def _slices(
+        self,
+        network: Network,
+        routes: Routes,
+        arrived: Mapping[int, _Arrived],
+        live: Sequence[RunEntry],
+        task: int,
+        step: Step,
+    ) -> Slices:
+        """What one task sees of state and of new rows."""
+        low, high = key_ranges(self.tasks)[task]
+        slices = Slices({}, {}, {}, {})
+        for table in network.tables:
+            counts = step.tables.setdefault(table.name, Counter())
+            part = arrived[table.index].between(low, high)
+            if len(part.keys):
+                delta = part.delta()
+                counts["unwanted"] += delta.unwanted
+                slices.fresh[table.index] = [delta.rows]
+            if table.index in routes.replicated and arrived[table.index].rows:
+                slices.every[table.index] = [arrived[table.index].delta().rows]
+            runs = [self._open(r) for r in live if r.table == table.name]
+            if table.timed:
+                cuts = _time_cuts(runs, self.tasks)
+                own = [run.since(cuts[task], cuts[task + 1]) for run in runs]
+            else:
+                own = [run.between(low, high) for run in runs]
+            slices.own[table.index] = [s for s in own if len(s)]
+            if table.index in routes.whole:
+                slices.whole[table.index] = runs
+        return slices
+
+    def _join(self, network: Network, routes: Routes, shares: Sequence[Slices], step: Step) -> None:
+        """All stages of the step: parcels go from task to task as through an exchange."""
+        posted: list[tuple[int, Join, Route, int, bytes]] = []
+
+        def handle(join: Join, found: Iterator[tuple[Route, int, Matches]], work: Work) -> None:
+            for route, done, matches in found:
+                if done == len(route.hops):
+                    self._collect(network, join, matches, work)
+                else:
+                    parcels = pack(network, join, route, done, matches, self.tasks)
+                    posted.extend((to, join, route, done, body) for to, body in parcels)
+
+        for stage in range(routes.exchanges + 1):
+            received, posted[:] = list(posted), []
+            for task, slices in enumerate(shares):
+                work = Work()
+                if stage == 0:
+                    for join in network.joins:
+                        handle(join, join_deltas(network, join, routes.joins[join.index], slices, work), work)
+                for to, join, route, done, body in received:
+                    if to == task:
+                        pieces = [unpack(body, (route.start, *route.order[:done]))]
+                        handle(join, resume(network, join, route, done, pieces, slices, work), work)
+                self.errors.update(work.errors)
+                for index, counts in work.counts.items():
+                    self._count(step.tables[network.tables[index].name], counts)
+        assert not posted
 
     def _store(self, table: StateTable, rows: Rows, step: int, counts: Counter[str]) -> list[RunEntry]:
         if table.stateless:
@@ -218,11 +265,12 @@ def simulate(
     strategy: str = "state_slice",
     links: int | None = None,
     lifetimes: Sequence[tuple[int, int]] | None = None,
+    routes: Callable[[Network, int], Routes] = lambda network, step: build_routes(network),
 ) -> Simulation:
     """Run all batches of a workload.
 
     Query n is there from step `lifetimes[n][0]` to the step before `lifetimes[n][1]` (default: always). With `links`, the chain
-    of every state table has at most that many links.
+    of every state table has at most that many links. `routes` chooses them for each step.
     Every `merge_every` steps all runs of a table are merged. With `renumber` the network is built anew for each step
     from streams in another order, now and then with one more query, so that tables, bits and computed values get other numbers.
     """
@@ -230,6 +278,7 @@ def simulate(
     always = [(0, len(workload.batches))] * len(queries)
     network = build_network(queries, workload.streams, strategy=strategy)
     simulation = Simulation(workload, network, tasks, merge_every, key_hash, [[] for _ in queries])
+    simulation.choose_routes = routes
     verdicts = {name: admit(stream, workload.arrivals(name)) for name, stream in workload.streams.items()}
     with _probing_in_chunks_of(chunk):
         for number in range(len(workload.batches)):
@@ -286,7 +335,7 @@ class _Arrived:
         return [self._key(row) for row in self.rows]
 
     def hashes(self) -> list[int]:
-        if self.table.stateless:
+        if not self.table.key:
             stream = self.network.streams[self.table.stream]
             return [spread((row[stream.event_time],)) for row in self.rows]
         return [0 if key is None else self.key_hash(key) for key in self.keys]
@@ -301,9 +350,15 @@ class _Arrived:
         columns = {c.name: self._array(c.name, c.type) for c in stream.columns if c.name in declared}
         for part, name in enumerate(table.verify):
             if stream.column(name) is None:
-                column = [None if key is None else key[part] for key in self.keys]
-                columns[name] = pa.array(column, ARROW_TYPES[table.key_types[part]])
+                columns[name] = self._part(part)
         truths = {}
+        for column, other in table.others:
+            there = _Arrived(self.network, _table(self.network, other), self.rows, self.key_hash)
+            hashes = zip(there.keys, there.hashes(), strict=True)
+            columns[column] = pa.array([None if key is None else h for key, h in hashes], pa.int64())
+            for part, name in enumerate(there.table.verify):
+                if name in table.columns and stream.column(name) is None:
+                    columns[name] = there._part(part)
         for name, _ in table.truths:
             predicate = _predicate(self.network, name)
             truths[name] = np.array([holds(predicate, _lookup(row)) for row in self.rows], dtype=np.bool_)
@@ -312,19 +367,44 @@ class _Arrived:
         hashes = np.array(self.hashes(), dtype=np.int64)
         return build_delta(table, hashes, has_key, time, columns, truths)
 
+    def _piece(self, part: tuple[str | Ref, ...], row: Row) -> int:
+        """The number of the piece of time that a row of a tumbling window lies in."""
+        text = "".join(p if isinstance(p, str) else p.column for p in part)
+        found = re.fullmatch(r"\(\(_ts - (-?\d+)L\) - pmod\(_ts - -?\d+L, (\d+)L\)\) DIV \d+L", text)
+        assert found
+        time = row[self.network.streams[self.table.stream].event_time]
+        assert isinstance(time, int)
+        return (time - int(found[1])) // int(found[2])
+
+    def _part(self, number: int) -> pa.Array:
+        return pa.array([self._parts(row)[number] for row in self.rows], ARROW_TYPES[self.table.key_types[number]])
+
     def _array(self, name: str, kind: str) -> pa.Array:
         return pa.array([row[name] for row in self.rows], ARROW_TYPES[kind])
 
     def _key(self, row: Row) -> tuple[object, ...] | None:
-        """The key in its common types, -0.0 as 0.0; None if a part is NULL."""
+        """The key in its common types; None if a part is NULL."""
+        parts = self._parts(row)
+        return None if any(part is None for part in parts) else parts
+
+    def _parts(self, row: Row) -> tuple[object, ...]:
+        """The parts of the key, -0.0 as 0.0."""
         parts = []
         for part in self.table.key:
             column = next(p.column for p in part if isinstance(p, Ref))
-            value = row[column]
-            if value is None:
-                return None
+            value = row[column] if column != "_ts" else self._piece(part, row)
             parts.append(0.0 if value == 0 and isinstance(value, float) else value)
         return tuple(parts)
+
+
+def _table(network: Network, name: str) -> StateTable:
+    return next(t for t in network.tables if t.name == name)
+
+
+def _time_cuts(runs: Sequence[Rows], tasks: int) -> list[int]:
+    """Where each task's share of time begins, by rows; and the end of time."""
+    times = np.sort(np.concatenate([run.time for run in runs])) if runs else np.zeros(1, dtype=np.int64)
+    return [NEVER, *(int(times[len(times) * t // tasks]) for t in range(1, tasks)), FOREVER]
 
 
 def _predicate(network: Network, name: str) -> Expression:

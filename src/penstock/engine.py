@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
@@ -16,6 +16,7 @@ from penstock.model.time import FOREVER, NEVER, duration
 from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
 from penstock.planner.network import Network, StandingQuery
+from penstock.planner.orders.decision import Parameters
 from penstock.runtime.analysis import analyze, check_source, columns_of
 from penstock.runtime.catalog import Catalog, Into
 from penstock.runtime.results import Part, side_rows
@@ -75,16 +76,24 @@ class Engine:
         durable: bool = True,
         strategy: str = "auto",
         chain: str = "auto",
+        orders: str = "adaptive",
+        order_options: Mapping[str, Any] | None = None,
     ) -> None:
         """`tasks`: parallel tasks per step (default: the session's cores). `durable=False` skips syncs to disk.
 
         `strategy` says how queries share: 'state_slice', 'push_down', 'pull_up', 'isolated', or 'auto'; `chain` where state is cut:
-        'mem_opt' (fewest rows), 'cpu_opt' (least work), or 'auto'. The answers are the same.
+        'mem_opt' (fewest rows), 'cpu_opt' (least work), or 'auto'. `orders` says how the probe orders of joins of three and more streams
+        are chosen: 'adaptive', 'static', 'pop', 'card', 'random', 'worst', 'oracle'; `order_options` are its parameters, such as
+        `period` (rows between two checks). The answers are always the same.
         """
         self.spark = spark
         self.store = LocalStore(str(Path(state_dir).absolute()), durable)
         self.tasks = tasks or spark.sparkContext.defaultParallelism
-        self.catalog = Catalog(spark, self.store, strategy, chain)
+        try:
+            parameters = Parameters(**(order_options or {}))
+        except (TypeError, ValueError) as error:
+            raise RegistrationError(f"order_options: {error}") from None
+        self.catalog = Catalog(spark, self.store, strategy, chain, orders, parameters)
         self._run: Run | None = None
 
     @classmethod
@@ -96,10 +105,15 @@ class Engine:
         durable: bool = True,
         strategy: str = "auto",
         chain: str = "auto",
+        orders: str = "adaptive",
+        order_options: Mapping[str, Any] | None = None,
         **settings: str,
     ) -> Engine:
         """An engine on a well-configured local Spark session (made if there is none)."""
-        return cls(local_session(cores, **settings), state_dir, durable=durable, strategy=strategy, chain=chain)
+        return cls(
+            local_session(cores, **settings), state_dir, durable=durable, strategy=strategy, chain=chain, orders=orders,
+            order_options=order_options,
+        )  # fmt: skip
 
     # -- registration: before the start, or while running at the next step boundary -------------------------------
 
@@ -287,7 +301,13 @@ class Engine:
         if name is not None:
             self.catalog.record(name)
         manifest = self.manifest()
-        return explain_network(self.network(), manifest.counters, list(manifest.runs.values()), name)
+        network = self.network()
+        routes = self.catalog.steer(network, manifest, self.tasks).routes
+        return explain_network(network, manifest.counters, list(manifest.runs.values()), name, routes)
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """The last decisions about probe orders, oldest first: what was looked at, done, and why, with the numbers."""
+        return [dict(decision) for decision in self.manifest().decisions]
 
     def explain_select(self, sql: str) -> str:
         """The plan of a query that is not registered."""

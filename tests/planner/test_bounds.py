@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import RegistrationError
-from penstock.model import Band, Query, Role, Window
+from penstock.model import Band, Query, Role, Rows, Tumbling, Window
 from penstock.model.time import FOREVER
 from penstock.planner.bounds import check_bounded, describe, time_bounds, unbounded_roles
 from penstock.reference import bounds
@@ -11,9 +11,9 @@ from tests.workloads import workload
 
 
 def query(windows, *bands):
-    """A query over roles a, b, ..; a window is a length, ALL, or None for no window."""
+    """A query over roles a, b, ..; a window is a length, ALL, None for no window, or one of another kind."""
     roles = [
-        Role("abcdef"[i], f"s{i}", None if w is None else Window(None if w == "ALL" else w))
+        Role("abcdef"[i], f"s{i}", Window(None if w == "ALL" else w) if isinstance(w, int | str) else w)
         for i, w in enumerate(windows)
     ]
     return Query("", tuple(roles), (), tuple(Band(*b) for b in bands), (), (), ())
@@ -39,12 +39,24 @@ def test_a_lagged_band_gives_a_negative_bound():
     assert time_bounds(query([10, 10], (0, 1, -4))) == ((0, -4), (9, 0))
 
 
+def test_a_tumbling_window_bounds_every_pair():
+    window = Tumbling(10, 3)
+    assert time_bounds(query([window, window])) == ((0, 9), (9, 0))
+    assert time_bounds(query([window, window], (0, 1, 4))) == ((0, 4), (9, 0))
+
+
+def test_a_window_of_rows_bounds_no_time():
+    assert time_bounds(query([Rows(5), 10])) == ((0, FOREVER), (9, 0))
+    assert time_bounds(query([Rows(5), 10], (0, 1, 4))) == ((0, 4), (9, 0))
+
+
 @pytest.mark.parametrize(
     "contradiction",
     [
         query([10, 5], (0, 1, -5)),  # a at least 5 after b, but b is gone by then
         query([10, 10, 10], (0, 1, -1), (1, 2, -1), (2, 0, -1)),  # each after the next
         query([None, None], (0, 1, 3), (1, 0, -4)),
+        query([Tumbling(5), Tumbling(5)], (0, 1, -5)),
     ],
 )
 def test_conditions_that_contradict_each_other_are_refused(contradiction):
@@ -66,6 +78,10 @@ def test_conditions_that_leave_one_moment_are_accepted():
         (query([None, None], (0, 1, 3), (1, 0, 3)), None),
         (query(["ALL", 5]), None),
         (query(["ALL", None]), "b"),
+        (query([Rows(5), 10]), None),
+        (query([Rows(5), Rows(1, ("k",))]), None),
+        (query([Rows(5), None]), "b"),
+        (query([Tumbling(5), Tumbling(5)]), None),
         (query([None]), None),
     ],
 )
@@ -88,13 +104,22 @@ def test_the_life_of_each_role_can_be_read():
     assert describe(lines, time_bounds(lines)) == ["a (s0): kept 5 seconds", "b (s1): kept for ever"]
 
 
+def test_the_life_of_a_counted_row_can_be_read():
+    lines = query([Rows(5), Rows(2, ("k", "s")), 60_000_000], (1, 0, 4_999_999), (1, 2, 0))
+    assert describe(lines, time_bounds(lines)) == [
+        "a (s0): kept until 5 newer rows have come",
+        "b (s1): kept 5 seconds, or until 2 newer rows of its k, s have come",
+        "c (s2): kept 1 minute",
+    ]
+
+
 def assert_same(ours, theirs):
     assert {(i, j): b for i, row in enumerate(ours) for j, b in enumerate(row) if i != j} == theirs
 
 
 @settings(max_examples=200)
 @given(
-    st.lists(st.one_of(st.integers(1, 20), st.none(), st.just("ALL")), min_size=2, max_size=5),
+    st.lists(st.one_of(st.integers(1, 20), st.none(), st.sampled_from(("ALL", Rows(3)))), min_size=2, max_size=5),
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(-6, 20)), max_size=6),
 )
 def test_bounds_are_those_of_the_reference_unless_they_contradict_each_other(windows, bands):
@@ -122,7 +147,7 @@ def satisfiable(given_query):
     roles = range(len(given_query.roles))
     conditions = [(b.earlier, b.later, b.upper) for b in given_query.bands]
     for i, role in enumerate(given_query.roles):
-        if role.window is not None and role.window.length is not None:
+        if isinstance(role.window, Window) and role.window.length is not None:
             conditions += [(i, j, role.window.length - 1) for j in roles if j != i]
     times = dict.fromkeys(roles, 0)
     for _ in range(len(roles) + 1):

@@ -8,6 +8,7 @@ from penstock.model import Column, Expression, Query, Ref, Role, Stream, Window
 from penstock.model.time import FOREVER
 from penstock.planner.build import build_network
 from penstock.planner.network import MAX_ROLES, StandingQuery, result_column
+from penstock.planner.routes import build_routes
 from penstock.reference import bounds
 from penstock.sql import parse_query
 from tests.workloads import workload
@@ -91,7 +92,10 @@ def test_a_self_join_has_two_positions_over_one_state_table():
         (0, 0, (("a", 3_000_000),)),
         (1, 1, (("a", 5_000_000),)),
     ]
-    assert [[(h.position, h.fresh) for h in order] for order in join.orders] == [[(1, False)], [(0, True)]]
+    assert [[(h.position, h.fresh) for h in route.hops] for route in build_routes(network).joins[0]] == [
+        [(1, False)],
+        [(0, True)],
+    ]
     assert join.columns == (("v",), ("w",))
 
 
@@ -100,8 +104,8 @@ def test_a_row_meets_new_rows_at_earlier_positions_only():
         "SELECT x.v FROM a [RANGE 1 SECONDS] x, b [RANGE 1 SECONDS] y, c [RANGE 1 SECONDS] z "
         "WHERE x.k = y.k AND y.k = z.k"
     )
-    (join,) = network_of(three).joins
-    assert [[(h.position, h.fresh) for h in order] for order in join.orders] == [
+    routes = build_routes(network_of(three)).joins[0]
+    assert [[(h.position, h.fresh) for h in route.hops] for route in routes] == [
         [(1, False), (2, False)],
         [(0, True), (2, False)],
         [(0, True), (1, True)],
@@ -135,8 +139,7 @@ def test_a_role_lives_as_long_as_it_can_meet_each_stream():
 def test_a_query_over_one_stream_keeps_nothing():
     network = network_of("SELECT x.v FROM a x WHERE x.v > 3")
     assert table(network, "a").stateless
-    (join,) = network.joins
-    assert join.orders == ((),)
+    assert [route.hops for route in build_routes(network).joins[0]] == [()]
 
 
 def test_a_stream_that_nobody_reads_has_a_table_all_the_same():

@@ -1,11 +1,27 @@
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model import Band, Column, Compare, Expression, Item, Query, Ref, Role, Stream, Window
-from penstock.reference import Unspecified, bounds, combinations, project, result_time, results
+from penstock.model import (
+    Band,
+    Column,
+    Compare,
+    Expression,
+    Item,
+    Literal,
+    Query,
+    Ref,
+    Role,
+    Rows,
+    Stream,
+    Tumbling,
+    Window,
+)
+from penstock.model.time import FOREVER
+from penstock.reference import Unspecified, admit, bounds, combinations, project, result_time, results
 from tests.oracle import bag, duckdb_results
 from tests.workloads import workload
 
@@ -19,8 +35,11 @@ def column(role, name):
 
 
 def equijoin(windows, *, bands=(), residuals=()):
-    """`SELECT ts.., result_time` of streams joined on attr; `windows` is a list of (stream, length)."""
-    roles = tuple(Role(f"r{i}", name, Window(length)) for i, (name, length) in enumerate(windows))
+    """`SELECT ts.., result_time` of streams joined on attr; `windows` is a list of (stream, window or its length)."""
+    roles = tuple(
+        Role(f"r{i}", name, window if isinstance(window, Rows | Tumbling) else Window(window))
+        for i, (name, window) in enumerate(windows)
+    )
     items = [*(column(i, "ts") for i in range(len(roles))), column(-1, "result_time")]
     return Query(
         sql="",
@@ -94,6 +113,134 @@ def test_bounds_follow_from_the_shortest_path():
     found = bounds(query)
     assert (found[0, 1], found[1, 2], found[0, 2]) == (3, 4, 7)
     assert (found[2, 0], found[2, 1], found[1, 0]) == (8, 8, 12)
+
+
+def test_a_key_binds_only_the_roles_that_it_reaches():
+    windows = tuple(Role(name, name, Window(9)) for name in "abc")
+    keys = ((column(0, "ts"), column(1, "attr"), None), (None, column(1, "ts"), column(2, "attr")))
+    query = Query("", windows, keys, (), (), (), ())
+    streams = {name: stream(name) for name in "abc"}
+    rows = {
+        "a": [{"ts": 1, "attr": None}, {"ts": 2, "attr": 7}],
+        "b": [{"ts": 3, "attr": 1}, {"ts": 3, "attr": None}],
+        "c": [{"ts": 4, "attr": 3}, {"ts": 4, "attr": 1}],
+    }
+    assert combinations(query, streams, rows) == [(rows["a"][0], rows["b"][0], rows["c"][0])]
+
+
+def test_without_a_key_windows_alone_decide():
+    roles = (Role("a", "a", Window(3)), Role("b", "b", Window(1)))
+    assert times(Query("", roles, (), (), (), (), ()), a=[1, 5], b=[2, 4]) == [(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        (Tumbling(10), [(-1, -10), (0, 9), (10, 10)]),
+        (Tumbling(10, origin=5), [(-1, -5), (0, -5), (10, 10), (10, 9)]),
+        (Tumbling(10, origin=-15), [(-1, -5), (0, -5), (10, 10), (10, 9)]),
+        (Tumbling(1), [(10, 10)]),
+    ],
+)
+def test_a_tumbling_join_pairs_rows_of_one_piece_of_time(window, expected):
+    pieces = [-10, -5, 9, 10] if window.origin else [-10, 9, 10]
+    assert sorted(times(equijoin([("a", window), ("b", window)]), a=[-1, 0, 10], b=pieces)) == sorted(expected)
+
+
+def test_rows_at_both_ends_of_a_tumbling_window_meet_whichever_is_older():
+    tumbling = equijoin([("a", Tumbling(10)), ("b", Tumbling(10))])
+    assert times(tumbling, a=[0, 9], b=[0, 9]) == [(0, 0), (0, 9), (9, 0), (9, 9)]
+
+
+def test_a_window_of_rows_holds_the_last_ones_at_the_time_of_the_result():
+    query = equijoin([("a", Rows(2)), ("b", 1)])
+    assert times(query, a=[1, 2, 3, 8], b=[3]) == [(2, 3), (3, 3)]
+    assert times(query, a=[1, 2, 3, 8], b=[2, 9]) == [(1, 2), (2, 2), (3, 9), (8, 9)]
+
+
+def test_rows_of_one_time_count_one_by_one():
+    # At time 5 three rows of a are there; their columns decide which two are the last.
+    streams = {name: stream(name) for name in "ab"}
+    rows = {"a": [{"ts": 5, "attr": v} for v in (3, 1, 2)], "b": [{"ts": 5, "attr": v} for v in (1, 2, 3)]}
+    found = combinations(equijoin([("a", Rows(2)), ("b", 9)]), streams, rows)
+    assert sorted(pair[0]["attr"] for pair in found) == [2, 3]
+
+
+def test_a_sequence_orders_rows_of_one_time_before_their_columns_do():
+    columns = (Column("attr", "bigint"), Column("n", "bigint"), Column("ts", "bigint"))
+    streams = {"a": Stream("a", columns, "ts", 0, sequence="n"), "b": stream("b")}
+    rows = {
+        "a": [{"ts": 5, "attr": a, "n": n} for a, n in ((1, 2), (2, None), (3, 1))],
+        "b": [{"ts": 5, "attr": v} for v in (1, 2, 3)],
+    }
+    found = combinations(equijoin([("a", Rows(2)), ("b", 9)]), streams, rows)
+    assert sorted(pair[0]["attr"] for pair in found) == [1, 3]
+
+
+def test_rows_count_also_if_their_predicate_or_key_fails():
+    streams = {name: stream(name) for name in "ab"}
+    positive = Expression((Ref(0, "attr"), " = 1"), Compare("=", Ref(0, "attr"), Literal(1, "bigint")), total=True)
+    query = replace(equijoin([("a", Rows(2)), ("b", 9)]), predicates=(positive,))
+    rows = {"a": [{"ts": t, "attr": v} for t, v in ((1, 1), (2, 1), (3, 7), (4, None))], "b": [{"ts": 3, "attr": 1}]}
+    assert [pair[0]["ts"] for pair in combinations(query, streams, rows)] == [2]
+    rows["b"] = [{"ts": 4, "attr": 1}]
+    assert combinations(query, streams, rows) == []
+
+
+def test_a_partitioned_window_counts_each_partition_alone_and_null_is_one_of_them():
+    streams = {name: stream(name) for name in "ab"}
+    roles = (Role("a", "a", Rows(1, ("attr",))), Role("b", "b", Window(9)))
+    rows = {"a": [{"ts": t, "attr": v} for t, v in ((1, 1), (2, None), (3, None), (4, 2))], "b": [{"ts": 4, "attr": 0}]}
+    found = combinations(Query("", roles, (), (), (), (), ()), streams, rows)
+    assert [pair[0]["ts"] for pair in found] == [1, 3, 4]
+
+
+def test_a_window_of_rows_beside_one_of_time():
+    # The newest row sets the time, whichever stream it is from: a's rows after it do not count yet.
+    query = equijoin([("a", Rows(1)), ("b", 3)])
+    assert times(query, a=[1, 4, 9], b=[3, 7]) == [(1, 3), (4, 3), (4, 7), (9, 7)]
+
+
+def test_a_window_of_rows_bounds_no_time():
+    found = bounds(equijoin([("a", Rows(3)), ("b", 5), ("c", 7)]))
+    assert found[0, 1] == found[0, 2] == FOREVER
+    assert (found[1, 0], found[2, 0]) == (4, 6)
+
+
+def test_a_tumbling_window_bounds_each_pair():
+    assert set(bounds(equijoin([(name, Tumbling(10, 3)) for name in "abc"])).values()) == {9}
+
+
+def by_arrival(arrivals, window):
+    """Event times that join where a row, when it arrives, purges what is too old for it and meets what is left."""
+    state = {name: [] for name, _ in arrivals}
+    found = []
+    for name, time in arrivals:
+        state = {n: [t for t in ts if t > time - window] for n, ts in state.items()}
+        others = [[time] if n == name else state[n] for n in sorted(state)]
+        found += product(*others)
+        state[name].append(time)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("skew", [1, 5])
+def test_a_stream_that_runs_windows_behind_loses_nothing(skew):
+    # Each stream has one row in every 4 units of time; c arrives `skew` windows of 10 units after a and b.
+    window, steps = 10, range(0, 40, 4)
+    arrivals = [(t + lag, name, t) for t in steps for name, lag in (("a", 0), ("b", 0), ("c", skew * window))]
+    order = [(name, t) for _, name, t in sorted(arrivals)]
+    batches = {name: [[{"ts": t, "attr": 1}] if n == name else [] for n, t in order] for name in "abc"}
+    streams = {name: stream(name) for name in "abc"}
+    rows = {name: [r for step in admit(streams[name], batches[name]) for r in step.accepted] for name in "abc"}
+    assert {name: len(accepted) for name, accepted in rows.items()} == dict.fromkeys("abc", 10)
+    query = equijoin([(name, window) for name in "abc"])
+    found = sorted(tuple(row["ts"] for row in c) for c in combinations(query, streams, rows))
+    close = sorted(c for c in product(steps, repeat=3) if max(c) - min(c) < window)
+    assert found == close
+    assert len(found) == 1 + 7 + 8 * 19  # by the newest time: 1, then 2^3 - 1, then 3^3 - 2^3 each
+    assert bag(results(query, streams, rows)) == bag(duckdb_results(query, streams, rows))
+    assert by_arrival([(name, t) for t in steps for name in "abc"], window) == close
+    assert len(by_arrival(order, window)) < len(close)
 
 
 def test_null_keys_never_match():

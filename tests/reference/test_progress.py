@@ -3,7 +3,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model import Column, Query, Stream
+from penstock.model import Band, Column, Query, Rows, Stream, Tumbling
 from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
 from penstock.reference import admit, combinations, output_progress, project, reachable, result_time, results, serves
 from tests.oracle import bag
@@ -97,6 +97,40 @@ def test_range_all_keeps_rows_until_the_other_stream_ends():
     query = equijoin([("a", None), ("b", 3)])
     assert kept(query, 5, a=NEVER, b=FOREVER - 1)
     assert not kept(query, 5, a=NEVER, b=FOREVER)
+
+
+def kept_times(query, stamps, **progress):
+    """The times of the rows of stream a that are still needed."""
+    streams = {name: stream(name) for name in progress}
+    rows = {"a": [{"ts": t, "attr": 1} for t in stamps]}
+    return [row["ts"] for row in reachable([query], streams, rows, progress)["a"]]
+
+
+def test_a_row_in_a_window_of_rows_goes_when_enough_others_are_older_than_any_result_to_come():
+    query = equijoin([("a", Rows(2)), ("b", 3)])
+    assert kept_times(query, [1, 2, 3, 9], a=9, b=2) == [1, 2, 3, 9]
+    assert kept_times(query, [1, 2, 3, 9], a=9, b=3) == [2, 3, 9]
+    assert kept_times(query, [1, 2, 3, 9], a=9, b=9) == [3, 9]
+    assert kept_times(query, [1, 2, 3, 9], a=2, b=99) == [1, 2, 3, 9]
+
+
+def test_a_band_lets_rows_of_a_window_of_rows_go_by_time_too():
+    query = equijoin([("a", Rows(9)), ("b", 3)], bands=[Band(earlier=0, later=1, upper=4)])
+    assert kept_times(query, [1, 5], a=0, b=5) == [1, 5]
+    assert kept_times(query, [1, 5], a=0, b=6) == [5]
+
+
+def test_rows_that_serve_nobody_push_others_out():
+    streams = {name: stream(name) for name in "ab"}
+    rows = {"a": [{"ts": 1, "attr": 1}, {"ts": 2, "attr": None}]}
+    query = equijoin([("a", Rows(1)), ("b", 3)])
+    assert reachable([query], streams, rows, {"a": 2, "b": 2}) == {"a": []}
+
+
+def test_a_row_in_a_tumbling_window_goes_when_a_window_of_time_would_let_it_go():
+    query = equijoin([("a", Tumbling(10)), ("b", Tumbling(10))])
+    assert kept(query, 5, a=NEVER, b=14)
+    assert not kept(query, 5, a=NEVER, b=15)
 
 
 def test_a_row_with_a_null_key_serves_nobody():

@@ -1,6 +1,6 @@
 """A query as lines that a person can check against its text."""
 
-from penstock.model import Expression, Query, Ref
+from penstock.model import Expression, Query, Ref, Role, Rows, Tumbling, Window
 from penstock.model.time import format_duration
 
 
@@ -12,17 +12,8 @@ def dump(query: Query) -> str:
         words = [*(["kernel"] if expression.term else []), *(["total"] if expression.total else [])]
         return f"  [{', '.join(words)}]" if words else ""
 
-    lines = []
-    for role in query.roles:
-        window = (
-            "none"
-            if role.window is None
-            else "all"
-            if role.window.length is None
-            else format_duration(role.window.length)
-        )
-        lines.append(f"role {role.alias}: {role.stream}, window {window}")
-    lines.extend("key " + " = ".join(e.sql(name) for e in key) for key in query.keys)
+    lines = [f"role {role.alias}: {role.stream}, window {_window(role)}" for role in query.roles]
+    lines.extend("key " + " = ".join(e.sql(name) for e in key if e is not None) for key in query.keys)
     for band in query.bands:
         earlier, later = query.roles[band.earlier].alias, query.roles[band.later].alias
         lines.append(f"band {later} - {earlier} <= {format_duration(band.upper)}")
@@ -32,3 +23,17 @@ def dump(query: Query) -> str:
     if query.ordered:
         lines.append("order result_time")
     return "\n".join(lines)
+
+
+def _window(role: Role) -> str:
+    match role.window:
+        case None:
+            return "none"
+        case Window(None):
+            return "all"
+        case Window(int() as length):
+            return format_duration(length)
+        case Rows(count, partition):
+            return f"{count} rows{' of each ' + ', '.join(partition) if partition else ''}"
+        case Tumbling(length, origin):
+            return f"tumbling {format_duration(length)}{f' from {origin}' if origin else ''}"

@@ -1,6 +1,7 @@
 import pytest
 
 from penstock.errors import NotSupportedError
+from penstock.model import Band, Ref
 from penstock.sql import parse_query
 from tests.sql.dump import dump
 from tests.sql.streams import STREAMS
@@ -10,6 +11,10 @@ def parts(where, tables="a, b, c"):
     """The lines of the dump that come from the conditions."""
     lines = dump(parse_query(f"SELECT 1 FROM {tables} WHERE {where}", STREAMS)).splitlines()
     return [line for line in lines if line.split()[0] in ("key", "predicate", "residual")]
+
+
+def keys(where, tables="a, b, c"):
+    return parse_query(f"SELECT 1 FROM {tables} WHERE {where}", STREAMS).keys
 
 
 def test_a_key_is_the_closure_of_equalities():
@@ -24,11 +29,45 @@ def test_the_first_column_of_a_role_is_the_key_and_the_others_remain_conditions(
     ]
 
 
-def test_an_equality_of_some_roles_is_a_condition():
-    assert parts("a.k = b.k AND b.k = c.k AND a.n = b.n") == [
-        "key a.k = b.k = c.k",
-        "residual a.n = b.n  [kernel, total]",
+def test_an_equality_of_some_roles_is_a_key_that_does_not_reach_the_others():
+    assert parts("a.k = b.k AND b.k = c.k AND a.n = b.n") == ["key a.k = b.k = c.k", "key a.n = b.n"]
+    found = keys("a.k = b.k AND b.n = c.n")
+    assert [[end and end.refs[0] for end in key] for key in found] == [
+        [Ref(0, "k"), Ref(1, "k"), None],
+        [None, Ref(1, "n"), Ref(2, "n")],
     ]
+
+
+def test_chains_stars_and_cycles_have_a_key_for_each_class():
+    assert parts("a.k = b.s AND b.n = c.n") == ["key a.k = b.s", "key b.n = c.n"]
+    assert parts("a.n = b.n AND a.big = c.big") == ["key a.n = b.n", "key a.big = c.big"]
+    assert parts("a.k = b.k AND b.n = c.n AND c.big = a.big") == ["key a.k = b.k", "key b.n = c.n", "key a.big = c.big"]
+
+
+def test_the_closure_of_a_class_reaches_what_its_equalities_reach_together():
+    four = "a, b, c, a z"
+    assert parts("a.n = b.n AND c.n = z.n AND b.n = c.n", tables=four) == ["key a.n = b.n = c.n = z.n"]
+    assert parts("a.n = b.n AND c.n = z.n AND b.n = c.big", tables=four) == ["key a.n = b.n = c.big", "key c.n = z.n"]
+    assert parts("a.n = b.n AND c.n = z.n AND a.k < c.k", tables=four) == [
+        "key a.n = b.n",
+        "key c.n = z.n",
+        "residual a.k < c.k  [kernel, total]",
+    ]
+
+
+def test_in_a_class_of_some_roles_the_second_column_of_a_role_remains_a_condition():
+    assert parts("a.k = b.k AND a.k = b.s AND b.n = c.n") == [
+        "key a.k = b.k",
+        "key b.n = c.n",
+        "residual a.k = b.s  [kernel, total]",
+    ]
+
+
+def test_equal_event_times_of_some_roles_are_bands_and_a_key():
+    found = parse_query("SELECT 1 FROM a, b, c WHERE a.ts = b.ts AND b.k = c.k", STREAMS)
+    assert set(found.bands) == {Band(0, 1, 0), Band(1, 0, 0)}
+    assert [[end is not None for end in key] for key in found.keys] == [[True, True, False], [False, True, True]]
+    assert not found.residuals
 
 
 def test_a_key_may_have_several_parts():
@@ -72,18 +111,52 @@ def test_a_self_join_has_two_roles():
         "a.x = b.big",  # not transitive: several integers equal one double
         "unknown(a.k) = b.k",
         "a.n < b.n",
+        "a.n BETWEEN b.n - 1 AND b.n + 1",
         "a.k <=> b.k",
         "a.k = b.k OR a.n = b.n",
-        "a.k = a.s",
     ],
 )
-def test_without_a_key_a_join_is_refused_at_where(where):
-    with pytest.raises(NotSupportedError) as caught:
-        parse_query(f"SELECT 1 FROM a, b\nWHERE {where}", STREAMS)
-    assert (caught.value.line, caught.value.column) == (2, 1)
+def test_a_join_needs_no_equality(where):
+    found = parse_query(f"SELECT 1 FROM a, b WHERE {where}", STREAMS)
+    assert not found.keys
+    assert len(found.residuals) == 1
 
 
-def test_without_where_the_place_is_from():
+def test_a_band_on_time_connects_too():
+    found = parse_query("SELECT 1 FROM a, b WHERE a.ts < b.ts", STREAMS)
+    assert (found.keys, found.residuals) == ((), ())
+    assert found.bands == (Band(1, 0, -1),)
+
+
+def test_cross_join_asks_for_every_combination():
+    found = parse_query("SELECT 1 FROM a CROSS JOIN b", STREAMS)
+    assert (found.keys, found.bands, found.residuals) == ((), (), ())
+    assert parts("a.k = c.k", tables="a CROSS JOIN b, c") == ["key a.k = c.k"]
+    assert parts("a.n < b.n", tables="a, b CROSS JOIN c") == ["residual a.n < b.n  [kernel, total]"]
+    assert parts("a.n = 1", tables="a CROSS JOIN b ON a.k = b.k CROSS JOIN c") == [
+        "key a.k = b.k",
+        "predicate a.n = 1  [kernel, total]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "alias"),
+    [
+        ("SELECT 1 FROM a, b", 18, "b"),
+        ("SELECT 1 FROM a JOIN b", 22, "b"),
+        ("SELECT 1 FROM a JOIN b ON TRUE", 22, "b"),
+        ("SELECT 1 FROM a [RANGE 1 DAY] x, b [RANGE 1 DAY] y WHERE x.k = x.s AND y.n = 1", 34, "y"),
+        ("SELECT 1 FROM a, b, c WHERE a.k = c.k", 18, "b"),
+        ("SELECT 1 FROM a, b, c WHERE b.k = c.k", 18, "b"),
+        ("SELECT 1 FROM a, b CROSS JOIN c", 18, "b"),
+        ("SELECT 1 FROM a CROSS JOIN b, c", 31, "c"),
+        ("SELECT 1 FROM a x, a y", 20, "y"),
+        ("SELECT 1 FROM a, b, c, a d WHERE a.k = b.k AND c.n < d.n", 21, "c"),
+    ],
+)
+def test_a_stream_that_no_condition_connects_is_refused_where_it_stands(text, column, alias):
     with pytest.raises(NotSupportedError) as caught:
-        parse_query("SELECT 1 FROM a, b", STREAMS)
-    assert caught.value.column == 10
+        parse_query(text, STREAMS)
+    assert (caught.value.line, caught.value.column) == (1, column)
+    assert f"connects {alias} with" in caught.value.message
+    assert "CROSS JOIN" in caught.value.hint

@@ -1,10 +1,15 @@
-"""Every example query of the five documents parses to the stated model, or gets the stated refusal."""
+"""Every example query of the five documents parses to the stated model, or gets the stated refusal.
+
+One that parses also compiles, unless it says what the planner answers instead.
+"""
 
 from pathlib import Path
 
 import pytest
 
-from penstock.errors import NotSupportedError
+from penstock.errors import NotSupportedError, RegistrationError
+from penstock.planner.build import build_network
+from penstock.planner.network import StandingQuery
 from penstock.sql import CreateStream, parse_query, parse_script
 from tests.sql.dump import dump
 
@@ -20,7 +25,17 @@ def test_example_query(path):
     expected = text.splitlines()[0].removeprefix("-- expect: ")
     if expected == "ok":
         wanted = [line.removeprefix("-- | ") for line in text.splitlines() if line.startswith("-- | ")]
-        assert dump(parse_query(text, streams)).splitlines() == wanted
+        query = parse_query(text, streams)
+        assert dump(query).splitlines() == wanted
+        refusal = next((line for line in text.splitlines() if line.startswith("-- planner: ")), None)
+        if refusal is None:
+            build_network([StandingQuery(1, "q", query)], streams)
+        else:
+            kind, _, fragment = refusal.removeprefix("-- planner: ").partition(": ")
+            assert kind == "RegistrationError"
+            with pytest.raises(RegistrationError) as refused:
+                build_network([StandingQuery(1, "q", query)], streams)
+            assert fragment in str(refused.value)
     else:
         kind, _, fragment = expected.partition(": ")
         assert kind == "NotSupportedError"

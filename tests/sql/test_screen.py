@@ -27,7 +27,6 @@ def failure(text):
         ("SELECT 1 FROM a FULL OUTER JOIN b ON a.k = b.k", 17, "FULL JOIN"),
         ("SELECT 1 FROM a LEFT SEMI JOIN b ON a.k = b.k", 17, "LEFT JOIN"),
         ("SELECT 1 FROM a ANTI JOIN b ON a.k = b.k", 17, "ANTI JOIN"),
-        ("SELECT 1 FROM a CROSS JOIN b", 17, "CROSS JOIN"),
         ("SELECT 1 FROM a NATURAL JOIN b", 17, "NATURAL JOIN"),
         ("SELECT 1 FROM a JOIN b USING (k)", 24, "USING"),
         ("SELECT 1 FROM a LATERAL VIEW explode(arr) t AS v", 17, "LATERAL"),

@@ -41,6 +41,12 @@ def test_comma_and_join_mix():
     assert [r.alias for r in query.roles] == ["a", "b", "c"]
 
 
+def test_joins_may_be_nested():
+    query = parse_query("SELECT 1 FROM a JOIN b JOIN c ON b.k = c.k ON a.k = b.k", STREAMS)
+    assert [r.alias for r in query.roles] == ["a", "b", "c"]
+    assert len(query.keys) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "column", "fragment"),
     [
@@ -75,6 +81,7 @@ def test_queries_that_are_wrong(text, column, fragment):
         ("SELECT payload.* FROM a JOIN b ON a.k = b.k", 8),
         ("SELECT 1 FROM range(5)", 15),
         ("SELECT 1 FROM a AS x (p, q)", 20),
+        ("SELECT 1 FROM a CROSS APPLY b WHERE a.k = b.k", 29),
     ],
 )
 def test_what_only_the_tree_shows_is_refused(text, column):

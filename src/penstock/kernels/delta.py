@@ -36,6 +36,8 @@ def build_delta(
     truths: Mapping[str, npt.NDArray[np.bool_]],
 ) -> Delta:
     """Bits, dictionary and order of one table's new rows. Rows with a NULL key cannot match and serve nobody."""
+    if table.timed:
+        key, has_key = np.zeros_like(key), np.ones_like(has_key)
     bits = row_bits(table, columns, truths, len(key))
     wanted = bits.any(axis=1)
     if not table.stateless:

@@ -1,4 +1,4 @@
-"""The joins of one task in one step: each start position's delta along its own probe order, as pure functions.
+"""The joins of one task in one step: each start position's delta along its own route, as pure functions.
 
 By the telescoped delta rule a delta meets, at earlier positions, the rows of this step too, and at later positions
 only older rows: every result is found exactly once, by its last row in the order (step, position).
@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kernels.compare import holds
 from penstock.kernels.probe import Counts, Reach, Words, build_reach, probe, to_words, word_count
-from penstock.model import Ref
+from penstock.model import Expression, Ref
 from penstock.model.expression import PSEUDO_ROLE
-from penstock.planner.network import Join, Network
+from penstock.planner.network import Join, Member, Network, key_column
+from penstock.planner.routes import MOVED, WHOLE, Hop, Route
 from penstock.state.run import Ints, Rows
 
 Pick = tuple[Sequence[Rows], Ints | None, Ints]  # (runs, run of each row or None if all from the first, row in its run)
@@ -30,10 +32,25 @@ FEW = 1 << 13  # matches of one run that go on alone; fewer wait for those of th
 
 @dataclass
 class Work:
-    """What a task did: probes by state table of the start, and raised expressions by query."""
+    """What a task did: probes by state table of the start, raised expressions by query, composites by (join, start, positions)."""
 
     counts: dict[int, Counts] = field(default_factory=dict)
     errors: Counter[int] = field(default_factory=Counter)
+    flows: Counter[tuple[int, int, tuple[int, ...]]] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Slices:
+    """The rows of the state tables as one task sees them: those it owns, and all of them; older rows, and this step's."""
+
+    own: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
+    fresh: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
+    whole: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
+    every: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
+
+    def of(self, hop: Hop) -> list[Rows]:
+        old, new = (self.whole, self.every) if hop.access == WHOLE else (self.own, self.fresh)
+        return [*old.get(hop.table, ()), *(new.get(hop.table, ()) if hop.fresh else ())]
 
 
 @dataclass(frozen=True)
@@ -59,6 +76,14 @@ class Matches:
         if event_time is not None:
             return time_array(self.times[:, place], event_time)
         return gather(self.picks[place], name)
+
+    def key(self, position: int, table: str) -> pa.Array:
+        """The keys, in a state table of that name, of the rows at one position, wherever they were found."""
+        runs, run, row = self.picks[self.positions.index(position)]
+        column = key_column(table)
+        if any(column in rows.columns for rows in runs):
+            return gather((runs, run, row), column)
+        return pa.array(_gather(runs, run, row, "key"))
 
     @property
     def result_time(self) -> Ints:
@@ -95,102 +120,229 @@ def _take(rows: Rows, name: str, row: Ints) -> pa.Array:
 def join_deltas(
     network: Network,
     join: Join,
-    deltas: Mapping[int, Rows],
-    state: Mapping[int, Sequence[Rows]],
+    routes: Sequence[Route],
+    slices: Slices,
     work: Work,
     suspended: Collection[int] = (),
-) -> Iterator[Matches]:
-    """All new results of one join, in pieces; `deltas` and `state` are by table. Suspended queries get none."""
+) -> Iterator[tuple[Route, int, Matches]]:
+    """What this step's rows find, in pieces: (route, hops done, matches). Matches with hops left wait for an exchange.
+
+    Suspended queries get no results.
+    """
     served = _served(network, join, frozenset(suspended))
-    for start, order in enumerate(join.orders):
-        delta = deltas.get(join.tables[start])
-        if delta is None or len(delta) == 0:
-            continue
-        bits = served.words(delta, start)[delta.bits]
-        wanted = np.flatnonzero(bits.any(axis=1))
-        if len(wanted) == 0:
-            continue
-        composite = Matches(
-            (start,), (([delta], None, wanted),), delta.key[wanted], delta.time[wanted, None], bits[wanted]
-        )
-        hops = []
-        for number, hop in enumerate(order):
-            known = (start, *(h.position for h in order[:number]))
-            runs = [*state.get(hop.table, ())]
-            if hop.fresh and hop.table in deltas:
-                runs.append(deltas[hop.table])
-            hops.append((hop.position, runs, build_reach(join, known, hop.position)))
-        yield from _expand(
-            network, join, composite, hops, served, work, work.counts.setdefault(join.tables[start], Counts())
-        )
+    for route in routes:
+        walk = _Walk(network, join, route, slices, served, work)
+        for rows in slices.fresh.get(route.table, ()):
+            came = int(served.words(rows, route.start)[rows.bits].any(axis=1).sum())
+            work.flows[join.index, route.start, (route.start,)] += came
+        for delta in (slices.every if route.everywhere else slices.fresh).get(route.table, ()):
+            bits = served.words(delta, route.start)[delta.bits]
+            wanted = np.flatnonzero(bits.any(axis=1))
+            if len(wanted) == 0:
+                continue
+            pick = ([delta], None, wanted)
+            composite = Matches((route.start,), (pick,), delta.key[wanted], delta.time[wanted, None], bits[wanted])
+            yield from walk.go(composite, 0)
 
 
-def _expand(
+def resume(
     network: Network,
     join: Join,
-    composite: Matches,
-    hops: Sequence[tuple[int, Sequence[Rows], Reach]],
-    served: _Served,
+    route: Route,
+    done: int,
+    pieces: Sequence[Matches],
+    slices: Slices,
     work: Work,
-    counts: Counts,
-) -> Iterator[Matches]:
-    if not hops:
-        done = _filter(network, join, _verified(network, join, composite), work)
-        if len(done):
-            yield done
-        return
-    (position, runs, reach), rest = hops[0], hops[1:]
-    counts.probed += len(composite)
-    found: list[tuple[int, Ints, Ints, Words]] = []
-    for number, rows in enumerate(runs):
-        pieces = probe(
-            composite.keys, composite.times, composite.bits, rows, served.words(rows, position), reach, counts
-        )
-        for left, right, bits in pieces:
-            if not rest and len(left) >= FEW:
-                extended = _extend(composite, position, ([rows], None, right), left, bits)
-                yield from _expand(network, join, extended, rest, served, work, counts)
-            else:
-                found.append((number, left, right, bits))
-    if found:
-        # A next hop needs the composites in their own order again: matches of several runs are interleaved.
-        left = np.concatenate([f[1] for f in found])
-        order = np.argsort(left, kind="stable")
-        run = np.concatenate([np.full(len(f[1]), f[0], dtype=np.int64) for f in found])[order]
-        row = np.concatenate([f[2] for f in found])[order]
-        bits = np.concatenate([f[3] for f in found])[order]
-        extended = _extend(composite, position, (runs, run, row), left[order], bits)
-        yield from _expand(network, join, extended, rest, served, work, counts)
+    suspended: Collection[int] = (),
+) -> Iterator[tuple[Route, int, Matches]]:
+    """Go on with composites that came through an exchange, after `done` hops."""
+    walk = _Walk(network, join, route, slices, _served(network, join, frozenset(suspended)), work)
+    for matches in pieces:
+        if done < len(route.hops):
+            order = np.lexsort((matches.times[:, 0], matches.keys))
+            yield from walk.go(matches.take(order), done, arrived=True)
+        else:
+            yield route, done, matches
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """The walk of composites along one route."""
+
+    network: Network
+    join: Join
+    route: Route
+    slices: Slices
+    served: _Served
+    work: Work
+
+    def go(self, composite: Matches, done: int, *, arrived: bool = False) -> Iterator[tuple[Route, int, Matches]]:
+        """From after `done` hops to the end, or to the next exchange; `arrived` if the exchange before this hop is behind."""
+        if done == len(self.route.hops):
+            matches = self._conditions(composite, self._late_conditions())
+            if len(matches):
+                yield self.route, done, matches
+            return
+        hop = self.route.hops[done]
+        if not arrived and (hop.rekey or hop.access == MOVED):
+            composite = self._rekey(composite, hop)
+        if len(composite) == 0:
+            return
+        if hop.access == MOVED and not arrived:
+            yield self.route, done, composite
+            return
+        for extended in self._look_up(composite, hop, last=done + 1 == len(self.route.hops)):
+            yield from self.go(extended, done + 1)
+
+    def _rekey(self, composite: Matches, hop: Hop) -> Matches:
+        """The composites with the key of the next lookup, and in its order; those without a key find nothing."""
+        if hop.source is None:
+            order = np.argsort(composite.times[:, 0], kind="stable")
+            found = composite.take(order)
+            return replace(found, keys=np.zeros(len(order), dtype=np.int64))
+        assert hop.key_class is not None
+        table = self.join.classes[hop.key_class].positions[hop.source]
+        keys = composite.key(hop.source, self.network.tables[table].name)
+        if keys.null_count:
+            valid = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
+            composite, keys = composite.take(valid), keys.drop_null()
+        values = keys.to_numpy(zero_copy_only=False).astype(np.int64)
+        order = np.lexsort((composite.times[:, 0], values))
+        return replace(composite.take(order), keys=values[order])
+
+    def _look_up(self, composite: Matches, hop: Hop, *, last: bool) -> Iterator[Matches]:
+        counts = self.work.counts.setdefault(self.join.tables[self.route.start], Counts())
+        counts.probed += len(composite)
+        reach = _reach(self.network, self.join, composite.positions, hop.position)
+        runs = self.slices.of(hop)
+        found: list[tuple[int, Ints, Ints, Words]] = []
+        for number, rows in enumerate(runs):
+            words = self.served.words(rows, hop.position)
+            ordered, order = (rows, None) if hop.source is not None else _by_time(rows)
+            for left, found_right, bits in probe(
+                composite.keys, composite.times, composite.bits, ordered, words, reach, counts
+            ):
+                right = found_right if order is None else order[found_right]
+                if last and len(left) >= FEW:
+                    yield from self._checked(_extend(composite, hop.position, ([rows], None, right), left, bits), hop)
+                else:
+                    found.append((number, left, right, bits))
+        if found:
+            # A next hop needs the composites in their own order again: matches of several runs are interleaved.
+            left = np.concatenate([f[1] for f in found])
+            order = np.argsort(left, kind="stable")
+            run = np.concatenate([np.full(len(f[1]), f[0], dtype=np.int64) for f in found])[order]
+            row = np.concatenate([f[2] for f in found])[order]
+            bits = np.concatenate([f[3] for f in found])[order]
+            yield from self._checked(_extend(composite, hop.position, (runs, run, row), left[order], bits), hop)
+
+    def _checked(self, extended: Matches, hop: Hop) -> Iterator[Matches]:
+        """Only matches whose keys are really equal, and whose conditions hold as far as they can be decided."""
+        matches = self._conditions(self._verified(extended, hop), self._early_conditions(hop, extended.positions))
+        self.work.flows[self.join.index, self.route.start, tuple(sorted(matches.positions))] += len(matches)
+        if len(matches):
+            yield matches
+
+    def _verified(self, matches: Matches, hop: Hop) -> Matches:
+        """Drop matches whose keys only share a hash, and those that are unequal by another key class."""
+        same = np.ones(len(matches), dtype=np.bool_)
+        pairs = [] if hop.source is None else [(hop.source, hop.key_class)]
+        for source, key_class in [*pairs, *hop.checks]:
+            assert key_class is not None
+            tables = self.join.classes[key_class].positions
+            ours, theirs = self.network.tables[tables[hop.position]], self.network.tables[tables[source]]
+            if key_class != hop.key_class:
+                same &= _equal(matches.key(hop.position, ours.name), matches.key(source, theirs.name))
+            for one, other in zip(ours.verify, theirs.verify, strict=True):
+                same &= _equal(matches.column(hop.position, one, None), matches.column(source, other, None))
+        return matches if same.all() else matches.take(np.flatnonzero(same))
+
+    def _early_conditions(self, hop: Hop, known: Sequence[int]) -> list[tuple[int, int, Expression]]:
+        """Conditions between several positions that can be decided now; one that may raise waits for whole results."""
+        wanted = set(known)
+        return [
+            (member.id, member.bit, residual)
+            for member, residual in self._residuals()
+            if _early(residual) and hop.position in residual.roles and wanted.issuperset(residual.roles)
+        ]
+
+    def _late_conditions(self) -> list[tuple[int, int, Expression]]:
+        return [(member.id, member.bit, residual) for member, residual in self._residuals() if not _early(residual)]
+
+    def _residuals(self) -> Iterator[tuple[Member, Expression]]:
+        for member in self.join.leads:
+            for residual in member.residuals:
+                if residual.term is not None:
+                    yield member, residual
+
+    def _conditions(self, matches: Matches, conditions: Sequence[tuple[int, int, Expression]]) -> Matches:
+        """Clear the bits of queries whose condition is not TRUE."""
+        if not conditions or len(matches) == 0:
+            return matches
+        bits, changed = matches.bits, False
+        for query, number, condition in conditions:
+            word, bit = number // 64, np.uint64(1 << (number % 64))
+            wanted = np.flatnonzero(bits[:, word] & bit)
+            if len(wanted) == 0:
+                continue
+            if not changed:
+                bits, changed = bits.copy(), True
+            assert condition.term is not None
+            part = matches if len(wanted) == len(matches) else matches.take(wanted)
+            true, raised = holds(condition.term, lookup(self.network, self.join, part), len(wanted))
+            self.work.errors[query] += int(raised.sum())
+            bits[wanted[~true], word] &= ~bit
+        if not changed:
+            return matches
+        kept = replace(matches, bits=bits)
+        alive = bits.any(axis=1)
+        return kept if alive.all() else kept.take(np.flatnonzero(alive))
+
+
+def _early(condition: Expression) -> bool:
+    return condition.total and len(condition.roles) > 1
+
+
+def _by_time(rows: Rows) -> tuple[Rows, Ints | None]:
+    """The rows in the order of time as if all had one key, and their places; tables without a key are stored so."""
+    if len(rows) == 0 or (rows.key[0] == 0 and rows.key[-1] == 0):
+        return rows, None
+    order = np.argsort(rows.time, kind="stable")
+    key = np.zeros(len(order), dtype=np.int64)
+    return Rows(key, rows.time[order], rows.bits[order], rows.patterns, {}), order
+
+
+def _reach(network: Network, join: Join, known: tuple[int, ...], target: int) -> Reach:
+    """Kept with the network, which a worker holds over many steps."""
+    kept: dict[tuple[int, tuple[int, ...], int], Reach] = network.__dict__.setdefault("_reaches", {})
+    place = (join.index, known, target)
+    if place not in kept:
+        kept[place] = build_reach(join, known, target)
+    return kept[place]
 
 
 def _extend(composite: Matches, position: int, pick: Pick, left: Ints, bits: Words) -> Matches:
-    runs, run, row = pick
-    if run is None:
-        times = runs[0].time[row]
-    else:
-        times = np.empty(len(row), dtype=np.int64)
-        for number, rows in enumerate(runs):
-            chosen = run == number
-            times[chosen] = rows.time[row[chosen]]
+    times = _gather(*pick, "time")
     base = composite.take(left)
     return Matches(
         (*base.positions, position), (*base.picks, pick), base.keys, np.column_stack([base.times, times]), bits
     )
 
 
-def _verified(network: Network, join: Join, matches: Matches) -> Matches:
-    """Drop matches whose keys only share a hash: the real values of every position must equal the start's."""
-    first = network.tables[join.tables[matches.positions[0]]]
-    if not first.verify or len(matches) == 0:
-        return matches
-    same = np.ones(len(matches), dtype=np.bool_)
-    for part, name in enumerate(first.verify):
-        ours = _bitwise(gather(matches.picks[0], name))
-        for place, position in enumerate(matches.positions[1:], start=1):
-            other = network.tables[join.tables[position]].verify[part]
-            theirs = _bitwise(gather(matches.picks[place], other))
-            same &= pc.fill_null(pc.equal(ours, theirs), False).to_numpy(zero_copy_only=False)
-    return matches if same.all() else matches.take(np.flatnonzero(same))
+def _gather(runs: Sequence[Rows], run: Ints | None, row: Ints, name: str) -> Ints:
+    """Keys or times of picked rows."""
+    if run is None:
+        return np.asarray(getattr(runs[0], name)[row])
+    values = np.empty(len(row), dtype=np.int64)
+    for number, rows in enumerate(runs):
+        chosen = run == number
+        values[chosen] = getattr(rows, name)[row[chosen]]
+    return values
+
+
+def _equal(ours: pa.Array, theirs: pa.Array) -> npt.NDArray[np.bool_]:
+    same = pc.fill_null(pc.equal(_bitwise(ours), _bitwise(theirs)), False)
+    return np.asarray(same.to_numpy(zero_copy_only=False))
 
 
 def _bitwise(array: pa.Array) -> pa.Array:
@@ -198,31 +350,6 @@ def _bitwise(array: pa.Array) -> pa.Array:
     if not pa.types.is_float64(array.type):
         return array
     return pc.if_else(pc.is_nan(array), np.nan, array).view(pa.int64())
-
-
-def _filter(network: Network, join: Join, matches: Matches, work: Work) -> Matches:
-    """Clear the bits of queries whose cross-stream predicates (of the kernel subset) are not TRUE."""
-    changed = False
-    bits = matches.bits
-    for member in join.leads:
-        for residual in member.residuals:
-            if residual.term is None:
-                continue
-            word, bit = member.bit // 64, np.uint64(1 << (member.bit % 64))
-            wanted = np.flatnonzero(bits[:, word] & bit)
-            if len(wanted) == 0:
-                continue
-            if not changed:
-                bits, changed = bits.copy(), True
-            part = matches.take(wanted)
-            true, raised = holds(residual.term, lookup(network, join, part), len(wanted))
-            work.errors[member.id] += int(raised.sum())
-            bits[wanted[~true], word] &= ~bit
-    if not changed:
-        return matches
-    kept = Matches(matches.positions, matches.picks, matches.keys, matches.times, bits)
-    alive = bits.any(axis=1)
-    return kept if alive.all() else kept.take(np.flatnonzero(alive))
 
 
 class lookup:  # noqa: N801  (used as a function: the columns of matches by reference)
@@ -248,7 +375,7 @@ class _Served:
         bit = {m.share: m.bit for m in join.leads}
         self.masks: dict[int, dict[int, int]] = {}
         self.known: dict[tuple[int, int], tuple[object, Words]] = {}
-        for table in {join.tables[p] for p in range(len(join.tables))}:
+        for table in {table for _, table in join.places}:
             for entry in network.tables[table].entries:
                 if entry.join == join.index:
                     served = 0 if entry.query in suspended else 1 << bit[entry.query]

@@ -13,10 +13,10 @@ from penstock.model.expression import (
     Ref,
     Term,
 )
-from penstock.model.query import Band, Item, Query, Role, Sink, Window
+from penstock.model.query import Band, Item, Query, Role, Rows, Sink, Tumbling, Window
 from penstock.model.stream import Column, Source, Stream
 
 __all__ = [
     "And", "Arithmetic", "Band", "Column", "Compare", "Expression", "In", "IsNull", "Item", "Literal", "Not",
-    "Or", "Query", "Ref", "Role", "Sink", "Source", "Stream", "Term", "Window",
+    "Or", "Query", "Ref", "Role", "Rows", "Sink", "Source", "Stream", "Term", "Tumbling", "Window",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a standing query is: roles with windows, a key they share, bands, predicates and a select list."""
+"""What a standing query is: roles with windows, the keys that join them, bands, predicates and a select list."""
 
 from __future__ import annotations
 
@@ -15,12 +15,31 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """`[ROWS count]`: at result time T the last `count` rows of the stream with ts <= T, whatever the predicates say.
+
+    With `partition` (columns of the stream) the last `count` of each combination of their values, NULL being one of them.
+    """
+
+    count: int
+    partition: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tumbling:
+    """`[TUMBLING length]`: time is cut at `origin` + n * `length`, and rows join only within one piece. The same on all roles."""
+
+    length: int
+    origin: int = 0
+
+
+@dataclass(frozen=True)
 class Role:
     """One item of FROM. A stream that occurs twice has two roles. No window means: bounded by bands alone."""
 
     alias: str
     stream: str
-    window: Window | None
+    window: Window | Rows | Tumbling | None
 
 
 @dataclass(frozen=True)
@@ -56,14 +75,15 @@ class Sink:
 class Query:
     """A parsed standing query.
 
-    `keys` has one entry per part of the join key, each with one expression per role (in order of roles); it is empty
-    for a query over one stream. `predicates` are the conjuncts over one role (or none), `residuals` those
-    over several. `ordered` results come in order of result time, released by progress.
+    `keys` has one entry per class of equal expressions: one expression per role, in order of roles, or None where the
+    class does not reach the role (it reaches two at least). `predicates` are the conjuncts over one role (or none),
+    `residuals` those over several that no key or band says. `ordered` results come in order of result time, released by
+    progress.
     """
 
     sql: str
     roles: tuple[Role, ...]
-    keys: tuple[tuple[Expression, ...], ...]
+    keys: tuple[tuple[Expression | None, ...], ...]
     bands: tuple[Band, ...]
     predicates: tuple[Expression, ...]
     residuals: tuple[Expression, ...]

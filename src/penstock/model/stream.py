@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 INTEGER_TYPES = frozenset({"tinyint", "smallint", "int", "bigint"})
 TIME_TYPES = frozenset({"timestamp", "timestamp_ntz", "date"})
+ORDERED_TYPES = INTEGER_TYPES | TIME_TYPES | {"float", "double", "boolean", "string", "binary"}
 POLICIES = ("side", "drop", "error")
 
 
@@ -15,6 +16,11 @@ class Column:
 
     name: str
     type: str
+
+    @property
+    def orderable(self) -> bool:
+        """True if two different values always have an order; not so for nested types, and strings with a collation."""
+        return self.type in ORDERED_TYPES or self.type.startswith(("decimal(", "char(", "varchar("))
 
 
 @dataclass(frozen=True)
@@ -49,3 +55,10 @@ class Stream:
         """True if event time is a plain integer, so that windows carry no unit."""
         column = self.column(self.event_time)
         return column is not None and column.type in INTEGER_TYPES
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The columns that order its rows: event time, the sequence, then as declared whatever else can be ordered."""
+        others = [c.name for c in self.columns if c.orderable]
+        first = [self.event_time, *([self.sequence] if self.sequence is not None else [])]
+        return tuple(dict.fromkeys([*first, *others]))

@@ -2,13 +2,14 @@
 
 `bounds[i][j]` says `ts_j - ts_i <= bounds[i][j]` for every result of the query. Windows and bands are both such
 inequalities, so their conjunction is a graph of time differences and its shortest paths are the
-tightest bounds (a window of role i binds i to every other role, a band binds its pair only).
+tightest bounds (a window of role i binds i to every other role, a band binds its pair only). Windows that count rows
+bound no time: their rows go when enough others have come.
 """
 
 from __future__ import annotations
 
 from penstock.errors import RegistrationError
-from penstock.model import Query
+from penstock.model import Query, Role, Rows, Tumbling, Window
 from penstock.model.time import FOREVER, format_duration
 
 Bounds = tuple[tuple[int, ...], ...]
@@ -22,10 +23,9 @@ def time_bounds(query: Query) -> Bounds:
     count = len(query.roles)
     bound = [[0 if i == j else FOREVER for j in range(count)] for i in range(count)]
     for i, role in enumerate(query.roles):
-        if role.window is not None and role.window.length is not None:
-            for j in range(count):
-                if i != j:
-                    bound[i][j] = role.window.length - 1
+        for j in range(count):
+            if i != j:
+                bound[i][j] = _reach(role)
     for band in query.bands:
         bound[band.earlier][band.later] = min(bound[band.earlier][band.later], band.upper)
     for via in range(count):
@@ -46,8 +46,9 @@ def unbounded_roles(query: Query, bounds: Bounds) -> list[str]:
     """Aliases of roles whose rows would have to be kept for ever although `[RANGE ALL]` was not asked for."""
     found = []
     for i, role in enumerate(query.roles):
-        asked = role.window is not None and role.window.length is None
-        if not asked and any(b >= FOREVER for j, b in enumerate(bounds[i]) if j != i):
+        asked = role.window == Window(None)
+        counted = isinstance(role.window, Rows)
+        if not asked and not counted and any(b >= FOREVER for j, b in enumerate(bounds[i]) if j != i):
             found.append(role.alias)
     return found
 
@@ -71,8 +72,19 @@ def describe(query: Query, bounds: Bounds) -> list[str]:
         lives = [_plus(b, 1) for j, b in enumerate(bounds[i]) if j != i]
         life = max(lives, default=0)
         text = "for ever" if life >= FOREVER else format_duration(max(life, 0))
+        if isinstance(role.window, Rows):
+            of = f" of its {', '.join(role.window.partition)}" if role.window.partition else ""
+            follow = f"until {role.window.count} newer rows{of} have come"
+            text = follow if life >= FOREVER else f"{text}, or {follow}"
         lines.append(f"{role.alias} ({role.stream}): kept {text}")
     return lines
+
+
+def _reach(role: Role) -> int:
+    """How much later than a row of this role, by its window alone, the other rows of a result can be."""
+    if not isinstance(role.window, Window | Tumbling) or role.window.length is None:
+        return FOREVER
+    return role.window.length - 1
 
 
 def _plus(a: int, b: int) -> int:

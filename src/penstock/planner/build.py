@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from penstock.errors import RegistrationError
-from penstock.model import Expression, Query, Ref, Stream, Term
+from penstock.model import Compare, Expression, Query, Ref, Rows, Stream, Term, Tumbling
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import Bounds, check_bounded, time_bounds
 from penstock.planner.index import INDEXED_TYPES, build_index, indexable
 from penstock.planner.keys import INTEGRAL, common_type, normalized
-from penstock.planner.network import Derived, Entry, Hop, Join, Member, Network, StandingQuery, StateTable
+from penstock.planner.network import (
+    Derived,
+    Entry,
+    Join,
+    KeyClass,
+    Member,
+    Network,
+    StandingQuery,
+    StateTable,
+    key_column,
+)
 from penstock.planner.remap import remap_expression
 
 MAX_CELLS = 256  # of one state table under push_down
@@ -38,51 +49,70 @@ class _Builder:
         laid = [self._lay_out(q) for q in sorted(queries, key=lambda q: q.id)]
         keys: dict[str, _TableKey] = {}
         for stream in self.streams:
-            found = {t.name: t for plan in laid for t in plan.tables if t.stream == stream}
+            found = {t.name: t for plan in laid for own in plan.tables for t in own if t.stream == stream}
             if not found:
-                found = {stream: _TableKey(stream, stream, (), (), ())}
+                found = {stream: _TableKey(stream, stream)}
             keys.update(found)
         number = {name: i for i, name in enumerate(keys)}
-        groups: dict[tuple[str, ...], list[_Laid]] = {}
+        groups: dict[str, list[_Laid]] = {}
         for plan in laid:
-            groups.setdefault(tuple(t.name for t in plan.tables), []).append(plan)
-        joins = tuple(self._join(i, names, number, plans) for i, (names, plans) in enumerate(sorted(groups.items())))
-        tables = tuple(self._table(number[name], key, joins, laid) for name, key in keys.items())
+            groups.setdefault(plan.name, []).append(plan)
+        joins = tuple(self._join(i, name, number, plans) for i, (name, plans) in enumerate(sorted(groups.items())))
+        tables = tuple(self._table(number[name], key, keys, joins, laid) for name, key in keys.items())
         derived = tuple(self.derived.values())
         return Network(self.version, dict(self.streams), tables, joins, derived, tuple(queries), self.strategy)
 
     def _lay_out(self, standing: StandingQuery) -> _Laid:
-        """Decide the key, the state table of each role, and the order of positions (by table name)."""
-        query = pulled_up(standing.query) if self.strategy == "pull_up" else standing.query
+        """Decide the key classes, the state tables of each role, and the order of positions (by table names)."""
+        _check_supported(standing)
+        classes, implied = self._key_classes(standing)
+        query = replace(standing.query, residuals=(*standing.query.residuals, *implied))
+        if self.strategy == "pull_up":
+            query = pulled_up(query)
         bounds = time_bounds(query)
         check_bounded(query, bounds)
-        types = []
+        own = f" of query {standing.bits_of}" if self.strategy == "isolated" else ""
+        tables: list[list[_TableKey]] = [[] for _ in query.roles]
+        for key_class in classes:
+            for i, key in key_class.items():
+                tables[i].append(replace(key, name=key.name + own))
+        for i, role in enumerate(query.roles):
+            if not tables[i]:
+                timed = len(query.roles) > 1
+                tables[i].append(_TableKey(role.stream + ("()" if timed else "") + own, role.stream, timed=timed))
+        roles = tuple(sorted(range(len(tables)), key=lambda i: ([t.name for t in tables[i]], i)))
+        place = {role: p for p, role in enumerate(roles)}
+        named = [tuple(sorted((place[i], key.name + own) for i, key in c.items())) for c in classes]
+        return _Laid(standing, query, bounds, roles, tuple(tuple(tables[i]) for i in roles), tuple(sorted(named)))
+
+    def _key_classes(self, standing: StandingQuery) -> tuple[list[dict[int, _TableKey]], list[Expression]]:
+        """The key classes as role -> key, and the equalities that are conditions: those among roles that another class ties as well."""
+        query = standing.query
+        groups: dict[tuple[int, ...], list[_Part]] = {}
         for number, part in enumerate(query.keys):
             declared = standing.key_types[number] if standing.key_types else _declared(query, part, self.streams)
-            common = common_type(declared)
+            ends = {i: (e, declared[i]) for i, e in enumerate(part) if e is not None}
+            common = common_type([kind for _, kind in ends.values()])
             if common is None:
-                sides = ", ".join(f"{query.roles[i].alias}: {t}" for i, t in enumerate(declared))
+                sides = ", ".join(f"{query.roles[i].alias}: {kind}" for i, (_, kind) in ends.items())
                 msg = f"the join key of query {standing.name!r} has types that do not compare ({sides}); CAST one side"
                 raise RegistrationError(msg)
-            types.append((part, common, declared))
-        # The order of conditions in WHERE means nothing: queries with the same key must get the same tables.
-        types.sort(key=lambda part: _key_text(query, part[0]))
-        tables = []
-        for i, role in enumerate(query.roles):
-            key = tuple(
-                normalized(remap_expression(part[i], {i: 0}), declared[i], common) for part, common, declared in types
-            )
-            text = ", ".join("".join(p if isinstance(p, str) else p.column for p in part) for part in key)
-            name = f"{role.stream}({text})" if key else role.stream
-            total = tuple(part[i].total for part, _, _ in types)
-            tables.append(_TableKey(name, role.stream, key, tuple(common for _, common, _ in types), total))
-        roles = tuple(sorted(range(len(tables)), key=lambda i: (tables[i].name, i)))
-        if self.strategy == "isolated":
-            tables = [replace(table, name=f"{table.name} of query {standing.bits_of}") for table in tables]
-        return _Laid(standing, query, bounds, roles, tuple(tables[i] for i in roles))
+            groups.setdefault(tuple(ends), []).append(_Part(ends, common))
+        if isinstance(query.roles[0].window, Tumbling) and len(query.roles) > 1:
+            _tumble(groups, range(len(query.roles)), query.roles[0].window)
+        classes, implied = [], []
+        for roles, parts in groups.items():
+            if _within_another(roles, groups):
+                implied += [_equation(part, one, other) for part in parts for one, other in pairwise(roles)]
+                continue
+            # The order of conditions in WHERE means nothing: queries with the same key must get the same tables.
+            parts.sort(key=lambda part: part.text(query))
+            classes.append({i: _table_key(query.roles[i].stream, i, parts) for i in roles})
+        return classes, implied
 
-    def _join(self, index: int, names: tuple[str, ...], number: Mapping[str, int], plans: Sequence[_Laid]) -> Join:
-        members, wanted = [], [set[str]() for _ in names]
+    def _join(self, index: int, name: str, number: Mapping[str, int], plans: Sequence[_Laid]) -> Join:
+        streams = [tables[0].stream for tables in plans[0].tables]
+        members, wanted = [], [set[str]() for _ in streams]
         bits = {share: bit for bit, share in enumerate(dict.fromkeys(plan.standing.bits_of for plan in plans))}
         for plan in plans:
             position = {role: p for p, role in enumerate(plan.roles)} | {PSEUDO_ROLE: PSEUDO_ROLE}
@@ -107,23 +137,25 @@ class _Builder:
                     tuple((i, e) for i, e in enumerate(items) if not e.total),
                     plan.standing.on_error,
                     plan.standing.bits_of,
-                    tuple(frozenset(ref.column for ref in read if ref.role == p) for p in range(len(names))),
+                    tuple(frozenset(ref.column for ref in read if ref.role == p) for p in range(len(streams))),
                 )
             )
-        orders = tuple(
-            tuple(Hop(p, number[names[p]], fresh=p < start) for p in range(len(names)) if p != start)
-            for start in range(len(names))
-        )
         columns = tuple(
-            tuple(c.name for c in self.streams[plans[0].tables[p].stream].columns if c.name in wanted[p])
-            for p in range(len(names))
+            tuple(c.name for c in self.streams[stream].columns if c.name in wanted[p])
+            for p, stream in enumerate(streams)
         )
-        name = " x ".join(names)
-        return Join(index, name, tuple(number[n] for n in names), tuple(members), orders, columns)
+        classes = tuple(KeyClass(tuple((p, number[table]) for p, table in c)) for c in plans[0].classes)
+        homes = tuple(number[tables[0].name] for tables in plans[0].tables)
+        return Join(index, name, homes, tuple(members), classes, columns)
 
-    def _table(self, index: int, key: _TableKey, joins: Sequence[Join], laid: Sequence[_Laid]) -> StateTable:
+    def _table(
+        self, index: int, key: _TableKey, keys: Mapping[str, _TableKey], joins: Sequence[Join], laid: Sequence[_Laid]
+    ) -> StateTable:
         stream = self.streams[key.stream]
         entries: list[Entry] = []
+        names = list(keys)
+        others: dict[str, str] = {}  # column -> the other table of the stream whose key it holds
+        beside: set[str] = set()  # what tells the keys of other tables from each other
         indexed: dict[str, list[tuple[int, Term]]] = {}
         stored: set[str] = set()
         plans = {plan.standing.id: plan for plan in laid}
@@ -138,10 +170,12 @@ class _Builder:
             if not total
         )
         for join in joins:
-            for position, table in enumerate(join.tables):
+            for position, table in join.places:
                 if table != index:
                     continue
                 stored.update(join.columns[position])
+                linked = self._linked(position, index, join, names)
+                others |= linked
                 shares: dict[int, list[Member]] = {}
                 for member in join.members:
                     shares.setdefault(member.share, []).append(member)
@@ -155,17 +189,19 @@ class _Builder:
                     truths = tuple(dict.fromkeys((*truths, *computable)))
                     for column, term in terms:
                         indexed.setdefault(column, []).append((len(entries), term))
-                    needs = frozenset[str]().union(*(m.reads[position] for m in group)) - {stream.event_time}
+                    held = {*linked, *(v for t in linked.values() for v in self._told_apart(keys[t], stream))}
+                    beside.update(held - linked.keys())
+                    needs = frozenset(held).union(*(m.reads[position] for m in group)) - {stream.event_time}
                     lives = _lives(plan, position)
                     entries.append(Entry(share, role, join.index, position, lives, truths, tuple(terms), needs))
-        verify = self._verify(key, stream)
-        exact = len(key.types) == 1 and key.types[0] in INTEGRAL
-        if not exact:
-            stored.update(v for v in verify if stream.column(v))
-        if key.key and stream.sequence is not None:
+        verify = self._told_apart(key, stream)
+        stored.update(verify)
+        stored.update(beside)
+        if (key.key or key.timed) and stream.sequence is not None:
             stored.add(stream.sequence)
-        extra = tuple(v for v in verify if not stream.column(v)) if not exact else ()
-        columns = tuple(c.name for c in stream.columns if c.name in stored and c.name != stream.event_time) + extra
+        extra = sorted(v for v in stored if not stream.column(v))
+        declared = [c.name for c in stream.columns if c.name in stored and c.name != stream.event_time]
+        columns = (*declared, *extra, *sorted(others))
         width = len(entries)
         indexes = tuple(build_index(c, pairs, width) for c, pairs in sorted(indexed.items()))
         built = StateTable(
@@ -175,17 +211,28 @@ class _Builder:
             key.key,
             key.types,
             guards,
-            () if exact else verify,
+            verify,
             tuple(entries),
             columns,
             indexes,
-            stream.sequence if key.key else None,
+            stream.sequence if key.key or key.timed else None,
             tuple(sorted({e.life for e in entries})),
             self.strategy == "push_down",
+            key.timed,
+            tuple(sorted(others.items())),
         )
         if built.by_cell:
             cells(built)  # refuses too many
         return built
+
+    def _linked(self, position: int, index: int, join: Join, names: Sequence[str]) -> dict[str, str]:
+        """The columns in which rows at a position hold their keys in the position's other tables."""
+        return {key_column(names[t]): names[t] for p, t in join.places if p == position and t != index}
+
+    def _told_apart(self, key: _TableKey, stream: Stream) -> tuple[str, ...]:
+        """The columns by which keys of the same hash are told apart; none if the hash is one-to-one."""
+        exact = len(key.types) == 1 and key.types[0] in INTEGRAL
+        return () if exact else self._verify(key, stream)
 
     def _predicates(self, query: Query, role: int, stream: Stream) -> tuple[list[tuple[str, Term]], tuple[str, ...]]:
         """Split a role's predicates into those the index decides and those Spark evaluates before the exchange.
@@ -240,20 +287,96 @@ class _Builder:
 class _TableKey:
     name: str
     stream: str
-    key: tuple[tuple[str | Ref, ...], ...]
-    types: tuple[str, ...]
-    total: tuple[bool, ...]
+    key: tuple[tuple[str | Ref, ...], ...] = ()
+    types: tuple[str, ...] = ()
+    total: tuple[bool, ...] = ()
+    timed: bool = False
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One equality of a key: by role the expression and its type, and the type in which they compare."""
+
+    ends: Mapping[int, tuple[Expression, str]]
+    common: str
+
+    def text(self, query: Query) -> list[tuple[str, str]]:
+        """As text, whatever the order of FROM."""
+        return sorted((query.roles[i].stream, e.sql(lambda ref: ref.column)) for i, (e, _) in self.ends.items())
+
+
+def _table_key(stream: str, role: int, parts: Sequence[_Part]) -> _TableKey:
+    """The key of a role's state table: its end of every part, in the common type."""
+    ends = [(*part.ends[role], part.common) for part in parts]
+    key = tuple(normalized(remap_expression(e, {role: 0}), declared, common) for e, declared, common in ends)
+    text = ", ".join("".join(p if isinstance(p, str) else p.column for p in part) for part in key)
+    types = tuple(part.common for part in parts)
+    return _TableKey(f"{stream}({text})", stream, key, types, tuple(e.total for e, _, _ in ends))
+
+
+def _within_another(roles: Sequence[int], groups: Collection[Sequence[int]]) -> bool:
+    return any(set(roles) < set(other) for other in groups)
+
+
+def _tumble(groups: dict[tuple[int, ...], list[_Part]], roles: Sequence[int], window: Tumbling) -> None:
+    """Rows join only within one piece of time: its number is a part of every key, or the key where the keys do not tie all roles."""
+    start, length = window.origin, window.length
+
+    def number(role: int) -> tuple[Expression, str]:
+        time = Ref(role, "_ts")
+        parts = ("((", time, f" - {start}L) - pmod(", time, f" - {start}L, {length}L)) DIV {length}L")
+        return Expression(parts, None, total=True), "bigint"
+
+    tied = {roles[0]}
+    while len(grown := tied.union(*(own for own in groups if tied & set(own)))) > len(tied):
+        tied = grown
+    if len(tied) < len(roles):
+        groups.setdefault(tuple(roles), [])
+    for own, parts in groups.items():
+        if not _within_another(own, groups):
+            parts.append(_Part({i: number(i) for i in own}, "bigint"))
+
+
+def _equation(part: _Part, one: int, other: int) -> Expression:
+    """The equality of two roles as a condition."""
+    (left, left_type), (right, right_type) = part.ends[one], part.ends[other]
+    term = None
+    if left.term is not None and right.term is not None and left_type == right_type and left_type in INDEXED_TYPES:
+        term = Compare("=", left.term, right.term)
+    return Expression(("(", *left.parts, ") = (", *right.parts, ")"), term, left.total and right.total)
 
 
 @dataclass(frozen=True)
 class _Laid:
-    """A query laid out: `roles[p]` is the role at join position p, `tables[p]` its state table."""
+    """A query laid out: `roles[p]` is the role at join position p, `tables[p]` its state tables, `classes` its key classes as (position, table)."""
 
     standing: StandingQuery
     query: Query
     bounds: Bounds
     roles: tuple[int, ...]
-    tables: tuple[_TableKey, ...]
+    tables: tuple[tuple[_TableKey, ...], ...]
+    classes: tuple[tuple[tuple[int, str], ...], ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the join: the same for all queries over the same tables and keys."""
+        text = " x ".join(" + ".join(t.name for t in own) for own in self.tables)
+        if len(self.classes) == 1 and len(self.classes[0]) == len(self.tables):
+            return text
+        keys = ", ".join("=".join(str(p) for p, _ in c) for c in self.classes)
+        return f"{text} on {keys or 'no key'}" if len(self.tables) > 1 else text
+
+
+def _check_supported(standing: StandingQuery) -> None:
+    """Refuse what SQL can say and no plan is made for yet."""
+    query = standing.query
+    for role in query.roles:
+        if isinstance(role.window, Rows):
+            msg = (
+                f"query {standing.name!r}: windows that count rows, as on {role.alias!r}, can be parsed but not yet run; "
+                f"write {role.alias} [RANGE <length>]"
+            )
+            raise RegistrationError(msg)
 
 
 def pulled_up(query: Query) -> Query:
@@ -289,18 +412,13 @@ def _check_cells(table: StateTable, count: int) -> None:
         raise RegistrationError(msg)
 
 
-def _declared(query: Query, part: Sequence[Expression], streams: Mapping[str, Stream]) -> tuple[str, ...]:
+def _declared(query: Query, part: Sequence[Expression | None], streams: Mapping[str, Stream]) -> tuple[str, ...]:
     types = []
     for role, expression in zip(query.roles, part, strict=True):
-        ref = expression.parts[0] if len(expression.parts) == 1 else None
+        ref = expression.parts[0] if expression is not None and len(expression.parts) == 1 else None
         column = streams[role.stream].column(ref.column) if isinstance(ref, Ref) else None
         types.append(column.type if column else "unknown")
     return tuple(types)
-
-
-def _key_text(query: Query, part: Sequence[Expression]) -> list[tuple[str, str]]:
-    """A part of a key as text, whatever the order of FROM."""
-    return sorted((role.stream, e.sql(lambda ref: ref.column)) for role, e in zip(query.roles, part, strict=True))
 
 
 def _lives(plan: _Laid, position: int) -> tuple[tuple[str, int], ...]:

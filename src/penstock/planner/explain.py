@@ -8,17 +8,22 @@ from types import MappingProxyType
 from penstock.model.time import FOREVER, format_duration
 from penstock.planner.chain import link_of
 from penstock.planner.network import Join, Member, Network, StateTable
+from penstock.planner.routes import MOVED, WHOLE, Hop, Routes, build_routes
 from penstock.planner.share import Counters, Facts, Held, compare_strategies, facts
 
 NOTHING: Counters = MappingProxyType({})
 
 
 def explain_network(
-    network: Network, measured: Counters = NOTHING, runs: Sequence[Held] = (), name: str | None = None
+    network: Network,
+    measured: Counters = NOTHING,
+    runs: Sequence[Held] = (),
+    name: str | None = None,
+    routes: Routes | None = None,
 ) -> str:
     """The whole network, or what concerns one query; with what was measured, also estimates of what sharing saves."""
     joins = [j for j in network.joins if name is None or any(m.name == name for m in j.members)]
-    tables = [t for t in network.tables if name is None or any(t.index in j.tables for j in joins)]
+    tables = [t for t in network.tables if name is None or any(t.index == own for j in joins for _, own in j.places)]
     queries = _count(len(network.queries), "query", "queries")
     sizes = f"{queries}, {_count(len(network.streams), 'stream')}, {_count(len(network.joins), 'join')}"
     lines = [f"network version {network.version}: {sizes}"]
@@ -35,7 +40,7 @@ def explain_network(
         lines += _table(network, table, measured, runs)
     known = {t.index: facts(t, measured, runs) for t in tables if _sampled(t, measured)}
     for join in joins:
-        lines += _join(network, join, measured, known, name)
+        lines += _join(network, join, measured, known, name, routes)
     return "\n".join(lines)
 
 
@@ -102,16 +107,36 @@ def _links(table: StateTable, found: Facts, runs: Sequence[Held], *, integer: bo
     return lines
 
 
-def _join(network: Network, join: Join, measured: Counters, known: Mapping[int, Facts], name: str | None) -> list[str]:
+def _join(
+    network: Network,
+    join: Join,
+    measured: Counters,
+    known: Mapping[int, Facts],
+    name: str | None,
+    routes: Routes | None,
+) -> list[str]:
     lines = [f"join {join.name}: {_count(len(join.members), 'query', 'queries')} in one probe"]
     if len(join.tables) > 1:
-        for start, order in enumerate(join.orders):
-            hops = " -> ".join(
-                f"{_label(network, join, h.position)}{' (with new rows)' if h.fresh else ''}" for h in order
-            )
-            lines.append(f"  new rows of {_label(network, join, start)}: {hops}")
+        for route in (routes or build_routes(network)).joins[join.index]:
+            hops = " -> ".join(_hop(network, join, hop) for hop in route.hops)
+            sent = ", sent to every task" if route.everywhere else ""
+            lines.append(f"  new rows of {_label(network, join, route.start)}{sent}: {hops}")
     lines.extend(_member(network, join, m, measured, known) for m in join.members if name is None or m.name == name)
     return lines
+
+
+def _hop(network: Network, join: Join, hop: Hop) -> str:
+    """One lookup: the position, by which key if the stream has several tables, and where it happens."""
+    text = _label(network, join, hop.position)
+    if hop.source is None:
+        text = f"scan {text}"
+    elif len(join.classes) > 1:
+        text = network.tables[hop.table].name
+    if hop.access == MOVED:
+        text = f"exchange, {text}"
+    elif hop.access == WHOLE:
+        text += " (whole)"
+    return f"{text} (with new rows)" if hop.fresh else text
 
 
 def _member(network: Network, join: Join, member: Member, measured: Counters, known: Mapping[int, Facts]) -> str:

@@ -7,6 +7,7 @@ table (stream x key class) is shared by all joins that use it; a stored row carr
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -78,8 +79,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class StateTable:
-    """Rows of one stream, sorted by one key. Without a key it keeps nothing: its rows only pass through.
+    """Rows of one stream, sorted by one key; with `timed`, by time alone. With neither it keeps nothing: rows only pass through.
 
+    A stream that is joined by several keys has a table for each; `others` = (column that holds a row's key in another table, its name).
     `chain` holds the ends of its links, ascending: a stored row stays until the end of the link in which its own life ends.
     """
 
@@ -96,10 +98,12 @@ class StateTable:
     sequence: str | None = None  # the declared column that orders rows of equal time
     chain: tuple[int, ...] = ()
     by_cell: bool = False  # rows of different bits never share a run
+    timed: bool = False
+    others: tuple[tuple[str, str], ...] = ()
 
     @property
     def stateless(self) -> bool:
-        return not self.key
+        return not self.key and not self.timed
 
     @cached_property
     def truths(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -135,12 +139,14 @@ def _horizon(life: int, progress: int) -> int:
 
 
 @dataclass(frozen=True)
-class Hop:
-    """One probe of a plan: look up the rows of join position `position`; `fresh` includes those of this very step."""
+class KeyClass:
+    """Positions of a join whose rows have one key in common, each with its state table that is sorted by it: (position, table)."""
 
-    position: int
-    table: int
-    fresh: bool
+    tables: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def positions(self) -> dict[int, int]:
+        return dict(self.tables)
 
 
 @dataclass(frozen=True)
@@ -169,13 +175,16 @@ class Member:
 
 @dataclass(frozen=True)
 class Join:
-    """Queries over the same state tables: probed together, stored in one result table."""
+    """Queries over the same state tables and keys: probed together, stored in one result table.
+
+    `tables[p]` is the first state table of position p; one that has several keys has more, named by `classes`.
+    """
 
     index: int
     name: str
     tables: tuple[int, ...]
     members: tuple[Member, ...]
-    orders: tuple[tuple[Hop, ...], ...]
+    classes: tuple[KeyClass, ...]
     columns: tuple[tuple[str, ...], ...]
     kind: str = "join"
 
@@ -184,6 +193,12 @@ class Join:
         """One member for each bit of a result row, in the order of bits."""
         by_bit = {m.bit: m for m in self.members}
         return tuple(by_bit[bit] for bit in range(len(by_bit)))
+
+    @cached_property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """All pairs of a position and a state table of it."""
+        keyed = [pair for key_class in self.classes for pair in key_class.tables]
+        return tuple(dict.fromkeys([*enumerate(self.tables), *keyed]))
 
     @property
     def finished_by_spark(self) -> bool:
@@ -210,6 +225,11 @@ class Network:
     def bits(self) -> dict[int, tuple[int, int]]:
         """Query id -> (join, bit in its result rows)."""
         return {m.id: (j.index, m.bit) for j in self.joins for m in j.members}
+
+
+def key_column(table: str) -> str:
+    """The name under which other state tables of the stream hold a row's key in this one."""
+    return "_k" + hashlib.sha256(table.encode()).hexdigest()[:12]
 
 
 def result_column(position: int, stream: Stream, column: str) -> str:

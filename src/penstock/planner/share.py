@@ -106,7 +106,11 @@ def _candidates(counters: Counters, runs: Sequence[Held]) -> float:
 
 def _partners(network: Network, table: StateTable) -> set[int]:
     return {
-        other for join in network.joins if table.index in join.tables for other in join.tables if other != table.index
+        other
+        for join in network.joins
+        if any(own == table.index for _, own in join.places)
+        for _, other in join.places
+        if other != table.index
     }
 
 

@@ -4,7 +4,8 @@ It knows nothing of slices, buckets, bits or steps' internals, and imports nothi
 """
 
 from penstock.reference.evaluate import Raised, Unspecified, compare, evaluate, holds
-from penstock.reference.join import Row, bounds, combinations, project, result_time, results, serves
+from penstock.reference.join import bounds, combinations, project, result_time, results, serves
+from penstock.reference.order import Row
 from penstock.reference.progress import Accepted, admit, output_progress, reachable
 
 __all__ = [

@@ -1,19 +1,22 @@
 """The window join by its definition: every tuple of rows that satisfies keys, predicates, windows and bands.
 
-A result is one row for each role, with equal keys, true predicates, and `ts_j - ts_i < w_i` for each two roles i, j:
-with T the newest of their times this says that every row i still counts at T. Arrival plays no part.
+A result is one row for each role, with equal keys and true predicates, such that every row still counts at T, the newest
+of their times. With `[RANGE w]` on role i this is `ts_j - ts_i < w` for every other role j; with `[TUMBLING w]` all times lie
+in one piece of time; with `[ROWS n]` fewer than n rows of the stream, whatever the predicates say of them, lie after row i
+and not after T. Arrival plays no part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.model import Query, Ref, Role, Stream
+from penstock.model import Query, Ref, Role, Rows, Stream, Tumbling, Window
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME
 from penstock.model.time import FOREVER
 from penstock.reference.evaluate import Lookup, Unspecified, compare, holds, value_of
+from penstock.reference.order import Row, followers
 
-Row = dict[str, object]
+Member = tuple[Row, list[int]]  # a row, and the times of the rows that push it out of a window that counts them
 
 
 def combinations(
@@ -24,11 +27,12 @@ def combinations(
     `rows` are the accepted rows of each stream. Two roles over one stream range over the same rows, so that a row
     also meets itself.
     """
-    found: list[tuple[Row, ...]] = [()]
+    found: list[tuple[Member, ...]] = [()]
     for i, role in enumerate(query.roles):
-        candidates = [row for row in rows.get(role.stream, ()) if serves(query, streams, i, row)]
-        found = [(*partial, row) for partial in found for row in candidates if _fits(query, streams, partial, row)]
-    return found
+        members = members_of(role, streams[role.stream], rows.get(role.stream, ()))
+        candidates = [member for member in members if serves(query, streams, i, member[0])]
+        found = [(*partial, new) for partial in found for new in candidates if _fits(query, streams, partial, new)]
+    return [tuple(row for row, _ in members) for members in found]
 
 
 def serves(query: Query, streams: Mapping[str, Stream], role: int, row: Row) -> bool:
@@ -36,7 +40,7 @@ def serves(query: Query, streams: Mapping[str, Stream], role: int, row: Row) -> 
     lookup = _lookup(role, row)
     return (
         row[streams[query.roles[role].stream].event_time] is not None
-        and all(value_of(part[role], lookup) is not None for part in query.keys)
+        and all(value_of(end, lookup) is not None for key in query.keys if (end := key[role]) is not None)
         and all(holds(p, lookup) for p in query.predicates if p.roles in ((), (role,)))
     )
 
@@ -44,7 +48,8 @@ def serves(query: Query, streams: Mapping[str, Stream], role: int, row: Row) -> 
 def bounds(query: Query) -> dict[tuple[int, int], int]:
     """For each two roles (i, j) the least known bound u of `ts_j - ts_i <= u`; `FOREVER` where there is none.
 
-    Windows and bands bind single pairs; what follows from several of them is a shortest path between the roles.
+    Windows and bands bind single pairs; what follows from several of them is a shortest path between the roles. A window
+    that counts rows bounds no time.
     """
     roles = range(len(query.roles))
     bound = {(i, j): _closed_length(query.roles[i]) for i in roles for j in roles if i != j}
@@ -82,23 +87,42 @@ def results(query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequ
     return [project(query, streams, c) for c in combinations(query, streams, rows)]
 
 
-def _fits(query: Query, streams: Mapping[str, Stream], partial: tuple[Row, ...], row: Row) -> bool:
+def members_of(role: Role, stream: Stream, rows: Sequence[Row]) -> list[Member]:
+    """The rows of a stream in a role, as far as they have a time; those count, whether they serve the role or not."""
+    timed = [row for row in rows if row[stream.event_time] is not None]
+    if not isinstance(role.window, Rows):
+        return [(row, []) for row in timed]
+    return list(zip(timed, followers(stream, role.window, timed), strict=True))
+
+
+def _fits(query: Query, streams: Mapping[str, Stream], partial: tuple[Member, ...], new: Member) -> bool:
     """Whether a row in the next role goes with the rows of the roles before it."""
-    members = (*partial, row)
+    members = (*partial, new)
+    rows = [row for row, _ in members]
+    times = _times(query, streams, rows)
     return (
-        _same_key(query, members)
-        and _close_in_time(query, _times(query, streams, members))
-        and all(holds(r, _lookups(members)) for r in query.residuals if max(r.roles) == len(partial))
+        _same_keys(query, rows)
+        and _close_in_time(query, times)
+        and all(counts(role, later, max(times)) for role, (_, later) in zip(query.roles, members, strict=False))
+        and all(holds(r, _lookups(rows)) for r in query.residuals if max(r.roles) == len(partial))
     )
 
 
-def _same_key(query: Query, members: tuple[Row, ...]) -> bool:
-    new = len(members) - 1
+def _same_keys(query: Query, rows: Sequence[Row]) -> bool:
+    """Whether the keys of the last of these rows are those of the others, where they reach both."""
+    new = len(rows) - 1
     return all(
-        compare(value_of(part[i], _lookup(i, members[i])), value_of(part[new], _lookup(new, members[new]))) == 0
-        for part in query.keys
+        compare(value_of(one, _lookup(i, rows[i])), value_of(own, _lookup(new, rows[new]))) == 0
+        for key in query.keys
+        if (own := key[new]) is not None
         for i in range(new)
+        if (one := key[i]) is not None
     )
+
+
+def counts(role: Role, later: Sequence[int], at: int) -> bool:
+    """Whether a row with these followers is among the last of its stream at that time; the time only grows with more rows."""
+    return not isinstance(role.window, Rows) or sum(time <= at for time in later) < role.window.count
 
 
 def _close_in_time(query: Query, times: Sequence[int]) -> bool:
@@ -107,6 +131,7 @@ def _close_in_time(query: Query, times: Sequence[int]) -> bool:
     return all(
         times[new] - times[i] <= _closed_length(query.roles[i])
         and times[i] - times[new] <= _closed_length(query.roles[new])
+        and _piece(query.roles[i], times[i]) == _piece(query.roles[new], times[new])
         for i in range(new)
     ) and all(
         times[band.later] - times[band.earlier] <= band.upper
@@ -116,8 +141,15 @@ def _close_in_time(query: Query, times: Sequence[int]) -> bool:
 
 
 def _closed_length(role: Role) -> int:
-    """The greatest age at which a row of this role still counts: a window is open at its far end."""
-    return FOREVER if role.window is None or role.window.length is None else role.window.length - 1
+    """The greatest age at which a row of this role still counts, as far as its window says: it is open at its far end."""
+    if not isinstance(role.window, Window | Tumbling) or role.window.length is None:
+        return FOREVER
+    return role.window.length - 1
+
+
+def _piece(role: Role, time: int) -> int:
+    """The number of the piece into which a tumbling window cuts this time; all is one piece without one."""
+    return (time - role.window.origin) // role.window.length if isinstance(role.window, Tumbling) else 0
 
 
 def _times(query: Query, streams: Mapping[str, Stream], members: Sequence[Row]) -> list[int]:

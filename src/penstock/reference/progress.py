@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from penstock.model import Query, Stream
 from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
-from penstock.reference.join import Row, bounds, serves
+from penstock.reference.join import Member, bounds, counts, members_of, serves
+from penstock.reference.order import Row
 
 
 @dataclass(frozen=True)
@@ -51,15 +52,25 @@ def reachable(
     accepted: Mapping[str, Sequence[Row]],
     progress: Mapping[str, int],
 ) -> dict[str, list[Row]]:
-    """The rows of each stream that some query can still use, each once.
+    """The rows of each stream that some query can still use in a result, each once.
 
     A row that serves a role is needed as long as one *other* role of that query may still get a row that is close
-    enough in time. A query over one stream needs no row twice.
+    enough in time, and, where its own window counts rows, as long as it is among the last of all times to come. A query
+    over one stream needs no row twice. `accepted` are all rows of the streams, since also those out of use are counted.
     """
-    return {
-        name: [row for row in rows if any(_needed(query, streams, name, row, progress) for query in queries)]
-        for name, rows in accepted.items()
-    }
+    found: dict[str, list[Row]] = {}
+    for name, rows in accepted.items():
+        timed = [row for row in rows if isinstance(row[streams[name].event_time], int)]
+        needed = [False] * len(timed)
+        for query in queries:
+            for i, role in enumerate(query.roles):
+                if role.stream == name:
+                    members = members_of(role, streams[name], timed)
+                    needed = [
+                        n or _needed(query, streams, i, m, progress) for n, m in zip(needed, members, strict=True)
+                    ]
+        found[name] = [row for row, wanted in zip(timed, needed, strict=True) if wanted]
+    return found
 
 
 def output_progress(query: Query, streams: Mapping[str, Stream], progress: Mapping[str, int]) -> int:
@@ -67,13 +78,20 @@ def output_progress(query: Query, streams: Mapping[str, Stream], progress: Mappi
     return min(progress[streams[role.stream].name] for role in query.roles)
 
 
-def _needed(query: Query, streams: Mapping[str, Stream], stream: str, row: Row, progress: Mapping[str, int]) -> bool:
-    time = row[streams[stream].event_time]
-    if not isinstance(time, int):
-        return False
-    return any(
-        # The next row of role j has a time of at least its progress; the last one that still matches has time + bound.
-        progress[query.roles[j].stream] < min(time + bound + 1, FOREVER)
-        for (i, j), bound in bounds(query).items()
-        if query.roles[i].stream == stream and serves(query, streams, i, row)
+def _needed(
+    query: Query, streams: Mapping[str, Stream], role: int, member: Member, progress: Mapping[str, int]
+) -> bool:
+    row, later = member
+    time = row[streams[query.roles[role].stream].event_time]
+    assert isinstance(time, int)
+    return (
+        any(
+            # The next row of role j has a time of at least its progress; the last one that still matches has time + bound.
+            progress[query.roles[j].stream] < min(time + bound + 1, FOREVER)
+            for (i, j), bound in bounds(query).items()
+            if i == role
+        )
+        # No result is yet to come that is older than the least progress.
+        and counts(query.roles[role], later, output_progress(query, streams, progress))
+        and serves(query, streams, role, row)
     )

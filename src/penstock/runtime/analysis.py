@@ -20,7 +20,7 @@ _STATEFUL = ("EventTimeWatermark", "Aggregate", "Join", "Deduplicate", "FlatMapG
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and types of the select list, and types of the key parts (per part and role)."""
+    """Names and types of the select list, and types of the keys (per key and role; `void` where a key does not reach a role)."""
 
     names: tuple[str, ...]
     types: tuple[str, ...]
@@ -35,7 +35,7 @@ def analyze(spark: SparkSession, name: str, query: Query, streams: Mapping[str, 
         return "_result.result_time" if ref.role == PSEUDO_ROLE else f"_r{ref.role}.`{ref.column}`"
 
     items = [item.expression.sql(column) for item in query.items]
-    keys = [e.sql(column) for part in query.keys for e in part]
+    keys = ["NULL" if e is None else e.sql(column) for part in query.keys for e in part]
     conditions = [f"CASE WHEN {c.sql(column)} THEN 1 END" for c in (*query.predicates, *query.residuals)]
     try:
         resolved = frame.selectExpr(*items, *keys, *conditions)

@@ -17,13 +17,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import PenstockError, RegistrationError, StateError, did_you_mean
-from penstock.model import Query, Sink, Stream
+from penstock.model import Query, Sink, Stream, Window
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import time_bounds
 from penstock.planner.build import STRATEGIES, build_network
 from penstock.planner.coverage import held_from
 from penstock.planner.network import Network, StandingQuery
+from penstock.planner.orders.decision import Parameters
+from penstock.planner.orders.modes import MODES
 from penstock.planner.share import CHAINS, choose_chains
+from penstock.planner.steering import Steering
 from penstock.runtime.analysis import analyze, spark_message
 from penstock.runtime.declare import check_stream, difference
 from penstock.runtime.results import ResultView
@@ -46,12 +49,20 @@ _ADMISSION = {
 class Catalog:
     """The declarations of one state directory."""
 
-    def __init__(self, spark: SparkSession, store: LocalStore, strategy: str, chain: str) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: LocalStore,
+        strategy: str,
+        chain: str,
+        orders: str = "adaptive",
+        parameters: Parameters | None = None,
+    ) -> None:
         self.spark, self.store = spark, store
         self.frames: dict[str, DataFrame] = {}
         self.callables: dict[str, Callable[[pa.Table, int], None]] = {}
         self.registry = self.saved = RegistryLog(store).load()
-        self.strategy, self.chain = strategy, chain
+        self.strategy, self.chain, self.orders, self.parameters = strategy, chain, orders, parameters
         self._parsed: dict[int, Query] = {}
         self._positions: dict[int, tuple[int, ...]] = {}
         self._network: tuple[Registry, Network] | None = None
@@ -60,6 +71,8 @@ class Catalog:
             raise RegistrationError(f"there is no strategy {strategy!r}; known: {known}")
         if chain not in CHAINS:
             raise RegistrationError(f"there is no chain {chain!r}; known: {', '.join(CHAINS)}")
+        if orders not in MODES:
+            raise RegistrationError(f"there is no way of choosing orders {orders!r}; known: {', '.join(MODES)}")
 
     # -- streams ----------------------------------------------------------------------------------------------------
 
@@ -161,7 +174,7 @@ class Catalog:
             raise RegistrationError(msg)
         build_network([StandingQuery(1, name, query, record.on_error, facts.key_types)], self.streams)
         for role in query.roles:
-            if len(query.roles) > 1 and role.window is not None and role.window.length is None:
+            if len(query.roles) > 1 and role.window == Window(None):
                 text = f"query {name!r} keeps every row of {role.alias!r} for ever ([RANGE ALL]): its state only grows"
                 warnings.warn(text, stacklevel=4)
         return replace(
@@ -268,6 +281,10 @@ class Catalog:
         self._network = (wanted, network)
         return wanted, network
 
+    def steer(self, network: Network, manifest: Manifest, tasks: int) -> Steering:
+        """The choice of probe orders, with what it remembers."""
+        return Steering(network, self.orders, self.parameters, tasks, manifest.orders, manifest.counters)
+
     def cut(self, network: Network, manifest: Manifest) -> Network:
         """The network with the chains that fit what has been counted."""
         return choose_chains(network, self.chain, manifest.counters, list(manifest.runs.values()))
@@ -337,7 +354,7 @@ class Catalog:
 
 def _shared_form(record: QueryRecord, query: Query) -> object | None:
     """What queries must have in common to read the same bits; None if something in the query may raise, on its own account."""
-    expressions = [*query.predicates, *query.residuals, *(e for part in query.keys for e in part)]
+    expressions = [*query.predicates, *query.residuals, *(e for part in query.keys for e in part if e is not None)]
     if not all(e.total for e in expressions) or not all(item.expression.total for item in query.items):
         return None
     roles = tuple((role.stream, role.window) for role in query.roles)

@@ -6,7 +6,7 @@ the union is as wide as its widest stream. Per step, one projection adds key has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -98,8 +98,15 @@ def truth_words(network: Network) -> dict[str, tuple[int, int]]:
     return places
 
 
-def project(batch: DataFrame, network: Network, layout: Layout, progress: Mapping[str, int], tasks: int) -> DataFrame:
-    """Rows ready for the exchange, partitioned by the task that serves their bucket.
+def project(
+    batch: DataFrame,
+    network: Network,
+    layout: Layout,
+    progress: Mapping[str, int],
+    tasks: int,
+    replicated: Collection[int] = (),
+) -> DataFrame:
+    """Rows ready for the exchange, partitioned by the task that serves their bucket; those of `replicated` tables go to every task.
 
     Progress goes in as one array literal: Spark passes arrays to compiled code by reference, so the code of every step is
     the same text and is compiled once.
@@ -115,11 +122,12 @@ def project(batch: DataFrame, network: Network, layout: Layout, progress: Mappin
         f"CASE WHEN _ts IS NULL OR _ts < {EARLIEST}L OR _ts > {LATEST}L THEN {BAD} "
         f"WHEN _ts < array({bounds})[_stream] THEN {LATE} ELSE {ACCEPTED} END"
     )
-    needed = sorted({layout.name(t.stream, c) for t in network.tables for c in t.needed} - set(derived))
-    values = [d for d in derived.values() if any(d.name in t.verify for t in network.tables)]
+    keys = {column: table for t in network.tables for column, table in t.others}
+    needed = sorted({layout.name(t.stream, c) for t in network.tables for c in t.needed} - derived.keys() - keys.keys())
+    values = [d for d in derived.values() if any(d.name in t.needed for t in network.tables)]
     words = max((word for word, _ in places.values()), default=-1) + 1
     tables = {name: network.tables_of(name) for name in layout.order}
-    if all(len(own) == 1 for own in tables.values()):
+    if not replicated and all(len(own) == 1 for own in tables.values()):
         key = _by_stream(layout, lambda name: _key(tables[name][0], layout))
         target = [f"{_by_stream(layout, lambda name: str(VERDICTS * tables[name][0].index))} + {verdict} AS _table"]
         # A key that travels for itself need not travel as its hash too, if one text serves all streams.
@@ -127,22 +135,38 @@ def project(batch: DataFrame, network: Network, layout: Layout, progress: Mappin
             target.append(f"{key} AS _key")
     else:
         key = "_key"
-        target = [f"explode({_by_stream(layout, lambda name: _targets(tables[name], layout, verdict))}) AS _to"]
+        target = [
+            f"explode({_by_stream(layout, lambda name: _targets(tables[name], layout, verdict, tasks, replicated))}) AS _to"
+        ]
     ready = batch.selectExpr(
         *target,
         "_ts",
         f"{_side(network, layout, verdict)} AS _side",
         *needed,
         *[f"{f'_try{d.name}.v' if d.risky else _only(d, layout)} AS {d.name}" for d in values],
+        *[f"{_key_in(network, layout, table)} AS {column}" for column, table in keys.items()],
         *[f"{_word(layout, places, derived, w)} AS _t{w}" for w in range(words)],
     )
     if "_to" in ready.columns:
-        ready = ready.selectExpr("_to.table AS _table", "_to.key AS _key", *[c for c in ready.columns if c != "_to"])
+        others = [c for c in ready.columns if c != "_to"]
+        ready = ready.selectExpr("_to.table AS _table", "_to.key AS _key", "_to.part AS _part", *others)
+        return ready.repartitionById(tasks, F.col("_part"))
     if "_key" in ready.columns:
         key = "_key"
+    return ready.repartitionById(tasks, F.expr(_owner(key, tasks)))
+
+
+def _owner(key: str, tasks: int) -> str:
+    """The task that serves the bucket of a key."""
     bucket = f"(shiftright(COALESCE({key}, 0L), {64 - BUCKET_BITS}) + {BUCKETS // 2})"
-    part = f"CAST((({bucket} + 1) * {tasks} - 1) DIV {BUCKETS} AS INT)"
-    return ready.repartitionById(tasks, F.expr(part))
+    return f"CAST((({bucket} + 1) * {tasks} - 1) DIV {BUCKETS} AS INT)"
+
+
+def _key_in(network: Network, layout: Layout, table: str) -> str:
+    """A row's key in a state table of its stream."""
+    wanted = next(t for t in network.tables if t.name == table)
+    tag = layout.order.index(wanted.stream)
+    return f"CASE WHEN _stream = {tag} THEN {_key(wanted, layout)} END"
 
 
 def _quote(name: str) -> str:
@@ -200,15 +224,27 @@ def _word(layout: Layout, places: Mapping[str, tuple[int, int]], derived: Mappin
     return _by_stream(layout, bits)
 
 
-def _targets(tables: Sequence[StateTable], layout: Layout, verdict: str) -> str:
-    """The tables a row goes to, as an array; late and bad rows only go to the first, to be counted and put aside."""
-    structs = [f"named_struct('table', {VERDICTS * t.index} + {verdict}, 'key', {_key(t, layout)})" for t in tables]
-    return f"CASE WHEN {verdict} = {ACCEPTED} THEN array({', '.join(structs)}) ELSE array({structs[0]}) END"
+def _targets(
+    tables: Sequence[StateTable], layout: Layout, verdict: str, tasks: int, replicated: Collection[int]
+) -> str:
+    """The tables and tasks a row goes to, as an array; late and bad rows only go to one, to be counted and put aside."""
+
+    def struct(table: StateTable, part: str) -> str:
+        key = _key(table, layout)
+        return f"named_struct('table', {VERDICTS * table.index} + {verdict}, 'key', {key}, 'part', {part})"
+
+    owned = [struct(t, _owner(_key(t, layout), tasks)) for t in tables]
+    every = [
+        text
+        for table, one in zip(tables, owned, strict=True)
+        for text in ([struct(table, str(part)) for part in range(tasks)] if table.index in replicated else [one])
+    ]
+    return f"CASE WHEN {verdict} = {ACCEPTED} THEN array({', '.join(every)}) ELSE array({owned[0]}) END"
 
 
 def _key(table: StateTable, layout: Layout) -> str:
     """The hash of a row's key in one state table; NULL if a part of it is NULL or cannot be computed."""
-    if table.stateless:
+    if not table.key:
         return "xxhash64(_ts)"
     parts = [
         f"_try{guard}.v" if guard else _fill(part, table.stream, layout)

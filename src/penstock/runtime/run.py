@@ -75,7 +75,8 @@ class Run:
         layout = self._layout(network)
         self.deliveries = Deliveries(self._rows, lambda query, now: catalog.released(self._record(query), now))
         self.stepper = Stepper(
-            engine.spark, engine.store, manifest, network, registry, layout, engine.tasks, self.deliveries.deliver, catalog.cut
+            engine.spark, engine.store, manifest, network, registry, layout, engine.tasks, self.deliveries.deliver, catalog.cut,
+            lambda plan, now: catalog.steer(plan, now, engine.tasks),
         )  # fmt: skip
         self._connect(registry, manifest.cursors, -1)
         self.stepper.cursors = self.deliveries.deliver(manifest) if self.deliveries.sinks else {}

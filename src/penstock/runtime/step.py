@@ -18,11 +18,14 @@ import pyarrow as pa
 from pyspark.core.broadcast import Broadcast
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.errors import StateError, StepError
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network
+from penstock.planner.segments import Scan, segment_count, segment_starts
+from penstock.planner.steering import Steering
 from penstock.runtime import commit
 from penstock.runtime.finish import finish_projection, finish_task
 from penstock.runtime.handover import finished_joins, handover_schema
@@ -30,7 +33,7 @@ from penstock.runtime.ingest import Layout, project, truth_words
 from penstock.runtime.points import reached
 from penstock.runtime.retention import expired_results, horizon, merge_results
 from penstock.runtime.sinks import RELEASED
-from penstock.runtime.worker import Plan, Task, run_task
+from penstock.runtime.worker import PARCEL_SCHEMA, Plan, Task, run_task
 from penstock.state.compaction import choose_merge
 from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile, SideFile
 from penstock.state.orphans import collect_orphans
@@ -70,17 +73,19 @@ class Stepper:
         tasks: int,
         after_commit: Callable[[Manifest], Mapping[str, int]],
         cut: Callable[[Network, Manifest], Network],
+        steer: Callable[[Network, Manifest], Steering],
     ) -> None:
-        """`after_commit` delivers and returns the sinks' cursors; `cut` chooses the network's chains anew."""
+        """`after_commit` delivers and returns the sinks' cursors; `cut` chooses the network's chains anew, `steer` its probe orders."""
         self.spark, self.store, self.layout, self.tasks = spark, store, layout, tasks
         self.log = ManifestLog(store)
         self.manifest = manifest
-        self.after_commit, self.cut = after_commit, cut
+        self.after_commit, self.cut, self.steer = after_commit, cut, steer
         self.lock = threading.RLock()
         self.closing = False
         self.cursors: Mapping[str, int] = {}
         self.last_reports: list[dict[str, Any]] = []
         self.timings: dict[str, float] = {}
+        self.planning = 0.0  # seconds of the last step in which probe orders were looked at
         self.started = time.time()
         self.last_rows: dict[str, float] = {}  # engine clock when the stream last had rows
         self.last_active = time.monotonic()
@@ -90,6 +95,7 @@ class Stepper:
     def adopt(self, network: Network, registry: Registry) -> None:
         """Run this network from the next step on; the layout is that of the running Spark query's streams."""
         self.network, self.registry = network, registry
+        self.steering = self.steer(network, self.manifest)
         self._prepared: set[int] = set()
         plan = Plan(
             network,
@@ -137,7 +143,7 @@ class Stepper:
             step = self.manifest.step + 1
             reached("before_job", step)
             task = self._task(step)
-            projected = project(batch, self.network, self.layout, task.progress, self.tasks)
+            projected = project(batch, self.network, self.layout, task.progress, self.tasks, task.routes.replicated)
             planned = time.perf_counter()
             try:
                 reports = self._run(projected, task)
@@ -243,28 +249,51 @@ class Stepper:
             self.store,
             progress,
             {t: tuple(r) for t, r in runs.items()},
-            tuple(m for m in merges if m),
-            frozenset(int(q) for q in self.manifest.suspended),
+            self.steering.routes,
+            {t.index: self._segments(runs.get(t.index, ())) for t in self.network.tables if t.timed},
+            merges=tuple(m for m in merges if m),
+            suspended=frozenset(int(q) for q in self.manifest.suspended),
         )
+
+    def _segments(self, runs: Sequence[RunEntry]) -> tuple[int, ...]:
+        """Where each task's share of a table without a key begins."""
+        rows = (
+            self.manifest.counters.get("engine:", {}).get("steps", 0)
+            and sum(
+                counts.get("accepted", 0)
+                for name, counts in self.manifest.counters.items()
+                if name.startswith("stream:")
+            )
+            / self.manifest.counters["engine:"]["steps"]
+        )
+        count = segment_count(Scan(rows, sum(run.rows for run in runs)), self.tasks)
+        return segment_starts(runs, count, self.tasks)
 
     def _run(self, projected: DataFrame, task: Task) -> list[dict[str, Any]]:
         plan = self.plan
         assert plan is not None
 
-        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            from pyspark import TaskContext  # noqa: PLC0415  (runs in the worker)
+        def stage(number: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+            def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                from pyspark import TaskContext  # noqa: PLC0415  (runs in the worker)
 
-            context = TaskContext.get()
-            yield from run_task(batches, plan.value, task, context.partitionId() if context else 0)
+                context = TaskContext.get()
+                yield from run_task(batches, plan.value, task, context.partitionId() if context else 0, number)
+
+            return work
 
         def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from finish_task(batches, plan.value, task)
 
+        for number in range(task.routes.exchanges):
+            sent = projected.mapInArrow(stage(number), PARCEL_SCHEMA)
+            projected = sent.repartitionById(self.tasks, F.col("_to"))
+        last = stage(task.routes.exchanges)
         if finished_joins(self.network):
-            handed = projected.mapInArrow(work, handover_schema(self.network))
+            handed = projected.mapInArrow(last, handover_schema(self.network))
             reported = finish_projection(handed, self.network).mapInArrow(finish, "report binary")
         else:
-            reported = projected.mapInArrow(work, "report binary")
+            reported = projected.mapInArrow(last, "report binary")
         rows = reported.collect()
         return [json.loads(bytes(row[0])) for row in rows]
 
@@ -283,7 +312,7 @@ class Stepper:
             sides=tuple(SideFile(**s) for report in reports for s in report["sides"]),
             cursors=self.cursors, suspended=_suspended(self.network, reports, self.manifest.suspended),
         )  # fmt: skip
-        entry = replace(entry, counters=_with_dropped(entry, self.manifest))
+        entry = replace(entry, counters=_with_dropped(entry, self.manifest), **self._steered(entry))
         self.store.sync(commit.durable_names(self.store, batch_id))
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
         reached("before_manifest", step)
@@ -291,6 +320,19 @@ class Stepper:
         for report in reports:
             self.last_rows.update((name, entry.clock) for name, c in report["streams"].items() if c["rows"])
         self._append(entry)
+
+    def _steered(self, entry: Entry) -> dict[str, Any]:
+        """What the choice of orders made of the step: decisions, and what to remember of them."""
+        held: dict[str, int] = {}
+        for run in self.manifest.runs.values():
+            held[run.table] = held.get(run.table, 0) + run.rows
+        started = time.perf_counter()
+        decisions = self.steering.observe(entry.counters, self.manifest.counters, held)
+        self.planning = time.perf_counter() - started
+        if not decisions:
+            return {}
+        plain = tuple({"step": entry.step, **decision.to_json()} for decision in decisions)
+        return {"orders": self.steering.states, "decisions": plain}
 
     def _append(self, entry: Entry) -> None:
         self.log.append(entry)
@@ -384,9 +426,9 @@ def _counters(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
     """Counts of one step by 'stream:..', 'table:..' and 'query:..'."""
     totals: dict[str, dict[str, int]] = {"engine:": {"steps": 1}}
     for report in reports:
-        for kind in ("streams", "tables", "queries"):
+        for kind, word in (("streams", "stream"), ("tables", "table"), ("queries", "query"), ("joins", "join")):
             for name, counts in report[kind].items():
-                total = totals.setdefault(f"{kind[:-1] if kind != 'queries' else 'query'}:{name}", {})
+                total = totals.setdefault(f"{word}:{name}", {})
                 for key, value in counts.items():
                     if key != "newest":
                         total[key] = total.get(key, 0) + value

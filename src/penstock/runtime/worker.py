@@ -2,6 +2,9 @@
 
 A task is a pure function of (rows, runs, plan): files get globally unique names and count only once the manifest names
 them, so a retried or speculative attempt changes nothing. Its only output is one report.
+
+Routes that change the key need further stages in the same job. Between two stages travel parcels of composites, the names of the
+runs just written (those of the winning attempts, since the exchange takes them from there), and the report so far.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import json
 import time as clock
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,10 +25,12 @@ import pyarrow.parquet as pq
 from penstock.kernels.adopt import adopt
 from penstock.kernels.delta import alive, build_delta, select
 from penstock.kernels.hash import hash_bigint
-from penstock.kernels.join import Matches, Work, join_deltas
+from penstock.kernels.join import Matches, Slices, Work, join_deltas, resume
 from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
-from penstock.model.time import FOREVER
+from penstock.kernels.parcel import pack, unpack
+from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Join, Network, StateTable
+from penstock.planner.routes import Route, Routes
 from penstock.runtime.handover import candidates, report_row
 from penstock.runtime.write import ResultWriter, file_name, result_table
 from penstock.state.compaction import Merge
@@ -57,6 +62,10 @@ class Task:
     store: LocalStore
     progress: Mapping[str, int]
     runs: Mapping[int, tuple[RunEntry, ...]]
+    routes: Routes
+    segments: Mapping[int, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # timed table -> where each task's share of time begins
     merges: tuple[Merge, ...] = ()
     suspended: frozenset[int] = frozenset()
     taking_over: frozenset[int] = frozenset()  # queries that take over the rows held; then there are no rows to receive
@@ -73,6 +82,7 @@ class Report:
     streams: dict[str, dict[str, int]] = field(default_factory=dict)
     tables: dict[str, dict[str, int]] = field(default_factory=dict)
     queries: dict[str, dict[str, int]] = field(default_factory=dict)
+    joins: dict[str, dict[str, int]] = field(default_factory=dict)  # composites as 'start:positions'
     errors: dict[str, str] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=dict)
 
@@ -83,21 +93,41 @@ class Report:
 _opened: dict[str, Rows] = {}  # mapped runs of this process; mapping and verifying a file once is enough
 
 
-def run_task(batches: Iterator[pa.RecordBatch], plan: Plan, task: Task, partition: int) -> Iterator[pa.RecordBatch]:
-    """Do the task. Yields rows of joins that Spark has to finish, if there are any, and last the report."""
-    yield from _Worker(plan, task, partition).run(batches)
+PARCEL_SCHEMA = "_to int, _kind int, _join int, _start int, _done int, _body binary"
+_PARCEL = pa.schema([
+    *(pa.field(name, pa.int32()) for name in ("_to", "_kind", "_join", "_start", "_done")), pa.field("_body", pa.binary()),
+])  # fmt: skip
+REPORT, FRESH, COMPOSITES = 0, 1, 2
+
+
+def run_task(
+    batches: Iterator[pa.RecordBatch], plan: Plan, task: Task, partition: int, stage: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Do one stage of the task. Yields parcels for the next stage; the last one yields rows that Spark has to finish, and the report."""
+    worker = _Worker(plan, task, partition, stage)
+    yield from worker.run(batches) if stage == 0 else worker.go_on(batches)
 
 
 def report_batch(report: Report) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([report.encode()], pa.binary())], ["report"])
 
 
+def _parcel(to: int, kind: int, body: bytes, join: int = 0, start: int = 0, done: int = 0) -> pa.RecordBatch:
+    values = [[to], [kind], [join], [start], [done], [body]]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(v, f.type) for v, f in zip(values, _PARCEL, strict=True)], schema=_PARCEL
+    )
+
+
 class _Worker:
-    def __init__(self, plan: Plan, task: Task, partition: int) -> None:
+    def __init__(self, plan: Plan, task: Task, partition: int, stage: int) -> None:
         self.plan, self.task, self.network = plan, task, plan.network
+        self.partition, self.last = partition, stage == task.routes.exchanges
         self.report = Report(partition)
         self.low, self.high = key_ranges(task.tasks)[partition]
         self.work = Work()
+        self.writers: dict[int, ResultWriter] = {}
+        self.fresh: list[RunEntry] = []  # written here, and looked up in later stages
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         watch = _Watch(self.report.phases)
@@ -106,74 +136,159 @@ class _Worker:
         if self.task.taking_over:
             yield from self._take_over(watch)
         else:
-            deltas = self._deltas(received)
+            fresh, every = self._deltas(received)
             watch.lap("prepare")
-            state = self._open_runs()
+            own, whole = self._open_runs()
             watch.lap("open")
-            yield from self._join(deltas, state, self.task.suspended, watch)
-            for index, rows in deltas.items():
+            yield from self._join(Slices(own, _each(fresh), whole, _each(every)), self.task.suspended, watch)
+            for index, rows in fresh.items():
                 self._store(self.network.tables[index], rows)
             watch.lap("store")
             for merge in self.task.merges:
                 self._merge(merge)
             watch.lap("merge")
-        self._count_work()
-        handover = self.plan.handover
-        yield report_batch(self.report) if handover is None else report_row(self.report, handover)
+        for entry in self.fresh:
+            body = json.dumps(entry.to_json()).encode()
+            index = next(t.index for t in self.network.tables if t.name == entry.table)
+            everywhere = range(self.task.tasks) if index in self.task.routes.whole else [self.partition]
+            for to in everywhere:
+                yield _parcel(to, FRESH, body, start=self.partition)
+        yield self._finish(watch)
 
-    def _join(
-        self,
-        deltas: Mapping[int, Rows],
-        state: Mapping[int, Sequence[Rows]],
-        suspended: Collection[int],
-        watch: _Watch,
-    ) -> Iterator[pa.RecordBatch]:
-        """Write the results of all joins; yields those that Spark has to finish."""
+    def go_on(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A later stage: the composites that came through the exchange, with the runs that the first stage wrote."""
+        parcels: dict[tuple[int, int, int], list[bytes]] = {}
+        fresh: dict[int, list[Rows]] = {}
+        every: dict[int, list[Rows]] = {}
+        number = {t.name: t.index for t in self.network.tables}
+        passed = []
+        for batch in batches:
+            for _, kind, join, start, done, body in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+                if kind == REPORT:
+                    self.report = Report(**json.loads(body))
+                elif kind == FRESH:
+                    entry = RunEntry.from_json(json.loads(body))
+                    rows = self._open(entry)
+                    every.setdefault(number[entry.table], []).append(rows)
+                    if start == self.partition:
+                        fresh.setdefault(number[entry.table], []).append(rows)
+                    if not self.last:
+                        passed.append(_parcel(self.partition, FRESH, body, start=start))
+                else:
+                    parcels.setdefault((join, start, done), []).append(body)
+        watch = _Watch(self.report.phases)
+        own, whole = self._open_runs()
+        slices = Slices(own, fresh, whole, every)
+        watch.lap("open")
+        suspended = self._suspended()
+        for (join, start, done), bodies in parcels.items():
+            of = self.network.joins[join]
+            route = self.task.routes.joins[join][start]
+            pieces = [unpack(body, (start, *route.order[:done])) for body in bodies]
+            found = resume(self.network, of, route, done, pieces, slices, self.work, suspended)
+            yield from self._handle(of, found, watch)
+        yield from passed
+        yield self._finish(watch)
+
+    def _finish(self, watch: _Watch) -> pa.RecordBatch:
+        for writer in self.writers.values():
+            writer.close(self.report)
+        watch.lap("write")
+        self._count_work()
+        if not self.last:
+            return _parcel(self.partition, REPORT, self.report.encode())
+        handover = self.plan.handover
+        return report_batch(self.report) if handover is None else report_row(self.report, handover)
+
+    def _suspended(self) -> frozenset[int]:
+        """Queries that get no results in this step: when new ones take over rows, all others."""
+        shares = self.task.taking_over
+        if not shares:
+            return self.task.suspended
+        others = {entry.query for table in self.network.tables for entry in table.entries} - shares
+        return frozenset(others | self.task.suspended)
+
+    def _join(self, slices: Slices, suspended: Collection[int], watch: _Watch) -> Iterator[pa.RecordBatch]:
         for join in self.network.joins:
-            found = join_deltas(self.network, join, deltas, state, self.work, suspended)
+            routes = self.task.routes.joins[join.index]
+            found = join_deltas(self.network, join, routes, slices, self.work, suspended)
+            yield from self._handle(join, found, watch)
+
+    def _handle(
+        self, join: Join, found: Iterator[tuple[Route, int, Matches]], watch: _Watch
+    ) -> Iterator[pa.RecordBatch]:
+        """Write results; yields composites that wait for the next stage, and results that Spark has to finish (in the last one)."""
+        for route, done, matches in found:
+            watch.lap("probe")
+            complete = done == len(route.hops)
+            if not complete or (join.finished_by_spark and not self.last):
+                # Complete matches stay with this task, to be finished behind its last stage.
+                keys = np.full(len(matches), self.low, dtype=np.int64) if complete else matches.keys
+                sent = replace(matches, keys=keys)
+                for to, body in pack(self.network, join, route, done, sent, self.task.tasks):
+                    yield _parcel(to, COMPOSITES, body, join.index, route.start, done)
+                watch.lap("ship")
+                continue
+            table = result_table(self.network, join, matches, self.plan.types, self.work, self.task.step)
             if join.finished_by_spark:
-                for matches in found:
-                    watch.lap("probe")
-                    table = result_table(self.network, join, matches, self.plan.types, self.work, self.task.step)
-                    assert self.plan.handover is not None
-                    yield from candidates(join, table, self.plan.handover)
-                    watch.lap("hand over")
+                assert self.plan.handover is not None
+                yield from candidates(join, table, self.plan.handover)
+                watch.lap("hand over")
             else:
-                self._write_results(join, found, watch)
+                if join.index not in self.writers:
+                    self.writers[join.index] = ResultWriter(self.network, join, self.task)
+                self.writers[join.index].write(table, matches.bits)
+                watch.lap("write")
         watch.lap("probe")
 
     def _take_over(self, watch: _Watch) -> Iterator[pa.RecordBatch]:
         """Give the rows held the bits of new queries, and find the new queries' results among them."""
-        shares, state = self.task.taking_over, self._open_runs()
-        held = {}
+        shares = self.task.taking_over
+        own, whole = self._open_runs(every=self.task.routes.replicated)
+        held, every = {}, {}
         for table in self.network.tables:
             if any(entry.query in shares for entry in table.entries):
-                adopted = [adopt(table, rows, shares) for rows in state.get(table.index, ())]
-                merged = merge_runs(table, adopted, self.task.progress)
+                merged = self._adopted(table, own.get(table.index, ()))
                 if merged is not None:
                     held[table.index] = merged
                     for life, rows in lay_out(table, merged):
-                        self._write_run(table, rows, 1, life)
+                        self._keep_fresh(table, self._write_run(table, rows, 1, life))
+                if table.index in self.task.routes.replicated:
+                    all_rows = self._adopted(table, whole.get(table.index, ()))
+                    if all_rows is not None:
+                        every[table.index] = all_rows
         watch.lap("store")
-        others = {entry.query for table in self.network.tables for entry in table.entries} - shares
-        yield from self._join(held, {}, others | self.task.suspended, watch)
+        yield from self._join(Slices({}, _each(held), {}, _each(every)), self._suspended(), watch)
 
-    def _deltas(self, received: list[pa.RecordBatch]) -> dict[int, Rows]:
+    def _adopted(self, table: StateTable, runs: Sequence[Rows]) -> Rows | None:
+        return merge_runs(table, [adopt(table, rows, self.task.taking_over) for rows in runs], self.task.progress)
+
+    def _deltas(self, received: list[pa.RecordBatch]) -> tuple[dict[int, Rows], dict[int, Rows]]:
+        """The rows of this step by table: those that this task owns, and all of them where every task has them."""
         received = [b for b in received if b.num_rows]
         if not received:
-            return {}
+            return {}, {}
         table = pa.Table.from_batches(received).combine_chunks()
         columns = {name: _flat(table.column(name)) for name in table.column_names}
         target, verdict = np.divmod(columns["_table"].to_numpy(zero_copy_only=False), VERDICTS)
-        deltas = {}
+        fresh, every = {}, {}
         for state_table in self.network.tables:
             of_table = target == state_table.index
+            replicated = state_table.index in self.task.routes.replicated
+            owned = of_table & self._owned(columns) if replicated else of_table
             if self.network.tables_of(state_table.stream)[0] is state_table:
-                self._admit(state_table.stream, of_table, verdict, columns)
-            accepted = np.flatnonzero(of_table & (verdict == ACCEPTED))
+                self._admit(state_table.stream, owned, verdict, columns)
+            accepted = np.flatnonzero(owned & (verdict == ACCEPTED))
             if len(accepted):
-                deltas[state_table.index] = self._delta(state_table, accepted, columns)
-        return deltas
+                fresh[state_table.index] = self._delta(state_table, accepted, columns)
+            accepted = np.flatnonzero(of_table & (verdict == ACCEPTED)) if replicated else accepted[:0]
+            if len(accepted):
+                every[state_table.index] = self._delta(state_table, accepted, columns, count=False)
+        return fresh, every
+
+    def _owned(self, columns: Mapping[str, pa.Array]) -> npt.NDArray[np.bool_]:
+        key = pc.fill_null(columns["_key"], 0).to_numpy(zero_copy_only=False)
+        return np.asarray((key >= self.low) & (True if self.high is None else key < self.high))
 
     def _admit(self, stream: str, of_stream: Any, verdict: Any, columns: Mapping[str, pa.Array]) -> None:
         """Count the stream's rows, find its newest time, and put late and bad rows aside."""
@@ -221,7 +336,7 @@ class _Worker:
         }
         self.report.sides.append(entry)
 
-    def _delta(self, table: StateTable, accepted: Any, columns: Mapping[str, pa.Array]) -> Rows:
+    def _delta(self, table: StateTable, accepted: Any, columns: Mapping[str, pa.Array], *, count: bool = True) -> Rows:
         names = self.plan.names[table.stream]
         picked = pa.array(accepted)
         own = {c: columns[names.get(c, c)].take(picked) for c in table.needed}
@@ -231,48 +346,51 @@ class _Worker:
             bits = columns[f"_t{word}"].take(picked).to_numpy(zero_copy_only=False)
             truths[name] = (bits >> shift) & 1 == 1
             raised = int(((bits >> shift) & 2 == 2).sum())
-            if raised:
+            if raised and count:
                 for entry in entries:
                     if table.entries[entry].query not in self.task.suspended:
                         self.work.errors[table.entries[entry].query] += raised
         keys, has_key = _keys(table, columns, own, picked)
         times = columns["_ts"].take(picked).to_numpy(zero_copy_only=False)
         delta = build_delta(table, keys, has_key, times, own, truths)
+        if not count:
+            return delta.rows
         self.report.tables[table.name] = {"shipped": len(accepted), "unwanted": delta.unwanted}
         if not table.stateless and (len(table.entries) <= FEW_ROLES or self.task.step % SAMPLE_EVERY == 0):
             self.report.tables[table.name] |= {"sampled": len(accepted), **_statistics(table, delta.rows)}
         return delta.rows
 
-    def _open_runs(self) -> dict[int, list[Rows]]:
-        """The slices of each table that this task serves."""
+    def _open_runs(self, every: Collection[int] = ()) -> tuple[dict[int, list[Rows]], dict[int, list[Rows]]]:
+        """The slices of each table that this task serves, and the whole runs of tables that it looks at whole (or of `every`)."""
         wanted = {entry.name for entries in self.task.runs.values() for entry in entries}
         for name in [n for n in _opened if n not in wanted]:
             del _opened[name]
-        state: dict[int, list[Rows]] = {}
+        own: dict[int, list[Rows]] = {}
+        whole: dict[int, list[Rows]] = {}
         for index, entries in self.task.runs.items():
+            all_rows = index in self.task.routes.whole or index in every
             for entry in entries:
-                if (self.high is not None and entry.min_key >= self.high) or entry.max_key < self.low:
-                    continue
-                rows = self._open(entry).between(self.low, self.high)
-                if len(rows):
-                    state.setdefault(index, []).append(rows)
-        return state
+                if all_rows:
+                    whole.setdefault(index, []).append(self._open(entry))
+                rows = self._own(self.network.tables[index], entry)
+                if rows is not None and len(rows):
+                    own.setdefault(index, []).append(rows)
+        return own, whole
+
+    def _own(self, table: StateTable, entry: RunEntry) -> Rows | None:
+        """The task's share of a run: by key, or by time if there is none."""
+        if table.timed:
+            starts = self.task.segments.get(table.index, (NEVER,) + (FOREVER,) * (self.task.tasks - 1))
+            low, high = (*starts, FOREVER)[self.partition : self.partition + 2]
+            return None if entry.min_time >= high or entry.max_time < low else self._open(entry).since(low, high)
+        if (self.high is not None and entry.min_key >= self.high) or entry.max_key < self.low:
+            return None
+        return self._open(entry).between(self.low, self.high)
 
     def _open(self, entry: RunEntry) -> Rows:
         if entry.name not in _opened:
             _opened[entry.name] = decode_run(self.task.store.map(entry.name), entry)
         return _opened[entry.name]
-
-    def _write_results(self, join: Join, found: Iterator[Matches], watch: _Watch) -> None:
-        writer = ResultWriter(self.network, join, self.task)
-        for matches in found:
-            watch.lap("probe")
-            writer.write(
-                result_table(self.network, join, matches, self.plan.types, self.work, self.task.step), matches.bits
-            )
-            watch.lap("write")
-        writer.close(self.report)
-        watch.lap("write")
 
     def _store(self, table: StateTable, rows: Rows) -> None:
         counts = self.report.tables.setdefault(table.name, {})
@@ -284,9 +402,17 @@ class _Worker:
         counts["stored"] = len(kept)
         if len(kept):
             for life, piece in fresh_runs(table, kept):
-                self._write_run(table, piece, 0, life)
+                self._keep_fresh(table, self._write_run(table, piece, 0, life))
+        if len(kept) < len(rows) and table.index in self.task.routes.later:
+            # Rows that are out of reach for later steps may still meet rows of this one; no manifest names their run.
+            gone = select(rows, ~alive(table, rows, self.task.progress))
+            self._keep_fresh(table, self._write_run(table, gone, 0, 0, named=False))
 
-    def _write_run(self, table: StateTable, rows: Rows, level: int, life: int) -> None:
+    def _keep_fresh(self, table: StateTable, entry: RunEntry) -> None:
+        if table.index in self.task.routes.later:
+            self.fresh.append(entry)
+
+    def _write_run(self, table: StateTable, rows: Rows, level: int, life: int, *, named: bool = True) -> RunEntry:
         data = encode_run(rows, table.name)
         name = file_name("runs", self.task.step, "arrow")
         self.task.store.write(name, data)
@@ -296,10 +422,12 @@ class _Worker:
             int(rows.key[0]), int(rows.key[-1]), life, tuple(expiry(rows, lives, FOREVER).items()), self.network.version,
             checksum(data),
         )  # fmt: skip
-        self.report.runs.append(run.to_json())
+        if named:
+            self.report.runs.append(run.to_json())
         counts = self.report.tables.setdefault(table.name, {})
         counts["files"] = counts.get("files", 0) + 1
         counts["bytes_written"] = counts.get("bytes_written", 0) + data.size
+        return run
 
     def _merge(self, merge: Merge) -> None:
         """Merge this task's share of the runs; together the tasks replace them whole."""
@@ -315,10 +443,16 @@ class _Worker:
     def _count_work(self) -> None:
         for index, counts in self.work.counts.items():
             table = self.report.tables.setdefault(self.network.tables[index].name, {})
-            table.update(probed=counts.probed, candidates=counts.candidates, compared=counts.compared)
+            for name, value in asdict(counts).items():
+                table[name] = table.get(name, 0) + value
         for query, errors in self.work.errors.items():
             if errors:
-                self.report.queries.setdefault(str(query), {})["errors"] = errors
+                own = self.report.queries.setdefault(str(query), {})
+                own["errors"] = own.get("errors", 0) + errors
+        for (join, start, positions), count in self.work.flows.items():
+            flows = self.report.joins.setdefault(self.network.joins[join].name, {})
+            name = f"{start}:{','.join(map(str, positions))}"
+            flows[name] = flows.get(name, 0) + count
 
 
 def _statistics(table: StateTable, rows: Rows) -> dict[str, int]:
@@ -332,6 +466,10 @@ def _statistics(table: StateTable, rows: Rows) -> dict[str, int]:
             found[f"life:{max(life[role] for role in pattern)}"] += count
             found.update({f"role:{role}": count for role in pattern})
     return dict(found)
+
+
+def _each(rows: Mapping[int, Rows]) -> dict[int, list[Rows]]:
+    return {index: [own] for index, own in rows.items()}
 
 
 class _Watch:

@@ -82,7 +82,8 @@ class ResultWriter:
             "max_time": self.max_time, "counts": counts, "kind": self.join.kind,
         })  # fmt: skip
         for query, count in counts:
-            report.queries.setdefault(str(query), {})["results"] = count
+            own = report.queries.setdefault(str(query), {})
+            own["results"] = own.get("results", 0) + count
 
 
 def has_bit(bits: Words, bit: int) -> npt.NDArray[np.bool_]:

@@ -14,8 +14,8 @@ from penstock.model import Band
 from penstock.model.stream import INTEGER_TYPES, TIME_TYPES
 from penstock.model.time import DAY, LATEST
 from penstock.sql.inference import integer_literal, type_of
+from penstock.sql.lengths import interval_length
 from penstock.sql.scope import Scope, ref_of, unwrapped
-from penstock.sql.windows import interval_length
 
 
 @dataclass(frozen=True)

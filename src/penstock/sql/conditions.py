@@ -1,4 +1,4 @@
-"""The conditions of WHERE and ON, sorted into join key, bands, conditions on one role, and the rest.
+"""The conditions of WHERE and ON, sorted into join keys, bands, conditions on one role, and the rest.
 
 Whether the bands and windows bound every stream is the planner's question, not asked here.
 """
@@ -22,10 +22,16 @@ from penstock.sql.types import KEY_FAMILIES, decimal_digits, family
 class Conditions:
     """A conjunction in the parts that the engine treats differently."""
 
-    keys: tuple[tuple[Expression, ...], ...]
+    keys: tuple[tuple[Expression | None, ...], ...]
     bands: tuple[Band, ...]
     predicates: tuple[Expression, ...]
     residuals: tuple[Expression, ...]
+
+    @property
+    def ties(self) -> list[set[int]]:
+        """The sets of roles that some condition binds together."""
+        keys = [{role for role, end in enumerate(key) if end is not None} for key in self.keys]
+        return [*keys, *({b.earlier, b.later} for b in self.bands), *(set(r.roles) for r in self.residuals)]
 
 
 _Parts = tuple[str | Ref, ...]
@@ -68,7 +74,7 @@ def classify(bound: Iterable[exp.Expr], scope: Scope) -> Conditions:
         if equality is not None and any({equality.left, equality.right} <= set(part) for part in parts):
             continue  # the key says it already
         (predicates if len(roles_of(conjunct)) <= 1 else residuals).append(expression(conjunct))
-    keys = tuple(tuple(expression(ends[end]) for end in part) for part in parts)
+    keys = tuple(tuple(None if end is None else expression(ends[end]) for end in part) for part in parts)
     return Conditions(keys, tuple(dict.fromkeys(bands)), tuple(predicates), tuple(residuals))
 
 
@@ -91,7 +97,7 @@ def _conjuncts(node: exp.Expr, scope: Scope) -> Iterator[exp.Expr]:
 
 
 def _equality(node: exp.Expr) -> _Equality | None:
-    """A conjunct that can be an edge of the join key.
+    """A conjunct that can be an edge of a join key.
 
     Both sides must be known to be of one family of types: only then is equality transitive and the same as
     equality of hashed values. Other equalities are ordinary conditions.
@@ -116,9 +122,9 @@ def _end(node: exp.Expr) -> _End | None:
     return _End(roles[0], expression(node).parts, ref_of(node) is not None)
 
 
-def _key_parts(equalities: Sequence[_Equality], ends: Sequence[_End], roles: int) -> list[tuple[_End, ...]]:
-    """The classes of equal ends that reach every role, each with one end per role: its first column, else its
-    first expression.
+def _key_parts(equalities: Sequence[_Equality], ends: Sequence[_End], roles: int) -> list[tuple[_End | None, ...]]:
+    """The classes of equal ends, each with one end per role that it reaches: its first column, else its first
+    expression.
     """
     parent = {end: end for end in ends}
 
@@ -132,13 +138,11 @@ def _key_parts(equalities: Sequence[_Equality], ends: Sequence[_End], roles: int
     classes: dict[_End, list[_End]] = {}
     for end in ends:
         classes.setdefault(root(end), []).append(end)
-    parts: list[tuple[_End, ...]] = []
-    for members in classes.values():
-        chosen = [
+    parts = [
+        tuple(
             min((m for m in members if m.role == role), key=lambda m: not m.bare, default=None) for role in range(roles)
-        ]
-        found = tuple(end for end in chosen if end is not None)
-        if len(found) == roles:
-            parts.append(found)
+        )
+        for members in classes.values()
+    ]
     # A class of columns is cheaper to compute than one with expressions, so it comes first.
-    return sorted(parts, key=lambda part: not all(end.bare for end in part))
+    return sorted(parts, key=lambda part: not all(end is None or end.bare for end in part))

@@ -13,8 +13,8 @@ from penstock.errors import did_you_mean
 from penstock.model import Column, Source, Stream
 from penstock.model.stream import INTEGER_TYPES, POLICIES, TIME_TYPES
 from penstock.sql.cursor import Cursor
+from penstock.sql.lengths import duration_length, positive_length
 from penstock.sql.types import parse_type
-from penstock.sql.windows import duration_length, positive_length
 
 _RESERVED_OPTIONS = ("self", "format")
 _CLAUSES = ("LATE", "BAD", "IDLE", "USING", "OPTIONS")

@@ -30,6 +30,7 @@ class Penstock(Spark):
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']  # since Spark 4 a doubled quote is a quote
 
     class Parser(SparkParser):
+        JOINS_HAVE_EQUAL_PRECEDENCE: ClassVar[bool] = False  # else a comma would look like the words CROSS JOIN
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         # Only the forms that are not written as a list of arguments need a parser of their own.
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {

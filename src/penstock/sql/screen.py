@@ -41,9 +41,9 @@ _AFTER_FROM = frozenset({
     TokenType.FETCH,
 })  # fmt: skip
 _PARAMETERS = frozenset({TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.L_BRACE})
-_JOIN_KINDS = frozenset({"LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI", "ASOF"})
+_JOIN_KINDS = frozenset({"LEFT", "RIGHT", "FULL", "NATURAL", "SEMI", "ANTI", "ASOF"})
 _JOIN_WORDS = frozenset({"JOIN", "OUTER", "SEMI", "ANTI", "LEFT", "RIGHT", "FULL", "INNER"})
-_INNER_ONLY = "write [INNER] JOIN .. ON, or a list of streams with the conditions in WHERE"
+_INNER_ONLY = "write [INNER] JOIN .. ON, CROSS JOIN, or a list of streams with the conditions in WHERE"
 _NO_SUBQUERY = "a query reads streams only, each named in its own FROM"
 
 

@@ -6,26 +6,40 @@ Everything the engine does not answer is refused here or in `screen`, at its pla
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.errors import did_you_mean
-from penstock.model import Item, Query, Ref, Role, Stream, Window
-from penstock.sql.conditions import classify
+from penstock.model import Item, Query, Ref, Role, Rows, Stream, Tumbling, Window
+from penstock.sql.conditions import Conditions, classify
 from penstock.sql.dialect import WINDOW, WINDOW_START, parse_select, tokenize
 from penstock.sql.expressions import column_expression, expression
 from penstock.sql.order import is_ordered, split_order
 from penstock.sql.position import Position, Text, start_of
 from penstock.sql.scope import Scope, bind, ref_of
 from penstock.sql.screen import refuse_unsupported
-from penstock.sql.windows import range_window, stream_window
+from penstock.sql.windows import check_alike, range_window, stream_window
 
 MAX_ROLES = 16
 
 # What a parsed SELECT may consist of; `screen` has refused the rest by name, this is the net below it.
 _SELECT_ARGS = frozenset({"expressions", "from_", "joins", "where", "kind", "operation_modifiers"})
 _TABLE_ARGS = frozenset({"this", "alias", "joins"})
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One item of FROM with its ON condition; `cross` if the words CROSS JOIN stand before it."""
+
+    node: exp.Table
+    on: exp.Expr | None
+    cross: bool
+
+    @property
+    def start(self) -> int:
+        return start_of(self.node.this)
 
 
 def parse_query(
@@ -54,13 +68,7 @@ def parse_query(
     scope = _scope(source, tables, streams, trailing)
     bound = [bind(c, scope) for c in _conditions(tree, tables)]
     conditions = classify(bound, scope)
-    if len(scope.roles) > 1 and not conditions.keys:
-        raise source.unsupported(
-            _keyword(tokens, TokenType.WHERE) or _keyword(tokens, TokenType.FROM),
-            "This query needs an equality that connects all its streams by one key",
-            "for example a.k = b.k AND b.k = c.k, between columns of the same type;"
-            " several different keys, and joins without an equality, are not supported yet",
-        )
+    _check_connected(scope, tables, conditions)
     items = tuple(item for node in tree.expressions for item in _items(node, scope))
     if not items:
         raise source.error(tokens[0].start, "The select list is empty")
@@ -92,23 +100,15 @@ def _split_window(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], l
     return list(tokens), []
 
 
-def _tables(source: Text, tree: exp.Select, tokens: Sequence[Token]) -> list[tuple[exp.Table, exp.Expr | None]]:
-    """The tables of FROM in order, each with its ON condition."""
+def _tables(source: Text, tree: exp.Select, tokens: Sequence[Token]) -> list[_Table]:
+    """The tables of FROM, in order."""
     clause = tree.args.get("from_")
     if clause is None:
         raise source.error(tokens[-1].end, "A query needs FROM with at least one stream")
-    found: list[tuple[exp.Expr, exp.Expr | None]] = [(clause.this, None)]
-    for join in [*(clause.this.args.get("joins") or []), *(tree.args.get("joins") or [])]:
-        kinds = {str(join.args.get(k) or "").upper() for k in ("side", "kind", "method", "global_")} - {
-            "",
-            "INNER",
-            "CROSS",
-        }  # a comma is a cross join; the words CROSS JOIN are refused in `screen`
-        if kinds or join.args.get("using"):
-            raise source.unsupported(start_of(join), "Only inner joins are supported")
-        found.append((join.this, join.args.get("on")))
-    tables: list[tuple[exp.Table, exp.Expr | None]] = []
-    for node, on in found:
+    joins = [join for root in (clause.this, tree) for join in root.args.get("joins") or []]
+    found = [(clause.this, None), *(each for join in joins for each in _joined(source, join))]
+    tables: list[_Table] = []
+    for node, join in found:
         start = start_of(node)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             raise source.unsupported(
@@ -119,30 +119,36 @@ def _tables(source: Text, tree: exp.Select, tokens: Sequence[Token]) -> list[tup
         if node.args.get("alias") is not None and node.args["alias"].args.get("columns"):
             raise source.unsupported(start_of(node.args["alias"]), "Aliases for columns are not supported in FROM")
         _refuse_other_args(source, node, _TABLE_ARGS, start)
-        tables.append((node, on))
+        on = None if join is None else join.args.get("on")
+        tables.append(_Table(node, on, join is not None and join.args.get("kind") == "CROSS"))
     return tables
 
 
-def _scope(
-    source: Text,
-    tables: Sequence[tuple[exp.Table, exp.Expr | None]],
-    streams: Mapping[str, Stream],
-    trailing: Sequence[Token],
-) -> Scope:
+def _joined(source: Text, join: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr]]:
+    """The table that a join brings, and those that are joined to it first: `a JOIN b JOIN c ON .. ON ..`."""
+    words = {str(join.args.get(k) or "").upper() for k in ("side", "kind", "method", "global_")}
+    if words - {"", "INNER", "CROSS"} or join.args.get("using"):
+        raise source.unsupported(start_of(join), "Only inner joins are supported")
+    yield join.this, join
+    for inner in join.this.args.get("joins") or []:
+        yield from _joined(source, inner)
+
+
+def _scope(source: Text, tables: Sequence[_Table], streams: Mapping[str, Stream], trailing: Sequence[Token]) -> Scope:
     known = {s.name.lower(): s for s in streams.values()}
     roles: list[Role] = []
     used: list[Stream] = []
-    for table, _ in tables:
-        start = start_of(table.this)
-        stream = known.get(table.name.lower())
+    for table in tables:
+        start, given = table.start, table.node.name
+        stream = known.get(given.lower())
         if stream is None:
-            hint = did_you_mean(table.name, (s.name for s in known.values())) or "declare it with CREATE STREAM"
-            raise source.error(start, f"Unknown stream {table.name}", hint)
+            hint = did_you_mean(given, (s.name for s in known.values())) or "declare it with CREATE STREAM"
+            raise source.error(start, f"Unknown stream {given}", hint)
         if used and stream.integer_time != used[0].integer_time:
             raise source.error(
                 start, f"Streams {used[0].name} and {stream.name} cannot be joined: one has integer event time"
             )
-        alias = table.args.get("alias")
+        alias = table.node.args.get("alias")
         name = alias.name if alias is not None else stream.name
         if any(r.alias.lower() == name.lower() for r in roles):
             place = start_of(alias) if alias is not None else start
@@ -151,20 +157,43 @@ def _scope(
             raise source.unsupported(start, f"A query may join at most {MAX_ROLES} streams")
         roles.append(Role(name, stream.name, _window(source, table, stream, trailing)))
         used.append(stream)
+    check_alike(source, roles, [_window_start(table) for table in tables])
     return Scope(source, tuple(roles), tuple(used))
 
 
-def _window(source: Text, table: exp.Table, stream: Stream, trailing: Sequence[Token]) -> Window | None:
-    tokens = table.meta.get(WINDOW)
+def _window(source: Text, table: _Table, stream: Stream, trailing: Sequence[Token]) -> Window | Rows | Tumbling | None:
+    tokens = table.node.meta.get(WINDOW)
     if tokens is not None:
-        return stream_window(source, tokens, table.meta[WINDOW_START], stream.integer_time)
+        return stream_window(source, tokens, table.node.meta[WINDOW_START], stream)
     if trailing:
         return range_window(source, trailing[1:], trailing[0].start, stream.integer_time)
     return None
 
 
-def _conditions(tree: exp.Select, tables: Sequence[tuple[exp.Table, exp.Expr | None]]) -> Iterator[exp.Expr]:
-    yield from (on for _, on in tables if on is not None)
+def _window_start(table: _Table) -> int:
+    """Where a role's window begins, or its stream where it has none of its own."""
+    tokens: list[Token] | None = table.node.meta.get(WINDOW)
+    return tokens[0].start if tokens else table.start
+
+
+def _check_connected(scope: Scope, tables: Sequence[_Table], conditions: Conditions) -> None:
+    """Refuse a role that no condition ties to the others, unless CROSS JOIN asks for every combination."""
+    ties = [*conditions.ties, *({role - 1, role} for role, table in enumerate(tables) if table.cross)]
+    reached = {0}
+    while growing := [tie for tie in ties if tie & reached and not tie <= reached]:
+        reached.update(*growing)
+    for role, table in enumerate(tables):
+        if role not in reached:
+            alias, first = scope.roles[role].alias, scope.roles[0].alias
+            raise scope.source.unsupported(
+                table.start,
+                f"No condition connects {alias} with {first}, so that every row of one would meet every row of the other",
+                f"add a condition, for example {first}.k = {alias}.k, or write CROSS JOIN if that is what you want",
+            )
+
+
+def _conditions(tree: exp.Select, tables: Sequence[_Table]) -> Iterator[exp.Expr]:
+    yield from (table.on for table in tables if table.on is not None)
     where = tree.args.get("where")
     if where is not None:
         yield where.this

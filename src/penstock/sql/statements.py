@@ -16,8 +16,8 @@ from penstock.model import Sink, Stream
 from penstock.sql.cursor import Cursor
 from penstock.sql.declaration import options, stream_declaration
 from penstock.sql.dialect import tokenize
+from penstock.sql.lengths import positive_length
 from penstock.sql.position import Position, Text
-from penstock.sql.windows import positive_length
 
 
 @dataclass(frozen=True)

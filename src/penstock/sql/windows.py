@@ -1,31 +1,36 @@
-"""Lengths of time as SQL writes them, and the windows made of them.
+"""The windows on streams: `[RANGE ..]`, `[ROWS ..]`, `[TUMBLING ..]`, and `WINDOW ..` at the end of a query.
 
-Reads `[RANGE ..]` after a stream, `WINDOW ..` at the end of a query, and the durations of WATERMARK, IDLE and RETAIN.
-Every other kind of window is recognised and refused here, at its own word.
+Every other kind of window, and what these kinds do not take, is recognised and refused here, at its own word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from datetime import UTC, datetime, timedelta
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from penstock.model import Window
-from penstock.model.time import CALENDAR_UNITS, LATEST, UNITS, unit_length
+from penstock.errors import did_you_mean
+from penstock.model import Role, Rows, Stream, Tumbling, Window
+from penstock.model.time import EARLIEST, LATEST
+from penstock.sql.cursor import Cursor
+from penstock.sql.lengths import positive_length, whole_length
 from penstock.sql.position import Text
 
-SUPPORTED = "a window on a stream is [RANGE <length>], for example [RANGE 5 MINUTES], or [RANGE ALL]"
+SUPPORTED = (
+    "a window on a stream is [RANGE <length>], for example [RANGE 5 MINUTES], or [RANGE ALL], [ROWS <number>],"
+    " [ROWS <number> PARTITION BY <columns>], [TUMBLING <length>]"
+)
 
 # Words of window notations that are recognised in order to be refused by name.
 _OTHER_KINDS = {
-    "ROWS": "Windows that count rows",
-    "ROW": "Windows that count rows",
+    "ROWS": "Windows that count rows in this form",
+    "ROW": "Windows that count rows in this form",
     "SLIDE": "Windows with SLIDE (for aggregates)",
-    "TUMBLING": "Tumbling windows",
+    "TUMBLING": "Tumbling windows in this form",
     "SESSION": "Session windows",
-    "PARTITION": "Windows with PARTITION BY",
-    "ORIGIN": "Windows with ORIGIN",
+    "PARTITION": "Windows with PARTITION BY, other than [ROWS <number> PARTITION BY <columns>]",
+    "ORIGIN": "Windows with ORIGIN, other than [TUMBLING <length> ORIGIN <time>]",
     "ON": "Windows over another column than the stream's event time",
     "WA": "The window attribute WA (the window follows the stream's event time)",
     "WATTR": "The window attribute WATTR (the window follows the stream's event time)",
@@ -35,141 +40,141 @@ _OTHER_KINDS = {
     "UNBOUNDED": "UNBOUNDED windows (write [RANGE ALL])",
     "NOW": "NOW windows",
 }
+_TIME_WORDS = ("TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "DATE")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def stream_window(source: Text, tokens: Sequence[Token], start: int, integer_time: bool) -> Window:
+def stream_window(source: Text, tokens: Sequence[Token], start: int, stream: Stream) -> Window | Rows | Tumbling:
     """The window between the brackets that open at offset `start`."""
-    for token in tokens:
-        kind = _OTHER_KINDS.get(token.text.upper().split()[0]) if token.token_type != TokenType.IDENTIFIER else None
-        if kind:
-            raise source.unsupported(token.start, f"{kind}: not supported here", SUPPORTED)
-    if not tokens or tokens[0].text.upper() != "RANGE":
-        place = tokens[0].start if tokens else start
-        raise source.unsupported(place, "This window is not supported", SUPPORTED)
-    return range_window(source, tokens[1:], tokens[0].start, integer_time)
+    cursor = Cursor(source, tokens)
+    kind = cursor.peek() if tokens else ""
+    # What a kind of window takes after its length is read with it; names of columns are nobody's keywords.
+    own = {"ROWS": "PARTITION BY", "TUMBLING": "ORIGIN"}.get(kind)
+    after_kind = tokens[1:] if own else tokens
+    for token in after_kind:
+        word = token.text.upper()
+        if token.token_type != TokenType.IDENTIFIER and word == own:
+            break
+        refused = _OTHER_KINDS.get(word.split()[0]) if token.token_type != TokenType.IDENTIFIER else None
+        if refused:
+            raise source.unsupported(token.start, f"{refused}: not supported here", SUPPORTED)
+    if cursor.accept("ROWS"):
+        return _rows(cursor, stream)
+    if cursor.accept("TUMBLING"):
+        return _tumbling(cursor, stream)
+    if kind == "RANGE":
+        return range_window(source, tokens[1:], tokens[0].start, stream.integer_time)
+    raise source.unsupported(tokens[0].start if tokens else start, "This window is not supported", SUPPORTED)
 
 
 def range_window(source: Text, tokens: Sequence[Token], start: int, integer_time: bool) -> Window:
     """The window that a length (or ALL) describes; `start` is the offset of the word before it."""
     if len(tokens) == 1 and tokens[0].text.upper() == "ALL":
         return Window(None)
+    return Window(_length(source, tokens, start, integer_time))
+
+
+def check_alike(source: Text, roles: Sequence[Role], places: Sequence[int]) -> None:
+    """Refuse tumbling windows that are not the same on every role; `places` says where each role's window stands."""
+    if not any(isinstance(role.window, Tumbling) for role in roles):
+        return
+    for role, place in zip(roles, places, strict=True):
+        if role.window != roles[0].window:
+            raise source.unsupported(
+                place,
+                f"The window of {role.alias} differs from that of {roles[0].alias}, and a tumbling join has one for all streams",
+                "give every stream of the query the same [TUMBLING <length>], with the same ORIGIN if any",
+            )
+
+
+def _length(source: Text, tokens: Sequence[Token], start: int, integer_time: bool) -> int:
     if not tokens:
         raise source.error(start, "A window needs a length", SUPPORTED)
-    if integer_time:
-        return Window(_count(source, tokens))
-    return Window(positive_length(source, tokens))
+    return whole_length(source, tokens) if integer_time else positive_length(source, tokens)
 
 
-def positive_length(source: Text, tokens: Sequence[Token]) -> int:
-    """A duration above zero, in microseconds."""
-    length = duration_length(source, tokens)
-    if length <= 0:
-        raise source.error(tokens[0].start, "The length must be greater than zero")
-    return length
+def _rows(cursor: Cursor, stream: Stream) -> Rows:
+    """What follows the word ROWS."""
+    source, word = cursor.source, cursor.tokens[0]
+    place, number = cursor.offset, cursor.until("PARTITION BY")
+    if len(number) != 1 or number[0].token_type != TokenType.NUMBER or not number[0].text.isdigit():
+        raise source.error(place if number else word.start, "ROWS needs a whole number of rows", "as in [ROWS 1000]")
+    count = int(number[0].text)
+    if not 1 <= count <= LATEST:
+        raise source.error(place, "A window of rows holds at least one row" if count < 1 else "These are too many rows")
+    partition: list[str] = []
+    if cursor.accept("PARTITION BY"):
+        partition.append(_partition_column(cursor, stream, partition))
+        while cursor.accept(","):
+            partition.append(_partition_column(cursor, stream, partition))
+        cursor.end()
+    _check_ordered(source, word.start, stream)
+    return Rows(count, tuple(partition))
 
 
-def duration_length(source: Text, tokens: Sequence[Token]) -> int:
-    """Microseconds of `1 MINUTE 30 SECONDS`, `INTERVAL '1' MINUTE` or `'90 seconds'`."""
-    rest = list(tokens)
-    if rest and rest[0].token_type == TokenType.INTERVAL:
-        rest = rest[1:]
-    if not rest:
-        place = tokens[0].start if tokens else 0
-        raise source.error(place, "Expected a length of time, for example 5 SECONDS")
-    total, index = Decimal(0), 0
-    while index < len(rest):
-        sign, index = _sign(rest, index)
-        token = rest[index] if index < len(rest) else rest[-1]
-        if token.token_type == TokenType.STRING and _number(token.text) is None:
-            total += sign * _text_length(source, token)
-            index += 1
-            continue
-        number = _number(token.text)
-        if number is None:
-            raise source.error(token.start, "Expected a length of time, for example 5 SECONDS")
-        if index + 1 >= len(rest):
-            raise source.error(
-                token.start, "This length needs a unit", "write for example 5 SECONDS; only integer event time has none"
-            )
-        total += sign * number * _unit(source, rest[index + 1].text, rest[index + 1].start)
-        index += 2
-    return _whole(source, total, tokens[0].start)
-
-
-def interval_length(number: str, unit: str | None) -> int | None:
-    """Microseconds of an INTERVAL constant, or None where it is not a fixed whole number of them."""
-    text = number if unit is None else f"{number} {unit}"
-    words = text.split()
-    if not words or len(words) % 2:
-        return None
-    total = Decimal(0)
-    for amount, name in zip(words[::2], words[1::2], strict=True):
-        value, length = _number(amount), unit_length(name)
-        if value is None or length is None:
-            return None
-        total += value * length
-    return int(total) if total == total.to_integral_value() and abs(total) <= LATEST else None
-
-
-def _count(source: Text, tokens: Sequence[Token]) -> int:
-    sign, index = _sign(tokens, 0)
-    if index >= len(tokens) or tokens[index].token_type != TokenType.NUMBER or not tokens[index].text.isdigit():
-        raise source.error(
-            tokens[0].start, "Expected a whole number", "event time is an integer here, as in [RANGE 500]"
+def _partition_column(cursor: Cursor, stream: Stream, before: Sequence[str]) -> str:
+    token = cursor.name("column")
+    column = stream.column(token.text)
+    if column is None:
+        hint = did_you_mean(token.text, (c.name for c in stream.columns))
+        raise cursor.source.error(token.start, f"Stream {stream.name} has no column {token.text}", hint)
+    if column.name in before:
+        raise cursor.source.error(token.start, f"Column {column.name} is given twice")
+    if not column.orderable:
+        raise cursor.source.unsupported(
+            token.start, f"Rows cannot be partitioned by {column.name} of type {column.type}", "use a plain type"
         )
-    if index + 1 < len(tokens):
-        raise source.error(
-            tokens[index + 1].start, "A window over integer event time has no unit", "write for example [RANGE 500]"
-        )
-    length = int(sign) * int(tokens[index].text)
-    if length <= 0:
-        raise source.error(tokens[0].start, "The length must be greater than zero")
-    return _whole(source, Decimal(length), tokens[0].start)
+    return column.name
 
 
-def _sign(tokens: Sequence[Token], index: int) -> tuple[Decimal, int]:
-    if index < len(tokens) and tokens[index].token_type == TokenType.DASH:
-        return Decimal(-1), index + 1
-    return Decimal(1), index
-
-
-def _text_length(source: Text, token: Token) -> Decimal:
-    words = token.text.split()
-    if not words or len(words) % 2:
-        raise source.error(
-            token.start, f"Cannot read {token.text!r} as a length of time", "write for example '5 seconds'"
-        )
-    total = Decimal(0)
-    for amount, name in zip(words[::2], words[1::2], strict=True):
-        number = _number(amount)
-        if number is None:
-            raise source.error(token.start, f"Cannot read {token.text!r} as a length of time")
-        total += number * _unit(source, name, token.start)
-    return total
-
-
-def _unit(source: Text, name: str, start: int) -> int:
-    length = unit_length(name)
-    if length is not None:
-        return length
-    if name.lower().removesuffix("s") in CALENDAR_UNITS:
+def _check_ordered(source: Text, start: int, stream: Stream) -> None:
+    """The last rows of a stream are known only if no two different rows of one time are without order."""
+    ordering = [c for c in stream.columns if stream.sequence in (None, c.name)]
+    loose = next((c for c in ordering if not c.orderable), None)
+    if loose is not None:
         raise source.unsupported(
-            start, f"{name.upper()} has no fixed length", "write the length in days, for example 30 DAYS"
+            start,
+            f"Windows that count rows need a total order of rows, and {loose.name} of {stream.name} has none ({loose.type})",
+            "declare a column that orders rows of equal time: SEQUENCE BY col in CREATE STREAM, or sequence= in Python",
         )
-    raise source.error(start, f"Unknown unit of time {name!r}", f"use one of: {', '.join(UNITS)}")
 
 
-def _number(text: str) -> Decimal | None:
+def _tumbling(cursor: Cursor, stream: Stream) -> Tumbling:
+    """What follows the word TUMBLING."""
+    start = cursor.tokens[0].start
+    length = _length(cursor.source, cursor.until("ORIGIN"), start, stream.integer_time)
+    return Tumbling(length, _origin(cursor, stream) if cursor.accept("ORIGIN") else 0)
+
+
+def _origin(cursor: Cursor, stream: Stream) -> int:
+    """A point in time; one without a zone is in UTC, as event times are."""
+    source, place = cursor.source, cursor.offset
+    if stream.integer_time:
+        sign = -1 if cursor.accept("-") else 1
+        number = cursor.until()
+        if len(number) != 1 or number[0].token_type != TokenType.NUMBER or not number[0].text.isdigit():
+            raise source.error(place, "Expected a whole number", "event time is an integer here, as in ORIGIN 500")
+        origin = sign * int(number[0].text)
+        if not EARLIEST <= origin <= LATEST:
+            raise source.error(place, "This origin is too far away")
+        return origin
+    if any(cursor.accept(word) for word in _TIME_WORDS) and not cursor.done:
+        token = cursor.take()
+        moment = _moment(token.text) if token.token_type == TokenType.STRING else None
+        cursor.end()
+        if moment is not None:
+            return moment
+    raise source.error(
+        place,
+        "Expected a point in time",
+        "as in ORIGIN TIMESTAMP '2020-01-01 00:00:00'; in UTC unless it says otherwise",
+    )
+
+
+def _moment(text: str) -> int | None:
     try:
-        number = Decimal(text)
-    except InvalidOperation:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
         return None
-    return number if number.is_finite() else None
-
-
-def _whole(source: Text, total: Decimal, start: int) -> int:
-    if total != total.to_integral_value():
-        raise source.error(start, "Lengths of time are whole microseconds")
-    if abs(total) > LATEST:
-        raise source.error(start, "This length is too long", "write [RANGE ALL] for a window without end")
-    return int(total)
+    zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (zoned - _EPOCH) // timedelta(microseconds=1)

@@ -16,6 +16,7 @@ from penstock.state.seal import seal, unseal
 from penstock.state.store import Store
 
 SNAPSHOT_EVERY = 64
+DECISIONS = 256  # that are remembered
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,16 @@ class Entry:
     cursors: Mapping[str, int] = field(default_factory=dict)
     suspended: Mapping[str, str] = field(default_factory=dict)
     final: bool = False
+    orders: Mapping[str, Any] = field(default_factory=dict)
+    decisions: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The state as of the last committed step. `counters` are totals since the beginning, by 'kind:name'."""
+    """The state as of the last committed step. `counters` are totals since the beginning, by 'kind:name'.
+
+    `orders` is what the choice of probe orders has to remember, by join, and `decisions` are its last ones.
+    """
 
     step: int = -1
     last_batch: int = -1
@@ -97,6 +103,8 @@ class Manifest:
     cursors: Mapping[str, int] = field(default_factory=dict)
     suspended: Mapping[str, str] = field(default_factory=dict)
     final: bool = False
+    orders: Mapping[str, Any] = field(default_factory=dict)
+    decisions: tuple[Mapping[str, Any], ...] = ()
 
     def apply(self, entry: Entry) -> Manifest:
         """The manifest after one more step."""
@@ -114,6 +122,7 @@ class Manifest:
             self, step=entry.step, last_batch=entry.last_batch, identity=entry.identity, version=entry.version, clock=entry.clock,
             progress=dict(entry.progress), counters=counters, runs=runs, results=results, sides=(*self.sides, *entry.sides),
             cursors={**self.cursors, **entry.cursors}, suspended={**self.suspended, **entry.suspended}, final=entry.final,
+            orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
         )  # fmt: skip
 
     def progress_values(self) -> dict[str, int]:
@@ -200,6 +209,7 @@ def _result(data: dict[str, Any]) -> ResultFile:
 def _common(body: dict[str, Any]) -> dict[str, Any]:
     body["progress"] = {n: Progress(**p) for n, p in body["progress"].items()}
     body["sides"] = tuple(SideFile(**s) for s in body["sides"])
+    body["decisions"] = tuple(body.get("decisions", ()))
     return body
 
 

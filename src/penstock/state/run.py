@@ -44,7 +44,13 @@ class Rows:
     def between(self, low: int, high: int | None) -> Rows:
         """The rows with low <= key < high (to the end if None): the slice that one task owns."""
         start = int(np.searchsorted(self.key, low))
-        stop = len(self) if high is None else int(np.searchsorted(self.key, high))
+        return self._slice(start, len(self) if high is None else int(np.searchsorted(self.key, high)))
+
+    def since(self, low: int, high: int) -> Rows:
+        """The rows with low <= time < high, of rows that are sorted by time alone."""
+        return self._slice(*(int(i) for i in np.searchsorted(self.time, [low, high])))
+
+    def _slice(self, start: int, stop: int) -> Rows:
         if start == 0 and stop == len(self):
             return self
         columns = {name: column.slice(start, stop - start) for name, column in self.columns.items()}

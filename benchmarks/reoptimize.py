@@ -1,0 +1,253 @@
+"""Probe orders that adapt while the join runs: beside fixed orders, on streams whose selectivities swap half way, and on steady ones.
+
+Four streams are joined on one key. One of them has many rows of each key, another nearly none, and in the second half these two
+change places. The best fixed orders of each half are the worst of the other. Work is counted: rows looked up and composites made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from benchmarks import harness
+from benchmarks.harness import EPOCH, Json, Report, median, say
+
+NAMES = ("a", "b", "c", "d")
+DELAY = 1  # seconds
+WARM_UP = 15  # seconds
+
+
+@dataclass(frozen=True)
+class Case:
+    """Files of one step each; a window of `life` seconds, and a second of event time in each file."""
+
+    rows: int  # per stream and file
+    files: int
+    life: int = 4
+    many: float = 40.0  # rows of a key in the window of a stream that has many
+    some: float = 4.0
+    few: float = 0.02
+    drifts: bool = True
+
+    @property
+    def keys(self) -> int:
+        return max(1, round(self.rows * self.life / self.many))
+
+    def share(self, name: str, number: int) -> float:
+        """The part of a stream's keys that the other streams have too."""
+        rare = "b" if self.swapped(number) else "c"
+        rows = {rare: self.few, "d": self.some}
+        return rows.get(name, self.many) / self.many
+
+    def swapped(self, number: int) -> bool:
+        return self.drifts and number >= self.files // 2
+
+    def inputs(self, seed: int = 1, files: int | None = None) -> Path:
+        count = files or self.files
+
+        def make(folder: Path) -> None:
+            for offset, name in enumerate(NAMES):
+                draw = np.random.default_rng(seed + offset)
+                (folder / name).mkdir(parents=True)
+                for number in range(count):
+                    shared = draw.random(self.rows) < self.share(name, number)
+                    key = draw.integers(0, self.keys, self.rows)
+                    own = self.keys * (2 + offset)
+                    # The halves lie a window apart: together they would make results by the million.
+                    second = number + (self.life + DELAY + 1) * self.swapped(number)
+                    micros = ((second + draw.random(self.rows)) * 1_000_000).astype(np.int64)
+                    columns = {
+                        "id": pa.array(np.arange(self.rows, dtype=np.int64) + number * self.rows),
+                        "k": pa.array(np.where(shared, key, key + own)),
+                        "ts": pa.array(EPOCH + micros).cast(pa.timestamp("us", tz="UTC")),
+                        "v": pa.array(draw.random(self.rows)),
+                        "n": pa.array(draw.integers(0, 1000, self.rows, dtype=np.int32)),
+                    }
+                    path = folder / name / f"{number:05d}.parquet"
+                    pq.write_table(pa.table(columns), path)
+                    os.utime(path, (1_700_000_000 + number,) * 2)
+
+        return harness.cached("drift", {**self.__dict__, "seed": seed, "files": count}, make)
+
+    @property
+    def sql(self) -> str:
+        select = ", ".join(f"{n}.id AS {n}_id" for n in NAMES)
+        roles = ", ".join(f"{n} [RANGE {self.life} SECONDS]" for n in NAMES)
+        return f"SELECT {select} FROM {roles} WHERE " + " AND ".join(f"a.k = {n}.k" for n in NAMES[1:])
+
+    def answer(self) -> list[int | str]:
+        """DuckDB's own, kept beside the files."""
+        inputs = self.inputs()
+        kept = inputs / f"answer-{self.life}.json"
+        if not kept.is_file():
+            select = ", ".join(f"{n}.id AS {n}_id" for n in NAMES)
+            tables = ", ".join(f"'{inputs}/{n}/*.parquet' {n}" for n in NAMES)
+            near = [
+                f"epoch_us({y}.ts) - epoch_us({x}.ts) < {self.life * 1_000_000}" for x in NAMES for y in NAMES if x != y
+            ]
+            where = " AND ".join([*(f"a.k = {n}.k" for n in NAMES[1:]), *near])
+            kept.write_text(json.dumps(fingerprint(f"SELECT {select} FROM {tables} WHERE {where}")))
+        found: list[int | str] = json.loads(kept.read_text())
+        return found
+
+
+# Positions are those of the streams' names. The stream that has few rows comes first, those that have many come last.
+RARE_C = {0: (2, 3, 1), 1: (2, 3, 0), 2: (3, 0, 1), 3: (2, 0, 1)}
+RARE_B = {0: (1, 3, 2), 1: (3, 0, 2), 2: (1, 3, 0), 3: (1, 0, 2)}
+FIXED = {"rare_c_first": RARE_C, "rare_b_first": RARE_B}
+
+
+def fingerprint(relation: str) -> list[int | str]:
+    values = ", ".join(f"{name}_id" for name in NAMES)
+    sql = f"SELECT count(*), coalesce(sum((hash({values}) % 2305843009213693951)::HUGEINT), 0) FROM ({relation})"
+    count, total = duckdb.connect().execute(sql).fetchone()
+    return [int(count), str(total)]
+
+
+def forced(engine: Any, orders: dict[int, tuple[int, ...]]) -> None:
+    """Make the engine keep these orders."""
+    steer = engine.catalog.steer
+
+    def fixed(*arguments: Any) -> Any:
+        steering = steer(*arguments)
+        for mode in steering.modes.values():
+            mode.orders = dict(orders)
+        steering.refresh()
+        return steering
+
+    engine.catalog.steer = fixed
+
+
+def run(spark, folder: Path, inputs: Path, case: Case, orders: str, period: int) -> tuple[Json, str]:
+    from penstock import Engine
+    from penstock.runtime.step import Stepper
+
+    mode = "static" if orders in FIXED else orders
+    options = {"period": 2**62 if orders in FIXED else period}
+    engine = Engine(spark, folder / "state", durable=False, orders=mode, order_options=options)
+    if orders in FIXED:
+        forced(engine, FIXED[orders])
+    for name in NAMES:
+        engine.stream(name, harness.read_stream(spark, inputs / name), event_time="ts", delay=f"{DELAY} seconds")
+    query = engine.query(case.sql, name="j")
+    steps: list[Json] = []
+    original = Stepper.run_batch
+
+    def run_batch(self: Any, batch: Any, batch_id: int) -> None:
+        started = time.perf_counter()
+        original(self, batch, batch_id)
+        probed = sum(t.get("probed", 0) for r in self.last_reports for t in r["tables"].values())
+        made = sum(n for r in self.last_reports for j in r["joins"].values() for key, n in j.items() if "," in key)
+        steps.append({"seconds": time.perf_counter() - started, "work": probed + made, "planning": self.planning})
+
+    Stepper.run_batch = run_batch  # type: ignore[method-assign]
+    try:
+        found = harness.run_engine(engine)
+    finally:
+        Stepper.run_batch = original  # type: ignore[method-assign]
+    decisions = engine.decisions()
+    changed = [d["step"] for d in decisions if any(o["order"] != o["previous"] for o in d["outcomes"])]
+    query.results().write.parquet(str(folder / "results"))
+    return {**found, "steps": steps, "checks": len(decisions), "changes": changed}, str(folder / "results")
+
+
+def worker(job: Json) -> Json:
+    with harness.scratch() as folder:
+        case = Case(**job["case"])
+        first, started = SparkSession.getActiveSession() is None, time.monotonic()
+        spark = harness.session(job["cores"])
+        go = partial(run, spark, case=case, orders=job["orders"], period=job["period"])
+        warm = case.inputs(seed=101, files=6)
+        go(folder / "warm-up", warm)
+        while first and time.monotonic() - started < WARM_UP:
+            go(folder / f"warm-up-{time.monotonic()}", warm)
+        found, output = go(folder / "measured", case.inputs())
+        half = len(found["steps"]) // 2
+        halves = [found["steps"][:half], found["steps"][half:]]
+        return {
+            **found,
+            "answer": fingerprint(f"SELECT * FROM '{output}/*.parquet'"),
+            "work": [sum(s["work"] for s in of_half) for of_half in halves],
+            "times": [sum(s["seconds"] for s in of_half) for of_half in halves],
+            "planning": sum(s["planning"] for s in found["steps"]),
+            "says": f"{found['seconds']:6.1f} s, work {sum(s['work'] for s in found['steps']):>12,}, changed at {found['changes']}",
+        }
+
+
+def compare(case: Case, sides: list[str], pairs: int, cores: int, peer: harness.Peer, period: int) -> tuple[bool, Json]:
+    answer = case.answer()
+    say(
+        f"{'drifting' if case.drifts else 'steady'}: {case.files} steps of {4 * case.rows:,} rows, {answer[0]:,} results"
+    )
+    job = {"case": case.__dict__, "cores": cores, "period": period}
+    found = harness.interleaved({side: partial(peer, {**job, "orders": side}) for side in sides}, pairs)
+    shown = {
+        side: {
+            "work": [round(median([r["work"][half] for r in runs])) for half in (0, 1)],
+            "seconds": [round(median([r["times"][half] for r in runs]), 2) for half in (0, 1)],
+            "total_seconds": round(median([r["seconds"] for r in runs]), 2),
+            "planning_seconds": round(median([r["planning"] for r in runs]), 4),
+            "checks": runs[-1]["checks"],
+            "changed_at_steps": runs[-1]["changes"],
+        }
+        for side, runs in found.items()
+    }
+    return all(run["answer"] == answer for runs in found.values() for run in runs), shown
+
+
+DRIFT = Case(rows=10_000, files=48)
+STEADY = Case(rows=10_000, files=24, drifts=False)
+
+
+def measure(drift: Case, steady: Case, pairs: int, cores: int, modes: list[str]) -> Report:
+    load = harness.load()
+    peer = harness.Peer("benchmarks.reoptimize")
+    period = 4 * drift.rows
+    equal, moving = compare(drift, [*FIXED, *modes], pairs, cores, peer, period)
+    same, still = compare(steady, ["static", "adaptive"], pairs, cores, peer, period)
+    peer.close()
+    ours = moving["adaptive"]
+    best_work = [min(moving[f]["work"][half] for f in FIXED) for half in (0, 1)]
+    best_time = [min(moving[f]["seconds"][half] for f in FIXED) for half in (0, 1)]
+    ratios = {
+        "best_work": max(ours["work"][half] / best_work[half] for half in (0, 1)),
+        "best": max(ours["seconds"][half] / best_time[half] for half in (0, 1)),
+        "worst": max(moving[f]["total_seconds"] for f in FIXED) / ours["total_seconds"],
+        "stationary_work": sum(still["adaptive"]["work"]) / sum(still["static"]["work"]),
+        "stationary": still["adaptive"]["total_seconds"] / still["static"]["total_seconds"],
+    }
+    return Report(
+        "reoptimize", equal and same, ratios, {"drift": moving, "steady": still, "machine": harness.machine(load)}
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reoptimize", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="only the cases behind the ratios, and only the JSON line")
+    parser.add_argument("--all", action="store_true", help="also the modes pop, card, static, random, worst, oracle")
+    parser.add_argument("--pairs", type=int, default=3, help="interleaved rounds of runs (default: %(default)s)")
+    parser.add_argument("--cores", type=int, default=2, help="cores of the Spark session (default: %(default)s)")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.serve:
+        harness.serve(worker)
+        return 0
+    modes = ["adaptive", *(["pop", "card", "static", "random", "worst", "oracle"] if options.all else [])]
+    return harness.finish(measure(DRIFT, STEADY, options.pairs, options.cores, modes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

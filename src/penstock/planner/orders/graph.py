@@ -1,0 +1,111 @@
+"""Which positions of a join have a predicate between them, and so which probe orders are legal.
+
+A position is the place of a stream in the join, from 0. The graph knows nothing of values, rows or costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+Positions = frozenset[int]
+Order = tuple[int, ...]  # what the rows of one start probe, first to last; the start itself is not in it
+Orders = dict[int, Order]  # the order of each start
+
+
+@dataclass(frozen=True)
+class JoinGraph:
+    """`count` positions, the `classes` of positions whose columns are all equal, and pairs with any other predicate.
+
+    All pairs of a class are joined, also those that no one wrote down: equality is transitive. A position may be in
+    several classes, by different columns.
+    """
+
+    count: int
+    classes: frozenset[Positions] = frozenset()
+    edges: frozenset[Positions] = frozenset()
+
+    def __init__(
+        self, count: int, classes: Iterable[Iterable[int]] = (), edges: Iterable[tuple[int, int] | Positions] = ()
+    ) -> None:
+        object.__setattr__(self, "count", count)
+        object.__setattr__(self, "classes", frozenset(map(frozenset, classes)))
+        object.__setattr__(self, "edges", frozenset(map(frozenset, edges)))
+        if count < 2:
+            raise ValueError(f"a join has at least two positions, not {count}")
+        if any(len(edge) != 2 for edge in self.edges):
+            raise ValueError(f"a predicate edge joins two different positions: {sorted(map(sorted, self.edges))}")
+        unknown = frozenset().union(*self.classes, *self.edges) - self.all
+        if unknown:
+            raise ValueError(f"no such positions in a join of {count}: {sorted(unknown)}")
+
+    @cached_property
+    def all(self) -> Positions:
+        return frozenset(range(self.count))
+
+    @cached_property
+    def equalities(self) -> frozenset[Positions]:
+        """The pairs joined by equality, written or derived."""
+        return frozenset(frozenset(pair) for members in self.classes for pair in combinations(members, 2))
+
+    @cached_property
+    def _near(self) -> tuple[Positions, ...]:
+        pairs = self.equalities | self.edges
+        return tuple(frozenset(q for pair in pairs if p in pair for q in pair if q != p) for p in range(self.count))
+
+    @cached_property
+    def _following(self) -> dict[Positions, tuple[int, ...]]:
+        return {}
+
+    def joined(self, a: int, b: int) -> bool:
+        """Whether there is a predicate between the two."""
+        return b in self._near[a]
+
+    def neighbours(self, positions: Positions) -> Positions:
+        """The other positions that have a predicate with one of these."""
+        return frozenset().union(*(self._near[p] for p in positions)) - positions
+
+    def components(self, positions: Iterable[int]) -> tuple[Positions, ...]:
+        """The positions in parts with no predicate between any two parts, the part of the lowest position first."""
+        parts, left = [], set(positions)
+        while left:
+            part: set[int] = set()
+            reached = {min(left)}
+            while reached:
+                part |= reached
+                left -= reached
+                reached = {q for p in reached for q in self._near[p]} & left
+            parts.append(frozenset(part))
+        return tuple(parts)
+
+    def connected(self, positions: Iterable[int] | None = None) -> bool:
+        """Whether predicates link all of these positions, directly or through each other; by default the whole join."""
+        return len(self.components(self.all if positions is None else positions)) <= 1
+
+    def inner_join_set(self, positions: Positions) -> bool:
+        """Whether the positions join without a Cartesian product (Wang 2013, 4.2.2, asked of the whole and not of
+        each position alone: the parts of {A-B, C-D} are not joined with each other).
+        """
+        return len(positions) >= 2 and self.connected(positions)
+
+    def predicates(self, positions: Positions) -> list[Positions]:
+        """What must hold among these positions: their share of each class, and the other edges, none inside another."""
+        parts = {members & positions for members in self.classes} | {edge & positions for edge in self.edges}
+        parts = {part for part in parts if len(part) > 1}
+        return sorted((part for part in parts if not any(part < other for other in parts)), key=sorted)
+
+    def following(self, bound: Positions) -> tuple[int, ...]:
+        """The positions that may be probed next, ascending: joined ones, and any only where no joined one is left."""
+        found = self._following.get(bound)
+        if found is None:
+            found = tuple(sorted(self.neighbours(bound) or self.all - bound))
+            self._following[bound] = found
+        return found
+
+    def legal(self, start: int, order: Order) -> bool:
+        """Whether the order probes every other position once, and never makes a product that it could avoid."""
+        if sorted((start, *order)) != list(range(self.count)):
+            return False
+        return all(p in self.following(frozenset((start, *order[:k]))) for k, p in enumerate(order))

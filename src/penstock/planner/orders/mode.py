@@ -1,0 +1,104 @@
+"""What all modes have in common: the orders in force, the counts since the last check, and the state to store.
+
+Orders have no effect on results, and no state of a join depends on them: they may change between any two steps.
+Everything a mode decides is deterministic.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, ClassVar
+
+from penstock.planner.orders.cost import CostModel
+from penstock.planner.orders.decision import Counters, Decision, Outcome, Parameters, summary
+from penstock.planner.orders.graph import JoinGraph, Orders
+from penstock.planner.orders.search import Hints, best_order
+from penstock.planner.orders.sizes import sound_estimates, sound_sizes
+from penstock.planner.orders.statistics import Statistics
+
+
+class Mode(ABC):
+    """The orders in force of one join, and what has been counted since the last check.
+
+    Call `observe` after every step, and `check` when `due`; `orders` are then those of the next step. `pool` adds what
+    other queries have found among the same positions. `to_json` is all that a restart needs.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(
+        self, graph: JoinGraph, query: str, parameters: Parameters, model: CostModel, limits: tuple[float, ...]
+    ) -> None:
+        self.graph = graph
+        self.query = query
+        self.parameters = parameters
+        self.model = model
+        self.limits = limits
+        self.orders: Orders = {}
+        self.counters = Counters()
+        self.interval = Statistics.none(graph.count)
+
+    @property
+    def due(self) -> bool:
+        """Whether so many rows were counted that a check is due."""
+        return self.interval.rows >= self.parameters.period
+
+    def begin(self, statistics: Statistics) -> None:
+        """Choose the first orders, from what is known of the streams; that may be nothing."""
+        self.orders = self._planned(statistics)
+
+    def observe(self, statistics: Statistics) -> None:
+        """Take in the counts of a step, made by the orders in force."""
+        self.interval = self.interval + statistics
+
+    def pool(self, statistics: Statistics) -> None:
+        """Take in what another query counted in the meantime, renamed to the positions of this join."""
+        self.interval = self.interval.pooled(statistics)
+
+    def check(self, overhead: float | None = None) -> Decision:
+        """Decide on the orders of the next interval; `overhead` replaces the parameter by a measured one."""
+        decision = self._decide(self.counters.checks + 1, self.parameters.overhead if overhead is None else overhead)
+        self.orders = decision.orders
+        self.counters = self.counters.after(decision)
+        self.interval = replace(Statistics.none(self.graph.count), held=self.interval.held)
+        return decision
+
+    def to_json(self) -> dict[str, Any]:
+        """The state of the mode in plain values."""
+        return {
+            "mode": self.name,
+            "query": self.query,
+            "orders": [[start, list(order)] for start, order in sorted(self.orders.items())],
+            "counters": asdict(self.counters),
+            "interval": self.interval.to_json(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a stored state; raises `ValueError` if it is of another mode, query or join."""
+        orders = {start: tuple(order) for start, order in state["orders"]}
+        if (state["mode"], state["query"]) != (self.name, self.query):
+            raise ValueError(f"state of {state['mode']} for {state['query']} is none of {self.name} for {self.query}")
+        if orders.keys() != self.graph.all or not all(self.graph.legal(*order) for order in orders.items()):
+            raise ValueError(f"the stored orders of {self.query} are not legal in its join: {orders}")
+        self.orders = orders
+        self.counters = Counters(**state["counters"])
+        self.interval = Statistics.from_json(state["interval"])
+
+    @abstractmethod
+    def _decide(self, number: int, overhead: float) -> Decision: ...
+
+    def _planned(self, statistics: Statistics) -> Orders:
+        estimates = sound_estimates(self.graph, statistics)
+        hints = Hints(statistics.arrivals)
+        return {
+            start: best_order(self.graph, sound_sizes(statistics, estimates, start), self.model, hints)
+            for start in range(self.graph.count)
+        }
+
+    def _decision(self, number: int, outcomes: Sequence[Outcome], reason: str | None = None) -> Decision:
+        return Decision(self.query, self.name, number, tuple(outcomes), reason or summary(outcomes))
+
+    def _kept(self, reason: str) -> list[Outcome]:
+        return [Outcome(start, "kept", order, order, reason) for start, order in sorted(self.orders.items())]

@@ -1,0 +1,72 @@
+"""Cheap signs that an order may no longer be the best: moved arrival rates, and a better first probe seen elsewhere.
+
+After Wang 2013, 5.3 and 5.4. Chance is a hash of the seed, the query and the number of the check, so that a replayed
+check decides the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from penstock.planner.orders.graph import Order, Positions
+from penstock.planner.orders.statistics import Statistics
+
+
+def distance(some: Sequence[float], others: Sequence[float]) -> float:
+    """How far the shares of two vectors of arrivals are apart: 0 if they are proportional, 1 if none has both (5.3).
+
+    Nothing is as far from something as can be, and no way from nothing.
+    """
+    first, second = sum(some), sum(others)
+    if first == 0 or second == 0:
+        return float(first != second)
+    return min(sum(abs(a / first - b / second) for a, b in zip(some, others, strict=True)) / 2, 1.0)
+
+
+def magnitude(some: float, other: float) -> float:
+    """How far two amounts are apart, as a share of the larger one: what `distance` does not see of a common surge."""
+    return 1 - min(some, other) / max(some, other) if some != other else 0.0
+
+
+def probability(alpha: float, moved: float) -> float:
+    """The probability of a full check after the signs have moved so far; `alpha` if they have not (5.3)."""
+    return alpha + (1 - alpha) * moved
+
+
+def draw(seed: int, *parts: object) -> float:
+    """A number from 0 up to but not 1, by chance and yet always the same for the same seed and parts."""
+    text = "\0".join(str(part) for part in (seed, *parts))
+    return (int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 11) / 2**53
+
+
+def comparable(some: Positions, others: Positions, shared: int) -> bool:
+    """Whether two composites may be compared: as many positions, not the same, `shared` among both (5.4.1)."""
+    return len(some) == len(others) and some != others and shared in some & others
+
+
+def literal_stuck(statistics: Statistics, start: int, order: Order) -> Positions | None:
+    """A pair with the start that any start made fewer of than the start makes of its own first one (Algorithm 4)."""
+    own = frozenset((start, order[0]))
+    flows = {members: rows for (_, members), rows in sorted(statistics.flows.items(), key=_by_start)}
+    made = statistics.flows.get((start, own), flows.get(own, 0.0))
+    fewer = [(rows, sorted(pair)) for pair, rows in flows.items() if comparable(pair, own, start) and rows < made]
+    return frozenset(min(fewer)[1]) if fewer else None
+
+
+def sound_stuck(statistics: Statistics, start: int, order: Order) -> Positions | None:
+    """The same for each row of the start, by pooled selectivity: who made the composites no longer matters."""
+
+    def made(pair: Positions) -> float:
+        return statistics.selectivities[pair] * statistics.held[min(pair - {start})]
+
+    own = frozenset((start, order[0]))
+    if own not in statistics.selectivities:
+        return None
+    others = [pair for pair in statistics.selectivities if comparable(pair, own, start)]
+    fewer = [(made(pair), sorted(pair)) for pair in others if made(pair) < made(own)]
+    return frozenset(min(fewer)[1]) if fewer else None
+
+
+def _by_start(flow: tuple[tuple[int, Positions], float]) -> tuple[int, list[int]]:
+    return flow[0][0], sorted(flow[0][1])

@@ -1,0 +1,212 @@
+"""How many composites each set of positions makes, also sets that no order has passed through.
+
+One number for each set, whatever the order that reaches it: only then is dynamic programming exact. Sets without a
+count are estimated from the sets around them (Wang 2013, Algorithm 2, on connected parts). Two readings: `sound`, of
+selectivities, and `literal`, which takes flows for sizes as the thesis does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import combinations
+
+from penstock.planner.orders.graph import JoinGraph, Order, Positions
+from penstock.planner.orders.statistics import MOST, Statistics, product
+
+EXACT = 12  # positions up to which all sets are looked at; beyond, the work would double with each
+
+
+@dataclass
+class Estimates:
+    """A number for every set: the `collected` one, else the least of the sets one position larger.
+
+    Of known numbers those with the fewest further positions tell the most. `alone` is the number of a single
+    position; `growth` converts the number of a set with that position into one of the set without it, and `most`
+    bounds an estimate. Parts without a predicate between them multiply. Collected numbers are never changed. Where
+    `likely` has a better guess, that is taken.
+    """
+
+    graph: JoinGraph
+    collected: Mapping[Positions, float]
+    alone: Sequence[float]
+    growth: Sequence[float]
+    most: float = MOST
+    likely: Callable[[Positions], float | None] = lambda _: None
+    _filled: dict[Positions, float] = field(default_factory=dict, repr=False)
+
+    def __call__(self, positions: Positions) -> float:
+        known = self.collected.get(positions)
+        if known is not None:
+            return known
+        if positions not in self._filled:
+            parts = self.graph.components(positions)
+            alone = len(parts) == 1
+            self._filled[positions] = self._estimate(positions) if alone else product(self(part) for part in parts)
+        return self._filled[positions]
+
+    def measured(self, positions: Positions) -> bool:
+        """Whether the number of a set follows from collected ones alone, and is no estimate."""
+        parts = () if positions in self.collected else self.graph.components(positions)
+        return all(len(part) == 1 or part in self.collected for part in parts)
+
+    def founded(self, positions: Positions) -> bool:
+        """Whether the number of a set is measured, or could at least be composed from measured pairs."""
+        pairs = [frozenset(pair) for pair in combinations(positions, 2) if self.graph.joined(*pair)]
+        return positions in self.collected or all(pair in self.collected for pair in pairs)
+
+    def _estimate(self, part: Positions) -> float:
+        if len(part) == 1:
+            return self.alone[min(part)]
+        likely = self.likely(part)
+        if likely is not None:
+            return likely
+        near = [p for p in self.graph.neighbours(part) if self.growth[p] > 0]
+        if near and self.graph.count <= EXACT:
+            return min(self.most, *(self(part | {p}) * self.growth[p] for p in near))
+        enclosing = [members for members in self.collected if members > part]
+        beyond = [product((self.collected[s], *(self.growth[p] for p in s - part))) for s in enclosing]
+        return min(self.most, *beyond) if beyond else product(self.alone[p] for p in part)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What one start's orders work with: the rows `held` at each position, and the composites of each set.
+
+    `interval` is how much of an interval the numbers stand for: 1, or one row of the start out of all that came.
+    """
+
+    start: int
+    held: tuple[float, ...]
+    composites: Callable[[Positions], float]
+    interval: float = 1.0
+    fixed: Mapping[Positions, float] = field(default_factory=dict)
+
+    def of(self, positions: Positions) -> float:
+        """The rows of a set; a single position other than the start counts the rows it holds."""
+        if positions in self.fixed:
+            return self.fixed[positions]
+        if len(positions) == 1 and self.start not in positions:
+            return self.held[min(positions)]
+        return min(self.composites(positions), MOST)
+
+    def rows(self, position: int) -> float:
+        """The rows held at a position."""
+        return self.held[position]
+
+    def changed(self, positions: Positions, value: float) -> Sizes:
+        """The same with one number changed: of the rows held at a position, or of the composites of a set."""
+        if len(positions) > 1:
+            return replace(self, fixed={**self.fixed, positions: value})
+        place = min(positions)
+        return replace(self, held=(*self.held[:place], value, *self.held[place + 1 :]))
+
+
+def sound_estimates(graph: JoinGraph, statistics: Statistics) -> Estimates:
+    """The selectivity of every set, from what all starts and all queries found together."""
+    ones = (1.0,) * graph.count
+    return Estimates(graph, statistics.selectivities, ones, statistics.held, most=1.0)
+
+
+def independent_estimates(graph: JoinGraph, statistics: Statistics) -> Estimates:
+    """The same, with sets that no one measured composed from their pairs as if predicates held independently.
+
+    Members of one class are not independent: each next one is only as selective as its most selective pair (4.2).
+    """
+    known = {**_pairs(graph, statistics.selectivities), **statistics.selectivities}
+
+    def likely(positions: Positions) -> float | None:
+        found = [_composed(known, part) for part in graph.predicates(positions)]
+        return None if None in found else product(value for value in found if value is not None)
+
+    return replace(sound_estimates(graph, statistics), likely=likely)
+
+
+def sound_sizes(statistics: Statistics, estimates: Callable[[Positions], float], start: int) -> Sizes:
+    """Composites for each row of the start, so that a change of rates alone changes no size."""
+
+    @cache
+    def composites(positions: Positions) -> float:
+        return estimates(positions) * product(statistics.held[p] for p in positions if p != start)
+
+    return Sizes(start, statistics.held, composites, 1.0 / max(statistics.arrivals[start], 1.0))
+
+
+def measured_sizes(statistics: Statistics, estimates: Estimates, start: int) -> Sizes:
+    """The same, but a set that no one has measured is taken for enormous: only what is known looks cheap."""
+
+    @cache
+    def careful(positions: Positions) -> float:
+        return estimates(positions) if estimates.measured(positions) else MOST
+
+    return sound_sizes(statistics, careful, start)
+
+
+def literal_estimates(graph: JoinGraph, statistics: Statistics, start: int) -> Estimates:
+    """The cardinality of every set as the thesis reads it: a flow, whichever start made it; the start's own first."""
+    collected = {graph.all: statistics.outputs} if statistics.output_chances > 0 else {}
+    flows = sorted(statistics.flows, key=lambda flow: (flow[0] == start, -flow[0]))
+    collected |= {members: statistics.flows[s, members] for s, members in flows if len(members) > 1}
+    return Estimates(graph, collected, statistics.held, (1.0,) * graph.count)
+
+
+def literal_sizes(graph: JoinGraph, statistics: Statistics, start: int) -> Sizes:
+    """Composites of an interval as the thesis reads them (4.4), with one number for each set."""
+    estimates = literal_estimates(graph, statistics, start)
+    arrived = {frozenset((start,)): statistics.arrivals[start]}
+    return Sizes(start, statistics.held, estimates, fixed=arrived)
+
+
+def literal_selectivity(graph: JoinGraph, statistics: Statistics, start: int, prefix: Order, following: int) -> float:
+    """The selectivity of a step as the thesis reads it: of cardinalities if all are collected (4.1), else the least
+    of the pairs (4.2). A pair without a predicate, and a step that meets no row, has selectivity 1.
+    """
+    estimates = literal_estimates(graph, statistics, start)
+    bound = frozenset((start, *prefix))
+
+    def ratio(members: Positions) -> float:
+        among = estimates(members) * statistics.held[following]
+        return estimates(members | {following}) / among if among > 0 else 1.0
+
+    if bound | {following} in estimates.collected and (not prefix or bound in estimates.collected):
+        return ratio(bound)
+    return min((ratio(frozenset((p,))) for p in bound if graph.joined(p, following)), default=1.0)
+
+
+def _pairs(graph: JoinGraph, known: Mapping[Positions, float]) -> dict[Positions, float]:
+    """How selective each joined pair may be, by the measured steps that it had a part in.
+
+    What a step to a position let through is a guess of each of its pairs with what was bound. Of several the lowest
+    is taken: it is right for columns of one class, and hopeful for independent predicates.
+    """
+    found: dict[Positions, float] = {}
+    for members, share in known.items():
+        for p in members:
+            before = known.get(members - {p}, 0.0)
+            for q in members - {p}:
+                if before > 0 and graph.joined(p, q):
+                    pair = frozenset((p, q))
+                    found[pair] = min(found.get(pair, 1.0), share / before)
+    return found
+
+
+def _composed(known: Mapping[Positions, float], members: Positions) -> float | None:
+    """The selectivity of a class of equal columns, from its pairs; `None` if one is missing.
+
+    The pair that lets through the most comes first, then always the member that does: that is the sequence of
+    ascending numbers of distinct values, in which no member takes away what another has taken already.
+    """
+    if members in known:
+        return known[members]
+    pairs = sorted(tuple(sorted(pair)) for pair in combinations(members, 2))
+    if any(frozenset(pair) not in known for pair in pairs):
+        return None
+    first = max(pairs, key=lambda pair: known[frozenset(pair)])
+    share, bound = known[frozenset(first)], set(first)
+    while bound < members:
+        passing = {p: min(known[frozenset((p, q))] for q in bound) for p in sorted(members - bound)}
+        best = max(passing, key=passing.__getitem__)
+        share *= passing[best]
+        bound.add(best)
+    return share

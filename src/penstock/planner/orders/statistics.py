@@ -1,0 +1,204 @@
+"""What was counted while the orders ran: rows that arrived, rows held, and composites by start and set.
+
+Two starts make the same composites at different rates, so a count alone compares with nothing. Beside each goes the
+number of combinations it was found among; their ratio, the selectivity of the set, may be pooled over the starts of a
+join, over intervals, and over queries with the same predicates (Wang 2013, ch. 4, with flows told from stocks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import fsum, prod
+from typing import Any
+
+from penstock.planner.orders.graph import Positions
+
+Flow = tuple[int, Positions]  # composites of the set that rows of the start made
+_COUNTED = 2**63
+MOST = 1e100  # any larger number of rows counts as this many: products stay finite
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Counts of one interval or of several.
+
+    `arrivals` are the rows that came to each position, `held` the rows of its window that a probe can see, `flows`
+    the composites, `chances` the combinations they were found among, `outputs` the results of all starts together and
+    `output_chances` theirs. Only the sets that some order passed through have a flow.
+    """
+
+    arrivals: tuple[float, ...]
+    held: tuple[float, ...]
+    flows: Mapping[Flow, float]
+    chances: Mapping[Flow, float]
+    outputs: float = 0.0
+    output_chances: float = 0.0
+
+    @classmethod
+    def counted(
+        cls,
+        arrivals: Sequence[float],
+        held: Sequence[float],
+        flows: Mapping[Flow, float] | None = None,
+        outputs: float | None = None,
+    ) -> Statistics:
+        """The counts of one interval; raises `ValueError` for numbers that no count can have.
+
+        `outputs` may be left out where every start counts the set of all positions itself.
+        """
+        flows = dict(flows or {})
+        if len(arrivals) != len(held):
+            raise ValueError(f"one number of arrivals and one of held rows for each position: {arrivals} and {held}")
+        if not all(0 <= number < _COUNTED for number in (*arrivals, *held, *flows.values(), outputs or 0.0)):
+            raise ValueError("counts must not be negative, nor more than anything can count")
+        positions = range(len(arrivals))
+        if any(start not in members or not members <= set(positions) for start, members in flows):
+            raise ValueError(f"a flow is of a set of positions with its start among them: {sorted(flows, key=str)}")
+        among = {(start, members): chances(arrivals, held, start, members) for start, members in flows}
+        whole = 0.0 if outputs is None else sum(chances(arrivals, held, start, positions) for start in positions)
+        return cls(tuple(arrivals), tuple(held), flows, among, outputs or 0.0, whole)
+
+    @classmethod
+    def none(cls, count: int) -> Statistics:
+        """Nothing counted yet."""
+        return cls((0.0,) * count, (0.0,) * count, {}, {})
+
+    @property
+    def rows(self) -> float:
+        """The rows that arrived, on all positions."""
+        return sum(self.arrivals)
+
+    def __add__(self, later: Statistics) -> Statistics:
+        """The counts of this and a later interval; the rows held are those of the later one."""
+        self._check(later)
+        arrived = tuple(a + b for a, b in zip(self.arrivals, later.arrivals, strict=True))
+        return replace(later.pooled(self), arrivals=arrived)
+
+    def pooled(self, other: Statistics) -> Statistics:
+        """These counts, with what another query found among the same positions: it tells of selectivity, not of rows."""
+        self._check(other)
+        return replace(
+            self,
+            flows=_sum(self.flows, other.flows),
+            chances=_sum(self.chances, other.chances),
+            outputs=self.outputs + other.outputs,
+            output_chances=self.output_chances + other.output_chances,
+        )
+
+    def faded(self, weight: float) -> Statistics:
+        """The same with all counts but the rows held times `weight`, so that what is added later tells more."""
+        return replace(
+            self,
+            arrivals=tuple(rows * weight for rows in self.arrivals),
+            flows={flow: rows * weight for flow, rows in self.flows.items()},
+            chances={flow: rows * weight for flow, rows in self.chances.items()},
+            outputs=self.outputs * weight,
+            output_chances=self.output_chances * weight,
+        )
+
+    def without(self, sets: Iterable[Positions]) -> Statistics:
+        """The same, with the flows of these sets forgotten; those of all results only with the set of all positions."""
+        gone = frozenset(sets)
+        whole = frozenset(range(len(self.held))) in gone
+        return replace(
+            self,
+            flows={flow: rows for flow, rows in self.flows.items() if flow[1] not in gone},
+            chances={flow: rows for flow, rows in self.chances.items() if flow[1] not in gone},
+            outputs=0.0 if whole else self.outputs,
+            output_chances=0.0 if whole else self.output_chances,
+        )
+
+    def renamed(self, positions: Mapping[int, int], count: int) -> Statistics:
+        """The flows whose positions all have a name in a join of `count` positions, under those names; no rows.
+
+        The results of a join with other positions, or with fewer, are no results of that one.
+        """
+
+        def found(flows: Mapping[Flow, float]) -> dict[Flow, float]:
+            kept = {flow: rows for flow, rows in flows.items() if flow[1] <= positions.keys()}
+            return {(positions[start], frozenset(positions[p] for p in s)): rows for (start, s), rows in kept.items()}
+
+        same = len(self.held) == count == len({positions[p] for p in range(len(self.held)) if p in positions})
+        return replace(
+            Statistics.none(count),
+            flows=found(self.flows),
+            chances=found(self.chances),
+            outputs=self.outputs if same else 0.0,
+            output_chances=self.output_chances if same else 0.0,
+        )
+
+    @cached_property
+    def evidence(self) -> dict[Positions, tuple[float, float]]:
+        """For each set that someone looked for: the composites found, by any start, and the combinations seen.
+
+        The set of all positions has one more witness, the count of results, where no start counted its own.
+        """
+        flows: dict[Positions, list[Flow]] = {}
+        for flow, among in self.chances.items():
+            if among > 0 and len(flow[1]) > 1:
+                flows.setdefault(flow[1], []).append(flow)
+        found = {
+            members: (fsum(self.flows[flow] for flow in some), fsum(self.chances[flow] for flow in some))
+            for members, some in flows.items()
+        }
+        if self.output_chances > 0:
+            found.setdefault(frozenset(range(len(self.held))), (self.outputs, self.output_chances))
+        return found
+
+    @cached_property
+    def selectivities(self) -> dict[Positions, float]:
+        """For each set that someone looked for, the share of its combinations that are composites."""
+        return {members: min(found / among, 1.0) for members, (found, among) in self.evidence.items()}
+
+    def step_selectivity(self, start: int, bound: Positions, following: int) -> float | None:
+        """The share of pairs that one step of one start's order kept (4.1, of flows); `None` if it met no pair."""
+        flow = 1.0 if len(bound) == 1 else self._ratio(start, bound)
+        grown = self._ratio(start, bound | {following})
+        return min(grown / flow, 1.0) if grown is not None and flow else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and lists, the same for equal statistics."""
+        flows = sorted((start, sorted(members)) for start, members in self.flows)
+        keys = [(start, frozenset(members)) for start, members in flows]
+        return {
+            "arrivals": list(self.arrivals),
+            "held": list(self.held),
+            "flows": [[key[0], sorted(key[1]), self.flows[key], self.chances[key]] for key in keys],
+            "outputs": [self.outputs, self.output_chances],
+        }
+
+    @classmethod
+    def from_json(cls, text: Mapping[str, Any]) -> Statistics:
+        flows = [((start, frozenset(members)), rows, among) for start, members, rows, among in text["flows"]]
+        return cls(
+            tuple(text["arrivals"]),
+            tuple(text["held"]),
+            {flow: rows for flow, rows, _ in flows},
+            {flow: among for flow, _, among in flows},
+            *text["outputs"],
+        )
+
+    def _ratio(self, start: int, positions: Positions) -> float | None:
+        among = self.chances.get((start, positions), 0.0)
+        return self.flows[start, positions] / among if among > 0 else None
+
+    def _check(self, other: Statistics) -> None:
+        if len(self.held) != len(other.held):
+            raise ValueError(f"statistics of {len(self.held)} and of {len(other.held)} positions do not add up")
+
+
+def product(numbers: Iterable[float]) -> float:
+    """The product, at most `MOST`; the numbers must not be negative."""
+    factors = tuple(numbers)
+    return 0.0 if 0 in factors else min(prod(factors), MOST)
+
+
+def chances(arrivals: Sequence[float], held: Sequence[float], start: int, positions: Iterable[int]) -> float:
+    """The combinations that arriving rows of the start and held rows of the other positions make."""
+    return product((arrivals[start], *(held[p] for p in positions if p != start)))
+
+
+def _sum(some: Mapping[Flow, float], others: Mapping[Flow, float]) -> dict[Flow, float]:
+    return {flow: some.get(flow, 0.0) + others.get(flow, 0.0) for flow in some.keys() | others.keys()}

@@ -1,0 +1,49 @@
+"""The order of a stream's rows, for windows that count them: by `Stream.order`, values in Spark's order with NULL first.
+
+Rows that are alike in all of these columns are interchangeable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cmp_to_key
+
+from penstock.model import Rows, Stream
+from penstock.reference.evaluate import compare
+
+Row = dict[str, object]
+
+
+def followers(stream: Stream, window: Rows, rows: Sequence[Row]) -> list[list[int]]:
+    """For each row the times of those that come after it in the order of the stream, in its partition."""
+
+    def compare_rows(i: int, j: int) -> int:
+        pairs = [(rows[i][c], rows[j][c]) for c in stream.order]
+        signs = [*(_compare_values(*pair) for pair in pairs), *(_compare_zeros(*pair) for pair in pairs)]
+        return next((sign for sign in signs if sign), 0)
+
+    indexes = sorted(range(len(rows)), key=cmp_to_key(compare_rows))
+    found: list[list[int]] = [[] for _ in rows]
+    for position, index in enumerate(indexes):
+        for later in indexes[position + 1 :]:
+            time = rows[later][stream.event_time]
+            assert isinstance(time, int)
+            if all(_compare_values(rows[index][c], rows[later][c]) == 0 for c in window.partition):
+                found[index].append(time)
+    return found
+
+
+def _compare_values(left: object, right: object) -> int:
+    """NULL equals itself and is smallest."""
+    if left is None or right is None:
+        return (left is not None) - (right is not None)
+    return compare(left, right)
+
+
+def _compare_zeros(left: object, right: object) -> int:
+    """-0.0 and 0.0 are equal and yet not the same, so rows that differ in nothing else need an order."""
+    if not isinstance(left, float) or not isinstance(right, float) or math.isnan(left) or math.isnan(right):
+        return 0
+    one, other = math.copysign(1, left), math.copysign(1, right)
+    return (one > other) - (one < other)

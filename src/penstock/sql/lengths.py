@@ -1,0 +1,127 @@
+"""Lengths of time as SQL writes them: of windows, and of WATERMARK, IDLE and RETAIN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from penstock.model.time import CALENDAR_UNITS, LATEST, UNITS, unit_length
+from penstock.sql.position import Text
+
+
+def positive_length(source: Text, tokens: Sequence[Token]) -> int:
+    """A duration above zero, in microseconds."""
+    length = duration_length(source, tokens)
+    if length <= 0:
+        raise source.error(tokens[0].start, "The length must be greater than zero")
+    return length
+
+
+def duration_length(source: Text, tokens: Sequence[Token]) -> int:
+    """Microseconds of `1 MINUTE 30 SECONDS`, `INTERVAL '1' MINUTE` or `'90 seconds'`."""
+    rest = list(tokens)
+    if rest and rest[0].token_type == TokenType.INTERVAL:
+        rest = rest[1:]
+    if not rest:
+        place = tokens[0].start if tokens else 0
+        raise source.error(place, "Expected a length of time, for example 5 SECONDS")
+    total, index = Decimal(0), 0
+    while index < len(rest):
+        sign, index = _sign(rest, index)
+        token = rest[index] if index < len(rest) else rest[-1]
+        if token.token_type == TokenType.STRING and _number(token.text) is None:
+            total += sign * _text_length(source, token)
+            index += 1
+            continue
+        number = _number(token.text)
+        if number is None:
+            raise source.error(token.start, "Expected a length of time, for example 5 SECONDS")
+        if index + 1 >= len(rest):
+            raise source.error(
+                token.start, "This length needs a unit", "write for example 5 SECONDS; only integer event time has none"
+            )
+        total += sign * number * _unit(source, rest[index + 1].text, rest[index + 1].start)
+        index += 2
+    return _whole(source, total, tokens[0].start)
+
+
+def interval_length(number: str, unit: str | None) -> int | None:
+    """Microseconds of an INTERVAL constant, or None where it is not a fixed whole number of them."""
+    text = number if unit is None else f"{number} {unit}"
+    words = text.split()
+    if not words or len(words) % 2:
+        return None
+    total = Decimal(0)
+    for amount, name in zip(words[::2], words[1::2], strict=True):
+        value, length = _number(amount), unit_length(name)
+        if value is None or length is None:
+            return None
+        total += value * length
+    return int(total) if total == total.to_integral_value() and abs(total) <= LATEST else None
+
+
+def whole_length(source: Text, tokens: Sequence[Token]) -> int:
+    """A length above zero in units of an integer event time."""
+    sign, index = _sign(tokens, 0)
+    if index >= len(tokens) or tokens[index].token_type != TokenType.NUMBER or not tokens[index].text.isdigit():
+        raise source.error(
+            tokens[0].start, "Expected a whole number", "event time is an integer here, as in [RANGE 500]"
+        )
+    if index + 1 < len(tokens):
+        raise source.error(
+            tokens[index + 1].start, "A window over integer event time has no unit", "write for example [RANGE 500]"
+        )
+    length = int(sign) * int(tokens[index].text)
+    if length <= 0:
+        raise source.error(tokens[0].start, "The length must be greater than zero")
+    return _whole(source, Decimal(length), tokens[0].start)
+
+
+def _sign(tokens: Sequence[Token], index: int) -> tuple[Decimal, int]:
+    if index < len(tokens) and tokens[index].token_type == TokenType.DASH:
+        return Decimal(-1), index + 1
+    return Decimal(1), index
+
+
+def _text_length(source: Text, token: Token) -> Decimal:
+    words = token.text.split()
+    if not words or len(words) % 2:
+        raise source.error(
+            token.start, f"Cannot read {token.text!r} as a length of time", "write for example '5 seconds'"
+        )
+    total = Decimal(0)
+    for amount, name in zip(words[::2], words[1::2], strict=True):
+        number = _number(amount)
+        if number is None:
+            raise source.error(token.start, f"Cannot read {token.text!r} as a length of time")
+        total += number * _unit(source, name, token.start)
+    return total
+
+
+def _unit(source: Text, name: str, start: int) -> int:
+    length = unit_length(name)
+    if length is not None:
+        return length
+    if name.lower().removesuffix("s") in CALENDAR_UNITS:
+        raise source.unsupported(
+            start, f"{name.upper()} has no fixed length", "write the length in days, for example 30 DAYS"
+        )
+    raise source.error(start, f"Unknown unit of time {name!r}", f"use one of: {', '.join(UNITS)}")
+
+
+def _number(text: str) -> Decimal | None:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
+def _whole(source: Text, total: Decimal, start: int) -> int:
+    if total != total.to_integral_value():
+        raise source.error(start, "Lengths of time are whole microseconds")
+    if abs(total) > LATEST:
+        raise source.error(start, "This length is too long", "write [RANGE ALL] for a window without end")
+    return int(total)
