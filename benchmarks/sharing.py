@@ -12,7 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -211,18 +211,21 @@ class Case:
     longest: int  # seconds: the longest window
     matches: float = 1.0  # results per row of a query without a filter and with the longest windows
 
-    def inputs(self, seed: int = 1, part: float = 1.0) -> Path:
-        files = max(2, round(self.files * part))
+    def inputs(self, seed: int = 1) -> Path:
         rate = self.rows / self.files / self.seconds
         keys = max(1, round(rate * 2 * self.longest / self.matches))
         return harness.two_streams(
-            self.rows * files // self.files, files, keys, seed, seconds=self.seconds, disorder=min(2.0, self.seconds)
+            self.rows, self.files, keys, seed, seconds=self.seconds, disorder=min(2.0, self.seconds)
         )
 
+    def warm_up(self) -> Path:
+        """A quarter of the rows, and of the files as far as that goes."""
+        return replace(self, rows=self.rows // 4, files=max(2, self.files // 4)).inputs(seed=101)
 
-def job(case: Case, side: str, queries: Sequence[Asked], cores: int, warm: float, **options: str) -> Json:
+
+def job(case: Case, side: str, queries: Sequence[Asked], cores: int, **options: str) -> Json:
     return {
-        "side": side, "inputs": str(case.inputs()), "warm_up": str(case.inputs(seed=101, part=warm)), "rows": 2 * case.rows,
+        "side": side, "inputs": str(case.inputs()), "warm_up": str(case.warm_up()), "rows": 2 * case.rows,
         "queries": [asdict(asked) for asked in queries], "cores": cores, "options": options,
         "warm_seconds": WARM_UP,
     }  # fmt: skip
@@ -233,7 +236,7 @@ def beside_spark(peers: Callable[[str], harness.Peer], case: Case, count: int, p
     queries = wide(count, case.longest)
     answer = expected(case.inputs(), queries)
     say(f"{count} queries beside {count} native ones, {2 * case.rows:,} rows, {sum(answer):,} results")
-    sides = {side: partial(peers(side), job(case, side, queries, cores, 0.25)) for side in ("penstock", "native")}
+    sides = {side: partial(peers(side), job(case, side, queries, cores)) for side in ("penstock", "native")}
     found = harness.interleaved(sides, pairs)
     return {
         "equal": all(run["counts"] == answer for runs in found.values() for run in runs),
@@ -257,7 +260,7 @@ def by_number(peers: Callable[[str], harness.Peer], case: Case, counts: Sequence
     asked = {count: selective(count, case.longest) for count in counts}
     answers = {count: expected(case.inputs(), queries) for count, queries in asked.items()}
     sides = {
-        str(count): partial(peers("penstock"), job(case, "penstock", queries, cores, 0.25))
+        str(count): partial(peers("penstock"), job(case, "penstock", queries, cores))
         for count, queries in asked.items()
     }
     found = harness.interleaved(sides, pairs)
@@ -305,8 +308,8 @@ def _step_ms(run: Json) -> float:
     )
 
 
-BESIDE = Case(rows=320_000, files=4, seconds=20.0, longest=60)
-OWN = Case(rows=640_000, files=32, seconds=2.0, longest=40)
+BESIDE = Case(rows=480_000, files=3, seconds=25.0, longest=60)
+OWN = Case(rows=480_000, files=24, seconds=2.0, longest=32)
 SMALL = Case(rows=4_000, files=10, seconds=2.0, longest=8)
 
 

@@ -91,7 +91,7 @@ def three_streams(peers: Peers, cores: int) -> Json:
 def _run(
     peers: Peers, case: Case, queries: Sequence[Asked], cores: int, *, three: bool = False, **options: str
 ) -> Json:
-    run = peers("penstock")({**job(case, "penstock", queries, cores, 0.1, **options), "three": three})
+    run = peers("penstock")({**job(case, "penstock", queries, cores, **options), "three": three})
     steps = [b["triggerExecution"] for b in run["batches"][min(SETTLED, len(run["batches"]) // 2) :]]
     return {
         "equal": run["counts"] == expected(case.inputs(), queries, three=three),
