@@ -28,7 +28,7 @@ DELAY = 5  # seconds; more than the disorder of the files, so that no row is lat
 COLUMNS = ("a_id", "b_id", "a_v", "b_v")
 SELECT = "a.id AS a_id, b.id AS b_id, a.v AS a_v, b.v AS b_v"
 SETTLED = 8  # steps before the steady state
-WARM_UP = 15  # seconds before the first measured run of a process
+WARM_UP = 20  # seconds before the first measured run of a process
 HDFS = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"

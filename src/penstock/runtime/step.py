@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.errors import StateError, StepError
+from penstock.model import Column
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network
 from penstock.planner.segments import Scan, segment_count, segment_starts
@@ -41,7 +42,8 @@ from penstock.state.registry import Registry
 from penstock.state.run import RunEntry
 from penstock.state.store import LocalStore
 
-UPKEEP_EVERY = 64  # steps between two rounds of upkeep of result files
+UPKEEP_EVERY = 64  # steps between two rounds of upkeep
+FIRST_UPKEEP = 7  # the first round: when a few steps have shown which rows come
 _CAUSE = re.compile(r"(?:[A-Za-z_.]*\.)?[A-Z][A-Za-z]*(?:Error|Exception)\b.*: ")
 MERGE_ROWS = 2_000_000  # rows rewritten per table and step at most: the budget that keeps a step's time even
 
@@ -152,7 +154,7 @@ class Stepper:
             ran = time.perf_counter()
             reached("after_job", step)
             self._commit(step, batch_id, identity, task, reports)
-            if step % UPKEEP_EVERY == 0:
+            if (step - FIRST_UPKEEP) % UPKEEP_EVERY == 0:
                 self._upkeep()
             self.timings = {"plan": planned - started, "job": ran - planned, "commit": time.perf_counter() - ran}
             self.last_active = time.monotonic()
@@ -394,14 +396,17 @@ def _failure(step: int, error: PySparkException) -> str:
     return f"step {step} failed and nothing of it was committed: {cause}"
 
 
+_known_types: dict[tuple[Column, ...], dict[str, pa.DataType]] = {}  # asking Spark takes milliseconds, at every change of a network
+
+
 def _arrow_types(spark: SparkSession, network: Network) -> dict[str, dict[str, pa.DataType]]:
     """The Arrow types of all declared columns, as the workers see them."""
-    types = {}
     for stream in network.streams.values():
-        ddl = ", ".join(f"`{c.name}` {c.type}" for c in stream.columns)
-        schema = to_arrow_schema(spark.createDataFrame([], ddl).schema, timezone="UTC")
-        types[stream.name] = {field.name: field.type for field in schema}
-    return types
+        if stream.columns not in _known_types:
+            ddl = ", ".join(f"`{c.name}` {c.type}" for c in stream.columns)
+            schema = to_arrow_schema(spark.createDataFrame([], ddl).schema, timezone="UTC")
+            _known_types[stream.columns] = {field.name: field.type for field in schema}
+    return {stream.name: _known_types[stream.columns] for stream in network.streams.values()}
 
 
 def _handover(spark: SparkSession, network: Network) -> pa.Schema | None:
