@@ -308,7 +308,7 @@ def _step_ms(run: Json) -> float:
     )
 
 
-BESIDE = Case(rows=480_000, files=3, seconds=25.0, longest=60)
+BESIDE = Case(rows=640_000, files=3, seconds=25.0, longest=60)
 OWN = Case(rows=480_000, files=24, seconds=2.0, longest=32)
 SMALL = Case(rows=4_000, files=10, seconds=2.0, longest=8)
 

@@ -54,6 +54,8 @@ _SESSION = {
         2**31 - 1
     ),  # any lower limit makes Spark add up all sizes for each row
     "spark.sql.execution.pandas.udf.buffer.size": str(4 << 20),  # Arrow batches are large: fewer, longer writes
+    # Hashes every row to find out whether a repeated map task gave other rows; streams are refused if they can.
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
 }
 
 
