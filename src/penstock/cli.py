@@ -98,7 +98,9 @@ def _run(options: argparse.Namespace) -> int:
                 for shown in register(engine, script):
                     console.print(shown)
             resumed = engine.manifest().step
-            run = engine.start(options.trigger, available_now=options.available_now, final=options.final)
+            run = engine.start(
+                options.trigger, latency=options.latency, available_now=options.available_now, final=options.final
+            )
         except KeyboardInterrupt:
             console.print("Stopped before the first step; nothing was changed.")
             return OK
@@ -284,7 +286,20 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     run.add_argument("--state", type=Path, metavar="DIR", help="where state is kept (default: penstock-state/<script>)")
     run.add_argument("--available-now", action="store_true", help="stop when all input that is there now is read")
     run.add_argument("--final", action="store_true", help="then the streams have ended (with --available-now)")
-    run.add_argument("--trigger", type=_trigger, default="1 second", metavar="TIME", help="a step at most this often")
+    run.add_argument(
+        "--trigger",
+        type=_trigger,
+        default="1 second",
+        metavar="TIME",
+        help="a step at most this often; auto: as rarely as --latency allows",
+    )
+    run.add_argument(
+        "--latency",
+        type=_length,
+        default="5 seconds",
+        metavar="TIME",
+        help="with --trigger auto: how long a row may wait for its results",
+    )
     run.add_argument("--cores", type=_positive, metavar="N", help="cores to use (default: all)")
     run.set_defaults(command=_run)
 
@@ -366,6 +381,10 @@ def _seconds(text: str) -> float:
 
 
 def _trigger(text: str) -> str:
+    return text if text == "auto" else _length(text)
+
+
+def _length(text: str) -> str:
     return f"{max(round(_seconds(text) * 1000), 1)} milliseconds"
 
 

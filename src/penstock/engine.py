@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.model import Column, Stream
-from penstock.model.time import FOREVER, NEVER, duration
+from penstock.model.time import FOREVER, NEVER, SECOND, duration
 from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
 from penstock.planner.network import Network, StandingQuery
@@ -78,16 +78,21 @@ class Engine:
         chain: str = "auto",
         orders: str = "adaptive",
         order_options: Mapping[str, Any] | None = None,
+        expire_every: int = 1,
     ) -> None:
         """`tasks`: parallel tasks per step (default: the session's cores). `durable=False` skips syncs to disk.
 
         `strategy` says how queries share: 'state_slice', 'push_down', 'pull_up', 'isolated', or 'auto'; `chain` where state is cut:
         'mem_opt' (fewest rows), 'cpu_opt' (least work), or 'auto'. `orders` says how the probe orders of joins of three and more streams
         are chosen: 'adaptive', 'static', 'pop', 'card', 'random', 'worst', 'oracle'; `order_options` are its parameters, such as
-        `period` (rows between two checks). The answers are always the same.
+        `period` (rows between two checks). `expire_every`: steps between two rounds that drop state out of reach. The answers are always
+        the same.
         """
         self.spark = spark
         self.store = LocalStore(str(Path(state_dir).absolute()), durable)
+        if expire_every < 1:
+            raise RegistrationError(f"expire_every must be at least 1 step, not {expire_every}")
+        self.expire_every = expire_every
         self.tasks = tasks or spark.sparkContext.defaultParallelism
         try:
             parameters = Parameters(**(order_options or {}))
@@ -216,8 +221,19 @@ class Engine:
 
     # -- running ------------------------------------------------------------------------------------------------
 
-    def start(self, trigger: str = "1 second", *, available_now: bool = False, final: bool = False) -> Run:
-        """Start answering. `available_now` stops when all present input is read; `final` then ends the streams."""
+    def start(
+        self,
+        trigger: str = "1 second",
+        *,
+        latency: str = "5 seconds",
+        available_now: bool = False,
+        final: bool = False,
+    ) -> Run:
+        """Start answering. `available_now` stops when all present input is read; `final` then ends the streams.
+
+        `trigger` is the least time from one step to the next. With 'auto' it is chosen while running: as long as possible, since rarer steps
+        cost less in all, but so that a row waits for its results no longer than `latency`.
+        """
         if final and not available_now:
             raise PenstockError("final=True needs available_now=True; a running engine ends with run.stop(final=True)")
         if self._running is not None:
@@ -225,7 +241,8 @@ class Engine:
         self.catalog.check_streams()
         if not self.catalog.frames:
             raise RegistrationError("no stream is declared; use engine.stream(..) or CREATE STREAM")
-        self._run = Run(self, trigger=trigger, available_now=available_now, final=final)
+        bound = duration(latency) / SECOND
+        self._run = Run(self, trigger=trigger, latency=bound, available_now=available_now, final=final)
         return self._run
 
     # -- reading ------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from penstock.kernels.compare import holds
 from penstock.kernels.probe import Counts, Reach, Words, build_reach, probe, to_words, word_count
+from penstock.kernels.scan import common_bounds, numbers, pairs_by_time, ranges, scan
 from penstock.model import Expression, Ref
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.planner.network import Join, Member, Network, key_column
@@ -218,11 +219,11 @@ class _Walk:
         found: list[tuple[int, Ints, Ints, Words]] = []
         for number, rows in enumerate(runs):
             words = self.served.words(rows, hop.position)
-            ordered, order = (rows, None) if hop.source is not None else _by_time(rows)
-            for left, found_right, bits in probe(
-                composite.keys, composite.times, composite.bits, ordered, words, reach, counts
-            ):
-                right = found_right if order is None else order[found_right]
+            if hop.source is not None:
+                pieces = probe(composite.keys, composite.times, composite.bits, rows, words, reach, counts)
+            else:
+                pieces = self._scan(composite, hop.position, rows, words, reach, counts)
+            for left, right, bits in pieces:
                 if last and len(left) >= FEW:
                     yield from self._checked(_extend(composite, hop.position, ([rows], None, right), left, bits), hop)
                 else:
@@ -235,6 +236,26 @@ class _Walk:
             row = np.concatenate([f[2] for f in found])[order]
             bits = np.concatenate([f[3] for f in found])[order]
             yield from self._checked(_extend(composite, hop.position, (runs, run, row), left[order], bits), hop)
+
+    def _scan(
+        self, composite: Matches, position: int, rows: Rows, words: Words, reach: Reach, counts: Counts
+    ) -> Iterator[tuple[Ints, Ints, Words]]:
+        """Pairs without an equality: by an inequality through sorted values, or by time, whichever leaves fewer."""
+        ordered, order = _by_time(rows)
+        bounds = common_bounds(self.join, position, composite.positions)
+        if bounds and len(rows) and len(composite):
+            every = np.arange(len(rows), dtype=np.int64)
+            alone = Matches((position,), (([rows], None, every),), rows.key, rows.time[:, None], words[rows.bits])
+            of_rows = numbers(bounds[0].own, lookup(self.network, self.join, alone), len(rows))
+            find = lookup(self.network, self.join, composite)
+            of_composites = [numbers(bound.other, find, len(composite)) for bound in bounds]
+            if of_rows is not None and all(found is not None for found in of_composites):
+                places, low, high = ranges(bounds, of_rows, [f for f in of_composites if f is not None])
+                if int((high - low).sum()) < pairs_by_time(composite.times[:, 0], ordered, reach):
+                    yield from scan(composite.times, composite.bits, rows, places, low, high, words, reach, counts)
+                    return
+        for left, right, bits in probe(composite.keys, composite.times, composite.bits, ordered, words, reach, counts):
+            yield left, right if order is None else order[right], bits
 
     def _checked(self, extended: Matches, hop: Hop) -> Iterator[Matches]:
         """Only matches whose keys are really equal, and whose conditions hold as far as they can be decided."""

@@ -105,10 +105,12 @@ def project(
     progress: Mapping[str, int],
     tasks: int,
     replicated: Collection[int] = (),
+    *,
+    sides: bool = True,
 ) -> DataFrame:
     """Rows ready for the exchange, partitioned by the task that serves their bucket; those of `replicated` tables go to every task.
 
-    Progress goes in as one array literal: Spark passes arrays to compiled code by reference, so the code of every step is
+    Without `sides` late and bad rows come without their text: they can be counted, not put aside. Progress goes in as one array literal: Spark passes arrays to compiled code by reference, so the code of every step is
     the same text and is compiled once.
     """
     derived = {d.name: d for d in network.derived}
@@ -141,7 +143,7 @@ def project(
     ready = batch.selectExpr(
         *target,
         "_ts",
-        f"{_side(network, layout, verdict)} AS _side",
+        *([f"{_side(network, layout, verdict)} AS _side"] if sides else []),
         *needed,
         *[f"{f'_try{d.name}.v' if d.risky else _only(d, layout)} AS {d.name}" for d in values],
         *[f"{_key_in(network, layout, table)} AS {column}" for column, table in keys.items()],

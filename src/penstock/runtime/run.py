@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network
+from penstock.planner.pace import Pace, percentile
 from penstock.runtime import commit
 from penstock.runtime.ingest import Layout, lay_out, unify
 from penstock.runtime.requests import take_requests
@@ -39,7 +41,7 @@ KEEP_WARM_SECONDS = 30.0  # Spark gives up idle Python workers after about a min
 class Run:
     """Handle of a started engine; behaves like Spark's StreamingQuery where the words are the same."""
 
-    def __init__(self, engine: Engine, *, trigger: str, available_now: bool, final: bool) -> None:
+    def __init__(self, engine: Engine, *, trigger: str, latency: float, available_now: bool, final: bool) -> None:
         self.engine = engine
         self.final = final
         self.available_now = available_now
@@ -51,7 +53,12 @@ class Run:
         self._closing = threading.Lock()
         self._changing = threading.RLock()
         self._switching = False
-        self.trigger = trigger
+        self.trigger = "0 seconds" if trigger == "auto" else trigger  # then the callback itself waits
+        self.pace = Pace(latency) if trigger == "auto" else None
+        self.delays: deque[float] = deque(
+            maxlen=256
+        )  # seconds that a row of each step waited at most, arrival to result
+        self._last_start = 0.0
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
             stack.enter_context(engine.store.owner_lock())
@@ -78,6 +85,7 @@ class Run:
             engine.spark, engine.store, manifest, network, registry, layout, engine.tasks, self.deliveries.deliver, catalog.cut,
             lambda plan, now: catalog.steer(plan, now, engine.tasks),
         )  # fmt: skip
+        self.stepper.expire_every = engine.expire_every
         self._connect(registry, manifest.cursors, -1)
         self.stepper.cursors = self.deliveries.deliver(manifest) if self.deliveries.sinks else {}
         collect_orphans(engine.store, manifest)
@@ -201,6 +209,8 @@ class Run:
                 "bytes": sum(f.bytes for f in manifest.results.values()),
             },
             "sinks": [{"sink": s.key, "delivered": s.delivered, "error": s.error} for s in self.deliveries.sinks],
+            "delay": {f"p{p}": percentile(list(self.delays), p / 100) for p in (50, 99)},
+            "interval": None if self.pace is None else self.pace.interval,
             "timings": {k: round(v, 4) for k, v in self.stepper.timings.items()},
             "warnings": list(self.warnings),
             "error": None if self.error is None else str(self.error),
@@ -209,6 +219,7 @@ class Run:
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
+        started = time.monotonic()
         try:
             self.stepper.run_batch(batch, batch_id)
         except Stopping:
@@ -216,6 +227,16 @@ class Run:
         except BaseException as error:
             self.error = error
             raise
+        seconds = time.monotonic() - started
+        if self._last_start:
+            self.delays.append(started + seconds - self._last_start)
+        if self.pace is not None:
+            rows = sum(c["rows"] for report in self.stepper.last_reports for c in report["streams"].values())
+            self.pace.observe(rows, seconds, started - self._last_start if self._last_start else seconds)
+            until = time.monotonic() + self.pace.wait(seconds)
+            while not self.stepper.closing and time.monotonic() < until:
+                time.sleep(min(0.05, max(0.0, until - time.monotonic())))
+        self._last_start = started
 
     def _take_over(self) -> None:
         """Let queries that begin from the state with the next step (also if the engine died before it) see the rows held."""

@@ -43,6 +43,7 @@ from penstock.state.run import RunEntry
 from penstock.state.store import LocalStore
 
 UPKEEP_EVERY = 64  # steps between two rounds of upkeep
+SIDES_FOR = 256  # steps for which late and bad rows travel as text after the last one
 FIRST_UPKEEP = 7  # the first round: when a few steps have shown which rows come
 _CAUSE = re.compile(r"(?:[A-Za-z_.]*\.)?[A-Z][A-Za-z]*(?:Error|Exception)\b.*: ")
 MERGE_ROWS = 2_000_000  # rows rewritten per table and step at most: the budget that keeps a step's time even
@@ -89,6 +90,8 @@ class Stepper:
         self.cursors: Mapping[str, int] = {}
         self.last_reports: list[dict[str, Any]] = []
         self.timings: dict[str, float] = {}
+        self.sides = 0  # steps for which late and bad rows still travel as text
+        self.expire_every = 1  # steps between two rounds of dropping runs that are out of reach
         self.planning = 0.0  # seconds of the last step in which probe orders were looked at
         self.started = time.time()
         self.last_rows: dict[str, float] = {}  # engine clock when the stream last had rows
@@ -147,10 +150,9 @@ class Stepper:
             step = self.manifest.step + 1
             reached("before_job", step)
             task = self._task(step)
-            projected = project(batch, self.network, self.layout, task.progress, self.tasks, task.routes.replicated)
             planned = time.perf_counter()
             try:
-                reports = self._run(projected, task)
+                reports, projecting = self._run_sided(batch, task)
             except PySparkException as error:
                 raise StepError(_failure(step, error)) from error
             ran = time.perf_counter()
@@ -158,7 +160,9 @@ class Stepper:
             self._commit(step, batch_id, identity, task, reports)
             if (step - FIRST_UPKEEP) % UPKEEP_EVERY == 0:
                 self._upkeep()
-            self.timings = {"plan": planned - started, "job": ran - planned, "commit": time.perf_counter() - ran}
+            self.timings = {
+                "plan": planned - started + projecting, "job": ran - planned - projecting, "commit": time.perf_counter() - ran
+            }  # fmt: skip
             self.last_active = time.monotonic()
 
     def tick(self, progress: Mapping[str, Progress] | None = None, *, final: bool = False) -> bool:
@@ -273,6 +277,26 @@ class Stepper:
         count = segment_count(Scan(rows, sum(run.rows for run in runs)), self.tasks)
         return segment_starts(runs, count, self.tasks)
 
+    def _run_sided(self, batch: DataFrame, task: Task) -> tuple[list[dict[str, Any]], float]:
+        """The reports of the step's job, and the seconds it took to plan it. Whole rows as text, for the few that are late or bad, make every row dearer: they travel only once some were seen.
+
+        Until then the first such row repeats the job with them; the files of the first attempt have no name in any manifest.
+        """
+        projecting = 0.0
+        while True:
+            sides, started = self.sides > 0, time.perf_counter()
+            projected = project(
+                batch, self.network, self.layout, task.progress, self.tasks, task.routes.replicated, sides=sides
+            )
+            projecting += time.perf_counter() - started
+            reports = self._run(projected, task)
+            if not any(report["wants_sides"] for report in reports):
+                break
+            self.sides = SIDES_FOR
+        put_aside = any(counts["late"] or counts["bad"] for r in reports for counts in r["streams"].values())
+        self.sides = SIDES_FOR if put_aside and sides else max(0, self.sides - 1)
+        return reports, projecting
+
     def _run(self, projected: DataFrame, task: Task) -> list[dict[str, Any]]:
         plan = self.plan
         assert plan is not None
@@ -307,7 +331,7 @@ class Stepper:
                 msg = f"stream {stream!r} got a row it must not get ({example}); its policy is 'error', so the step was not committed"
                 raise StepError(msg)
         before = self.manifest.progress_values()
-        removed = self._gone(before)
+        removed = self._gone(before) if step % self.expire_every == 0 else []
         removed += [name for merge in task.merges for name in merge.runs]
         entry = Entry(
             step=step, batch=batch_id, last_batch=batch_id, identity=identity, version=self.network.version, clock=time.time(),
@@ -398,7 +422,9 @@ def _failure(step: int, error: PySparkException) -> str:
     return f"step {step} failed and nothing of it was committed: {cause}"
 
 
-_known_types: dict[tuple[Column, ...], dict[str, pa.DataType]] = {}  # asking Spark takes milliseconds, at every change of a network
+_known_types: dict[
+    tuple[Column, ...], dict[str, pa.DataType]
+] = {}  # asking Spark takes milliseconds, at every change of a network
 
 
 def _arrow_types(spark: SparkSession, network: Network) -> dict[str, dict[str, pa.DataType]]:

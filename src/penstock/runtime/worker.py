@@ -84,6 +84,9 @@ class Report:
     queries: dict[str, dict[str, int]] = field(default_factory=dict)
     joins: dict[str, dict[str, int]] = field(default_factory=dict)  # composites as 'start:positions'
     errors: dict[str, str] = field(default_factory=dict)
+    wants_sides: bool = (
+        False  # late or bad rows have to be kept, and came without their text: the step must be repeated
+    )
     phases: dict[str, float] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -302,14 +305,17 @@ class _Worker:
         for code, reason in ((LATE, "late"), (BAD, "bad")):
             chosen = np.flatnonzero(of_stream & (verdict == code))
             counts[reason] = len(chosen)
-            if len(chosen) == 0:
-                continue
-            rows_json = columns["_side"].take(pa.array(chosen))
             declared = self.network.streams[stream]
             policy = declared.late if code == LATE else declared.bad
+            if len(chosen) == 0 or policy == "drop":
+                continue
+            if "_side" not in columns:
+                self.report.wants_sides = True
+                continue
+            rows_json = columns["_side"].take(pa.array(chosen))
             if policy == "error":
                 self.report.errors.setdefault(stream, f"{reason}: {rows_json[0].as_py()}")
-            elif policy == "side":
+            else:
                 self._write_side(stream, reason, rows_json, columns["_ts"].take(pa.array(chosen)))
         counts["accepted"] = rows - counts["late"] - counts["bad"]
         self.report.streams[stream] = counts
