@@ -252,9 +252,9 @@ def by_tasks(sides: Sides, case: Case, pairs: int) -> Json:
     }
 
 
-THREE = Case(streams=3, rows=400_000, files=4, life=40)
-FIVE = Case(streams=5, rows=100_000, files=4, life=40)
-SEVEN = Case(streams=7, rows=40_000, files=4, life=40)
+THREE = Case(streams=3, rows=600_000, files=6, life=20, seconds=10.0, matches=4.0)
+FIVE = Case(streams=5, rows=150_000, files=6, life=20, seconds=10.0, matches=2.0)
+SEVEN = Case(streams=7, rows=40_000, files=6, life=20, seconds=10.0, matches=1.5)
 THETA = Case(streams=2, rows=30_000, files=4, life=20, theta=True)
 
 

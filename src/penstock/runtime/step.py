@@ -354,6 +354,9 @@ class Stepper:
         held: dict[str, int] = {}
         for run in self.manifest.runs.values():
             held[run.table] = held.get(run.table, 0) + run.rows
+        for run in entry.runs_added:
+            if run.level == 0:  # of two positions, one meets the rows that the other got in this step
+                held[run.table] = held.get(run.table, 0) + run.rows // 2
         started = time.perf_counter()
         decisions = self.steering.observe(entry.counters, self.manifest.counters, held)
         self.planning = time.perf_counter() - started
