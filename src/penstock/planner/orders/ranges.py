@@ -124,7 +124,9 @@ def upper(cost: Callable[[float], float], value: float, rival: float, factor: fl
         low, gap = high, ahead
         high = high + ahead / slope + 1
         ahead = rival - cost(high)
-    whole = range(floor(low), ceil(min(high, limit)) + 1)
+    if low > _FAR:
+        return limit + 1
+    whole = range(floor(low), ceil(min(high, limit, _FAR)) + 1)
     return min(whole.start + bisect_right(whole, rival, key=cost), limit + 1)
 
 
@@ -142,7 +144,7 @@ def lower_bounds(model: CostModel, sizes: Sizes, other: Order, optimal: float) -
         cost = _cost_at(model, sizes, other[:k], positions)
         found[positions] = 0.0
         if base > 0:
-            found[positions] = bisect_left(range(ceil(sizes.of(positions)) + 1), base, key=cost)
+            found[positions] = bisect_left(range(ceil(min(sizes.of(positions), _FAR)) + 1), base, key=cost)
         base -= costs[k - 1]
     return found
 
