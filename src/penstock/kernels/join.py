@@ -133,7 +133,9 @@ def join_deltas(
     served = _served(network, join, frozenset(suspended))
     for route in routes:
         walk = _Walk(network, join, route, slices, served, work)
-        for rows in slices.fresh.get(route.table, ()):
+        for rows in (
+            slices.fresh.get(route.table, ()) if len(route.hops) > 1 else ()
+        ):  # with one hop there is no choice of orders
             came = int(served.words(rows, route.start)[rows.bits].any(axis=1).sum())
             work.flows[join.index, route.start, (route.start,)] += came
         for delta in (slices.every if route.everywhere else slices.fresh).get(route.table, ()):

@@ -62,8 +62,10 @@ class ResultWriter:
             encoded = [
                 f.name for f in table.schema if f.name.startswith(("_bits", "_step")) or pa.types.is_string(f.type)
             ]
+            # Compression takes as long as all the rest of writing: small files, which are merged and compressed later, go without.
+            compression = "none" if len(table) < ROW_GROUP else "snappy"
             self.writer = pq.ParquetWriter(
-                stream, table.schema, compression="snappy", use_dictionary=encoded, write_page_checksum=True
+                stream, table.schema, compression=compression, use_dictionary=encoded, write_page_checksum=True
             )
         self.writer.write_table(table.cast(self.writer.schema))
 
