@@ -76,7 +76,7 @@ def assert_exact(engine, load):
         event("some results" if found else "no result")
 
 
-@settings(max_examples=3, phases=PHASES)
+@settings(max_examples=2, phases=PHASES)
 @given(load=graphs(), tasks=st.integers(1, 3), seed=st.integers(0, 10**6), cut=st.none() | st.integers(1, 2))
 def test_any_graph_by_any_route_over_restarts(spark, tmp_path_factory, load, tasks, seed, cut):
     assert_exact(run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks, seed=seed, cut=cut), load)
