@@ -112,12 +112,13 @@ class Engine:
         chain: str = "auto",
         orders: str = "adaptive",
         order_options: Mapping[str, Any] | None = None,
+        expire_every: int = 1,
         **settings: str,
     ) -> Engine:
         """An engine on a well-configured local Spark session (made if there is none)."""
         return cls(
             local_session(cores, **settings), state_dir, durable=durable, strategy=strategy, chain=chain, orders=orders,
-            order_options=order_options,
+            order_options=order_options, expire_every=expire_every,
         )  # fmt: skip
 
     # -- registration: before the start, or while running at the next step boundary -------------------------------
@@ -319,7 +320,9 @@ class Engine:
             self.catalog.record(name)
         manifest = self.manifest()
         network = self.network()
-        routes = self.catalog.steer(network, manifest, self.tasks).routes
+        running = self._running
+        steering = self.catalog.steer(network, manifest, self.tasks) if running is None else running.stepper.steering
+        routes = steering.routes if steering.network == network else None
         return explain_network(network, manifest.counters, list(manifest.runs.values()), name, routes)
 
     def decisions(self) -> list[dict[str, Any]]:

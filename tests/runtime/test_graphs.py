@@ -1,38 +1,21 @@
 """Joins of any shape through Spark: every bag is the reference's and DuckDB's, with other routes at every step and over restarts."""
 
-import re
-from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
-from hypothesis import Phase, event, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock.planner.steering import Steering
-from penstock.reference import results
 from tests.graphs import graph_workload
-from tests.oracle import bag, duckdb_results
 from tests.routes import any_routes
-from tests.runtime.replay import drain, names, replay_of, rows_of
-from tests.workloads import Workload
+from tests.runtime.replay import drain, names, replay_of
+from tests.runtime.test_engine_properties import assert_exact, together
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:.*RANGE ALL")]
 
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
 AT_ONCE = 4
-SOURCE = re.compile(r"\b([a-d])(?=(?: \[[^]]*\])? AS r\d)")  # the streams in a workload's FROM
-
-
-def together(workloads):
-    """Several workloads as one, each with its own streams: a run costs seconds whatever it computes."""
-    streams, queries = {}, []
-    batches = [{} for _ in range(max(len(w.batches) for w in workloads))]
-    for number, part in enumerate(workloads):
-        streams |= {f"{name}{number}": replace(s, name=f"{name}{number}") for name, s in part.streams.items()}
-        queries += [SOURCE.sub(rf"\g<1>{number}", sql) for sql in part.queries]
-        for step, batch in enumerate(part.batches):
-            batches[step] |= {f"{name}{number}": rows for name, rows in batch.items()}
-    return Workload(streams, tuple(queries), tuple(batches))
 
 
 def graphs():
@@ -65,15 +48,6 @@ def run(spark, root, load, *, tasks, seed, cut=None):
         engine = replay.engine(spark, root / "state", names(load), tasks=tasks)
         drain(engine, final=True)
     return engine
-
-
-def assert_exact(engine, load):
-    for name, query in zip(names(load), load.parsed, strict=True):
-        expected = bag(results(query, load.streams, load.accepted))
-        found = bag(rows_of(engine.results(name)))
-        assert found == expected, f"{name}: {query.sql}"
-        assert found == bag(duckdb_results(query, load.streams, load.accepted)), f"{name}: {query.sql}"
-        event("some results" if found else "no result")
 
 
 @settings(max_examples=2, phases=PHASES)

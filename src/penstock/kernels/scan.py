@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numba import njit, types
 
 from penstock.kernels.compare import Lookup, values
-from penstock.kernels.probe import CHUNK, Counts, Reach, Words
+from penstock.kernels.probe import _IDS, _INTS, _INTS2, _OUT, _OUT_WORDS, _WORDS, CHUNK, Counts, Reach, Words
 from penstock.model import And, Arithmetic, Compare, Literal, Ref, Term
 from penstock.planner.network import Join
 from penstock.state.run import Ints, Rows
@@ -131,14 +131,6 @@ def scan(
             yield left[:found], right[:found], pair_bits[:found]
     counts.candidates += int(tally[0])
     counts.compared += int(tally[1])
-
-
-_INTS = types.Array(types.int64, 1, "C", readonly=True)
-_INTS2 = types.Array(types.int64, 2, "C", readonly=True)
-_IDS = types.Array(types.int32, 1, "C", readonly=True)
-_WORDS = types.Array(types.uint64, 2, "C", readonly=True)
-_OUT = types.Array(types.int64, 1, "C")
-_OUT_WORDS = types.Array(types.uint64, 2, "C")
 
 
 @njit(

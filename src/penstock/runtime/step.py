@@ -265,15 +265,9 @@ class Stepper:
 
     def _segments(self, runs: Sequence[RunEntry]) -> tuple[int, ...]:
         """Where each task's share of a table without a key begins."""
-        rows = (
-            self.manifest.counters.get("engine:", {}).get("steps", 0)
-            and sum(
-                counts.get("accepted", 0)
-                for name, counts in self.manifest.counters.items()
-                if name.startswith("stream:")
-            )
-            / self.manifest.counters["engine:"]["steps"]
-        )
+        counters = self.manifest.counters
+        accepted = sum(c.get("accepted", 0) for name, c in counters.items() if name.startswith("stream:"))
+        rows = accepted / max(1, counters.get("engine:", {}).get("steps", 0))
         count = segment_count(Scan(rows, sum(run.rows for run in runs)), self.tasks)
         return segment_starts(runs, count, self.tasks)
 

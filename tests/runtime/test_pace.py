@@ -1,0 +1,57 @@
+"""How often steps run and state is dropped changes what is held and when, never what is answered."""
+
+import pytest
+
+from penstock import Engine
+from penstock.errors import RegistrationError
+from penstock.model.time import SECOND
+from tests.runtime.replay import Replay, drain, rows_of, stream, wait_until
+
+pytestmark = pytest.mark.spark
+
+SQL = "SELECT a.v AS av, b.v AS bv FROM a [RANGE 2 SECONDS], b [RANGE 2 SECONDS] WHERE a.k = b.k"
+
+
+def input_of(root):
+    replay = Replay(root, *(stream(n, "ts timestamp, k bigint, v bigint") for n in "ab"))
+    for step in range(8):
+        rows = [{"ts": 3 * step * SECOND, "k": 1, "v": step}]
+        replay.add(a=rows, b=rows)
+    return replay
+
+
+def test_a_run_paces_itself_within_the_bound_and_stops_while_it_waits(spark, tmp_path):
+    replay = input_of(tmp_path / "source")
+    engine = replay.engine(spark, tmp_path / "state", {"j": SQL})
+    run = engine.start(trigger="auto", latency="3 seconds")
+    wait_until(lambda: run.status()["batch"] >= 3)
+    status = run.status()
+    run.stop()
+    assert 0 < status["interval"] <= 3
+    assert 0 < status["delay"]["p50"] <= status["delay"]["p99"]
+    drain(engine)
+    assert sorted(rows_of(engine.results("j"))) == [(n, n) for n in range(8)]
+
+
+def test_rare_rounds_of_dropping_hold_more_and_answer_the_same(spark, tmp_path):
+    replay = input_of(tmp_path / "source")
+    held = {}
+    for every in (1, 100):
+        engine = Engine(spark, tmp_path / f"state{every}", tasks=2, durable=False, expire_every=every)
+        replay.declare(engine)
+        engine.query(SQL, name="j")
+        run = engine.start(available_now=True)
+        seen = []
+        original = run.stepper._commit
+
+        def commit(*arguments, original=original, seen=seen, run=run):
+            original(*arguments)
+            seen.append(len(run.stepper.manifest.runs))
+
+        run.stepper._commit = commit
+        assert run.await_termination(300)
+        held[every] = max(seen)
+        assert sorted(rows_of(engine.results("j"))) == [(n, n) for n in range(8)]
+    assert held[100] > held[1]
+    with pytest.raises(RegistrationError, match="expire_every"):
+        Engine(spark, tmp_path / "bad", expire_every=0)
