@@ -1,7 +1,7 @@
 import pytest
 
 from penstock.errors import NotSupportedError, SqlError
-from penstock.model import Column, Source
+from penstock.model import Column, Reader
 from penstock.sql import parse_script
 
 
@@ -24,7 +24,7 @@ def test_a_stream_with_every_clause():
     assert stream.columns[1] == Column("value", "double")
     assert (stream.event_time, stream.delay, stream.sequence) == ("at", 90_000_000, "seq")
     assert (stream.late, stream.bad, stream.idle) == ("drop", "error", 30_000_000)
-    assert stream.source == Source("kafka", (("kafka.bootstrap.servers", "h:1"), ("subscribe", "x")))
+    assert stream.source == Reader("kafka", (("kafka.bootstrap.servers", "h:1"), ("subscribe", "x")))
 
 
 def test_defaults():

@@ -14,9 +14,9 @@ from penstock.model.expression import (
     Term,
 )
 from penstock.model.query import Band, Item, Query, Role, Rows, Sink, Tumbling, Window
-from penstock.model.stream import Column, Source, Stream
+from penstock.model.stream import Column, Reader, Stream
 
 __all__ = [
     "And", "Arithmetic", "Band", "Column", "Compare", "Expression", "In", "IsNull", "Item", "Literal", "Not",
-    "Or", "Query", "Ref", "Role", "Rows", "Sink", "Source", "Stream", "Term", "Tumbling", "Window",
+    "Or", "Query", "Reader", "Ref", "Role", "Rows", "Sink", "Stream", "Term", "Tumbling", "Window",
 ]  # fmt: skip

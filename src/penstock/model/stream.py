@@ -24,7 +24,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Source:
+class Reader:
     """Where a stream declared in SQL is read from: a Spark format and its options."""
 
     format: str
@@ -44,7 +44,7 @@ class Stream:
     idle: int | None = None
     idle_skew: int = 3_600_000_000
     sequence: str | None = None
-    source: Source | None = field(default=None)
+    source: Reader | None = field(default=None)
 
     def column(self, name: str) -> Column | None:
         """The column of that name, whatever its case, as in Spark SQL."""

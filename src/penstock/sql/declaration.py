@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.errors import did_you_mean
-from penstock.model import Column, Source, Stream
+from penstock.model import Column, Reader, Stream
 from penstock.model.stream import INTEGER_TYPES, POLICIES, TIME_TYPES
 from penstock.sql.cursor import Cursor
 from penstock.sql.lengths import duration_length, positive_length
@@ -165,7 +165,7 @@ def _delay(cursor: Cursor, watermark: _Watermark, *, integer: bool) -> int:
     return delay
 
 
-def _clauses(cursor: Cursor, *, integer: bool) -> tuple[str, str, int | None, Source | None]:
+def _clauses(cursor: Cursor, *, integer: bool) -> tuple[str, str, int | None, Reader | None]:
     policies = {"LATE": "side", "BAD": "side"}
     idle: int | None = None
     form: str | None = None
@@ -202,7 +202,7 @@ def _clauses(cursor: Cursor, *, integer: bool) -> tuple[str, str, int | None, So
         raise cursor.source.error(
             cursor.offset, "Expected USING with the format of the source", "for example USING kafka"
         )
-    return policies["LATE"], policies["BAD"], idle, Source(form, given)
+    return policies["LATE"], policies["BAD"], idle, Reader(form, given)
 
 
 def _declared(cursor: Cursor, columns: list[Column], token: Token) -> Column:

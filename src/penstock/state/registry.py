@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.errors import StateError
-from penstock.model import Column, Sink, Source, Stream
+from penstock.model import Column, Reader, Sink, Stream
 from penstock.state.seal import seal, unseal
 from penstock.state.store import Store
 
@@ -161,7 +161,7 @@ def _decode(data: dict[str, Any]) -> Registry:
         source = item["source"]
         item["columns"] = tuple(Column(*c) for c in item["columns"])
         item["source"] = (
-            None if source is None else Source(source["format"], tuple((k, v) for k, v in source["options"]))
+            None if source is None else Reader(source["format"], tuple((k, v) for k, v in source["options"]))
         )
         streams[item["name"]] = StreamRecord(Stream(**item), generation, dropped)
     queries = []
