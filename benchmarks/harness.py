@@ -298,7 +298,7 @@ def run_queries(start: Callable[[], Sequence[Any]]) -> Json:
     return {
         "seconds": seconds,
         "cpu_seconds": used,
-        "batches": [p["durationMs"] for p in progress[0] if p["numInputRows"]],
+        "batches": [p["durationMs"] for p in progress[0] if "addBatch" in p["durationMs"]],
         "state_rows": sum(s["numRowsTotal"] for s in state),
         "state_bytes": sum(s["memoryUsedBytes"] for s in state),
     }

@@ -17,7 +17,7 @@ from penstock.model import Ref, Stream
 from penstock.model.time import EARLIEST, LATEST, NEVER
 from penstock.planner.keys import INTEGRAL
 from penstock.planner.network import Derived, Network, StateTable
-from penstock.runtime.worker import ACCEPTED, BAD, LATE, VERDICTS
+from penstock.runtime.verdict import ACCEPTED, BAD, LATE, VERDICTS
 from penstock.state.run import BUCKET_BITS, BUCKETS
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from penstock.runtime import commit
 from penstock.runtime.ingest import Layout, lay_out, unify
 from penstock.runtime.requests import take_requests
 from penstock.runtime.results import Part
+from penstock.runtime.scan import is_plain
 from penstock.runtime.sinks import Deliveries, Receiver, group_sinks
 from penstock.runtime.sources import name_sources, source_evolution
 from penstock.runtime.step import Stepper, Stopping
@@ -100,6 +101,7 @@ class Run:
     def _start_query(self, trigger: str) -> StreamingQuery:
         engine, catalog, layout = self.engine, self.engine.catalog, self.stepper.layout
         streams = catalog.registry.streams
+        self.stepper.plain = all(is_plain(catalog.frames[name]) for name in layout.order)
         frames = {name: name_sources(catalog.frames[name], streams[name].source_name) for name in layout.order}
         with source_evolution(engine.spark):
             writer = (

@@ -33,6 +33,7 @@ from penstock.runtime.handover import finished_joins, handover_schema
 from penstock.runtime.ingest import Layout, project, truth_words
 from penstock.runtime.points import reached
 from penstock.runtime.retention import expired_results, horizon, merge_results
+from penstock.runtime.scan import MOST_TASKS, batch_files, is_scannable
 from penstock.runtime.sinks import RELEASED
 from penstock.runtime.worker import PARCEL_SCHEMA, Plan, Task, run_task
 from penstock.state.compaction import choose_merge
@@ -91,6 +92,7 @@ class Stepper:
         self.last_reports: list[dict[str, Any]] = []
         self.timings: dict[str, float] = {}
         self.sides = 0  # steps for which late and bad rows still travel as text
+        self.plain = False  # all streams are Parquet files just as they are
         self.expire_every = 1  # steps between two rounds of dropping runs that are out of reach
         self.planning = 0.0  # seconds of the last step in which probe orders were looked at
         self.started = time.time()
@@ -279,17 +281,30 @@ class Stepper:
         projecting = 0.0
         while True:
             sides, started = self.sides > 0, time.perf_counter()
-            projected = project(
-                batch, self.network, self.layout, task.progress, self.tasks, task.routes.replicated, sides=sides
-            )
+            files = None if sides else self._files()
+            if files is None:
+                rows = project(
+                    batch, self.network, self.layout, task.progress, self.tasks, task.routes.replicated, sides=sides
+                )
+            else:
+                rows = batch.sparkSession.range(0, self.tasks, 1, self.tasks)
             projecting += time.perf_counter() - started
-            reports = self._run(projected, task)
-            if not any(report["wants_sides"] for report in reports):
+            reports = self._run(rows, replace(task, files=files))
+            if any(report["unreadable"] for report in reports):
+                self.plain = False
+            elif any(report["wants_sides"] for report in reports):
+                self.sides = SIDES_FOR
+            else:
                 break
-            self.sides = SIDES_FOR
         put_aside = any(counts["late"] or counts["bad"] for r in reports for counts in r["streams"].values())
         self.sides = SIDES_FOR if put_aside and sides else max(0, self.sides - 1)
         return reports, projecting
+
+    def _files(self) -> dict[str, tuple[str, ...]] | None:
+        """What the workers shall read themselves; None if the batch's rows have to come from Spark."""
+        if not self.plain or self.tasks > MOST_TASKS or not is_scannable(self.network):
+            return None
+        return batch_files(self.spark, self.layout.order)
 
     def _run(self, projected: DataFrame, task: Task) -> list[dict[str, Any]]:
         plan = self.plan

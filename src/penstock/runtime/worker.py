@@ -32,14 +32,14 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Join, Network, StateTable
 from penstock.planner.routes import Route, Routes
 from penstock.runtime.handover import candidates, report_row
+from penstock.runtime.scan import Unreadable, in_range, read_rows
+from penstock.runtime.verdict import ACCEPTED, BAD, LATE, VERDICTS
 from penstock.runtime.write import ResultWriter, file_name, result_table
 from penstock.state.compaction import Merge
 from penstock.state.run import Ints, Rows, RunEntry, checksum, decode_run, encode_run, expiry, key_ranges
 from penstock.state.store import LocalStore
 
-ACCEPTED, LATE, BAD = 0, 1, 2
 FEW_ROLES, SAMPLE_EVERY = 64, 16  # a table with more roles than a few counts its rows by role only now and then
-VERDICTS = 4  # a row's `_table` is VERDICTS * table + verdict: one column less to ship
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ class Task:
     merges: tuple[Merge, ...] = ()
     suspended: frozenset[int] = frozenset()
     taking_over: frozenset[int] = frozenset()  # queries that take over the rows held; then there are no rows to receive
+    files: Mapping[str, tuple[str, ...]] | None = None  # stream -> what to read; None: rows come through the exchange
 
 
 @dataclass
@@ -87,6 +88,7 @@ class Report:
     wants_sides: bool = (
         False  # late or bad rows have to be kept, and came without their text: the step must be repeated
     )
+    unreadable: str = ""  # why files have to be read by Spark after all: the step must be repeated
     phases: dict[str, float] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -134,7 +136,7 @@ class _Worker:
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         watch = _Watch(self.report.phases)
-        received = list(batches)
+        received = self._receive(batches)
         watch.lap("receive")
         if self.task.taking_over:
             yield from self._take_over(watch)
@@ -266,19 +268,28 @@ class _Worker:
     def _adopted(self, table: StateTable, runs: Sequence[Rows]) -> Rows | None:
         return merge_runs(table, [adopt(table, rows, self.task.taking_over) for rows in runs], self.task.progress)
 
-    def _deltas(self, received: list[pa.RecordBatch]) -> tuple[dict[int, Rows], dict[int, Rows]]:
+    def _receive(self, batches: Iterator[pa.RecordBatch]) -> pa.Table:
+        """The rows of this step, from the exchange or from the files themselves."""
+        received = [batch for batch in batches if batch.num_rows]  # read to the end in any case: Spark waits for it
+        if self.task.files is None:
+            return pa.Table.from_batches(received) if received else pa.table({})
+        try:
+            return read_rows(self.plan, self.task, self.low, self.high)
+        except Unreadable as reason:
+            self.report.unreadable = str(reason)
+            return pa.table({})
+
+    def _deltas(self, received: pa.Table) -> tuple[dict[int, Rows], dict[int, Rows]]:
         """The rows of this step by table: those that this task owns, and all of them where every task has them."""
-        received = [b for b in received if b.num_rows]
-        if not received:
+        if len(received) == 0:
             return {}, {}
-        table = pa.Table.from_batches(received).combine_chunks()
-        columns = {name: _flat(table.column(name)) for name in table.column_names}
+        columns = {name: _flat(received.column(name)) for name in received.column_names}
         target, verdict = np.divmod(columns["_table"].to_numpy(zero_copy_only=False), VERDICTS)
         fresh, every = {}, {}
         for state_table in self.network.tables:
             of_table = target == state_table.index
             replicated = state_table.index in self.task.routes.replicated
-            owned = of_table & self._owned(columns) if replicated else of_table
+            owned = of_table & in_range(columns["_key"], self.low, self.high) if replicated else of_table
             if self.network.tables_of(state_table.stream)[0] is state_table:
                 self._admit(state_table.stream, owned, verdict, columns)
             accepted = np.flatnonzero(owned & (verdict == ACCEPTED))
@@ -288,10 +299,6 @@ class _Worker:
             if len(accepted):
                 every[state_table.index] = self._delta(state_table, accepted, columns, count=False)
         return fresh, every
-
-    def _owned(self, columns: Mapping[str, pa.Array]) -> npt.NDArray[np.bool_]:
-        key = pc.fill_null(columns["_key"], 0).to_numpy(zero_copy_only=False)
-        return np.asarray((key >= self.low) & (True if self.high is None else key < self.high))
 
     def _admit(self, stream: str, of_stream: Any, verdict: Any, columns: Mapping[str, pa.Array]) -> None:
         """Count the stream's rows, find its newest time, and put late and bad rows aside."""
