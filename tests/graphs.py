@@ -10,8 +10,11 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
+from penstock.errors import RegistrationError
 from penstock.model import Column, Stream
 from penstock.model.time import SECOND
+from penstock.planner.build import build_network
+from penstock.planner.network import StandingQuery
 from penstock.reference import Row
 from tests.workloads import COMPARISONS, TIME, Workload
 
@@ -54,6 +57,19 @@ def graph_workload(draw: st.DrawFn, windows: Sequence[str] = WINDOWS) -> Workloa
         streams[name] = Stream(name, tuple(draw(st.permutations(columns))), TIME, delay, sequence=sequence)
     query = draw(_query(list(streams.values()), count, unit, windows))
     return Workload(streams, (query,), draw(_batches(list(streams.values()), MOST_ROWS[count], unit)))
+
+
+def runnable_graph(windows: Sequence[str] = WINDOWS) -> st.SearchStrategy[Workload]:
+    """Such workloads without those that registration refuses: a role that nothing bounds, or time conditions that contradict each other."""
+    return graph_workload(windows).filter(_registers)
+
+
+def _registers(workload: Workload) -> bool:
+    try:
+        build_network([StandingQuery(1, "q", query) for query in workload.parsed], workload.streams)
+    except RegistrationError:
+        return False
+    return True
 
 
 @st.composite

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.reference import results
-from tests.graphs import graph_workload
+from tests.graphs import runnable_graph
 from tests.oracle import bag
 from tests.routes import any_routes
 from tests.simulation import KeyHash, colliding, plain, simulate, spread
@@ -14,7 +14,7 @@ from tests.workloads import Workload
 
 
 @given(
-    graph_workload(("range", "tumbling")),
+    runnable_graph(),
     st.integers(0, 10**6),
     st.integers(1, 3),
     st.sampled_from((spread, plain, colliding)),

@@ -28,6 +28,7 @@ from penstock.kernels.hash import hash_bigint
 from penstock.kernels.join import Matches, Slices, Work, join_deltas, resume
 from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
 from penstock.kernels.parcel import pack, unpack
+from penstock.kernels.ranks import closed, rank
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Join, Network, StateTable
 from penstock.planner.routes import Route, Routes
@@ -60,7 +61,7 @@ class Task:
     step: int
     tasks: int
     store: LocalStore
-    progress: Mapping[str, int]
+    progress: Mapping[str, int]  # and under names of their own what the step before has closed
     runs: Mapping[int, tuple[RunEntry, ...]]
     routes: Routes
     segments: Mapping[int, tuple[int, ...]] = field(
@@ -131,6 +132,9 @@ class _Worker:
         self.work = Work()
         self.writers: dict[int, ResultWriter] = {}
         self.fresh: list[RunEntry] = []  # written here, and looked up in later stages
+        self.ranked: dict[
+            str, Rows
+        ] = {}  # runs of tables whose rows are counted, with the times at which rows leave windows
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         watch = _Watch(self.report.phases)
@@ -141,7 +145,8 @@ class _Worker:
         else:
             fresh, every = self._deltas(received)
             watch.lap("prepare")
-            own, whole = self._open_runs()
+            # Rows that wait for progress may start anywhere, so every task needs those that all tasks start from.
+            own, whole = self._open_runs(every=self.task.routes.replicated if self.network.closes else ())
             watch.lap("open")
             yield from self._join(Slices(own, _each(fresh), whole, _each(every)), self.task.suspended, watch)
             for index, rows in fresh.items():
@@ -188,7 +193,7 @@ class _Worker:
             of = self.network.joins[join]
             route = self.task.routes.joins[join][start]
             pieces = [unpack(body, (start, *route.order[:done])) for body in bodies]
-            found = resume(self.network, of, route, done, pieces, slices, self.work, suspended)
+            found = resume(self.network, of, route, done, pieces, self._seen(of, slices), self.work, suspended)
             yield from self._handle(of, found, watch)
         yield from passed
         yield self._finish(watch)
@@ -214,8 +219,14 @@ class _Worker:
     def _join(self, slices: Slices, suspended: Collection[int], watch: _Watch) -> Iterator[pa.RecordBatch]:
         for join in self.network.joins:
             routes = self.task.routes.joins[join.index]
-            found = join_deltas(self.network, join, routes, slices, self.work, suspended)
+            found = join_deltas(self.network, join, routes, self._seen(join, slices), self.work, suspended)
             yield from self._handle(join, found, watch)
+
+    def _seen(self, join: Join, slices: Slices) -> Slices:
+        """What a join sees: all rows, or what progress has closed; nothing if it only stands by while others take over rows."""
+        if not join.closes:
+            return slices
+        return Slices() if self.task.taking_over else closed(slices, *join.closed(self.task.progress))
 
     def _handle(
         self, join: Join, found: Iterator[tuple[Route, int, Matches]], watch: _Watch
@@ -268,7 +279,7 @@ class _Worker:
 
     def _deltas(self, received: list[pa.RecordBatch]) -> tuple[dict[int, Rows], dict[int, Rows]]:
         """The rows of this step by table: those that this task owns, and all of them where every task has them."""
-        received = [b for b in received if b.num_rows]
+        received = [b for b in received if b.num_rows and "_table" in b.schema.names]  # a tick has no rows to receive
         if not received:
             return {}, {}
         table = pa.Table.from_batches(received).combine_chunks()
@@ -374,11 +385,16 @@ class _Worker:
         own: dict[int, list[Rows]] = {}
         whole: dict[int, list[Rows]] = {}
         for index, entries in self.task.runs.items():
+            table = self.network.tables[index]
+            if table.counted:
+                self.ranked.update(
+                    zip((e.name for e in entries), rank(table, [self._open(e) for e in entries]), strict=True)
+                )
             all_rows = index in self.task.routes.whole or index in every
             for entry in entries:
                 if all_rows:
                     whole.setdefault(index, []).append(self._open(entry))
-                rows = self._own(self.network.tables[index], entry)
+                rows = self._own(table, entry)
                 if rows is not None and len(rows):
                     own.setdefault(index, []).append(rows)
         return own, whole
@@ -394,6 +410,8 @@ class _Worker:
         return self._open(entry).between(self.low, self.high)
 
     def _open(self, entry: RunEntry) -> Rows:
+        if entry.name in self.ranked:
+            return self.ranked[entry.name]
         if entry.name not in _opened:
             _opened[entry.name] = decode_run(self.task.store.map(entry.name), entry)
         return _opened[entry.name]
