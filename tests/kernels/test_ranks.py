@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.model import Rows
 from penstock.model.time import FOREVER, NEVER
+from penstock.planner.build import STRATEGIES
 from penstock.reference import admit, results
 from penstock.reference.order import followers
 from tests.graphs import runnable_graph
@@ -63,3 +64,19 @@ def test_a_row_goes_when_so_many_others_have_come_after_it(workload: Workload, t
             assert sum(run.rows for run in kept) <= sum(inside), query.sql
     if done.network.closes:
         assert all(run.expired(done.progress) for run in done.steps[-1].runs)
+
+
+@settings(max_examples=100)
+@given(runnable_graph(("rows", "mixed", "range"), 3), st.data(), st.integers(1, 2), st.sampled_from(STRATEGIES))
+def test_windows_count_the_rows_since_their_query_began(
+    workload: Workload, data: st.DataObject, tasks: int, strategy: str
+) -> None:
+    end = len(workload.batches)
+    starts = data.draw(st.lists(st.integers(0, end - 1), min_size=3, max_size=3))
+    done = simulate(
+        workload, tasks=tasks, merge_every=2, strategy=strategy, lifetimes=[(start, end) for start in starts]
+    )
+    steps = {name: admit(stream, workload.arrivals(name)) for name, stream in workload.streams.items()}
+    for found, query, start in zip(done.results, workload.parsed, starts, strict=True):
+        seen = {name: [row for step in own[start:] for row in step.accepted] for name, own in steps.items()}
+        assert bag(found) == bag(results(query, workload.streams, seen)), query.sql
