@@ -242,7 +242,7 @@ class Simulation:
             min_key=int(rows.key[0]),
             max_key=int(rows.key[-1]),
             life=life,
-            until=tuple(expiry(rows, lives, FOREVER).items()),
+            until=tuple(expiry(rows, lives, FOREVER, table.pieces).items()),
             version=self.network.version,
             checksum=checksum(data),
         )

@@ -199,6 +199,8 @@ class _Builder:
                         share, role, join.index, position, _lives(plan, position), truths, tuple(terms), needs,
                     )  # fmt: skip
                     window = plan.query.roles[role].window
+                    if isinstance(window, Tumbling):
+                        entry = replace(entry, tumbles=window)
                     if isinstance(window, Rows):
                         # All rows count, whatever the predicates say of them, and rows without a key too.
                         order = stream.order

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from penstock.model import Expression, Query, Ref, Rows, Stream, Term
+from penstock.model import Expression, Query, Ref, Rows, Stream, Term, Tumbling
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import Bounds
 from penstock.planner.index import ColumnIndex
@@ -56,7 +56,8 @@ class Entry:
 
     `lives[s]` = how long past its time a row meets stream s. Its predicates are `terms` (column, term), which the index decides, and
     `truths`, which Spark computes. `needs` are the columns that the queries read of a stored row. A role with a window that counts rows
-    (`counts`) has a second entry, `counting`, which every row of the stream serves as long as it can push another one out.
+    (`counts`) has a second entry, `counting`, which every row of the stream serves as long as it can push another one out. Rows of a
+    window that `tumbles` live to the end of their piece of time at most.
     """
 
     query: int
@@ -69,6 +70,7 @@ class Entry:
     needs: frozenset[str] = frozenset()
     counts: Rows | None = None
     counting: bool = False
+    tumbles: Tumbling | None = None
 
     @property
     def id(self) -> int:
@@ -116,6 +118,11 @@ class StateTable:
         """The entries of all rows that the windows of its roles count."""
         return tuple(e for e in self.entries if e.counting)
 
+    @cached_property
+    def pieces(self) -> dict[int, Tumbling]:
+        """The windows that cut time into pieces, by the id of their role."""
+        return {e.id: e.tumbles for e in self.entries if e.tumbles is not None}
+
     @property
     def stateless(self) -> bool:
         return not self.key and not self.timed
@@ -144,13 +151,16 @@ class StateTable:
 
     def horizon(self, entry: Entry, progress: Mapping[str, int]) -> int:
         """Rows serving `entry` with a time at or before this can find no partner any more."""
-        return min((_horizon(life, progress.get(stream, NEVER)) for stream, life in entry.lives), default=FOREVER)
+        found = [_horizon(life, progress.get(stream, NEVER), entry.tumbles) for stream, life in entry.lives]
+        return min(found, default=FOREVER)
 
 
-def _horizon(life: int, progress: int) -> int:
+def _horizon(life: int, progress: int, tumbles: Tumbling | None) -> int:
     if progress >= FOREVER:
         return FOREVER  # the stream has ended: not even [RANGE ALL] meets a row of it any more
-    return NEVER if life >= FOREVER or progress <= NEVER else progress - life
+    if life >= FOREVER or progress <= NEVER:
+        return NEVER
+    return progress - life if tumbles is None else max(progress - life, tumbles.start(progress) - 1)
 
 
 @dataclass(frozen=True)
@@ -264,7 +274,11 @@ def closing(stream: str) -> str:
 def output_progress(query: Query, progress: Mapping[str, int]) -> int:
     """No result is yet to come with a time below this; windows that count rows hold results back until a step has closed them."""
     counted = [closing(role.stream) for role in query.roles if isinstance(role.window, Rows)]
-    return min(progress.get(name, NEVER) for name in [*counted, *(role.stream for role in query.roles)])
+    least = min(progress.get(name, NEVER) for name in [*counted, *(role.stream for role in query.roles)])
+    window = query.roles[0].window
+    if isinstance(window, Tumbling) and len(query.roles) > 1 and NEVER < least < FOREVER:
+        return window.start(least)
+    return least
 
 
 def out_column(share: int, position: int) -> str:

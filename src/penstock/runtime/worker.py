@@ -443,7 +443,7 @@ class _Worker:
         lives = {entry.id: entry.lives for entry in table.entries}
         run = RunEntry(
             name, table.name, level, self.task.step, len(rows), data.size, int(rows.time.min()), int(rows.time.max()),
-            int(rows.key[0]), int(rows.key[-1]), life, tuple(expiry(rows, lives, FOREVER).items()), self.network.version,
+            int(rows.key[0]), int(rows.key[-1]), life, tuple(expiry(rows, lives, FOREVER, table.pieces).items()), self.network.version,
             checksum(data),
         )  # fmt: skip
         if named:
