@@ -10,8 +10,11 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
+from penstock.errors import RegistrationError
 from penstock.model import Column, Stream
 from penstock.model.time import SECOND
+from penstock.planner.build import build_network
+from penstock.planner.network import StandingQuery
 from penstock.reference import Row
 from tests.workloads import COMPARISONS, TIME, Workload
 
@@ -41,8 +44,8 @@ WINDOWS = ("range", "rows", "tumbling", "mixed")
 
 
 @st.composite
-def graph_workload(draw: st.DrawFn, windows: Sequence[str] = WINDOWS) -> Workload:
-    """Streams, one query of any shape over them with these kinds of windows, and rows that keep their stream's bound."""
+def graph_workload(draw: st.DrawFn, windows: Sequence[str] = WINDOWS, queries: int = 1) -> Workload:
+    """Streams, queries of any shape over them with these kinds of windows, and rows that keep their stream's bound."""
     unit = draw(st.sampled_from((1, SECOND)))
     count = draw(st.sampled_from((2, 2, 3, 3, 4, MOST_ROLES)))
     streams = {}
@@ -52,8 +55,21 @@ def graph_workload(draw: st.DrawFn, windows: Sequence[str] = WINDOWS) -> Workloa
         columns += [Column(SEQUENCE, "bigint")] if sequence else []
         delay = draw(st.sampled_from((0, 3, 2 * LAST_MOMENT))) * unit
         streams[name] = Stream(name, tuple(draw(st.permutations(columns))), TIME, delay, sequence=sequence)
-    query = draw(_query(list(streams.values()), count, unit, windows))
-    return Workload(streams, (query,), draw(_batches(list(streams.values()), MOST_ROWS[count], unit)))
+    found = [draw(_query(list(streams.values()), count, unit, windows)) for _ in range(queries)]
+    return Workload(streams, tuple(found), draw(_batches(list(streams.values()), MOST_ROWS[count], unit)))
+
+
+def runnable_graph(windows: Sequence[str] = WINDOWS, queries: int = 1) -> st.SearchStrategy[Workload]:
+    """Such workloads without those that registration refuses: a role that nothing bounds, or time conditions that contradict each other."""
+    return graph_workload(windows, queries).filter(_registers)
+
+
+def _registers(workload: Workload) -> bool:
+    try:
+        build_network([StandingQuery(n, f"q{n}", query) for n, query in enumerate(workload.parsed)], workload.streams)
+    except RegistrationError:
+        return False
+    return True
 
 
 @st.composite

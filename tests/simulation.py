@@ -25,11 +25,12 @@ from penstock.kernels.join import Matches, Slices, Work, join_deltas, lookup, re
 from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
 from penstock.kernels.parcel import pack, unpack
 from penstock.kernels.probe import CHUNK, Counts, probe
+from penstock.kernels.ranks import closed, rank
 from penstock.model import And, Expression, Query, Ref, Stream
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.build import build_network
-from penstock.planner.network import Join, Network, StandingQuery, StateTable
+from penstock.planner.network import Join, Network, StandingQuery, StateTable, closing
 from penstock.planner.remap import remap_expression
 from penstock.planner.routes import Route, Routes, build_routes
 from penstock.reference import Row, admit
@@ -66,13 +67,14 @@ def colliding(key: tuple[object, ...]) -> int:
 
 @dataclass
 class Step:
-    """What one step did and left: counts of rows and of work by name, progress after it, and the runs that stay."""
+    """What one step did and left: counts of rows and of work by name, progress after it, the runs that stay, and results so far by query."""
 
     streams: dict[str, dict[str, int]] = field(default_factory=dict)
     tables: dict[str, Counter[str]] = field(default_factory=dict)
     progress: dict[str, int] = field(default_factory=dict)
     files: int = 0
     runs: tuple[RunEntry, ...] = ()
+    answered: tuple[int, ...] = ()
 
     @property
     def compared(self) -> int:
@@ -81,7 +83,10 @@ class Step:
 
 @dataclass
 class Simulation:
-    """The engine's memory, and what each step of the workload brought: the answer of query n is `results[n]`."""
+    """The engine's memory, and what each step of the workload brought: the answer of query n is `results[n]`.
+
+    `progress` also has, under names of their own, what the last step has closed of windows that count rows.
+    """
 
     workload: Workload
     network: Network
@@ -128,12 +133,20 @@ class Simulation:
         self.runs = {} if merging else {r.name: r for r in live}
         self.runs.update((r.name, r) for r in written)
         self.files = {name: self.files[name] for name in self.runs}
+        self.progress.update((closing(s), self.progress.get(s, NEVER)) for s in network.closes)
         for name, (_, _, progress) in batch.items():
             if progress > NEVER:
                 self.progress[name] = progress
         step.progress = {name: self.progress.get(name, NEVER) for name in batch}
         step.files, step.runs = len(written), tuple(self.runs.values())
+        step.answered = tuple(len(found) for found in self.results)
         self.steps.append(step)
+
+    def end(self) -> None:
+        """All streams have ended: a step without rows gives what windows that count rows have held back."""
+        streams = self.network.streams
+        self.progress.update(dict.fromkeys(streams, FOREVER))
+        self.run_step(self.network, {name: ([], {}, FOREVER) for name in streams})
 
     def _slices(
         self,
@@ -157,13 +170,14 @@ class Simulation:
             if table.index in routes.replicated and arrived[table.index].rows:
                 slices.every[table.index] = [arrived[table.index].delta().rows]
             runs = [self._open(r) for r in live if r.table == table.name]
+            runs = rank(table, runs) if table.counted else runs
             if table.timed:
                 cuts = _time_cuts(runs, self.tasks)
                 own = [run.since(cuts[task], cuts[task + 1]) for run in runs]
             else:
                 own = [run.between(low, high) for run in runs]
             slices.own[table.index] = [s for s in own if len(s)]
-            if table.index in routes.whole:
+            if table.index in routes.whole or (network.closes and table.index in routes.replicated):
                 slices.whole[table.index] = runs
         return slices
 
@@ -185,15 +199,20 @@ class Simulation:
                 work = Work()
                 if stage == 0:
                     for join in network.joins:
-                        handle(join, join_deltas(network, join, routes.joins[join.index], slices, work), work)
+                        seen = self._seen(join, slices)
+                        handle(join, join_deltas(network, join, routes.joins[join.index], seen, work), work)
                 for to, join, route, done, body in received:
                     if to == task:
                         pieces = [unpack(body, (route.start, *route.order[:done]))]
-                        handle(join, resume(network, join, route, done, pieces, slices, work), work)
+                        seen = self._seen(join, slices)
+                        handle(join, resume(network, join, route, done, pieces, seen, work), work)
                 self.errors.update(work.errors)
                 for index, counts in work.counts.items():
                     self._count(step.tables[network.tables[index].name], counts)
         assert not posted
+
+    def _seen(self, join: Join, slices: Slices) -> Slices:
+        return closed(slices, *join.closed(self.progress)) if join.closes else slices
 
     def _store(self, table: StateTable, rows: Rows, step: int, counts: Counter[str]) -> list[RunEntry]:
         if table.stateless:
@@ -223,7 +242,7 @@ class Simulation:
             min_key=int(rows.key[0]),
             max_key=int(rows.key[-1]),
             life=life,
-            until=tuple(expiry(rows, lives, FOREVER).items()),
+            until=tuple(expiry(rows, lives, FOREVER, table.pieces).items()),
             version=self.network.version,
             checksum=checksum(data),
         )
@@ -296,6 +315,8 @@ def simulate(
                 counts["rows"] = len(workload.batches[number].get(name, []))
                 batch[name] = (judged.accepted, counts, judged.progress)
             simulation.run_step(network, batch)
+        if network.closes:
+            simulation.end()
     return simulation
 
 

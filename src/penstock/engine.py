@@ -251,7 +251,7 @@ class Engine:
     def results(self, name: str, *, step: bool = False, since_step: int | None = None) -> DataFrame:
         """The committed results of a query, also of one that was dropped. Those of an ordered query come in order."""
         manifest = self.manifest()
-        progress = manifest.progress_values()
+        progress = manifest.reached()
         since = -1 if since_step is None else since_step
         newest = self.catalog.record(name)
         frames = []

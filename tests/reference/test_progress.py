@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from penstock.model import Band, Column, Query, Rows, Stream, Tumbling
 from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
+from penstock.planner.network import output_progress as planned_progress
 from penstock.reference import admit, combinations, output_progress, project, reachable, result_time, results, serves
 from tests.oracle import bag
 from tests.reference.test_join import equijoin, stream
@@ -127,10 +128,12 @@ def test_rows_that_serve_nobody_push_others_out():
     assert reachable([query], streams, rows, {"a": 2, "b": 2}) == {"a": []}
 
 
-def test_a_row_in_a_tumbling_window_goes_when_a_window_of_time_would_let_it_go():
-    query = equijoin([("a", Tumbling(10)), ("b", Tumbling(10))])
-    assert kept(query, 5, a=NEVER, b=14)
-    assert not kept(query, 5, a=NEVER, b=15)
+def test_a_row_in_a_tumbling_window_goes_at_the_end_of_its_piece_of_time():
+    query = equijoin([("a", Tumbling(10, 3)), ("b", Tumbling(10, 3))])
+    assert kept(query, 5, a=NEVER, b=12)
+    assert not kept(query, 5, a=NEVER, b=13)
+    assert kept(query, 12, a=NEVER, b=12)
+    assert not kept(query, 12, a=NEVER, b=13)
 
 
 def test_a_row_with_a_null_key_serves_nobody():
@@ -142,6 +145,14 @@ def test_a_row_with_a_null_key_serves_nobody():
 def test_output_progress_is_that_of_the_slowest_stream():
     streams = {name: stream(name) for name in "abc"}
     assert output_progress(equijoin([("a", 10), ("b", 3)]), streams, {"a": 7, "b": 4, "c": NEVER}) == 4
+
+
+def test_output_progress_of_a_tumbling_join_is_where_a_piece_of_time_begins():
+    streams = {name: stream(name) for name in "ab"}
+    query = equijoin([("a", Tumbling(10, 3)), ("b", Tumbling(10, 3))])
+    for reached, promised in ((12, 3), (13, 13), (2, -7), (NEVER, NEVER), (FOREVER, FOREVER)):
+        assert output_progress(query, streams, {"a": reached, "b": FOREVER}) == promised
+        assert planned_progress(query, {"a": reached, "b": FOREVER}) == promised
 
 
 @settings(max_examples=150, deadline=None)

@@ -7,7 +7,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock.planner.steering import Steering
-from tests.graphs import graph_workload
+from tests.graphs import runnable_graph
 from tests.routes import any_routes
 from tests.runtime.replay import drain, names, replay_of
 from tests.runtime.test_engine_properties import assert_exact, together
@@ -19,7 +19,7 @@ AT_ONCE = 4
 
 
 def graphs():
-    one = graph_workload(("range", "tumbling"))
+    one = runnable_graph()
     return st.lists(one, min_size=AT_ONCE, max_size=AT_ONCE).map(together)
 
 

@@ -362,3 +362,38 @@ def test_an_ordered_query_is_refused_for_a_sink_without_order(live):
     one = live({"wide": WIDE})
     with pytest.raises(RegistrationError, match="keeps no order"):
         one.engine.query(WIDE, name="q", into=Sink("noop"), ordered=True)
+
+
+def test_a_query_with_several_keys_can_begin_from_the_rows_that_are_held(spark, tmp_path):
+    columns = "ts bigint, x bigint, y bigint, v bigint"
+    streams = {name: stream(name, columns, delay=2) for name in "abc"}
+    replay = Replay(tmp_path / "source", *streams.values())
+    chain = (
+        "SELECT a.v, b.v AS w, c.v AS u FROM a [RANGE {0}], b [RANGE {0}], c [RANGE {0}] WHERE a.x = b.x AND b.y = c.y"
+    )
+    one = Live(replay, replay.engine(spark, tmp_path / "state", {"wide": chain.format(9)}))
+    given_rows = {name: [] for name in streams}
+
+    def feed(number):
+        rows = {
+            name: [
+                {"ts": 2 * number + n, "x": (number + n) % 2, "y": None if name == "b" and n == 2 else (n + place) % 3, "v": 10 * number + n}
+                for n in range(3)
+            ]
+            for place, name in enumerate(streams)
+        }  # fmt: skip
+        for name, own in rows.items():
+            given_rows[name] += own
+        one.feed(**rows)
+
+    for number in range(3):
+        feed(number)
+    held = chain.format(5) + " AND c.v > 1"
+    added = one.engine.query(held, name="held", start="state")
+    feed(3)
+    assert added.coverage()["exact_from"] <= 0
+    for name, sql in (("held", held), ("wide", chain.format(9))):
+        expected = bag(results(parse_query(sql, streams), streams, given_rows))
+        assert expected
+        assert one.answer(name) == expected
+    one.run.stop()

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from penstock.kernels.bits import cells_of
 from penstock.model import Term
 from penstock.planner.index import build_index
-from penstock.planner.network import Entry, StateTable
+from penstock.planner.network import COUNTING, Entry, StateTable
 from penstock.state.run import Rows, gap
 
 Known = npt.NDArray[np.bool_]
@@ -42,7 +42,10 @@ def _serves(entry: Entry, others: dict[int, Entry], rows: Rows) -> Known:
         by_pattern = [any(role in others and holds(others[role]) for role in pattern) for pattern in rows.patterns]
         return np.array(by_pattern, dtype=np.bool_)[rows.bits]
 
-    serves = np.ones(len(rows), dtype=np.bool_)
+    # A row that is held only to be counted may have no key.
+    serves = np.array([any(0 <= role < COUNTING for role in pattern) for pattern in rows.patterns], dtype=np.bool_)[
+        rows.bits
+    ]
     for column in entry.needs:
         serves &= _stored(column, rows)
     for column, term in entry.terms:

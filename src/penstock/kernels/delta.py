@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from numba import njit, types
 
 from penstock.kernels.bits import bits_ids, row_bits
-from penstock.kernels.probe import Words
-from penstock.planner.network import StateTable
+from penstock.kernels.probe import Words, to_words
+from penstock.model.time import FOREVER, NEVER
+from penstock.planner.network import Entry, StateTable
 from penstock.state.run import Ints, Rows
 
 _INTS = types.Array(types.int64, 1, "C", readonly=True)
@@ -35,13 +36,14 @@ def build_delta(
     columns: Mapping[str, pa.Array],
     truths: Mapping[str, npt.NDArray[np.bool_]],
 ) -> Delta:
-    """Bits, dictionary and order of one table's new rows. Rows with a NULL key cannot match and serve nobody."""
+    """Bits, dictionary and order of one table's new rows. Rows with a NULL key cannot match; at most they are counted."""
     if table.timed:
         key, has_key = np.zeros_like(key), np.ones_like(has_key)
     bits = row_bits(table, columns, truths, len(key))
+    if not table.stateless and not has_key.all():
+        counting = sum(1 << bit for bit, entry in enumerate(table.entries) if entry.counting)
+        bits[~has_key] &= np.array(to_words(counting, bits.shape[1]), dtype=np.uint64)
     wanted = bits.any(axis=1)
-    if not table.stateless:
-        wanted &= has_key
     ids, patterns = bits_ids(bits)
     chosen = np.flatnonzero(wanted)
     order = chosen[row_order(table, key[chosen], time[chosen], lambda name: columns[name].take(pa.array(chosen)))]
@@ -58,7 +60,15 @@ def build_delta(
 
 def alive(table: StateTable, rows: Rows, progress: Mapping[str, int]) -> npt.NDArray[np.bool_]:
     """Rows that some query can still use, given how far the other streams have come."""
-    horizon = {entry.id: table.horizon(entry, progress) for entry in table.entries}
+    kept = _after(rows, {entry.id: table.horizon(entry, progress) for entry in table.entries if entry.counts is None})
+    for entry in table.counted:
+        # The row serves the role itself no longer than it counts.
+        kept |= _after(rows, {entry.id: table.horizon(entry, progress)}) & _inside(entry, rows, progress)
+    return kept
+
+
+def _after(rows: Rows, horizon: Mapping[int, int]) -> npt.NDArray[np.bool_]:
+    """Rows with a time after the horizon of some role that they serve."""
     dead = np.array(
         [
             min((horizon[r] for r in pattern if r in horizon), default=np.iinfo(np.int64).max)
@@ -67,6 +77,15 @@ def alive(table: StateTable, rows: Rows, progress: Mapping[str, int]) -> npt.NDA
         dtype=np.int64,
     )
     return np.asarray(rows.time > dead[rows.bits]) if len(dead) else np.zeros(len(rows), dtype=np.bool_)
+
+
+def _inside(entry: Entry, rows: Rows, progress: Mapping[str, int]) -> npt.NDArray[np.bool_] | bool:
+    """Rows that are still inside the window at the time of the next result; new rows have not been ranked, and are."""
+    out = rows.columns.get(entry.out)
+    if out is None:
+        return True
+    least = min((progress.get(stream, NEVER) for stream, _ in entry.lives), default=FOREVER)
+    return np.asarray(out.to_numpy() > least)
 
 
 def select(rows: Rows, keep: npt.NDArray[np.bool_]) -> Rows:

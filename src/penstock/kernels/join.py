@@ -145,7 +145,7 @@ def join_deltas(
                 continue
             pick = ([delta], None, wanted)
             composite = Matches((route.start,), (pick,), delta.key[wanted], delta.time[wanted, None], bits[wanted])
-            yield from walk.go(composite, 0)
+            yield from walk.go(walk.counted(composite), 0)
 
 
 def resume(
@@ -261,10 +261,24 @@ class _Walk:
 
     def _checked(self, extended: Matches, hop: Hop) -> Iterator[Matches]:
         """Only matches whose keys are really equal, and whose conditions hold as far as they can be decided."""
-        matches = self._conditions(self._verified(extended, hop), self._early_conditions(hop, extended.positions))
+        matches = self.counted(self._verified(extended, hop))
+        matches = self._conditions(matches, self._early_conditions(hop, extended.positions))
         self.work.flows[self.join.index, self.route.start, tuple(sorted(matches.positions))] += len(matches)
         if len(matches):
             yield matches
+
+    def counted(self, matches: Matches) -> Matches:
+        """Clear the bits of queries of which a row has left its window, since so many rows came after it."""
+        outs = [(m.bit, p, out) for m in self.join.leads for p, out in m.outs if p in matches.positions]
+        if not outs or len(matches) == 0:
+            return matches
+        bits, newest = matches.bits.copy(), matches.result_time
+        for number, position, column in outs:
+            out = matches.column(position, column, None).to_numpy(zero_copy_only=False)
+            bits[newest >= out, number // 64] &= ~np.uint64(1 << (number % 64))
+        kept = replace(matches, bits=bits)
+        alive = bits.any(axis=1)
+        return kept if alive.all() else kept.take(np.flatnonzero(alive))
 
     def _verified(self, matches: Matches, hop: Hop) -> Matches:
         """Drop matches whose keys only share a hash, and those that are unequal by another key class."""
@@ -400,7 +414,7 @@ class _Served:
         self.known: dict[tuple[int, int], tuple[object, Words]] = {}
         for table in {table for _, table in join.places}:
             for entry in network.tables[table].entries:
-                if entry.join == join.index:
+                if entry.join == join.index and not entry.counting:
                     served = 0 if entry.query in suspended else 1 << bit[entry.query]
                     self.masks.setdefault(entry.position, {})[entry.id] = served
 

@@ -39,14 +39,14 @@ def merge_runs(table: StateTable, runs: Sequence[Rows], progress: Mapping[str, i
     key = np.concatenate([rows.key for rows, _ in pieces])
     time = np.concatenate([rows.time for rows, _ in pieces])
     bits = np.concatenate([ids for _, ids in pieces])
-    together = {name: _column([rows for rows, _ in pieces], name) for name in table.columns}
+    together = {name: whole_column([rows for rows, _ in pieces], name) for name in table.columns}
     order = row_order(table, key, time, lambda name: together[name])
     picked = pa.array(order)
     columns = {name: column.take(picked) for name, column in together.items()}
     return Rows(key[order], time[order], bits[order], tuple(numbers), columns)
 
 
-def _column(runs: Sequence[Rows], name: str) -> pa.Array:
+def whole_column(runs: Sequence[Rows], name: str) -> pa.Array:
     """A column of all runs; NULL where a run lacks it, or was merged from such runs alone and has it without a type."""
     arrays = [rows.columns.get(name, pa.nulls(len(rows))) for rows in runs]
     kind = next((array.type for array in arrays if not pa.types.is_null(array.type)), pa.null())

@@ -77,6 +77,9 @@ def carried(
     columns: dict[int, dict[str, None]] = {p: dict.fromkeys(join.columns[p]) for p in known}
     keys: dict[int, dict[str, None]] = {p: {} for p in known}
     for member in join.leads:
+        for position, out in member.outs:
+            if position in columns:
+                columns[position][out] = None
         for residual in member.residuals:
             for ref in residual.refs:
                 if ref.role != PSEUDO_ROLE and ref.role in columns:

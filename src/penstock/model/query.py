@@ -32,6 +32,10 @@ class Tumbling:
     length: int
     origin: int = 0
 
+    def start(self, time: int) -> int:
+        """When the piece begins in which a time lies."""
+        return time - (time - self.origin) % self.length
+
 
 @dataclass(frozen=True)
 class Role:

@@ -23,7 +23,9 @@ from penstock.planner.network import (
     Network,
     StandingQuery,
     StateTable,
+    closing,
     key_column,
+    out_column,
 )
 from penstock.planner.remap import remap_expression
 
@@ -64,7 +66,6 @@ class _Builder:
 
     def _lay_out(self, standing: StandingQuery) -> _Laid:
         """Decide the key classes, the state tables of each role, and the order of positions (by table names)."""
-        _check_supported(standing)
         classes, implied = self._key_classes(standing)
         query = replace(standing.query, residuals=(*standing.query.residuals, *implied))
         if self.strategy == "pull_up":
@@ -78,7 +79,7 @@ class _Builder:
                 tables[i].append(replace(key, name=key.name + own))
         for i, role in enumerate(query.roles):
             if not tables[i]:
-                timed = len(query.roles) > 1
+                timed = len(query.roles) > 1 or isinstance(role.window, Rows)
                 tables[i].append(_TableKey(role.stream + ("()" if timed else "") + own, role.stream, timed=timed))
         roles = tuple(sorted(range(len(tables)), key=lambda i: ([t.name for t in tables[i]], i)))
         place = {role: p for p, role in enumerate(roles)}
@@ -138,6 +139,7 @@ class _Builder:
                     plan.standing.on_error,
                     plan.standing.bits_of,
                     tuple(frozenset(ref.column for ref in read if ref.role == p) for p in range(len(streams))),
+                    tuple((p, out_column(plan.standing.bits_of, p)) for p in plan.counted),
                 )
             )
         columns = tuple(
@@ -146,7 +148,7 @@ class _Builder:
         )
         classes = tuple(KeyClass(tuple((p, number[table]) for p, table in c)) for c in plans[0].classes)
         homes = tuple(number[tables[0].name] for tables in plans[0].tables)
-        return Join(index, name, homes, tuple(members), classes, columns)
+        return Join(index, name, homes, tuple(members), classes, columns, closes=plans[0].closes)
 
     def _table(
         self, index: int, key: _TableKey, keys: Mapping[str, _TableKey], joins: Sequence[Join], laid: Sequence[_Laid]
@@ -158,6 +160,7 @@ class _Builder:
         beside: set[str] = set()  # what tells the keys of other tables from each other
         indexed: dict[str, list[tuple[int, Term]]] = {}
         stored: set[str] = set()
+        order: tuple[str, ...] = ()
         plans = {plan.standing.id: plan for plan in laid}
         guards = tuple(
             "" if total else self._derive(key.stream, part, risky=True)
@@ -192,8 +195,21 @@ class _Builder:
                     held = {*linked, *(v for t in linked.values() for v in self._told_apart(keys[t], stream))}
                     beside.update(held - linked.keys())
                     needs = frozenset(held).union(*(m.reads[position] for m in group)) - {stream.event_time}
-                    lives = _lives(plan, position)
-                    entries.append(Entry(share, role, join.index, position, lives, truths, tuple(terms), needs))
+                    entry = Entry(
+                        share, role, join.index, position, _lives(plan, position), truths, tuple(terms), needs,
+                    )  # fmt: skip
+                    window = plan.query.roles[role].window
+                    if isinstance(window, Tumbling):
+                        entry = replace(entry, tumbles=window)
+                    if isinstance(window, Rows):
+                        # All rows count, whatever the predicates say of them, and rows without a key too.
+                        order = stream.order
+                        entry = replace(entry, counts=window)
+                        counting = replace(entry, truths=(), terms=(), needs=frozenset(order[1:]), counting=True)
+                        stored.update(order[1:])
+                        entries += [entry, counting]
+                    else:
+                        entries.append(entry)
         verify = self._told_apart(key, stream)
         stored.update(verify)
         stored.update(beside)
@@ -220,6 +236,7 @@ class _Builder:
             self.strategy == "push_down",
             key.timed,
             tuple(sorted(others.items())),
+            order,
         )
         if built.by_cell:
             cells(built)  # refuses too many
@@ -358,25 +375,24 @@ class _Laid:
     classes: tuple[tuple[tuple[int, str], ...], ...]
 
     @property
+    def counted(self) -> tuple[int, ...]:
+        """The positions whose windows count rows."""
+        return tuple(p for p, role in enumerate(self.roles) if isinstance(self.query.roles[role].window, Rows))
+
+    @property
+    def closes(self) -> tuple[str, ...]:
+        return tuple(sorted({self.query.roles[self.roles[p]].stream for p in self.counted}))
+
+    @property
     def name(self) -> str:
         """The name of the join: the same for all queries over the same tables and keys."""
         text = " x ".join(" + ".join(t.name for t in own) for own in self.tables)
+        if self.closes:  # evaluated at another time than joins that wait for nothing
+            text += f" closed by {', '.join(self.closes)}"
         if len(self.classes) == 1 and len(self.classes[0]) == len(self.tables):
             return text
         keys = ", ".join("=".join(str(p) for p, _ in c) for c in self.classes)
         return f"{text} on {keys or 'no key'}" if len(self.tables) > 1 else text
-
-
-def _check_supported(standing: StandingQuery) -> None:
-    """Refuse what SQL can say and no plan is made for yet."""
-    query = standing.query
-    for role in query.roles:
-        if isinstance(role.window, Rows):
-            msg = (
-                f"query {standing.name!r}: windows that count rows, as on {role.alias!r}, can be parsed but not yet run; "
-                f"write {role.alias} [RANGE <length>]"
-            )
-            raise RegistrationError(msg)
 
 
 def pulled_up(query: Query) -> Query:
@@ -425,9 +441,12 @@ def _lives(plan: _Laid, position: int) -> tuple[tuple[str, int], ...]:
     """For each stream that another role reads: how long after its own time a row here can still meet it."""
     role = plan.roles[position]
     lives: dict[str, int] = {}
+    longest = 1
     for other, used in enumerate(plan.standing.query.roles):
         if other != role:
             bound = plan.bounds[role][other]
             life = FOREVER if bound >= FOREVER else bound + 1
             lives[used.stream] = max(lives.get(used.stream, NEVER), life)
-    return tuple(lives.items())
+            longest = max(longest, life)
+    # Where windows count rows, a row is needed until its results are out, and not only until its partners have come.
+    return (*lives.items(), *((closing(stream), longest) for stream in plan.closes))

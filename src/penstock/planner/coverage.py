@@ -47,6 +47,8 @@ def _held(
     """The time after which every row that serves `entry` is held, and known to serve it, because it serves `other`; or None."""
     stored = frozenset[str]().union(*(e.needs for e in table.entries if since[e.query] <= since[other.query]))
     tested = {column for column, term in entry.terms if (column, term) not in other.terms}
+    if other.counts is not None:
+        return None  # its rows go when others have come, whatever their time
     weaker = set(other.terms) <= set(entry.terms) and set(other.truths) == set(entry.truths)
     if not weaker or not (entry.needs | tested) <= stored:
         return None

@@ -63,9 +63,13 @@ def _table(network: Network, table: StateTable, measured: Counters, runs: Sequen
     else:
         cuts = ", ".join(_length(c, integer=integer) for c in table.chain) or "none"
         lines = [
-            f"state table {table.name}: {_count(len(table.entries), 'role')} in its bits, stores {', '.join(table.columns) or 'time and key only'}",
+            f"state table {table.name}: {_count(len(table.entries) - len(table.counted), 'role')} in its bits, stores {', '.join(table.columns) or 'time and key only'}",
             f"  chain: {cuts}",
         ]
+        if table.counted:
+            lines.append(
+                f"  counts all rows of {table.stream}, for {_count(len(table.counted), 'window')}, by {', '.join(table.order)}"
+            )
         if _sampled(table, measured):
             lines += _links(table, facts(table, measured, runs), runs, integer=integer)
     for index in table.indexes:

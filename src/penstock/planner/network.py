@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from penstock.model import Expression, Query, Ref, Stream, Term
+from penstock.model import Expression, Query, Ref, Rows, Stream, Term, Tumbling
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import Bounds
 from penstock.planner.index import ColumnIndex
 
 MAX_ROLES = 16
+COUNTING = 1 << 48  # added to the id of a role for the bit of all rows that its window counts
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,9 @@ class Entry:
     """One bit of a state table: a query (or those that share its bits) in a role.
 
     `lives[s]` = how long past its time a row meets stream s. Its predicates are `terms` (column, term), which the index decides, and
-    `truths`, which Spark computes. `needs` are the columns that the queries read of a stored row.
+    `truths`, which Spark computes. `needs` are the columns that the queries read of a stored row. A role with a window that counts rows
+    (`counts`) has a second entry, `counting`, which every row of the stream serves as long as it can push another one out. Rows of a
+    window that `tumbles` live to the end of their piece of time at most.
     """
 
     query: int
@@ -65,11 +68,19 @@ class Entry:
     truths: tuple[str, ...]
     terms: tuple[tuple[str, Term], ...] = ()
     needs: frozenset[str] = frozenset()
+    counts: Rows | None = None
+    counting: bool = False
+    tumbles: Tumbling | None = None
 
     @property
     def id(self) -> int:
         """The permanent id of the query role, as stored with state."""
-        return self.query * MAX_ROLES + self.role
+        return self.query * MAX_ROLES + self.role + (COUNTING if self.counting else 0)
+
+    @property
+    def out(self) -> str:
+        """The column, never stored, that says when each row leaves the role's window."""
+        return out_column(self.query, self.position)
 
     @property
     def life(self) -> int:
@@ -100,6 +111,17 @@ class StateTable:
     by_cell: bool = False  # rows of different bits never share a run
     timed: bool = False
     others: tuple[tuple[str, str], ...] = ()
+    order: tuple[str, ...] = ()  # the columns that order rows, time being the first, where windows count them
+
+    @property
+    def counted(self) -> tuple[Entry, ...]:
+        """The entries of all rows that the windows of its roles count."""
+        return tuple(e for e in self.entries if e.counting)
+
+    @cached_property
+    def pieces(self) -> dict[int, Tumbling]:
+        """The windows that cut time into pieces, by the id of their role."""
+        return {e.id: e.tumbles for e in self.entries if e.tumbles is not None}
 
     @property
     def stateless(self) -> bool:
@@ -129,13 +151,16 @@ class StateTable:
 
     def horizon(self, entry: Entry, progress: Mapping[str, int]) -> int:
         """Rows serving `entry` with a time at or before this can find no partner any more."""
-        return min((_horizon(life, progress.get(stream, NEVER)) for stream, life in entry.lives), default=FOREVER)
+        found = [_horizon(life, progress.get(stream, NEVER), entry.tumbles) for stream, life in entry.lives]
+        return min(found, default=FOREVER)
 
 
-def _horizon(life: int, progress: int) -> int:
+def _horizon(life: int, progress: int, tumbles: Tumbling | None) -> int:
     if progress >= FOREVER:
         return FOREVER  # the stream has ended: not even [RANGE ALL] meets a row of it any more
-    return NEVER if life >= FOREVER or progress <= NEVER else progress - life
+    if life >= FOREVER or progress <= NEVER:
+        return NEVER
+    return progress - life if tumbles is None else max(progress - life, tumbles.start(progress) - 1)
 
 
 @dataclass(frozen=True)
@@ -153,7 +178,8 @@ class KeyClass:
 class Member:
     """A query as part of a join; `bit` is its bit in result rows, `roles[p]` its role at join position p.
 
-    Members of one `share` have one bit. `reads[p]` = the columns that it reads of rows at position p.
+    Members of one `share` have one bit. `reads[p]` = the columns that it reads of rows at position p. `outs` = (position, column that says
+    when a row there leaves its window) for windows that count rows.
     """
 
     id: int
@@ -166,6 +192,7 @@ class Member:
     on_error: str
     share: int
     reads: tuple[frozenset[str], ...]
+    outs: tuple[tuple[int, str], ...] = ()
 
     @property
     def finished_by_spark(self) -> bool:
@@ -177,7 +204,8 @@ class Member:
 class Join:
     """Queries over the same state tables and keys: probed together, stored in one result table.
 
-    `tables[p]` is the first state table of position p; one that has several keys has more, named by `classes`.
+    `tables[p]` is the first state table of position p; one that has several keys has more, named by `classes`. `closes` are the streams
+    of windows that count rows: rows take part only once the progress of all of these has passed them.
     """
 
     index: int
@@ -187,6 +215,7 @@ class Join:
     classes: tuple[KeyClass, ...]
     columns: tuple[tuple[str, ...], ...]
     kind: str = "join"
+    closes: tuple[str, ...] = ()
 
     @cached_property
     def leads(self) -> tuple[Member, ...]:
@@ -199,6 +228,11 @@ class Join:
         """All pairs of a position and a state table of it."""
         keyed = [pair for key_class in self.classes for pair in key_class.tables]
         return tuple(dict.fromkeys([*enumerate(self.tables), *keyed]))
+
+    def closed(self, progress: Mapping[str, int]) -> tuple[int, int]:
+        """The times below which rows took part in the step before, and do so in this one."""
+        before = min(progress.get(closing(stream), NEVER) for stream in self.closes)
+        return before, min(progress.get(stream, NEVER) for stream in self.closes)
 
     @property
     def finished_by_spark(self) -> bool:
@@ -217,6 +251,11 @@ class Network:
     queries: tuple[StandingQuery, ...] = field(default=())
     strategy: str = "state_slice"
 
+    @cached_property
+    def closes(self) -> tuple[str, ...]:
+        """The streams of all windows that count rows."""
+        return tuple(dict.fromkeys(stream for join in self.joins for stream in join.closes))
+
     def tables_of(self, stream: str) -> tuple[StateTable, ...]:
         """The state tables of a stream; its first one also carries late and bad rows and all counts."""
         return tuple(t for t in self.tables if t.stream == stream)
@@ -225,6 +264,25 @@ class Network:
     def bits(self) -> dict[int, tuple[int, int]]:
         """Query id -> (join, bit in its result rows)."""
         return {m.id: (j.index, m.bit) for j in self.joins for m in j.members}
+
+
+def closing(stream: str) -> str:
+    """The name, beside streams' own, of the progress by which the step before closed windows that count rows."""
+    return f"closed:{stream}"
+
+
+def output_progress(query: Query, progress: Mapping[str, int]) -> int:
+    """No result is yet to come with a time below this; windows that count rows hold results back until a step has closed them."""
+    counted = [closing(role.stream) for role in query.roles if isinstance(role.window, Rows)]
+    least = min(progress.get(name, NEVER) for name in [*counted, *(role.stream for role in query.roles)])
+    window = query.roles[0].window
+    if isinstance(window, Tumbling) and len(query.roles) > 1 and NEVER < least < FOREVER:
+        return window.start(least)
+    return least
+
+
+def out_column(share: int, position: int) -> str:
+    return f"_out{share}:{position}"
 
 
 def key_column(table: str) -> str:

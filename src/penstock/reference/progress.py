@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.model import Query, Stream
+from penstock.model import Query, Role, Stream, Tumbling
 from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
 from penstock.reference.join import Member, bounds, counts, members_of, serves
 from penstock.reference.order import Row
@@ -74,8 +74,19 @@ def reachable(
 
 
 def output_progress(query: Query, streams: Mapping[str, Stream], progress: Mapping[str, int]) -> int:
-    """The progress of a query's result time: no later result is older than the slowest of its streams."""
-    return min(progress[streams[role.stream].name] for role in query.roles)
+    """The progress of a query's result time: no later result is older than the slowest of its streams.
+
+    That of a tumbling join is where the piece begins: all rows of a later result lie there or after it.
+    """
+    least = min(progress[streams[role.stream].name] for role in query.roles)
+    window = query.roles[0].window
+    tumbles = isinstance(window, Tumbling) and len(query.roles) > 1 and NEVER < least < FOREVER
+    return window.start(least) if isinstance(window, Tumbling) and tumbles else least
+
+
+def _end(role: Role, time: int) -> int:
+    """When the piece of time of a tumbling window ends."""
+    return role.window.start(time) + role.window.length if isinstance(role.window, Tumbling) else FOREVER
 
 
 def _needed(
@@ -87,7 +98,7 @@ def _needed(
     return (
         any(
             # The next row of role j has a time of at least its progress; the last one that still matches has time + bound.
-            progress[query.roles[j].stream] < min(time + bound + 1, FOREVER)
+            progress[query.roles[j].stream] < min(time + bound + 1, _end(query.roles[role], time))
             for (i, j), bound in bounds(query).items()
             if i == role
         )

@@ -17,12 +17,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import PenstockError, RegistrationError, StateError, did_you_mean
-from penstock.model import Query, Sink, Stream, Window
+from penstock.model import Query, Rows, Sink, Stream, Window
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import time_bounds
 from penstock.planner.build import STRATEGIES, build_network
 from penstock.planner.coverage import held_from
-from penstock.planner.network import Network, StandingQuery
+from penstock.planner.network import Network, StandingQuery, output_progress
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.orders.modes import MODES
 from penstock.planner.share import CHAINS, choose_chains
@@ -172,6 +172,13 @@ class Catalog:
         if ordered and isinstance(into, Sink):
             msg = f"query {name!r} is ordered, and a {into.format} sink keeps no order; deliver it to a path or a function"
             raise RegistrationError(msg)
+        counted = next((role for role in query.roles if isinstance(role.window, Rows)), None)
+        if record.start == "state" and counted is not None:
+            msg = (
+                f"query {name!r} cannot begin from the state: of the rows that [ROWS ..] on {counted.alias!r} counts only some are "
+                "held; let it begin with the rows to come (FROM NOW)"
+            )
+            raise RegistrationError(msg)
         build_network([StandingQuery(1, name, query, record.on_error, facts.key_types)], self.streams)
         for role in query.roles:
             if len(query.roles) > 1 and role.window == Window(None):
@@ -238,8 +245,8 @@ class Catalog:
         return [(role.stream, life) for role, life in zip(query.roles, reach, strict=True)]
 
     def released(self, record: QueryRecord, manifest: Manifest) -> int:
-        """Results of a query with a time below this are all there: the least progress of its streams."""
-        return min(manifest.progress_values().get(role.stream, NEVER) for role in self.parsed(record).roles)
+        """Results of a query with a time below this are all there: the least progress of its streams, as far as it has been answered."""
+        return output_progress(self.parsed(record), manifest.reached())
 
     def target(self, record: QueryRecord) -> Into | None:
         target = self.callables.get(record.name, record.into)
@@ -344,7 +351,7 @@ class Catalog:
         for record in self.registry.queries:
             if record.id in begun and record.id not in saved:
                 held = held_from(
-                    before, self.network(), record.share or record.id, since, complete, manifest.progress_values(), newest
+                    before, self.network(), record.share or record.id, since, complete, manifest.reached(), newest
                 )  # fmt: skip
                 changed.append(replace(record, complete_from=tuple(held.items())))
             else:

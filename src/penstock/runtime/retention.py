@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import Network
+from penstock.planner.network import Network, output_progress
 from penstock.runtime.write import file_name
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.store import LocalStore
@@ -22,11 +22,11 @@ SMALL_BYTES = 8 << 20
 
 
 def horizon(network: Network, query: int, retain: int | None, progress: Mapping[str, int]) -> int:
-    """Results of the query with a time below this are given up; results come at or after the least progress of its streams."""
+    """Results of the query with a time below this are given up; later ones come at or after its output progress."""
     found = next((q for q in network.queries if q.id == query), None)
     if retain is None or found is None:
         return NEVER
-    least = min(progress.get(role.stream, NEVER) for role in found.query.roles)
+    least = output_progress(found.query, progress)
     return NEVER if least <= NEVER or least >= FOREVER else least - retain
 
 

@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from penstock.errors import StateError, StepError
 from penstock.model import Column
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import Network
+from penstock.planner.network import Network, closing
 from penstock.planner.segments import Scan, segment_count, segment_starts
 from penstock.planner.steering import Steering
 from penstock.runtime import commit
@@ -128,8 +128,7 @@ class Stepper:
         with self.lock:
             step = self.manifest.step + 1
             task = replace(self._task(step), merges=(), taking_over=shares)
-            every = self.spark.range(0, self.tasks, 1, self.tasks)
-            reports = self._run(every, task)
+            reports = self._run(self._nothing(), task)
             numbers = {t.index for t in self.network.tables if any(e.query in shares for e in t.entries)}
             replaced = [run.name for index in numbers for run in task.runs.get(index, ())]
             entry = self._tick_entry(
@@ -174,14 +173,57 @@ class Stepper:
             if final:
                 moved = {name: Progress(FOREVER, self._newest(name), "final") for name in self.network.streams}
             values = {name: p.value for name, p in moved.items()}
-            expired = self._gone(values if final else self.manifest.progress_values())
+            expired = self._gone(self._ended(values) if final else self.manifest.reached())
             changed = moved != dict(self.manifest.progress)
             owed = any(self.manifest.cursors.get(sink, -1) != step for sink, step in self.cursors.items())
+            reached = self.manifest.reached() | values
+            if self._held_back(reached):
+                self._close(moved, reached, final=final)
+                return True
             if not (changed or expired or final or owed):
                 return False
-            entry = self._tick_entry(progress=moved, runs_removed=tuple(expired), final=final)
+            entry = self._tick_entry(
+                progress=moved, runs_removed=tuple(expired), final=final, closed=self._closed(values)
+            )
             self._append(replace(entry, counters=_with_dropped(entry, self.manifest)))
             return True
+
+    def _held_back(self, reached: Mapping[str, int]) -> bool:
+        """Whether windows that count rows hold rows back that this progress lets take part."""
+        number = {t.name: t.index for t in self.network.tables}
+        for join in self.network.joins:
+            if join.closes:
+                before, now = join.closed(reached)
+                tables = {table for _, table in join.places}
+                runs = (r for r in self.manifest.runs.values() if number.get(r.table) in tables)
+                if any(r.min_time < now and r.max_time >= before for r in runs):
+                    return True
+        return False
+
+    def _close(self, progress: Mapping[str, Progress], reached: Mapping[str, int], *, final: bool) -> None:
+        """A tick with a job: rows that wait for this progress take part, and what they find is committed with it."""
+        step = self.manifest.step + 1
+        task = replace(self._task(step, reached), merges=())
+        reports = self._run(self._nothing(), task)
+        entry = self._tick_entry(
+            progress=progress, counters=_counters(reports), results=_results(reports), closed=self._closed(reached),
+            runs_removed=tuple(self._gone(self._ended(reached) if final else reached)), final=final,
+            suspended=_suspended(self.network, reports, self.manifest.suspended),
+        )  # fmt: skip
+        self.store.sync(["results/."])
+        self._append(replace(entry, counters=_with_dropped(entry, self.manifest)))
+
+    def _closed(self, progress: Mapping[str, int]) -> dict[str, int]:
+        """What a step that runs with this progress closes."""
+        return {stream: progress[stream] for stream in self.network.closes if stream in progress}
+
+    def _ended(self, progress: Mapping[str, int]) -> dict[str, int]:
+        """Progress behind the last step of all, which has closed everything."""
+        return {**progress, **{closing(stream): FOREVER for stream in self.network.streams}}
+
+    def _nothing(self) -> DataFrame:
+        """For a job without rows to receive: every task runs once."""
+        return self.spark.range(0, self.tasks, 1, self.tasks)
 
     def unread(self, query: Any) -> bool:
         """True while Spark has seen offsets that no step has consumed yet."""
@@ -190,7 +232,7 @@ class Stepper:
     def _upkeep(self) -> None:
         """Give up expired results, merge small files, and collect what no manifest names."""
         manifest = self.manifest
-        progress = manifest.progress_values()
+        progress = manifest.reached()
         retain = {q.id: q.retain for q in self.registry.queries}
         horizons = {q: horizon(self.network, q, keep, progress) for q, keep in retain.items()}
         gone = expired_results(manifest, retain.keys(), horizons)
@@ -234,8 +276,8 @@ class Stepper:
             session.conf.set(name, value)
         self._prepared = {key}
 
-    def _task(self, step: int) -> Task:
-        progress = self.manifest.progress_values()
+    def _task(self, step: int, reached: Mapping[str, int] | None = None) -> Task:
+        progress = self.manifest.reached() if reached is None else reached
         number = {t.name: t.index for t in self.network.tables}
         runs: dict[int, list[RunEntry]] = {}
         for run in self.manifest.runs.values():
@@ -250,6 +292,7 @@ class Stepper:
                 progress.get(t.stream, NEVER),
                 self.registry.stale,
                 progress,
+                counted=bool(t.counted),
             )
             for t in self.network.tables
         ]
@@ -339,7 +382,7 @@ class Stepper:
             for stream, example in report["errors"].items():
                 msg = f"stream {stream!r} got a row it must not get ({example}); its policy is 'error', so the step was not committed"
                 raise StepError(msg)
-        before = self.manifest.progress_values()
+        before = self.manifest.reached()
         removed = self._gone(before) if step % self.expire_every == 0 else []
         removed += [name for merge in task.merges for name in merge.runs]
         entry = Entry(
@@ -348,6 +391,7 @@ class Stepper:
             runs_added=_runs(reports), runs_removed=tuple(dict.fromkeys(removed)), results=_results(reports),
             sides=tuple(SideFile(**s) for report in reports for s in report["sides"]),
             cursors=self.cursors, suspended=_suspended(self.network, reports, self.manifest.suspended),
+            closed=self._closed(before),
         )  # fmt: skip
         entry = replace(entry, counters=_with_dropped(entry, self.manifest), **self._steered(entry))
         self.store.sync(commit.durable_names(self.store, batch_id))

@@ -28,6 +28,7 @@ from penstock.kernels.hash import hash_bigint
 from penstock.kernels.join import Matches, Slices, Work, join_deltas, resume
 from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
 from penstock.kernels.parcel import pack, unpack
+from penstock.kernels.ranks import closed, rank
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Join, Network, StateTable
 from penstock.planner.routes import Route, Routes
@@ -60,7 +61,7 @@ class Task:
     step: int
     tasks: int
     store: LocalStore
-    progress: Mapping[str, int]
+    progress: Mapping[str, int]  # and under names of their own what the step before has closed
     runs: Mapping[int, tuple[RunEntry, ...]]
     routes: Routes
     segments: Mapping[int, tuple[int, ...]] = field(
@@ -133,6 +134,9 @@ class _Worker:
         self.work = Work()
         self.writers: dict[int, ResultWriter] = {}
         self.fresh: list[RunEntry] = []  # written here, and looked up in later stages
+        self.ranked: dict[
+            str, Rows
+        ] = {}  # runs of tables whose rows are counted, with the times at which rows leave windows
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         watch = _Watch(self.report.phases)
@@ -143,7 +147,8 @@ class _Worker:
         else:
             fresh, every = self._deltas(received)
             watch.lap("prepare")
-            own, whole = self._open_runs()
+            # Rows that wait for progress may start anywhere, so every task needs those that all tasks start from.
+            own, whole = self._open_runs(every=self.task.routes.replicated if self.network.closes else ())
             watch.lap("open")
             yield from self._join(Slices(own, _each(fresh), whole, _each(every)), self.task.suspended, watch)
             for index, rows in fresh.items():
@@ -190,7 +195,7 @@ class _Worker:
             of = self.network.joins[join]
             route = self.task.routes.joins[join][start]
             pieces = [unpack(body, (start, *route.order[:done])) for body in bodies]
-            found = resume(self.network, of, route, done, pieces, slices, self.work, suspended)
+            found = resume(self.network, of, route, done, pieces, self._seen(of, slices), self.work, suspended)
             yield from self._handle(of, found, watch)
         yield from passed
         yield self._finish(watch)
@@ -216,8 +221,14 @@ class _Worker:
     def _join(self, slices: Slices, suspended: Collection[int], watch: _Watch) -> Iterator[pa.RecordBatch]:
         for join in self.network.joins:
             routes = self.task.routes.joins[join.index]
-            found = join_deltas(self.network, join, routes, slices, self.work, suspended)
+            found = join_deltas(self.network, join, routes, self._seen(join, slices), self.work, suspended)
             yield from self._handle(join, found, watch)
+
+    def _seen(self, join: Join, slices: Slices) -> Slices:
+        """What a join sees: all rows, or what progress has closed; nothing if it only stands by while others take over rows."""
+        if not join.closes:
+            return slices
+        return Slices() if self.task.taking_over else closed(slices, *join.closed(self.task.progress))
 
     def _handle(
         self, join: Join, found: Iterator[tuple[Route, int, Matches]], watch: _Watch
@@ -270,7 +281,8 @@ class _Worker:
 
     def _receive(self, batches: Iterator[pa.RecordBatch]) -> pa.Table:
         """The rows of this step, from the exchange or from the files themselves."""
-        received = [batch for batch in batches if batch.num_rows]  # read to the end in any case: Spark waits for it
+        # Read to the end in any case: Spark waits for it. A tick brings no rows of streams.
+        received = [batch for batch in batches if batch.num_rows and "_table" in batch.schema.names]
         if self.task.files is None:
             return pa.Table.from_batches(received) if received else pa.table({})
         try:
@@ -381,11 +393,16 @@ class _Worker:
         own: dict[int, list[Rows]] = {}
         whole: dict[int, list[Rows]] = {}
         for index, entries in self.task.runs.items():
+            table = self.network.tables[index]
+            if table.counted:
+                self.ranked.update(
+                    zip((e.name for e in entries), rank(table, [self._open(e) for e in entries]), strict=True)
+                )
             all_rows = index in self.task.routes.whole or index in every
             for entry in entries:
                 if all_rows:
                     whole.setdefault(index, []).append(self._open(entry))
-                rows = self._own(self.network.tables[index], entry)
+                rows = self._own(table, entry)
                 if rows is not None and len(rows):
                     own.setdefault(index, []).append(rows)
         return own, whole
@@ -401,6 +418,8 @@ class _Worker:
         return self._open(entry).between(self.low, self.high)
 
     def _open(self, entry: RunEntry) -> Rows:
+        if entry.name in self.ranked:
+            return self.ranked[entry.name]
         if entry.name not in _opened:
             _opened[entry.name] = decode_run(self.task.store.map(entry.name), entry)
         return _opened[entry.name]
@@ -432,7 +451,7 @@ class _Worker:
         lives = {entry.id: entry.lives for entry in table.entries}
         run = RunEntry(
             name, table.name, level, self.task.step, len(rows), data.size, int(rows.time.min()), int(rows.time.max()),
-            int(rows.key[0]), int(rows.key[-1]), life, tuple(expiry(rows, lives, FOREVER).items()), self.network.version,
+            int(rows.key[0]), int(rows.key[-1]), life, tuple(expiry(rows, lives, FOREVER, table.pieces).items()), self.network.version,
             checksum(data),
         )  # fmt: skip
         if named:

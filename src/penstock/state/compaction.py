@@ -59,14 +59,18 @@ def choose_merge(
     progress: int,
     stale: int = 0,
     reached: Mapping[str, int] = NOWHERE,
+    *,
+    counted: bool = False,
 ) -> Merge | None:
     """The next merge for a table, or None. `progress` is that of the table's own stream, `reached` that of all streams.
 
-    Runs of a registry version below `stale` may hold rows that only dropped queries needed.
+    Runs of a registry version below `stale` may hold rows that only dropped queries needed. Where windows count rows (`counted`), how long a
+    row stays depends on those that come after it: older runs are merged along with fresh ones, to give up what has left the windows.
     """
     fresh = sorted((r for r in runs if r.level == 0), key=lambda r: (r.step, r.name))
     if len(fresh) >= FAN_IN * tasks:
-        return Merge(table, _within(fresh, tasks, budget_rows), 1)
+        older = sorted((r for r in runs if r.level > 0), key=lambda r: (r.step, r.name)) if counted else []
+        return Merge(table, _within([*fresh, *older], tasks, budget_rows), 1)
     groups: dict[tuple[int, int], list[RunEntry]] = {}
     for run in runs:
         if run.level > 0:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.errors import StateError
+from penstock.planner.network import closing
 from penstock.state.run import RunEntry
 from penstock.state.seal import seal, unseal
 from penstock.state.store import Store
@@ -81,13 +82,15 @@ class Entry:
     final: bool = False
     orders: Mapping[str, Any] = field(default_factory=dict)
     decisions: tuple[Mapping[str, Any], ...] = ()
+    closed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Manifest:
     """The state as of the last committed step. `counters` are totals since the beginning, by 'kind:name'.
 
-    `orders` is what the choice of probe orders has to remember, by join, and `decisions` are its last ones.
+    `orders` is what the choice of probe orders has to remember, by join, and `decisions` are its last ones. `closed` is the progress, by stream,
+    up to which joins with windows that count rows have been evaluated.
     """
 
     step: int = -1
@@ -105,6 +108,7 @@ class Manifest:
     final: bool = False
     orders: Mapping[str, Any] = field(default_factory=dict)
     decisions: tuple[Mapping[str, Any], ...] = ()
+    closed: Mapping[str, int] = field(default_factory=dict)
 
     def apply(self, entry: Entry) -> Manifest:
         """The manifest after one more step."""
@@ -123,10 +127,15 @@ class Manifest:
             progress=dict(entry.progress), counters=counters, runs=runs, results=results, sides=(*self.sides, *entry.sides),
             cursors={**self.cursors, **entry.cursors}, suspended={**self.suspended, **entry.suspended}, final=entry.final,
             orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
+            closed={n: v for n, v in {**self.closed, **entry.closed}.items() if n in entry.progress},
         )  # fmt: skip
 
     def progress_values(self) -> dict[str, int]:
         return {name: p.value for name, p in self.progress.items()}
+
+    def reached(self) -> dict[str, int]:
+        """Progress, and under names of their own what was closed by the last step that ran."""
+        return self.progress_values() | {closing(stream): value for stream, value in self.closed.items()}
 
     def runs_of(self, table: str) -> list[RunEntry]:
         return [r for r in self.runs.values() if r.table == table]

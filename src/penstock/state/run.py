@@ -11,6 +11,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import StateError
+from penstock.model import Tumbling
 
 BUCKET_BITS = 8
 BUCKETS = 1 << BUCKET_BITS
+
+NO_PIECES: Mapping[int, Tumbling] = MappingProxyType({})
 
 Ints = npt.NDArray[np.int64]
 
@@ -153,8 +157,16 @@ def checksum(buffer: pa.Buffer) -> int:
     return zlib.crc32(buffer)
 
 
-def expiry(rows: Rows, lives: Mapping[int, Sequence[tuple[str, int]]], forever: int) -> dict[str, int]:
-    """For each stream: the progress at which no row here can meet it any more (the `until` of a manifest line)."""
+def expiry(
+    rows: Rows,
+    lives: Mapping[int, Sequence[tuple[str, int]]],
+    forever: int,
+    pieces: Mapping[int, Tumbling] = NO_PIECES,
+) -> dict[str, int]:
+    """For each stream: the progress at which no row here can meet it any more (the `until` of a manifest line).
+
+    `pieces` are the windows of roles whose rows go at the end of their piece of time.
+    """
     newest = np.full(len(rows.patterns), np.iinfo(np.int64).min, dtype=np.int64)
     np.maximum.at(newest, rows.bits, rows.time)
     until: dict[str, int] = {}
@@ -164,5 +176,7 @@ def expiry(rows: Rows, lives: Mapping[int, Sequence[tuple[str, int]]], forever: 
         for role in pattern:
             for stream, life in lives.get(role, ()):
                 end = forever if life >= forever else time + life
+                if role in pieces:
+                    end = min(end, pieces[role].start(time) + pieces[role].length)
                 until[stream] = max(until.get(stream, end), end)
     return until
