@@ -7,9 +7,10 @@ brings moves progress after the step, never within it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
-from penstock.model import Query, Stream
+from penstock.model import Punctuation, Query, Stream
 from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
 from penstock.reference.join import Member, bounds, counts, members_of, serves
 from penstock.reference.order import Row
@@ -17,33 +18,67 @@ from penstock.reference.order import Row
 
 @dataclass(frozen=True)
 class Accepted:
-    """What one step made of one stream's rows, and the stream's progress after it."""
+    """What one step made of one stream's rows, and what is known of later ones after it.
+
+    `closed` are the punctuations of groups so far: no later row matches one of them.
+    """
 
     accepted: list[Row]
     late: list[Row]
     bad: list[Row]
     progress: int
+    punctuations: list[Row] = field(default_factory=list)
+    closed: tuple[Punctuation, ...] = ()
 
 
-def admit(stream: Stream, batches: Sequence[Sequence[Row]]) -> list[Accepted]:
-    """Judge each step's rows by the progress that the step before it left; a row equal to progress is not late."""
+def admit(
+    stream: Stream, batches: Sequence[Sequence[Row]], elsewhere: Sequence[Sequence[Punctuation]] = ()
+) -> list[Accepted]:
+    """Judge each step's rows by what the step before it left; a row equal to progress is not late.
+
+    `elsewhere` are the well-formed punctuations that each step brings beside the rows. A row that matches a punctuation of an
+    earlier step is late, like one behind progress.
+    """
     steps = []
     progress = NEVER
-    for batch in batches:
-        accepted: list[Row] = []
-        late: list[Row] = []
-        bad: list[Row] = []
-        newest = NEVER
+    closed: tuple[Punctuation, ...] = ()
+    placed: list[int] = []  # the times of all rows so far by step and sequence
+    for number, batch in enumerate(batches):
+        step = Accepted([], [], [], progress)
+        said = list(elsewhere[number]) if number < len(elsewhere) else []
         for row in batch:
-            time = row[stream.event_time]
-            if not isinstance(time, int) or not EARLIEST <= time <= LATEST:
-                bad.append(row)
+            if stream.punctuation is not None and row[stream.punctuation] is not None:
+                until = row[stream.punctuation]
+                if _usable(until):
+                    step.punctuations.append(row)
+                    said.append(Punctuation(until))
+                else:
+                    step.bad.append(row)
                 continue
-            newest = max(newest, time)
-            (late if time < progress else accepted).append(row)
-        progress = max(progress, newest - stream.delay)
-        steps.append(Accepted(accepted, late, bad, progress))
+            time = row[stream.event_time]
+            if not _usable(time) or (stream.delay_rows is not None and row[str(stream.sequence)] is None):
+                step.bad.append(row)
+            elif time < progress or any(p.matches(time, row) for p in closed):
+                step.late.append(row)
+            else:
+                step.accepted.append(row)
+        known = [*step.accepted, *step.late]
+        placed += _by_sequence(stream, known)
+        bounds = [progress, *(FOREVER if p.until is None else p.until for p in said if p.linear)]
+        if stream.delay is not None:
+            bounds += [_time(stream, row) - stream.delay for row in known]
+        if stream.delay_rows is not None:
+            bounds += placed[: max(0, len(placed) - stream.delay_rows)]
+        progress = max(bounds)
+        closed = (*closed, *(p for p in said if not p.linear))
+        steps.append(replace(step, progress=progress, closed=closed))
     return steps
+
+
+def group_progress(step: Accepted, values: Mapping[str, object]) -> int:
+    """No later row with these values has a time below this: what the stream and the punctuations of groups say together."""
+    covering = [p for p in step.closed if p.covers(values)]
+    return max([step.progress, *(FOREVER if p.until is None else p.until for p in covering)])
 
 
 def reachable(
@@ -76,6 +111,29 @@ def reachable(
 def output_progress(query: Query, streams: Mapping[str, Stream], progress: Mapping[str, int]) -> int:
     """The progress of a query's result time: no later result is older than the slowest of its streams."""
     return min(progress[streams[role.stream].name] for role in query.roles)
+
+
+def _usable(time: object) -> TypeGuard[int]:
+    return isinstance(time, int) and EARLIEST <= time <= LATEST
+
+
+def _time(stream: Stream, row: Row) -> int:
+    time = row[stream.event_time]
+    assert isinstance(time, int)
+    return time
+
+
+def _by_sequence(stream: Stream, rows: Sequence[Row]) -> list[int]:
+    """The times of a step's rows in the order of the stream's sequence; of equal ones the greatest time is last."""
+    if stream.delay_rows is None:
+        return []
+
+    def place(row: Row) -> tuple[int, int]:
+        sequence = row[str(stream.sequence)]
+        assert isinstance(sequence, int)
+        return sequence, _time(stream, row)
+
+    return [time for _, time in sorted(map(place, rows))]
 
 
 def _needed(

@@ -31,15 +31,14 @@ from penstock.kernels.parcel import pack, unpack
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Join, Network, StateTable
 from penstock.planner.routes import Route, Routes
+from penstock.runtime.admission import ACCEPTED, PUNCTUATION, SIDES, VERDICTS, of_verdicts, reasons, saw
 from penstock.runtime.handover import candidates, report_row
 from penstock.runtime.write import ResultWriter, file_name, result_table
 from penstock.state.compaction import Merge
 from penstock.state.run import Ints, Rows, RunEntry, checksum, decode_run, encode_run, expiry, key_ranges
 from penstock.state.store import LocalStore
 
-ACCEPTED, LATE, BAD = 0, 1, 2
 FEW_ROLES, SAMPLE_EVERY = 64, 16  # a table with more roles than a few counts its rows by role only now and then
-VERDICTS = 4  # a row's `_table` is VERDICTS * table + verdict: one column less to ship
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,7 @@ class Report:
     results: list[dict[str, Any]] = field(default_factory=list)
     sides: list[dict[str, Any]] = field(default_factory=list)
     streams: dict[str, dict[str, int]] = field(default_factory=dict)
+    saw: dict[str, dict[str, Any]] = field(default_factory=dict)  # what rows say about the progress of their stream
     tables: dict[str, dict[str, int]] = field(default_factory=dict)
     queries: dict[str, dict[str, int]] = field(default_factory=dict)
     joins: dict[str, dict[str, int]] = field(default_factory=dict)  # composites as 'start:positions'
@@ -294,19 +294,19 @@ class _Worker:
         return np.asarray((key >= self.low) & (True if self.high is None else key < self.high))
 
     def _admit(self, stream: str, of_stream: Any, verdict: Any, columns: Mapping[str, pa.Array]) -> None:
-        """Count the stream's rows, find its newest time, and put late and bad rows aside."""
+        """Count the stream's rows, see what they say about its progress, and put late and bad rows aside."""
         rows = int(of_stream.sum())
         if rows == 0:
             return
+        declared = self.network.streams[stream]
+        self.report.saw[stream] = saw(declared, of_stream, verdict, columns)
         counts = {"rows": rows}
-        good = of_stream & (verdict != BAD)
-        if good.any():
-            counts["newest"] = int(columns["_ts"].filter(pa.array(good)).to_numpy(zero_copy_only=False).max())
-        for code, reason in ((LATE, "late"), (BAD, "bad")):
-            chosen = np.flatnonzero(of_stream & (verdict == code))
+        if declared.punctuated:
+            counts["punctuations"] = int(of_verdicts(of_stream, verdict, (PUNCTUATION,)).sum())
+        for reason, codes in SIDES.items():
+            chosen = np.flatnonzero(of_verdicts(of_stream, verdict, codes))
             counts[reason] = len(chosen)
-            declared = self.network.streams[stream]
-            policy = declared.late if code == LATE else declared.bad
+            policy = declared.late if reason == "late" else declared.bad
             if len(chosen) == 0 or policy == "drop":
                 continue
             if "_side" not in columns:
@@ -316,17 +316,14 @@ class _Worker:
             if policy == "error":
                 self.report.errors.setdefault(stream, f"{reason}: {rows_json[0].as_py()}")
             else:
-                self._write_side(stream, reason, rows_json, columns["_ts"].take(pa.array(chosen)))
-        counts["accepted"] = rows - counts["late"] - counts["bad"]
+                why = reasons(verdict[chosen], columns["_ts"].take(pa.array(chosen)))
+                self._write_side(stream, reason, rows_json, why)
+        counts["accepted"] = rows - counts["late"] - counts["bad"] - counts.get("punctuations", 0)
         self.report.streams[stream] = counts
 
-    def _write_side(self, stream: str, reason: str, rows: pa.Array, times: pa.Array) -> None:
+    def _write_side(self, stream: str, reason: str, rows: pa.Array, why: pa.Array) -> None:
         step = pa.array(np.full(len(rows), self.task.step, dtype=np.int64))
         progress = pa.array(np.full(len(rows), self.task.progress.get(stream, 0), dtype=np.int64))
-        if reason == "late":
-            why = pa.array(["late"] * len(rows))
-        else:
-            why = pc.if_else(pc.is_null(times), "event time is NULL or unreadable", "event time out of range")
         table = pa.table({"_row": rows, "_step": step, "_reason": why, "_progress": progress})
         name = file_name("sides", self.task.step, "parquet")
         with self.task.store.create(name) as file:
