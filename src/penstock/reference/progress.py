@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
-from penstock.model import Punctuation, Query, Stream
+from penstock.model import Punctuation, Query, Ref, Stream
 from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
 from penstock.reference.join import Member, bounds, counts, members_of, serves
 from penstock.reference.order import Row
@@ -86,12 +86,14 @@ def reachable(
     streams: Mapping[str, Stream],
     accepted: Mapping[str, Sequence[Row]],
     progress: Mapping[str, int],
+    closed: Mapping[str, Sequence[Punctuation]] | None = None,
 ) -> dict[str, list[Row]]:
     """The rows of each stream that some query can still use in a result, each once.
 
     A row that serves a role is needed as long as one *other* role of that query may still get a row that is close
     enough in time, and, where its own window counts rows, as long as it is among the last of all times to come. A query
-    over one stream needs no row twice. `accepted` are all rows of the streams, since also those out of use are counted.
+    over one stream needs no row twice. `accepted` are all rows of the streams, since also those out of use are counted. `closed` are
+    punctuations of groups: where the keys of a query say which group a row meets, it waits for no more than that group.
     """
     found: dict[str, list[Row]] = {}
     for name, rows in accepted.items():
@@ -102,7 +104,8 @@ def reachable(
                 if role.stream == name:
                     members = members_of(role, streams[name], timed)
                     needed = [
-                        n or _needed(query, streams, i, m, progress) for n, m in zip(needed, members, strict=True)
+                        n or _needed(query, streams, i, m, progress, closed or {})
+                        for n, m in zip(needed, members, strict=True)
                     ]
         found[name] = [row for row, wanted in zip(timed, needed, strict=True) if wanted]
     return found
@@ -111,6 +114,19 @@ def reachable(
 def output_progress(query: Query, streams: Mapping[str, Stream], progress: Mapping[str, int]) -> int:
     """The progress of a query's result time: no later result is older than the slowest of its streams."""
     return min(progress[streams[role.stream].name] for role in query.roles)
+
+
+def _met(query: Query, role: int, row: Row, other: int, closed: Mapping[str, Sequence[Punctuation]]) -> int:
+    """How far the group of another role has come that this row can meet: the one with its values in the keys they share."""
+    values = {}
+    for key in query.keys:
+        own, there = key[role], key[other]
+        if own is not None and there is not None and len(own.parts) == len(there.parts) == 1:
+            mine, theirs = own.parts[0], there.parts[0]
+            if isinstance(mine, Ref) and isinstance(theirs, Ref):
+                values[theirs.column] = row[mine.column]
+    said = [p for p in closed.get(query.roles[other].stream, ()) if p.covers(values)]
+    return max((FOREVER if p.until is None else p.until for p in said), default=NEVER)
 
 
 def _usable(time: object) -> TypeGuard[int]:
@@ -137,7 +153,12 @@ def _by_sequence(stream: Stream, rows: Sequence[Row]) -> list[int]:
 
 
 def _needed(
-    query: Query, streams: Mapping[str, Stream], role: int, member: Member, progress: Mapping[str, int]
+    query: Query,
+    streams: Mapping[str, Stream],
+    role: int,
+    member: Member,
+    progress: Mapping[str, int],
+    closed: Mapping[str, Sequence[Punctuation]],
 ) -> bool:
     row, later = member
     time = row[streams[query.roles[role].stream].event_time]
@@ -145,7 +166,7 @@ def _needed(
     return (
         any(
             # The next row of role j has a time of at least its progress; the last one that still matches has time + bound.
-            progress[query.roles[j].stream] < min(time + bound + 1, FOREVER)
+            max(progress[query.roles[j].stream], _met(query, role, row, j, closed)) < min(time + bound + 1, FOREVER)
             for (i, j), bound in bounds(query).items()
             if i == role
         )

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.errors import StateError, StepError
+from penstock.kernels.groups import closed_keys
 from penstock.model import Column
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network
@@ -262,6 +263,7 @@ class Stepper:
             {t.index: self._segments(runs.get(t.index, ())) for t in self.network.tables if t.timed},
             merges=tuple(m for m in merges if m),
             suspended=frozenset(int(q) for q in self.manifest.suspended),
+            closed=closed_keys(self.network, self.manifest.progress),
         )
 
     def _segments(self, runs: Sequence[RunEntry]) -> tuple[int, ...]:

@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.kernels.adopt import adopt
-from penstock.kernels.delta import alive, build_delta, select
+from penstock.kernels.delta import build_delta, select
+from penstock.kernels.groups import Closed, alive_by_key
 from penstock.kernels.hash import hash_bigint
 from penstock.kernels.join import Matches, Slices, Work, join_deltas, resume
 from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
@@ -67,6 +68,7 @@ class Task:
     )  # timed table -> where each task's share of time begins
     merges: tuple[Merge, ...] = ()
     suspended: frozenset[int] = frozenset()
+    closed: Mapping[int, Closed] = field(default_factory=dict)  # by table: keys that other streams have done with
     taking_over: frozenset[int] = frozenset()  # queries that take over the rows held; then there are no rows to receive
 
 
@@ -400,7 +402,8 @@ class _Worker:
         if table.stateless:
             counts["unwanted"] = counts.get("unwanted", 0) + len(rows)
             return
-        kept = select(rows, alive(table, rows, self.task.progress))
+        in_reach = self._in_reach(table, rows)
+        kept = select(rows, in_reach)
         counts["out_of_reach"] = len(rows) - len(kept)
         counts["stored"] = len(kept)
         if len(kept):
@@ -408,8 +411,11 @@ class _Worker:
                 self._keep_fresh(table, self._write_run(table, piece, 0, life))
         if len(kept) < len(rows) and table.index in self.task.routes.later:
             # Rows that are out of reach for later steps may still meet rows of this one; no manifest names their run.
-            gone = select(rows, ~alive(table, rows, self.task.progress))
+            gone = select(rows, ~in_reach)
             self._keep_fresh(table, self._write_run(table, gone, 0, 0, named=False))
+
+    def _in_reach(self, table: StateTable, rows: Rows) -> npt.NDArray[np.bool_]:
+        return alive_by_key(table, rows, self.task.progress, self.task.closed.get(table.index, ()))
 
     def _keep_fresh(self, table: StateTable, entry: RunEntry) -> None:
         if table.index in self.task.routes.later:
@@ -438,6 +444,8 @@ class _Worker:
         names = set(merge.runs)
         entries = [e for e in self.task.runs[table.index] if e.name in names]
         shares = [self._open(e).between(self.low, self.high) for e in entries]
+        if table.index in self.task.closed:
+            shares = [select(s, self._in_reach(table, s)) for s in shares if len(s)]
         merged = merge_runs(table, [s for s in shares if len(s)], self.task.progress)
         if merged is not None:
             for life, rows in lay_out(table, merged, merge.life):
