@@ -1,9 +1,12 @@
-"""The monitors find what they are there to find."""
+"""The monitors find what they are there to find, and find nothing in the joins of random workloads."""
 
 import pytest
+from hypothesis import given, settings
 
 from penstock.model.time import FOREVER, NEVER
+from penstock.reference import admit, combinations, output_progress, reachable, result_time
 from tests.monitors import check_accounts, check_bounded, check_ordered, check_progress
+from tests.workloads import workload
 
 
 def test_a_grammatical_output_passes():
@@ -37,3 +40,37 @@ def test_state_beyond_its_bound_and_state_after_the_end_are_found():
     for held, ended in (([3], False), ([1], True)):
         with pytest.raises(AssertionError):
             check_bounded(held, lambda _: 2, ended=ended)
+
+
+@settings(max_examples=25, deadline=None)
+@given(workload(late=True))
+def test_joins_state_sound_progress_and_can_be_put_in_order(work):
+    judged = {name: admit(stream, work.arrivals(name)) for name, stream in work.streams.items()}
+    for name, steps in judged.items():
+        for batch, step in zip(work.arrivals(name), steps, strict=True):
+            counts = {kind: len(getattr(step, kind)) for kind in ("accepted", "late", "bad", "punctuations")}
+            check_accounts({"rows": len(batch), **counts})
+    for query in work.parsed:
+        rows = {name: [] for name in work.streams}
+        plain, released, known = [], [], 0
+        waiting = []
+        for number in range(len(work.batches)):
+            for name, steps in judged.items():
+                rows[name] += steps[number].accepted
+            times = sorted(result_time(query, work.streams, c) for c in combinations(query, work.streams, rows))
+            # A result is found in the step of its last row, so the new ones are those that were not there before.
+            fresh = list(times)
+            for time in [t for step, _ in plain for t in step]:
+                fresh.remove(time)
+            progress = {name: steps[number].progress for name, steps in judged.items()}
+            stated = output_progress(query, work.streams, progress)
+            plain.append((fresh, stated))
+            waiting = sorted([*waiting, *fresh])
+            released.append(([t for t in waiting if t < stated], stated))
+            waiting = [t for t in waiting if t >= stated]
+            known = len(times)
+        check_progress(plain)
+        check_ordered(released)
+        assert known == sum(len(step) for step, _ in released) + len(waiting)
+        ended = reachable([query], work.streams, rows, dict.fromkeys(work.streams, FOREVER))
+        check_bounded([sum(map(len, ended.values()))], lambda _: 0, ended=True)
