@@ -184,8 +184,10 @@ class Stepper:
             return True
 
     def unread(self, query: Any) -> bool:
-        """True while Spark has seen offsets that no step has consumed yet."""
-        return bool(query.status["isDataAvailable"])
+        """True while Spark has seen offsets that no step has consumed yet, or has not looked (again) for any."""
+        status = query.status
+        looking = status["isTriggerActive"] or status["message"].startswith("Initializing")
+        return bool(status["isDataAvailable"] or looking)
 
     def _upkeep(self) -> None:
         """Give up expired results, merge small files, and collect what no manifest names."""
