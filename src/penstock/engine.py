@@ -19,6 +19,8 @@ from penstock.planner.network import Network, StandingQuery
 from penstock.planner.orders.decision import Parameters
 from penstock.runtime.analysis import analyze, check_source, columns_of
 from penstock.runtime.catalog import Catalog, Into
+from penstock.runtime.declare import check_stream, read_delay
+from penstock.runtime.punctuation import marked, pattern_columns
 from penstock.runtime.results import Part, side_rows
 from penstock.runtime.retention import horizon
 from penstock.runtime.run import Run
@@ -129,34 +131,51 @@ class Engine:
         frame: DataFrame,
         *,
         event_time: str,
-        delay: str | int = 0,
+        delay: str | int | None = None,
         late: str = "side",
         bad: str = "side",
         idle: str | None = None,
         idle_skew: str = "1 hour",
         sequence: str | None = None,
+        ordered: bool = False,
+        punctuation: str | DataFrame | None = None,
     ) -> None:
         """Register a streaming DataFrame under a name.
 
-        `delay` bounds how far rows may come behind the newest event time; a row further behind is late. `late` and `bad` say
-        what happens to such rows: 'side' (kept, see `late()` and `bad()`), 'drop', or 'error'. `idle` lets the
-        stream's progress follow the clock once it has been silent for that long.
+        `delay` bounds how far rows may come behind the newest event time, or with '100 rows' how many positions by `sequence`; a row
+        further behind is late. `ordered` says that none comes behind. `late` and `bad` say what happens to such
+        rows: 'side' (kept, see `late()` and `bad()`), 'drop', or 'error'. `idle` lets the stream's progress follow the clock once it
+        has been silent for that long.
+
+        `punctuation` names the column in which a row says that no later one has a time below its value (such a row is no data row), or it
+        is a DataFrame, or the name of a stream, whose rows say so: its event time is the bound; a column with the name of
+        a column of this stream narrows it to rows with that value, `<column>_from` and `<column>_to` to a range, NULL does
+        not. Then there is no other delay than the one given.
         """
         check_source(name, frame)
         columns = tuple(Column(n, t) for n, t in columns_of(frame))
-        skew = duration(idle_skew)
+        length, rows = read_delay(name, delay, ordered=ordered, punctuated=punctuation is not None)
         stream = Stream(
             name,
             columns,
             event_time,
-            duration(delay),
+            length,
             late,
             bad,
             None if idle is None else duration(idle),
-            skew,
+            duration(idle_skew),
             sequence,
+            delay_rows=rows,
         )
-        self._change(partial(self.catalog.add_stream, stream, frame))
+        other: DataFrame | None = None
+        if isinstance(punctuation, DataFrame):
+            check_source(f"{name} (punctuation)", punctuation)
+            other = punctuation
+        elif punctuation is not None and (stream.column(punctuation) or punctuation not in self.catalog.streams):
+            stream = replace(stream, punctuation=punctuation)
+        elif punctuation is not None:
+            stream = replace(stream, punctuated_by=punctuation)
+        self._declare(stream, frame, other)
 
     def query(
         self,
@@ -195,7 +214,7 @@ class Engine:
         for statement in parse_script(script):
             match statement:
                 case CreateStream(stream):
-                    self._change(partial(self.catalog.add_stream, stream, self.catalog.read(stream)))
+                    self._declare(stream, self.catalog.read(stream), None)
                 case CreateQuery():
                     record = QueryRecord(
                         0, statement.name, statement.select.strip(), statement.on_error, statement.retain, start=statement.start
@@ -291,7 +310,8 @@ class Engine:
         """The declared streams."""
         return [
             {
-                "name": s.name, "event_time": s.event_time, "delay": s.delay, "late": s.late, "bad": s.bad,
+                "name": s.name, "event_time": s.event_time, "delay": s.delay, "delay_rows": s.delay_rows, "late": s.late, "bad": s.bad,
+                "punctuation": s.punctuation or s.punctuated_by or ("<dataframe>" if s.patterns else None),
                 "columns": {c.name: c.type for c in s.columns},
             }
             for s in self.catalog.streams.values()
@@ -357,6 +377,19 @@ class Engine:
             change()
         else:
             self._running.change(change)
+
+    def _declare(self, stream: Stream, frame: DataFrame, other: DataFrame | None) -> None:
+        """Register a stream with its punctuations: those of another DataFrame, or of a declared stream."""
+        if stream.punctuated_by is not None:
+            other = self.catalog.frames.get(self.catalog.stream(stream.punctuated_by).name)
+            if other is None:
+                msg = f"stream {stream.name!r} has its punctuations from stream {stream.punctuated_by!r}; declare that one first"
+                raise RegistrationError(msg)
+            other = other.select(*[c.name for c in self.catalog.stream(stream.punctuated_by).columns])
+        if other is not None:
+            stream = replace(stream, patterns=pattern_columns(other))
+        check_stream(stream)
+        self._change(partial(self.catalog.add_stream, stream, marked(stream, frame, other)))
 
     def _add(
         self,

@@ -33,9 +33,31 @@ def test_defaults():
     assert stream.integer_time
 
 
+def test_an_ordered_stream_is_one_without_delay():
+    stream = declared("CREATE STREAM s (t INT, WATERMARK FOR t) ORDERED USING rate")
+    assert (stream.event_time, stream.delay, stream.delay_rows) == ("t", 0, None)
+
+
+def test_a_delay_in_rows():
+    stream = declared("CREATE STREAM s (t INT, n INT, WATERMARK FOR t AS t - 100 ROWS, SEQUENCE BY n) USING rate")
+    assert (stream.delay, stream.delay_rows, stream.sequence) == (None, 100, "n")
+
+
+def test_punctuation_in_a_column_or_from_a_stream():
+    stream = declared("CREATE STREAM s (t INT, p INT, WATERMARK FOR t) PUNCTUATION P LATE drop USING rate")
+    assert (stream.delay, stream.punctuation, stream.punctuated_by) == (None, "p", None)
+    stream = declared("CREATE STREAM s (t INT, WATERMARK FOR t AS t - 5) PUNCTUATION FROM marks USING rate")
+    assert (stream.delay, stream.punctuation, stream.punctuated_by) == (5, None, "marks")
+
+
 @pytest.mark.parametrize(
     ("text", "column", "fragment"),
     [
+        ("CREATE STREAM s (t INT, WATERMARK FOR t) USING rate", 17, "progress is unknown"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t - 5) ORDERED USING rate", 39, "no delay"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t - 9 ROWS) USING rate", 48, "needs an order"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t - 0 ROWS, SEQUENCE BY t) USING rate", 48, "above zero"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t) PUNCTUATION q USING rate", 54, "Unknown column q"),
         ("CREATE STREAM s (t INT) USING rate", 17, "no WATERMARK"),
         ("CREATE STREAM s (t STRING, WATERMARK FOR t AS t) USING rate", 42, "type string"),
         ("CREATE STREAM s (t INT, WATERMARK FOR u AS u) USING rate", 39, "Unknown column u"),

@@ -28,7 +28,7 @@ def kept_until(query: Query, streams: Mapping[str, Stream], readings: Sequence[R
         for r in readings:
             if r.stream == name and not r.kind:
                 newest[r.tick] = max(newest[r.tick], micros(r.row["at"]))
-        progress[name] = np.maximum.accumulate(newest) - stream.delay
+        progress[name] = np.maximum.accumulate(newest) - (stream.delay or 0)
     until, bounds = np.full(len(readings), -1), time_bounds(query)
     for i, role in enumerate(query.roles):
         others = [j for j in range(len(query.roles)) if j != i]

@@ -13,10 +13,11 @@ from penstock.model.expression import (
     Ref,
     Term,
 )
+from penstock.model.punctuation import Punctuation, Range
 from penstock.model.query import Band, Item, Query, Role, Rows, Sink, Tumbling, Window
 from penstock.model.stream import Column, Reader, Stream
 
 __all__ = [
     "And", "Arithmetic", "Band", "Column", "Compare", "Expression", "In", "IsNull", "Item", "Literal", "Not",
-    "Or", "Query", "Reader", "Ref", "Role", "Rows", "Sink", "Stream", "Term", "Tumbling", "Window",
+    "Or", "Punctuation", "Query", "Range", "Reader", "Ref", "Role", "Rows", "Sink", "Stream", "Term", "Tumbling", "Window",
 ]  # fmt: skip

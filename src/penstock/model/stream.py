@@ -33,22 +33,36 @@ class Reader:
 
 @dataclass(frozen=True)
 class Stream:
-    """A registered stream. Lengths (`delay`, `idle`, `idle_skew`) are in units of its event time."""
+    """A registered stream. Lengths (`delay`, `idle`, `idle_skew`) are in units of its event time.
+
+    Progress is the greatest of the bounds it has: the newest time less `delay`; the newest time of all but the last
+    `delay_rows` rows by its sequence; punctuations, as rows with a value in the column `punctuation`, or from elsewhere (the
+    stream `punctuated_by`, or a DataFrame) with the columns `patterns`.
+    """
 
     name: str
     columns: tuple[Column, ...]
     event_time: str
-    delay: int
+    delay: int | None
     late: str = "side"
     bad: str = "side"
     idle: int | None = None
     idle_skew: int = 3_600_000_000
     sequence: str | None = None
     source: Reader | None = field(default=None)
+    delay_rows: int | None = None
+    punctuation: str | None = None
+    punctuated_by: str | None = None
+    patterns: tuple[Column, ...] = ()
 
     def column(self, name: str) -> Column | None:
         """The column of that name, whatever its case, as in Spark SQL."""
         return next((c for c in self.columns if c.name.lower() == name.lower()), None)
+
+    @property
+    def punctuated(self) -> bool:
+        """True if some of its rows, or of another source's, are punctuations."""
+        return self.punctuation is not None or bool(self.patterns)
 
     @property
     def integer_time(self) -> bool:

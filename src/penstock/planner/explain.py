@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from penstock.model import Stream
 from penstock.model.time import FOREVER, format_duration
 from penstock.planner.chain import link_of
 from penstock.planner.network import Join, Member, Network, StateTable
@@ -32,9 +33,8 @@ def explain_network(
     for stream in network.streams.values():
         if name is not None and not any(t.stream == stream.name for t in tables):
             continue
-        unit = str(stream.delay) if stream.integer_time else format_duration(stream.delay)
         lines.append(
-            f"stream {stream.name}: event time {stream.event_time}, delay {unit}, late -> {stream.late}, bad -> {stream.bad}"
+            f"stream {stream.name}: event time {stream.event_time}, {_progress(stream)}, late -> {stream.late}, bad -> {stream.bad}"
         )
     for table in tables:
         lines += _table(network, table, measured, runs)
@@ -42,6 +42,20 @@ def explain_network(
     for join in joins:
         lines += _join(network, join, measured, known, name, routes)
     return "\n".join(lines)
+
+
+def _progress(stream: Stream) -> str:
+    """What the stream's progress follows from."""
+    found = []
+    if stream.delay is not None:
+        found.append(f"delay {stream.delay if stream.integer_time else format_duration(stream.delay)}")
+    if stream.delay_rows is not None:
+        found.append(f"delay {stream.delay_rows} rows by {stream.sequence}")
+    if stream.punctuation is not None:
+        found.append(f"punctuation in {stream.punctuation}")
+    if stream.patterns:
+        found.append(f"punctuation by {', '.join(c.name for c in stream.patterns)}")
+    return ", ".join(found)
 
 
 def _strategy(network: Network, measured: Counters, runs: Sequence[Held]) -> str:

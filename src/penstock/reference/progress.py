@@ -7,9 +7,10 @@ brings moves progress after the step, never within it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
-from penstock.model import Query, Role, Stream, Tumbling
+from penstock.model import Punctuation, Query, Ref, Role, Stream, Tumbling
 from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
 from penstock.reference.join import Member, bounds, counts, members_of, serves
 from penstock.reference.order import Row
@@ -17,33 +18,67 @@ from penstock.reference.order import Row
 
 @dataclass(frozen=True)
 class Accepted:
-    """What one step made of one stream's rows, and the stream's progress after it."""
+    """What one step made of one stream's rows, and what is known of later ones after it.
+
+    `closed` are the punctuations of groups so far: no later row matches one of them.
+    """
 
     accepted: list[Row]
     late: list[Row]
     bad: list[Row]
     progress: int
+    punctuations: list[Row] = field(default_factory=list)
+    closed: tuple[Punctuation, ...] = ()
 
 
-def admit(stream: Stream, batches: Sequence[Sequence[Row]]) -> list[Accepted]:
-    """Judge each step's rows by the progress that the step before it left; a row equal to progress is not late."""
+def admit(
+    stream: Stream, batches: Sequence[Sequence[Row]], elsewhere: Sequence[Sequence[Punctuation]] = ()
+) -> list[Accepted]:
+    """Judge each step's rows by what the step before it left; a row equal to progress is not late.
+
+    `elsewhere` are the well-formed punctuations that each step brings beside the rows. A row that matches a punctuation of an
+    earlier step is late, like one behind progress.
+    """
     steps = []
     progress = NEVER
-    for batch in batches:
-        accepted: list[Row] = []
-        late: list[Row] = []
-        bad: list[Row] = []
-        newest = NEVER
+    closed: tuple[Punctuation, ...] = ()
+    placed: list[int] = []  # the times of all rows so far by step and sequence
+    for number, batch in enumerate(batches):
+        step = Accepted([], [], [], progress)
+        said = list(elsewhere[number]) if number < len(elsewhere) else []
         for row in batch:
-            time = row[stream.event_time]
-            if not isinstance(time, int) or not EARLIEST <= time <= LATEST:
-                bad.append(row)
+            if stream.punctuation is not None and row[stream.punctuation] is not None:
+                until = row[stream.punctuation]
+                if _usable(until):
+                    step.punctuations.append(row)
+                    said.append(Punctuation(until))
+                else:
+                    step.bad.append(row)
                 continue
-            newest = max(newest, time)
-            (late if time < progress else accepted).append(row)
-        progress = max(progress, newest - stream.delay)
-        steps.append(Accepted(accepted, late, bad, progress))
+            time = row[stream.event_time]
+            if not _usable(time) or (stream.delay_rows is not None and row[str(stream.sequence)] is None):
+                step.bad.append(row)
+            elif time < progress or any(p.matches(time, row) for p in closed):
+                step.late.append(row)
+            else:
+                step.accepted.append(row)
+        known = [*step.accepted, *step.late]
+        placed += _by_sequence(stream, known)
+        bounds = [progress, *(FOREVER if p.until is None else p.until for p in said if p.linear)]
+        if stream.delay is not None:
+            bounds += [_time(stream, row) - stream.delay for row in known]
+        if stream.delay_rows is not None:
+            bounds += placed[: max(0, len(placed) - stream.delay_rows)]
+        progress = max(bounds)
+        closed = (*closed, *(p for p in said if not p.linear))
+        steps.append(replace(step, progress=progress, closed=closed))
     return steps
+
+
+def group_progress(step: Accepted, values: Mapping[str, object]) -> int:
+    """No later row with these values has a time below this: what the stream and the punctuations of groups say together."""
+    covering = [p for p in step.closed if p.covers(values)]
+    return max([step.progress, *(FOREVER if p.until is None else p.until for p in covering)])
 
 
 def reachable(
@@ -51,12 +86,14 @@ def reachable(
     streams: Mapping[str, Stream],
     accepted: Mapping[str, Sequence[Row]],
     progress: Mapping[str, int],
+    closed: Mapping[str, Sequence[Punctuation]] | None = None,
 ) -> dict[str, list[Row]]:
     """The rows of each stream that some query can still use in a result, each once.
 
     A row that serves a role is needed as long as one *other* role of that query may still get a row that is close
     enough in time, and, where its own window counts rows, as long as it is among the last of all times to come. A query
-    over one stream needs no row twice. `accepted` are all rows of the streams, since also those out of use are counted.
+    over one stream needs no row twice. `accepted` are all rows of the streams, since also those out of use are counted. `closed` are
+    punctuations of groups: where the keys of a query say which group a row meets, it waits for no more than that group.
     """
     found: dict[str, list[Row]] = {}
     for name, rows in accepted.items():
@@ -67,7 +104,8 @@ def reachable(
                 if role.stream == name:
                     members = members_of(role, streams[name], timed)
                     needed = [
-                        n or _needed(query, streams, i, m, progress) for n, m in zip(needed, members, strict=True)
+                        n or _needed(query, streams, i, m, progress, closed or {})
+                        for n, m in zip(needed, members, strict=True)
                     ]
         found[name] = [row for row, wanted in zip(timed, needed, strict=True) if wanted]
     return found
@@ -89,8 +127,49 @@ def _end(role: Role, time: int) -> int:
     return role.window.start(time) + role.window.length if isinstance(role.window, Tumbling) else FOREVER
 
 
+def _met(query: Query, role: int, row: Row, other: int, closed: Mapping[str, Sequence[Punctuation]]) -> int:
+    """How far the group of another role has come that this row can meet: the one with its values in the keys they share."""
+    values = {}
+    for key in query.keys:
+        own, there = key[role], key[other]
+        if own is not None and there is not None and len(own.parts) == len(there.parts) == 1:
+            mine, theirs = own.parts[0], there.parts[0]
+            if isinstance(mine, Ref) and isinstance(theirs, Ref):
+                values[theirs.column] = row[mine.column]
+    said = [p for p in closed.get(query.roles[other].stream, ()) if p.covers(values)]
+    return max((FOREVER if p.until is None else p.until for p in said), default=NEVER)
+
+
+def _usable(time: object) -> TypeGuard[int]:
+    return isinstance(time, int) and EARLIEST <= time <= LATEST
+
+
+def _time(stream: Stream, row: Row) -> int:
+    time = row[stream.event_time]
+    assert isinstance(time, int)
+    return time
+
+
+def _by_sequence(stream: Stream, rows: Sequence[Row]) -> list[int]:
+    """The times of a step's rows in the order of the stream's sequence; of equal ones the greatest time is last."""
+    if stream.delay_rows is None:
+        return []
+
+    def place(row: Row) -> tuple[int, int]:
+        sequence = row[str(stream.sequence)]
+        assert isinstance(sequence, int)
+        return sequence, _time(stream, row)
+
+    return [time for _, time in sorted(map(place, rows))]
+
+
 def _needed(
-    query: Query, streams: Mapping[str, Stream], role: int, member: Member, progress: Mapping[str, int]
+    query: Query,
+    streams: Mapping[str, Stream],
+    role: int,
+    member: Member,
+    progress: Mapping[str, int],
+    closed: Mapping[str, Sequence[Punctuation]],
 ) -> bool:
     row, later = member
     time = row[streams[query.roles[role].stream].event_time]
@@ -98,7 +177,8 @@ def _needed(
     return (
         any(
             # The next row of role j has a time of at least its progress; the last one that still matches has time + bound.
-            progress[query.roles[j].stream] < min(time + bound + 1, _end(query.roles[role], time))
+            max(progress[query.roles[j].stream], _met(query, role, row, j, closed))
+            < min(time + bound + 1, _end(query.roles[role], time))
             for (i, j), bound in bounds(query).items()
             if i == role
         )

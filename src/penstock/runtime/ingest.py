@@ -17,7 +17,9 @@ from penstock.model import Ref, Stream
 from penstock.model.time import EARLIEST, LATEST, NEVER
 from penstock.planner.keys import INTEGRAL
 from penstock.planner.network import Derived, Network, StateTable
-from penstock.runtime.verdict import ACCEPTED, BAD, LATE, VERDICTS
+from penstock.runtime.admission import ACCEPTED, BAD, LATE, MALFORMED, PUNCTUATION, SIDES, UNPLACED, VERDICTS
+from penstock.runtime.punctuation import MALFORMED_MARK, closed_before, closed_test
+from penstock.runtime.spelling import quote, time_in_units
 from penstock.state.run import BUCKET_BITS, BUCKETS
 
 if TYPE_CHECKING:
@@ -25,11 +27,6 @@ if TYPE_CHECKING:
 
 TRUTHS_PER_WORD = 30  # two bits each: true, raised
 
-_EVENT_TIME = {
-    "timestamp": "unix_micros({})",
-    "timestamp_ntz": "timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01 00:00:00', {})",
-    "date": "(CAST(unix_date({}) AS BIGINT) * 86400000000L)",
-}
 # How whole rows are written as JSON when they are put aside, and read back.
 SIDE_FORMATS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -45,6 +42,8 @@ class Layout:
     order: tuple[str, ...]
     slots: Mapping[str, Mapping[str, str]]
     types: tuple[tuple[str, str], ...]
+    marked: bool = False  # some rows may be punctuations
+    placed: bool = False  # some stream has a delay in rows, so that the sequence travels
 
     def name(self, stream: str, column: str) -> str:
         """The exchange column that holds a declared column; derived values keep their own name."""
@@ -66,26 +65,47 @@ def lay_out(streams: Sequence[Stream]) -> Layout:
                 names[column.type, number] = f"c{len(types)}"
                 types.append((names[column.type, number], column.type))
             own[column.name] = names[column.type, number]
-    return Layout(tuple(s.name for s in streams), slots, tuple(types))
+    marked, placed = any(s.punctuated for s in streams), any(s.delay_rows is not None for s in streams)
+    return Layout(tuple(s.name for s in streams), slots, tuple(types), marked, placed)
 
 
 def unify(sources: Mapping[str, DataFrame], streams: Mapping[str, Stream], layout: Layout) -> DataFrame:
-    """The tagged union of all streams: `_stream`, `_ts` (event time in the engine's unit), and the slots."""
+    """The tagged union of all streams: `_stream`, `_ts` (event time in the engine's unit), and the slots.
+
+    With punctuations also `_mark` and `_pattern`, and `_ts` is the bound of a punctuation; with a delay in rows also `_seq`.
+    """
     union: DataFrame | None = None
     for tag, name in enumerate(layout.order):
         stream, source = streams[name], sources[name]
         column_of = {slot: column for column, slot in layout.slots[name].items()}
         event_time = stream.column(stream.event_time)
         assert event_time is not None
-        time = _EVENT_TIME.get(event_time.type, "CAST({} AS BIGINT)").format(_quote(event_time.name))
+        time = time_in_units(event_time.type, quote(event_time.name))
+        if stream.punctuated:
+            time = f"CASE WHEN _mark IS NULL THEN {time} ELSE _bound END"
         fields = [
-            f"{_quote(column_of[slot])} AS {slot}" if slot in column_of else f"CAST(NULL AS {kind}) AS {slot}"
+            f"{quote(column_of[slot])} AS {slot}" if slot in column_of else f"CAST(NULL AS {kind}) AS {slot}"
             for slot, kind in layout.types
         ]
-        branch = source.selectExpr(f"{tag} AS _stream", f"{time} AS _ts", *fields)
+        branch = source.selectExpr(f"{tag} AS _stream", f"{time} AS _ts", *fields, *_extras(stream, layout))
         union = branch if union is None else union.union(branch)
     assert union is not None
     return union
+
+
+def _extras(stream: Stream, layout: Layout) -> list[str]:
+    """What the rows of a stream need beside their columns, if any stream of the layout does."""
+    found = []
+    if layout.marked:
+        own = ("_mark", "_pattern") if stream.punctuated else ("CAST(NULL AS INT)", "CAST(NULL AS STRING)")
+        found += [f"{own[0]} AS _mark", f"{own[1]} AS _pattern"]
+    if layout.placed:
+        sequence = stream.column(stream.sequence) if stream.sequence is not None else None
+        placed = "CAST(NULL AS BIGINT)"
+        if stream.delay_rows is not None and sequence is not None:
+            placed = time_in_units(sequence.type, quote(sequence.name))
+        found.append(f"{placed} AS _seq")
+    return found
 
 
 def truth_words(network: Network) -> dict[str, tuple[int, int]]:
@@ -107,10 +127,12 @@ def project(
     replicated: Collection[int] = (),
     *,
     sides: bool = True,
+    closed: Mapping[str, Sequence[tuple[str, int]]] | None = None,
 ) -> DataFrame:
     """Rows ready for the exchange, partitioned by the task that serves their bucket; those of `replicated` tables go to every task.
 
-    Without `sides` late and bad rows come without their text: they can be counted, not put aside. Progress goes in as one array literal: Spark passes arrays to compiled code by reference, so the code of every step is
+    Without `sides` late and bad rows come without their text: they can be counted, not put aside. `closed` are the punctuations of groups that
+    are ahead of their stream: rows that match them are late. Progress goes in as one array literal: Spark passes arrays to compiled code by reference, so the code of every step is
     the same text and is compiled once.
     """
     derived = {d.name: d for d in network.derived}
@@ -118,12 +140,8 @@ def project(
     risky = [d for d in derived.values() if d.risky]
     if risky:
         batch = batch.select("*", *[_guarded(d, layout).alias(f"_try{d.name}") for d in risky])
-    bounds = ", ".join(f"{progress.get(name, NEVER)}L" for name in layout.order)
     # One projection, with the verdict written out wherever it is used: each further one costs Spark another analysis.
-    verdict = (
-        f"CASE WHEN _ts IS NULL OR _ts < {EARLIEST}L OR _ts > {LATEST}L THEN {BAD} "
-        f"WHEN _ts < array({bounds})[_stream] THEN {LATE} ELSE {ACCEPTED} END"
-    )
+    verdict = _verdict(network, layout, progress, closed or {})
     keys = {column: table for t in network.tables for column, table in t.others}
     needed = sorted({layout.name(t.stream, c) for t in network.tables for c in t.needed} - derived.keys() - keys.keys())
     values = [d for d in derived.values() if any(d.name in t.needed for t in network.tables)]
@@ -144,6 +162,8 @@ def project(
         *target,
         "_ts",
         *([f"{_side(network, layout, verdict)} AS _side"] if sides else []),
+        *(["_pattern"] if layout.marked else []),
+        *(["_seq"] if layout.placed else []),
         *needed,
         *[f"{f'_try{d.name}.v' if d.risky else _only(d, layout)} AS {d.name}" for d in values],
         *[f"{_key_in(network, layout, table)} AS {column}" for column, table in keys.items()],
@@ -158,6 +178,37 @@ def project(
     return ready.repartitionById(tasks, F.expr(_owner(key, tasks)))
 
 
+def _verdict(
+    network: Network,
+    layout: Layout,
+    progress: Mapping[str, int],
+    closed: Mapping[str, Sequence[tuple[str, int]]],
+) -> str:
+    """What a row is: accepted, late, bad, or a punctuation."""
+
+    def bounds(value: Callable[[str], int]) -> str:
+        return f"array({', '.join(f'{value(name)}L' for name in layout.order)})[_stream]"
+
+    cases = []
+    if layout.marked:
+        cases.append(f"_mark = {MALFORMED_MARK} THEN {MALFORMED}")
+        cases.append(f"_mark IS NOT NULL THEN {PUNCTUATION}")
+    cases.append(f"_ts IS NULL OR _ts < {EARLIEST}L OR _ts > {LATEST}L THEN {BAD}")
+    placed = [tag for tag, name in enumerate(layout.order) if network.streams[name].delay_rows is not None]
+    if placed:
+        cases.append(f"_seq IS NULL AND _stream IN ({', '.join(map(str, placed))}) THEN {UNPLACED}")
+    cases.append(f"_ts < {bounds(lambda name: progress.get(name, NEVER))} THEN {LATE}")
+    ahead = {name: groups for name in layout.order if (groups := closed.get(name))}
+    if ahead:
+        tests = [
+            f"(_stream = {layout.order.index(name)} AND {closed_test(network.streams[name], groups, layout.slots[name])})"
+            for name, groups in ahead.items()
+        ]
+        latest = bounds(lambda name: closed_before(ahead.get(name, ())))
+        cases.append(f"_ts < {latest} AND ({' OR '.join(tests)}) THEN {LATE}")
+    return f"CASE {' '.join(f'WHEN {case}' for case in cases)} ELSE {ACCEPTED} END"
+
+
 def _owner(key: str, tasks: int) -> str:
     """The task that serves the bucket of a key."""
     bucket = f"(shiftright(COALESCE({key}, 0L), {64 - BUCKET_BITS}) + {BUCKETS // 2})"
@@ -169,10 +220,6 @@ def _key_in(network: Network, layout: Layout, table: str) -> str:
     wanted = next(t for t in network.tables if t.name == table)
     tag = layout.order.index(wanted.stream)
     return f"CASE WHEN _stream = {tag} THEN {_key(wanted, layout)} END"
-
-
-def _quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _fill(parts: tuple[str | Ref, ...], stream: str, layout: Layout) -> str:
@@ -266,7 +313,8 @@ def _side(network: Network, layout: Layout, verdict: str) -> str:
     def whole(name: str) -> str:
         stream = network.streams[name]
         fields = ", ".join(f"'{c.name}', {layout.slots[name][c.name]}" for c in stream.columns)
-        kept = [str(verdict) for verdict, policy in ((LATE, stream.late), (BAD, stream.bad)) if policy != "drop"]
+        policies = {"late": stream.late, "bad": stream.bad}
+        kept = [str(verdict) for side, own in SIDES.items() if policies[side] != "drop" for verdict in own]
         if not kept:
             return "CAST(NULL AS STRING)"
         return f"CASE WHEN {verdict} IN ({', '.join(kept)}) THEN to_json(named_struct({fields}), {_JSON_OPTIONS}) END"

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -317,7 +318,7 @@ class Run:
                 value = clock - stream.idle
             # A step per tick would be a manifest per tick: move in whole seconds.
             if value >= old.value + 1_000_000:
-                moved[name] = Progress(value, old.newest, "idle")
+                moved[name] = replace(old, value=value, kind="idle")
         return moved if moved != dict(manifest.progress) else None
 
     def _close(self) -> None:
@@ -370,6 +371,7 @@ class Run:
             "accepted": counts.get("accepted", 0),
             "late": counts.get("late", 0),
             "bad": counts.get("bad", 0),
+            "punctuations": counts.get("punctuations", 0),
             "rows_per_second": round(rate, 1),
             "progress": progress.value if progress and progress.value > NEVER else None,
             "progress_kind": progress.kind if progress else None,

@@ -21,7 +21,7 @@ from penstock.kernels.hash import hash_bigint
 from penstock.model import Ref, Stream
 from penstock.model.time import DAY, EARLIEST, LATEST, NEVER
 from penstock.planner.network import Network, StateTable
-from penstock.runtime.verdict import ACCEPTED, BAD, LATE, VERDICTS
+from penstock.runtime.admission import ACCEPTED, BAD, LATE, VERDICTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

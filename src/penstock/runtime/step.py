@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.errors import StateError, StepError
+from penstock.kernels.groups import closed_keys
 from penstock.model import Column
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network, closing
@@ -39,6 +40,7 @@ from penstock.runtime.worker import PARCEL_SCHEMA, Plan, Task, run_task
 from penstock.state.compaction import choose_merge
 from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile, SideFile
 from penstock.state.orphans import collect_orphans
+from penstock.state.progress import Seen, move, together
 from penstock.state.registry import Registry
 from penstock.state.run import RunEntry
 from penstock.state.store import LocalStore
@@ -226,8 +228,10 @@ class Stepper:
         return self.spark.range(0, self.tasks, 1, self.tasks)
 
     def unread(self, query: Any) -> bool:
-        """True while Spark has seen offsets that no step has consumed yet."""
-        return bool(query.status["isDataAvailable"])
+        """True while Spark has seen offsets that no step has consumed yet, or has not looked (again) for any."""
+        status = query.status
+        looking = status["isTriggerActive"] or status["message"].startswith("Initializing")
+        return bool(status["isDataAvailable"] or looking)
 
     def _upkeep(self) -> None:
         """Give up expired results, merge small files, and collect what no manifest names."""
@@ -306,6 +310,7 @@ class Stepper:
             {t.index: self._segments(runs.get(t.index, ())) for t in self.network.tables if t.timed},
             merges=tuple(m for m in merges if m),
             suspended=frozenset(int(q) for q in self.manifest.suspended),
+            closed=closed_keys(self.network, self.manifest.progress),
         )
 
     def _segments(self, runs: Sequence[RunEntry]) -> tuple[int, ...]:
@@ -322,13 +327,15 @@ class Stepper:
         Until then the first such row repeats the job with them; the files of the first attempt have no name in any manifest.
         """
         projecting = 0.0
+        closed = {name: progress.closed for name, progress in self.manifest.progress.items()}
         while True:
             sides, started = self.sides > 0, time.perf_counter()
             files = None if sides else self._files()
             if files is None:
                 rows = project(
-                    batch, self.network, self.layout, task.progress, self.tasks, task.routes.replicated, sides=sides
-                )
+                    batch, self.network, self.layout, task.progress, self.tasks, task.routes.replicated, sides=sides,
+                    closed=closed,
+                )  # fmt: skip
             else:
                 rows = batch.sparkSession.range(0, self.tasks, 1, self.tasks)
             projecting += time.perf_counter() - started
@@ -345,7 +352,8 @@ class Stepper:
 
     def _files(self) -> dict[str, tuple[str, ...]] | None:
         """What the workers shall read themselves; None if the batch's rows have to come from Spark."""
-        if not self.plain or self.tasks > MOST_TASKS or not is_scannable(self.network):
+        told = self.layout.marked or self.layout.placed  # progress that rows tell is read in Spark
+        if not self.plain or told or self.tasks > MOST_TASKS or not is_scannable(self.network):
             return None
         return batch_files(self.spark, self.layout.order)
 
@@ -385,9 +393,13 @@ class Stepper:
         before = self.manifest.reached()
         removed = self._gone(before) if step % self.expire_every == 0 else []
         removed += [name for merge in task.merges for name in merge.runs]
+        progress, ignored = self._moved(reports)
+        counters = _counters(reports)
+        for name, count in ignored.items():
+            counters[f"stream:{name}"]["ignored"] = count
         entry = Entry(
             step=step, batch=batch_id, last_batch=batch_id, identity=identity, version=self.network.version, clock=time.time(),
-            progress=self._moved(reports), counters=_counters(reports),
+            progress=progress, counters=counters,
             runs_added=_runs(reports), runs_removed=tuple(dict.fromkeys(removed)), results=_results(reports),
             sides=tuple(SideFile(**s) for report in reports for s in report["sides"]),
             cursors=self.cursors, suspended=_suspended(self.network, reports, self.manifest.suspended),
@@ -429,16 +441,19 @@ class Stepper:
         if entry.step % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1 or entry.final:
             self.log.snapshot(self.manifest)
 
-    def _moved(self, reports: Sequence[dict[str, Any]]) -> dict[str, Progress]:
-        moved = dict(self.manifest.progress)
+    def _moved(self, reports: Sequence[dict[str, Any]]) -> tuple[dict[str, Progress], dict[str, int]]:
+        """Progress after the step, and how many punctuations of each stream found no room."""
+        moved, ignored = dict(self.manifest.progress), {}
         for name, stream in self.network.streams.items():
-            seen = [r["streams"][name]["newest"] for r in reports if "newest" in r["streams"].get(name, {})]
-            if seen:
+            parts = [Seen.from_json(r["saw"][name]) for r in reports if name in r["saw"]]
+            if parts:
                 old = moved.get(name, Progress(NEVER, NEVER))
-                newest = max(old.newest, *seen)
-                value = max(old.value, newest - stream.delay)
-                moved[name] = replace(old, value=value, newest=newest, kind="delay" if value > old.value else old.kind)
-        return moved
+                after, left = move(stream, old, together(parts, stream.delay_rows))
+                if after != Progress(NEVER, NEVER):
+                    moved[name] = after
+                if left:
+                    ignored[name] = left
+        return moved, ignored
 
     def _gone(self, progress: Mapping[str, int]) -> list[str]:
         """Runs of which no row can be of use any more."""
@@ -519,6 +534,5 @@ def _counters(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
             for name, counts in report[kind].items():
                 total = totals.setdefault(f"{word}:{name}", {})
                 for key, value in counts.items():
-                    if key != "newest":
-                        total[key] = total.get(key, 0) + value
+                    total[key] = total.get(key, 0) + value
     return totals

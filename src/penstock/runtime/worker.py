@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.kernels.adopt import adopt
-from penstock.kernels.delta import alive, build_delta, select
+from penstock.kernels.delta import build_delta, select
+from penstock.kernels.groups import Closed, alive_by_key
 from penstock.kernels.hash import hash_bigint
 from penstock.kernels.join import Matches, Slices, Work, join_deltas, resume
 from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
@@ -32,9 +33,9 @@ from penstock.kernels.ranks import closed, rank
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Join, Network, StateTable
 from penstock.planner.routes import Route, Routes
+from penstock.runtime.admission import ACCEPTED, PUNCTUATION, SIDES, VERDICTS, of_verdicts, reasons, saw
 from penstock.runtime.handover import candidates, report_row
 from penstock.runtime.scan import Unreadable, in_range, read_rows
-from penstock.runtime.verdict import ACCEPTED, BAD, LATE, VERDICTS
 from penstock.runtime.write import ResultWriter, file_name, result_table
 from penstock.state.compaction import Merge
 from penstock.state.run import Ints, Rows, RunEntry, checksum, decode_run, encode_run, expiry, key_ranges
@@ -69,6 +70,7 @@ class Task:
     )  # timed table -> where each task's share of time begins
     merges: tuple[Merge, ...] = ()
     suspended: frozenset[int] = frozenset()
+    closed: Mapping[int, Closed] = field(default_factory=dict)  # by table: keys that other streams have done with
     taking_over: frozenset[int] = frozenset()  # queries that take over the rows held; then there are no rows to receive
     files: Mapping[str, tuple[str, ...]] | None = None  # stream -> what to read; None: rows come through the exchange
 
@@ -82,6 +84,7 @@ class Report:
     results: list[dict[str, Any]] = field(default_factory=list)
     sides: list[dict[str, Any]] = field(default_factory=list)
     streams: dict[str, dict[str, int]] = field(default_factory=dict)
+    saw: dict[str, dict[str, Any]] = field(default_factory=dict)  # what rows say about the progress of their stream
     tables: dict[str, dict[str, int]] = field(default_factory=dict)
     queries: dict[str, dict[str, int]] = field(default_factory=dict)
     joins: dict[str, dict[str, int]] = field(default_factory=dict)  # composites as 'start:positions'
@@ -313,19 +316,19 @@ class _Worker:
         return fresh, every
 
     def _admit(self, stream: str, of_stream: Any, verdict: Any, columns: Mapping[str, pa.Array]) -> None:
-        """Count the stream's rows, find its newest time, and put late and bad rows aside."""
+        """Count the stream's rows, see what they say about its progress, and put late and bad rows aside."""
         rows = int(of_stream.sum())
         if rows == 0:
             return
+        declared = self.network.streams[stream]
+        self.report.saw[stream] = saw(declared, of_stream, verdict, columns)
         counts = {"rows": rows}
-        good = of_stream & (verdict != BAD)
-        if good.any():
-            counts["newest"] = int(columns["_ts"].filter(pa.array(good)).to_numpy(zero_copy_only=False).max())
-        for code, reason in ((LATE, "late"), (BAD, "bad")):
-            chosen = np.flatnonzero(of_stream & (verdict == code))
+        if declared.punctuated:
+            counts["punctuations"] = int(of_verdicts(of_stream, verdict, (PUNCTUATION,)).sum())
+        for reason, codes in SIDES.items():
+            chosen = np.flatnonzero(of_verdicts(of_stream, verdict, codes))
             counts[reason] = len(chosen)
-            declared = self.network.streams[stream]
-            policy = declared.late if code == LATE else declared.bad
+            policy = declared.late if reason == "late" else declared.bad
             if len(chosen) == 0 or policy == "drop":
                 continue
             if "_side" not in columns:
@@ -335,17 +338,14 @@ class _Worker:
             if policy == "error":
                 self.report.errors.setdefault(stream, f"{reason}: {rows_json[0].as_py()}")
             else:
-                self._write_side(stream, reason, rows_json, columns["_ts"].take(pa.array(chosen)))
-        counts["accepted"] = rows - counts["late"] - counts["bad"]
+                why = reasons(verdict[chosen], columns["_ts"].take(pa.array(chosen)))
+                self._write_side(stream, reason, rows_json, why)
+        counts["accepted"] = rows - counts["late"] - counts["bad"] - counts.get("punctuations", 0)
         self.report.streams[stream] = counts
 
-    def _write_side(self, stream: str, reason: str, rows: pa.Array, times: pa.Array) -> None:
+    def _write_side(self, stream: str, reason: str, rows: pa.Array, why: pa.Array) -> None:
         step = pa.array(np.full(len(rows), self.task.step, dtype=np.int64))
         progress = pa.array(np.full(len(rows), self.task.progress.get(stream, 0), dtype=np.int64))
-        if reason == "late":
-            why = pa.array(["late"] * len(rows))
-        else:
-            why = pc.if_else(pc.is_null(times), "event time is NULL or unreadable", "event time out of range")
         table = pa.table({"_row": rows, "_step": step, "_reason": why, "_progress": progress})
         name = file_name("sides", self.task.step, "parquet")
         with self.task.store.create(name) as file:
@@ -429,7 +429,8 @@ class _Worker:
         if table.stateless:
             counts["unwanted"] = counts.get("unwanted", 0) + len(rows)
             return
-        kept = select(rows, alive(table, rows, self.task.progress))
+        in_reach = self._in_reach(table, rows)
+        kept = select(rows, in_reach)
         counts["out_of_reach"] = len(rows) - len(kept)
         counts["stored"] = len(kept)
         if len(kept):
@@ -437,8 +438,11 @@ class _Worker:
                 self._keep_fresh(table, self._write_run(table, piece, 0, life))
         if len(kept) < len(rows) and table.index in self.task.routes.later:
             # Rows that are out of reach for later steps may still meet rows of this one; no manifest names their run.
-            gone = select(rows, ~alive(table, rows, self.task.progress))
+            gone = select(rows, ~in_reach)
             self._keep_fresh(table, self._write_run(table, gone, 0, 0, named=False))
+
+    def _in_reach(self, table: StateTable, rows: Rows) -> npt.NDArray[np.bool_]:
+        return alive_by_key(table, rows, self.task.progress, self.task.closed.get(table.index, ()))
 
     def _keep_fresh(self, table: StateTable, entry: RunEntry) -> None:
         if table.index in self.task.routes.later:
@@ -467,6 +471,8 @@ class _Worker:
         names = set(merge.runs)
         entries = [e for e in self.task.runs[table.index] if e.name in names]
         shares = [self._open(e).between(self.low, self.high) for e in entries]
+        if table.index in self.task.closed:
+            shares = [select(s, self._in_reach(table, s)) for s in shares if len(s)]
         merged = merge_runs(table, [s for s in shares if len(s)], self.task.progress)
         if merged is not None:
             for life, rows in lay_out(table, merged, merge.life):

@@ -1,4 +1,4 @@
-"""CREATE STREAM: columns, watermark, sequence, policies, source.
+"""CREATE STREAM: columns, watermark, sequence, order, punctuation, policies, source.
 
 Checks what can be checked without Spark: names, types of the event time, and that a progress rule is there.
 """
@@ -17,14 +17,27 @@ from penstock.sql.lengths import duration_length, positive_length
 from penstock.sql.types import parse_type
 
 _RESERVED_OPTIONS = ("self", "format")
-_CLAUSES = ("LATE", "BAD", "IDLE", "USING", "OPTIONS")
+_CLAUSES = ("LATE", "BAD", "IDLE", "ORDERED", "PUNCTUATION", "USING", "OPTIONS")
 _WATERMARK = "add for example: WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS"
 
 
 @dataclass(frozen=True)
 class _Watermark:
     column: Token
-    delay: list[Token]
+    delay: list[Token] | None  # None: it only names the event time
+
+
+@dataclass(frozen=True)
+class _Clauses:
+    """What follows the columns."""
+
+    late: str
+    bad: str
+    idle: int | None
+    ordered: bool
+    punctuation: Token | None
+    punctuated_by: str | None
+    source: Reader
 
 
 def stream_declaration(cursor: Cursor) -> Stream:
@@ -61,18 +74,34 @@ def stream_declaration(cursor: Cursor) -> Stream:
             f"Event time cannot be of type {event_time.type}",
             "use TIMESTAMP, TIMESTAMP_NTZ, DATE or an integer type",
         )
-    delay = _delay(cursor, watermark, integer=event_time.type in INTEGER_TYPES)
-    late, bad, idle, origin = _clauses(cursor, integer=event_time.type in INTEGER_TYPES)
+    integer = event_time.type in INTEGER_TYPES
+    delay, rows = _delay(cursor, watermark, integer=integer)
+    if rows is not None and sequence is None:
+        assert watermark.delay is not None
+        raise source.error(
+            watermark.delay[0].start, "A delay in rows needs an order of the rows", "add SEQUENCE BY with the column that has it"
+        )  # fmt: skip
+    clauses = _clauses(cursor, integer=integer)
+    if clauses.ordered:
+        if delay or rows is not None:
+            raise source.error(watermark.column.start, "An ORDERED stream has no delay", "leave out one of them")
+        delay = 0
+    punctuation = None if clauses.punctuation is None else _declared(cursor, columns, clauses.punctuation).name
+    if delay is None and rows is None and clauses.punctuation is None and clauses.punctuated_by is None:
+        raise source.error(body, f"Stream {name} has no WATERMARK with a delay, so its progress is unknown", _WATERMARK)
     return Stream(
         name=name,
         columns=tuple(columns),
         event_time=event_time.name,
         delay=delay,
-        late=late,
-        bad=bad,
-        idle=idle,
+        late=clauses.late,
+        bad=clauses.bad,
+        idle=clauses.idle,
         sequence=_declared(cursor, columns, sequence).name if sequence is not None else None,
-        source=origin,
+        source=clauses.source,
+        delay_rows=rows,
+        punctuation=punctuation,
+        punctuated_by=clauses.punctuated_by,
     )
 
 
@@ -136,6 +165,8 @@ def _column(cursor: Cursor, before: list[Column]) -> Column:
 def _watermark(cursor: Cursor) -> _Watermark:
     cursor.accept("WATERMARK", "FOR")
     column = cursor.name("column")
+    if cursor.peek() in (",", ")"):
+        return _Watermark(column, None)
     cursor.expect("AS", _WATERMARK)
     place = cursor.offset
     again = cursor.name("column")
@@ -151,25 +182,34 @@ def _watermark(cursor: Cursor) -> _Watermark:
     return _Watermark(column, delay)
 
 
-def _delay(cursor: Cursor, watermark: _Watermark, *, integer: bool) -> int:
+def _delay(cursor: Cursor, watermark: _Watermark, *, integer: bool) -> tuple[int | None, int | None]:
+    """(delay in time, delay in rows)."""
     tokens, source = watermark.delay, cursor.source
+    if tokens is None:
+        return None, None
     if not tokens:
-        return 0
+        return 0, None
+    if len(tokens) == 2 and tokens[1].text.upper() in ("ROW", "ROWS"):
+        if not tokens[0].text.isdigit() or int(tokens[0].text) < 1:
+            raise source.error(tokens[0].start, "A delay in rows is a whole number above zero", "as in ts - 100 ROWS")
+        return None, int(tokens[0].text)
     if integer:
         if len(tokens) != 1 or not tokens[0].text.isdigit():
             raise source.error(tokens[0].start, "The delay of an integer event time is a whole number", "as in ts - 5")
-        return int(tokens[0].text)
+        return int(tokens[0].text), None
     delay = duration_length(source, tokens)
     if delay < 0:
         raise source.error(tokens[0].start, "The delay must not be negative")
-    return delay
+    return delay, None
 
 
-def _clauses(cursor: Cursor, *, integer: bool) -> tuple[str, str, int | None, Reader | None]:
+def _clauses(cursor: Cursor, *, integer: bool) -> _Clauses:
     policies = {"LATE": "side", "BAD": "side"}
     idle: int | None = None
     form: str | None = None
     given: tuple[tuple[str, str], ...] = ()
+    punctuation: Token | None = None
+    punctuated_by: str | None = None
     seen: set[str] = set()
     last = cursor.offset
     while not cursor.done:
@@ -184,17 +224,15 @@ def _clauses(cursor: Cursor, *, integer: bool) -> tuple[str, str, int | None, Re
         if clause in policies:
             policies[clause] = cursor.choice(*(p.upper() for p in POLICIES)).lower()
         elif clause == "IDLE":
-            if integer:
-                raise cursor.source.error(
-                    place, "IDLE needs an event time that follows the clock; an integer does not", "leave IDLE out"
-                )
-            length = cursor.until(*_CLAUSES)
-            if not length:
-                raise cursor.source.error(cursor.offset, "Expected a length of time, for example '30 seconds'")
-            idle = positive_length(cursor.source, length)
+            idle = _idle(cursor, place, integer=integer)
+        elif clause == "PUNCTUATION":
+            if cursor.accept("FROM"):
+                punctuated_by = cursor.name("stream").text
+            else:
+                punctuation = cursor.name("column")
         elif clause == "USING":
             form = cursor.name("source format").text
-        else:
+        elif clause == "OPTIONS":
             given = options(cursor)
     if form is None:
         if given or "OPTIONS" in seen:
@@ -202,7 +240,19 @@ def _clauses(cursor: Cursor, *, integer: bool) -> tuple[str, str, int | None, Re
         raise cursor.source.error(
             cursor.offset, "Expected USING with the format of the source", "for example USING kafka"
         )
-    return policies["LATE"], policies["BAD"], idle, Reader(form, given)
+    reader = Reader(form, given)
+    return _Clauses(policies["LATE"], policies["BAD"], idle, "ORDERED" in seen, punctuation, punctuated_by, reader)
+
+
+def _idle(cursor: Cursor, place: int, *, integer: bool) -> int:
+    if integer:
+        raise cursor.source.error(
+            place, "IDLE needs an event time that follows the clock; an integer does not", "leave IDLE out"
+        )
+    length = cursor.until(*_CLAUSES)
+    if not length:
+        raise cursor.source.error(cursor.offset, "Expected a length of time, for example '30 seconds'")
+    return positive_length(cursor.source, length)
 
 
 def _declared(cursor: Cursor, columns: list[Column], token: Token) -> Column:

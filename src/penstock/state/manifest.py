@@ -22,11 +22,22 @@ DECISIONS = 256  # that are remembered
 
 @dataclass(frozen=True)
 class Progress:
-    """No later row of the stream has a time below `value`. `kind` says what it was derived from."""
+    """No later row of the stream has a time below `value`. `kind` says what it was derived from.
+
+    `stairs` is what a delay in rows remembers of the last rows: (rows that came after, time). `closed` are groups whose punctuation is ahead of
+    the whole stream: (pattern, no later row that matches it has a time below this).
+    """
 
     value: int
     newest: int
     kind: str = "delay"
+    stairs: tuple[tuple[int, int], ...] = ()
+    closed: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Progress:
+        pairs = {key: tuple((a, b) for a, b in data.get(key, ())) for key in ("stairs", "closed")}
+        return cls(**{**data, **pairs})
 
 
 @dataclass(frozen=True)
@@ -216,7 +227,7 @@ def _result(data: dict[str, Any]) -> ResultFile:
 
 
 def _common(body: dict[str, Any]) -> dict[str, Any]:
-    body["progress"] = {n: Progress(**p) for n, p in body["progress"].items()}
+    body["progress"] = {n: Progress.from_json(p) for n, p in body["progress"].items()}
     body["sides"] = tuple(SideFile(**s) for s in body["sides"])
     body["decisions"] = tuple(body.get("decisions", ()))
     return body

@@ -146,8 +146,9 @@ def _encode_stream(record: StreamRecord) -> dict[str, Any]:
     stream = record.stream
     source = None if stream.source is None else {"format": stream.source.format, "options": list(stream.source.options)}
     columns = [[c.name, c.type] for c in stream.columns]
+    patterns = [[c.name, c.type] for c in stream.patterns]
     kept = {"generation": record.generation, "dropped": record.dropped}
-    return {**stream.__dict__, "columns": columns, "source": source, **kept}
+    return {**stream.__dict__, "columns": columns, "patterns": patterns, "source": source, **kept}
 
 
 def _encode_into(into: Sink | str | None) -> Any:
@@ -160,6 +161,7 @@ def _decode(data: dict[str, Any]) -> Registry:
         generation, dropped = item.pop("generation"), item.pop("dropped")
         source = item["source"]
         item["columns"] = tuple(Column(*c) for c in item["columns"])
+        item["patterns"] = tuple(Column(*c) for c in item.get("patterns", ()))
         item["source"] = (
             None if source is None else Reader(source["format"], tuple((k, v) for k, v in source["options"]))
         )

@@ -1,0 +1,18 @@
+"""How names and times are spelled in the SQL that Spark runs for us."""
+
+from __future__ import annotations
+
+_IN_UNITS = {
+    "timestamp": "unix_micros({})",
+    "timestamp_ntz": "timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01 00:00:00', {})",
+    "date": "(CAST(unix_date({}) AS BIGINT) * 86400000000L)",
+}
+
+
+def quote(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def time_in_units(kind: str, value: str) -> str:
+    """A time of that Spark type as the engine counts it."""
+    return _IN_UNITS.get(kind, "CAST({} AS BIGINT)").format(value)

@@ -1,0 +1,119 @@
+"""How a step moves the progress of a stream: the greatest of all the bounds that the stream has.
+
+Pure functions of what a step saw. What the next step has to remember is in `Progress`, so it is committed with the manifest;
+it is bounded in size, and what does not fit only makes progress slower, never wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from penstock.model import Punctuation, Stream
+from penstock.model.punctuation import punctuation_of
+from penstock.model.time import FOREVER, NEVER
+from penstock.state.manifest import Progress
+
+MOST_GROUPS = 256  # punctuations of groups that are remembered for a stream
+MOST_STAIRS = 256  # times that are remembered of the last rows
+EVERYTHING = "{}"  # the pattern of a punctuation that speaks of all rows
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a step saw of one stream, in one task or in all.
+
+    `said` are its punctuations as (pattern, until); `last` the last rows by sequence as (sequence, time), as many as the delay
+    in rows asks for, and `earlier` the newest time of the rows before them.
+    """
+
+    newest: int = NEVER
+    said: tuple[tuple[str, int], ...] = ()
+    rows: int = 0
+    last: tuple[tuple[int, int], ...] = ()
+    earlier: int = NEVER
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> Seen:
+        pairs = {key: tuple(tuple(pair) for pair in data.get(key, ())) for key in ("said", "last")}  # type: ignore[attr-defined]
+        return cls(**{**data, **pairs})  # type: ignore[arg-type]
+
+
+def together(parts: Iterable[Seen], delay_rows: int | None) -> Seen:
+    """What all tasks of a step saw."""
+    known = list(parts)
+    last = sorted(pair for part in known for pair in part.last)
+    cut = max(0, len(last) - (delay_rows or 0))
+    return Seen(
+        max((part.newest for part in known), default=NEVER),
+        tuple(said for part in known for said in part.said),
+        sum(part.rows for part in known),
+        tuple(last[cut:]),
+        max([part.earlier for part in known] + [time for _, time in last[:cut]], default=NEVER),
+    )
+
+
+def move(stream: Stream, old: Progress, seen: Seen) -> tuple[Progress, int]:
+    """Progress after a step, and how many punctuations were not remembered because there are too many groups."""
+    newest = max(old.newest, seen.newest)
+    bounds = [(until, "punctuation") for pattern, until in seen.said if pattern == EVERYTHING]
+    if stream.delay is not None:
+        bounds.append((newest - stream.delay, "delay"))
+    stairs = old.stairs
+    if stream.delay_rows is not None:
+        passed, stairs = _climb(old.stairs, seen, stream.delay_rows)
+        bounds.append((passed, "rows"))
+    value, kind = max(bounds, key=lambda bound: bound[0], default=(NEVER, old.kind))
+    if value <= old.value:
+        value, kind = old.value, old.kind
+    closed, ignored = _close(old.closed, seen.said, value)
+    return replace(old, value=value, newest=newest, kind=kind, stairs=stairs, closed=closed), ignored
+
+
+def closed_groups(stream: Stream, progress: Progress) -> list[Punctuation]:
+    """The punctuations of groups that say more than the progress of the whole stream."""
+    return [punctuation_of(stream, until, json.loads(pattern)) for pattern, until in progress.closed]
+
+
+def group_progress(stream: Stream, progress: Progress, values: Mapping[str, object]) -> int:
+    """No later row of the stream with these values has a time below this."""
+    found = [p.until for p in closed_groups(stream, progress) if p.covers(values)]
+    return max([progress.value, *(FOREVER if until is None else until for until in found)])
+
+
+def _climb(stairs: Sequence[tuple[int, int]], seen: Seen, delay_rows: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """(newest time of all rows but the last `delay_rows`, what to remember of those).
+
+    A stair is (rows that came after, time): it counts once `delay_rows` came after it. One that is no newer than an older one
+    will never matter. If they are too many, some are left out, and progress comes to the next one a little later.
+    """
+    ahead = [(after + seen.rows, time) for after, time in stairs]
+    fresh = [(len(seen.last) - 1 - place, time) for place, (_, time) in enumerate(seen.last)]
+    passed = max([seen.earlier, *(time for after, time in (*ahead, *fresh) if after >= delay_rows)], default=NEVER)
+    kept: list[tuple[int, int]] = []
+    for after, time in (*ahead, *fresh):
+        if after < delay_rows and time > max(passed, kept[-1][1] if kept else NEVER):
+            kept.append((after, time))
+    every = -(-len(kept) // MOST_STAIRS)
+    return passed, tuple(kept[::-1][:: max(1, every)][::-1])  # the last one stays
+
+
+def _close(
+    closed: Sequence[tuple[str, int]], said: Sequence[tuple[str, int]], value: int
+) -> tuple[tuple[tuple[str, int], ...], int]:
+    """The groups that are ahead of their stream; a new one is ignored, never an old one forgotten, when there is no room.
+
+    To forget one would let a row into a group that somebody has already closed.
+    """
+    known = {pattern: until for pattern, until in closed if until > value}
+    ignored = 0
+    # In order of the text, so that which ones find room does not depend on how rows lie in tasks.
+    for pattern, until in sorted(said):
+        if pattern == EVERYTHING or until <= value:
+            continue
+        if pattern in known or len(known) < MOST_GROUPS:
+            known[pattern] = max(until, known.get(pattern, NEVER))
+        else:
+            ignored += 1
+    return tuple(known.items()), ignored

@@ -1,0 +1,296 @@
+"""Punctuations through Spark: they move progress, close groups, survive restarts, and never change an answer."""
+
+import json
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import Engine, RegistrationError
+from penstock.model import Column, Stream
+from penstock.model.time import NEVER
+from penstock.state.progress import group_progress
+from tests.monitors import check_accounts, check_ordered, check_progress
+from tests.oracle import bag
+from tests.runtime.replay import Replay, drain, rows_of, stream, wait_until
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = "ts bigint, k bigint, v bigint, p bigint"
+JOIN = "SELECT result_time, a.v, b.v AS w FROM a [RANGE 10], b [RANGE 10] WHERE a.k = b.k"
+
+
+def row(ts, k, v):
+    return {"ts": ts, "k": k, "v": v, "p": None}
+
+
+def mark(value):
+    return {"ts": None, "k": None, "v": None, "p": value}
+
+
+def punctuated(root, *names, **options):
+    return Replay(root, *(stream(name, COLUMNS, delay=None, punctuation="p", **options) for name in names))
+
+
+def engine_of(replay, spark, state, *queries, **options):
+    engine = Engine(spark, state, tasks=2, durable=False)
+    for name, s in replay.streams.items():
+        engine.stream(name, replay.frame(spark, name), event_time="ts", punctuation=s.punctuation, **options)
+    for number, sql in enumerate(queries):
+        engine.query(sql, name=f"q{number}", ordered=number == 1)
+    return engine
+
+
+def steps_of(engine, stream_names=("a", "b")):
+    """(batch, progress by stream, counters) of every committed step."""
+    found = []
+    for path in sorted(Path(engine.store.path("manifest")).glob("[0-9]*.json")):
+        body = json.loads(path.read_text().partition(" ")[2])
+        progress = {n: body["progress"].get(n, {"value": NEVER})["value"] for n in stream_names}
+        found.append((body["step"], progress, body["counters"]))
+    return found
+
+
+def arrivals(seed):
+    """Rows of two streams in any order, cut into three steps, with a punctuation after each that the rest keeps."""
+    shuffled = random.Random(seed)
+    steps = []
+    for name in "ab":
+        rows = [row(ts, ts % 2, 10 * ts + (name == "b")) for ts in range(12)]
+        shuffled.shuffle(rows)
+        batches = [rows[:4], rows[4:8], rows[8:]]
+        rest = [min((r["ts"] for b in batches[n + 1 :] for r in b), default=12) for n in range(3)]
+        steps.append([[*b, mark(least)] for b, least in zip(batches, rest, strict=True)])
+    return [{"a": a, "b": b} for a, b in zip(*steps, strict=True)]
+
+
+def test_answers_do_not_depend_on_arrival_if_punctuations_are_kept(spark, tmp_path):
+    answers = []
+    for seed in (1, 2):
+        root = tmp_path / str(seed)
+        replay = punctuated(root / "source", "a", "b")
+        for step in arrivals(seed):
+            replay.add(**step)
+        engine = engine_of(replay, spark, root / "state", JOIN, JOIN)
+        status = drain(engine).status()
+        for name in "ab":
+            check_accounts(status["streams"][name])
+            counts = status["streams"][name]
+            assert (counts["accepted"], counts["late"], counts["bad"], counts["punctuations"]) == (12, 0, 0, 3)
+            assert (counts["progress"], counts["progress_kind"]) == (12, "punctuation")
+        steps = steps_of(engine)
+        found = rows_of(engine.results("q0", step=True))
+        # Every operator states its progress, and nothing comes behind it: for the join, the least of its inputs.
+        check_progress(([r[0] for r in found if r[-1] == step], min(p.values())) for step, p, _ in steps)
+        ordered = rows_of(engine.results("q1"))
+        check_ordered([([r[0] for r in ordered], 12)])
+        assert bag(ordered) == bag(r[:-1] for r in found)
+        answers.append(bag(ordered))
+    assert answers[0] == answers[1]
+    wanted = [
+        (max(x, y), 10 * x, 10 * y + 1) for x in range(12) for y in range(12) if x % 2 == y % 2 and abs(x - y) < 10
+    ]
+    assert answers[0] == bag(wanted)
+
+
+def test_punctuations_without_data_release_results_and_let_state_go(spark, tmp_path):
+    replay = punctuated(tmp_path / "source", "a", "b")
+    replay.add(a=[row(5, 1, 50)], b=[row(6, 1, 60)])
+    engine = engine_of(replay, spark, tmp_path / "state", JOIN, JOIN)
+    run = engine.start("100 milliseconds")
+    wait_until(lambda: run.status()["batch"] == 0)
+    assert rows_of(engine.results("q0")) == [(6, 50, 60)]
+    assert rows_of(engine.results("q1")) == []
+    replay.add(a=[mark(7)], b=[mark(7)])
+    wait_until(lambda: run.status()["batch"] == 1)
+    assert rows_of(engine.results("q1")) == [(6, 50, 60)]
+    assert run.status()["state"]["rows"] == 2
+    replay.add(a=[mark(100)], b=[mark(100)])
+    wait_until(lambda: run.status()["batch"] == 2)
+    wait_until(lambda: run.status()["state"]["runs"] == 0)
+    run.stop()
+
+
+def test_a_restart_keeps_progress_and_what_breaks_a_punctuation_is_late(spark, tmp_path):
+    replay = punctuated(tmp_path / "source", "a")
+    replay.add(a=[row(30, 1, 1), mark(20)])
+    drain(engine_of(replay, spark, tmp_path / "state", "SELECT v FROM a"))
+    replay.add(a=[row(20, 1, 2), row(19, 1, 3)])
+    engine = engine_of(replay, spark, tmp_path / "state", "SELECT v FROM a")
+    assert engine.manifest().progress["a"].value == 20
+    check_accounts(drain(engine).status()["streams"]["a"])
+    assert bag(rows_of(engine.results("q0"))) == bag([(1,), (2,)])
+    assert [r[2] for r in rows_of(engine.late("a"))] == [3]
+
+
+def test_malformed_punctuation_goes_aside(spark, tmp_path):
+    replay = Replay(tmp_path / "source", stream("a", "ts timestamp, v bigint, p string", delay=None, punctuation="p"))
+    replay.add(
+        a=[
+            {"ts": None, "v": 1, "p": "soon"},
+            {"ts": None, "v": 2, "p": "1970-01-01 00:00:09Z"},
+            {"ts": 9, "v": 3, "p": None},
+        ]
+    )
+    engine = engine_of(replay, spark, tmp_path / "state", "SELECT v FROM a")
+    counts = drain(engine).status()["streams"]["a"]
+    check_accounts(counts)
+    assert (counts["accepted"], counts["bad"], counts["punctuations"], counts["progress"]) == (1, 1, 1, 9_000_000)
+    ((_, v, text, _, reason, _),) = rows_of(engine.bad("a"))
+    assert (v, text, reason) == (1, "soon", "malformed punctuation")
+
+
+MARKS = "ts bigint, k bigint, v_from bigint, v_to bigint"
+
+
+def pattern(ts, k=None, low=None, high=None):
+    return {"ts": ts, "k": k, "v_from": low, "v_to": high}
+
+
+def patterned(replay, spark, state, sql="SELECT k, v FROM a"):
+    engine = Engine(spark, state, tasks=2, durable=False)
+    engine.stream("a", replay.frame(spark, "a"), event_time="ts", punctuation=replay.frame(spark, "marks"))
+    engine.query(sql, name="q")
+    return engine
+
+
+def test_patterns_from_another_source_close_groups_and_the_whole_stream(spark, tmp_path):
+    data = "ts bigint, k bigint, v bigint"
+    replay = Replay(tmp_path / "source", stream("a", data), stream("marks", MARKS))
+    replay.add(
+        a=[{"ts": 9, "k": 1, "v": 0}],
+        marks=[
+            pattern(10, k=1),
+            pattern(20, low=5, high=7),
+            pattern(None, k=4),
+            pattern(None),
+            pattern(3, low=7, high=7),
+        ],
+    )
+    drain(patterned(replay, spark, tmp_path / "state"))
+    inside = [(9, 1, 1), (19, 2, 5), (19, 2, 6), (99, 4, 1)]
+    outside = [(10, 1, 1), (9, 2, 1), (19, 2, 7), (20, 2, 5), (0, None, 2)]
+    replay.add(a=[dict(zip(("ts", "k", "v"), values, strict=True)) for values in inside + outside], marks=[pattern(15)])
+    engine = patterned(replay, spark, tmp_path / "state")
+    progress = engine.manifest().progress["a"]
+    declared = engine.catalog.stream("a")
+    assert progress.value == NEVER
+    assert [group_progress(declared, progress, {"k": k}) for k in (1, 2, 4)] == [10, NEVER, 2**62]
+    assert group_progress(declared, progress, {"k": 2, "v": 6}) == 20
+    counts = drain(engine).status()["streams"]["a"]
+    check_accounts(counts)
+    assert (counts["late"], counts["bad"], counts["punctuations"], counts["progress"]) == (4, 2, 4, 15)
+    assert bag(tuple(r[:3]) for r in rows_of(engine.late("a"))) == bag(inside)
+    assert bag(rows_of(engine.results("q"))) == bag([(1, 0), *(r[1:] for r in outside)])
+    # What the progress of the whole stream has passed need not be remembered.
+    assert {until for _, until in engine.manifest().progress["a"].closed} == {20, 2**62}
+
+
+def test_a_delay_in_rows_counts_positions_by_sequence(spark, tmp_path):
+    replay = Replay(tmp_path / "source", stream("a", "ts bigint, n bigint"))
+    times = [10, 30, 20, 40, 50, 60]
+    replay.add(a=[{"ts": ts, "n": n} for n, ts in enumerate(times)][::-1])
+    replay.add(a=[{"ts": 39, "n": 6}, {"ts": 41, "n": 7}, {"ts": 70, "n": None}])
+
+    def declared():
+        engine = Engine(spark, tmp_path / "state", tasks=2, durable=False)
+        engine.stream("a", replay.frame(spark, "a"), event_time="ts", delay="2 rows", sequence="n")
+        engine.query("SELECT ts FROM a", name="q")
+        return engine
+
+    engine = declared()
+    counts = drain(engine).status()["streams"]["a"]
+    check_accounts(counts)
+    assert [p["a"] for _, p, _ in steps_of(engine, ("a",))][:2] == [40, 60]
+    assert (counts["late"], counts["bad"]) == (1, 1)
+    assert [r[0] for r in rows_of(engine.late("a"))] == [39]
+    assert [r[-2] for r in rows_of(engine.bad("a"))] == ["sequence is NULL"]
+
+
+def test_streams_declared_in_sql_take_punctuations_from_a_stream(spark, tmp_path):
+    for name, table in (
+        ("a", {"ts": [1, 8], "k": [1, 2]}),
+        ("m", {"ts": [5], "k": [None]}),
+    ):
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table({c: pa.array(v, pa.int64()) for c, v in table.items()}), tmp_path / name / "0.parquet")
+    engine = Engine(spark, tmp_path / "state", tasks=2, durable=False)
+    engine.execute(f"""
+        CREATE STREAM m (ts BIGINT, k BIGINT, WATERMARK FOR ts) ORDERED USING parquet OPTIONS (path '{tmp_path / "m"}');
+        CREATE STREAM a (ts BIGINT, k BIGINT, WATERMARK FOR ts) PUNCTUATION FROM m USING parquet OPTIONS (path '{tmp_path / "a"}');
+        CREATE QUERY q AS SELECT k FROM a;
+    """)
+    assert "punctuation by ts, k" in engine.explain()
+    counts = drain(engine).status()["streams"]["a"]
+    assert (counts["accepted"], counts["punctuations"], counts["progress"]) == (2, 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "fragment"),
+    [
+        ({"delay": "100 rows"}, "sequence="),
+        ({"delay": "20000 rows", "sequence": "k"}, "between 1 and"),
+        ({"delay": "5 rows", "sequence": "s"}, "integer or a time"),
+        ({"delay": 5, "ordered": True}, "leave out one"),
+        ({"punctuation": "nothing"}, "no column 'nothing'"),
+        ({"punctuation": "ts"}, "event time"),
+        ({"punctuation": "flag"}, "cast it to bigint"),
+    ],
+)
+def test_rules_that_could_not_work_are_refused(spark, tmp_path, options, fragment):
+    replay = Replay(tmp_path / "source", stream("a", "ts bigint, k bigint, s string, flag boolean"))
+    engine = Engine(spark, tmp_path / "state", durable=False)
+    with pytest.raises(RegistrationError, match=fragment):
+        engine.stream("a", replay.frame(spark, "a"), event_time="ts", **options)
+
+
+@pytest.mark.parametrize(
+    ("columns", "fragment"),
+    [
+        ("ts bigint, other bigint", "_from or _to"),
+        ("ts bigint, k string", "bigint"),
+        ("ts_to bigint", "alone"),
+        ("ts bigint, d double", "double"),
+    ],
+)
+def test_patterns_that_could_not_match_are_refused(spark, tmp_path, columns, fragment):
+    replay = Replay(tmp_path / "source", stream("a", "ts bigint, k bigint, d double"), stream("marks", columns))
+    engine = Engine(spark, tmp_path / "state", durable=False)
+    with pytest.raises(RegistrationError, match=fragment):
+        engine.stream("a", replay.frame(spark, "a"), event_time="ts", punctuation=replay.frame(spark, "marks"))
+
+
+def test_ordered_says_that_no_row_comes_behind(spark, tmp_path):
+    replay = Replay(tmp_path / "source", Stream("a", (Column("ts", "bigint"),), "ts", 0))
+    replay.add(a=[{"ts": 5}])
+    replay.add(a=[{"ts": 4}, {"ts": 5}])
+    engine = Engine(spark, tmp_path / "state", tasks=2, durable=False)
+    engine.stream("a", replay.frame(spark, "a"), event_time="ts", ordered=True)
+    engine.query("SELECT ts FROM a", name="q")
+    assert drain(engine).status()["streams"]["a"]["late"] == 1
+
+
+def test_state_of_a_join_that_a_closed_key_no_longer_needs_is_not_kept(spark, tmp_path):
+    data = "ts bigint, k bigint, v bigint"
+    replay = Replay(tmp_path / "source", stream("a", data), stream("b", data), stream("marks", "ts bigint, k bigint"))
+
+    def plain(ts, k, v):
+        return {"ts": ts, "k": k, "v": v}
+
+    replay.add(a=[plain(5, 1, 50), plain(5, 2, 51)], marks=[{"ts": 20, "k": 1}])
+    replay.add(b=[plain(6, 1, 60), plain(6, 2, 61)])
+    replay.add(a=[plain(7, 2, 71), plain(7, 1, 70), plain(20, 1, 72)])
+    engine = Engine(spark, tmp_path / "state", tasks=2, durable=False)
+    engine.stream("a", replay.frame(spark, "a"), event_time="ts", punctuation=replay.frame(spark, "marks"))
+    engine.stream("b", replay.frame(spark, "b"), event_time="ts")
+    engine.query("SELECT a.v, b.v AS w FROM a [RANGE 10], b [RANGE 10] WHERE a.k = b.k", name="q")
+    status = drain(engine).status()
+    check_accounts(status["streams"]["a"])
+    table = next(t.name for t in engine.network().tables if t.stream == "b")
+    counters = engine.manifest().counters[f"table:{table}"]
+    # The row of b with key 1 met what was there; a's key 1 is past its window, so it waits for nothing.
+    assert (counters["stored"], counters["out_of_reach"]) == (1, 1)
+    assert status["streams"]["a"]["late"] == 1
+    assert bag(rows_of(engine.results("q"))) == bag([(50, 60), (51, 61), (71, 61)])

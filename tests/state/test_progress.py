@@ -1,0 +1,139 @@
+"""What the engine remembers of progress says exactly what the reference says, however rows are spread over tasks."""
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.kernels.groups import group_bounds
+from penstock.model import Column, Punctuation, Range, Stream
+from penstock.model.time import FOREVER, NEVER
+from penstock.reference import admit
+from penstock.reference import group_progress as reference_progress
+from penstock.runtime.admission import ACCEPTED, BAD, LATE, MALFORMED, PUNCTUATION, UNPLACED, of_verdicts, reasons, saw
+from penstock.state import progress as module
+from penstock.state.manifest import Progress
+from penstock.state.progress import Seen, group_progress, move, together
+from tests.punctuated import BY_PATTERN, grammatical
+
+NOTHING = Progress(NEVER, NEVER)
+BY_ROWS = Stream("a", (Column("ts", "bigint"), Column("n", "bigint")), "ts", None, sequence="n", delay_rows=3)
+
+
+def text(punctuation):
+    """The pattern as Spark writes it."""
+    fields = {}
+    for column, pattern in punctuation.patterns:
+        if isinstance(pattern, Range):
+            fields |= {f"{column}_from": pattern.lower, f"{column}_to": pattern.upper}
+        else:
+            fields[column] = pattern
+    return json.dumps({k: v for k, v in fields.items() if v is not None}, separators=(",", ":"))
+
+
+def seen_by_tasks(stream, times, sequences, said, tasks):
+    """What a step saw, its rows and punctuations dealt out to tasks, through the code of the worker and through JSON."""
+    parts = []
+    marks = [(text(p), FOREVER if p.until is None else p.until) for p in said]
+    for task in range(tasks):
+        own, marked = list(range(task, len(times), tasks)), marks[task::tasks]
+        verdict = np.array([ACCEPTED] * len(own) + [PUNCTUATION] * len(marked))
+        if not len(verdict):
+            continue
+        columns = {
+            "_ts": pa.array([times[i] for i in own] + [until for _, until in marked], pa.int64()),
+            "_seq": pa.array([sequences[i] for i in own] + [None] * len(marked), pa.int64()),
+            "_pattern": pa.array([None] * len(own) + [pattern for pattern, _ in marked], pa.string()),
+        }
+        found = saw(stream, np.ones(len(verdict), dtype=bool), verdict, columns)
+        parts.append(Seen.from_json(json.loads(json.dumps(found))))
+    return together(parts, stream.delay_rows)
+
+
+@given(grammatical(groups=True), st.integers(1, 3))
+def test_progress_and_groups_are_those_of_the_reference(stream, tasks):
+    now = NOTHING
+    for rows, said, step in zip(
+        stream.batches, stream.said, admit(BY_PATTERN, stream.batches, stream.said), strict=True
+    ):
+        times = [r["ts"] for r in rows]
+        now, ignored = move(BY_PATTERN, now, seen_by_tasks(BY_PATTERN, times, times, said, tasks))
+        assert (now.value, ignored) == (step.progress, 0)
+        groups = [{"k": k, "v": v} for k in (None, 0, 1, 2, 3) for v in (None, 0, 3, 5)]
+        wanted = [reference_progress(step, values) for values in groups]
+        assert [group_progress(BY_PATTERN, now, values) for values in groups] == wanted
+        columns = {c: pa.array([values[c] for values in groups], pa.int64()) for c in ("k", "v")}
+        assert group_bounds(BY_PATTERN, now, columns, len(groups)).tolist() == wanted
+        # A consumer that groups by one column learns only from punctuations that name no other.
+        keys = {"k": pa.array([0, 1, 2, 3])}
+        assert group_bounds(BY_PATTERN, now, keys, 4).tolist() == [reference_progress(step, {"k": k}) for k in range(4)]
+        now = Progress.from_json(json.loads(json.dumps(now.__dict__)))
+
+
+@given(
+    st.lists(st.integers(0, 30), max_size=30),
+    st.lists(st.integers(0, 30), max_size=6),
+    st.integers(1, 3),
+    st.integers(1, 9),
+)
+def test_a_delay_in_rows_is_that_of_the_reference(times, cuts, tasks, n):
+    stream = Stream("a", BY_ROWS.columns, "ts", None, sequence="n", delay_rows=n)
+    edges = [0, *(min(c, len(times)) for c in sorted(cuts)), len(times)]
+    batches = [[{"ts": times[i], "n": i} for i in range(a, b)] for a, b in pairwise(edges)]
+    now = NOTHING
+    for batch, step in zip(batches, admit(stream, batches), strict=True):
+        rows = batch[::-1]
+        now, _ = move(stream, now, seen_by_tasks(stream, [r["ts"] for r in rows], [r["n"] for r in rows], (), tasks))
+        assert now.value == step.progress
+        assert all(after < n for after, _ in now.stairs)
+
+
+def test_too_many_stairs_only_delay_progress(monkeypatch):
+    monkeypatch.setattr(module, "MOST_STAIRS", 4)
+    stream = Stream("a", BY_ROWS.columns, "ts", None, sequence="n", delay_rows=100)
+    now, exact = NOTHING, []
+    for number in range(300):
+        exact.append(number)
+        now, _ = move(stream, now, seen_by_tasks(stream, [number], [number], (), 1))
+        assert len(now.stairs) <= 4
+        assert now.value <= max(exact[:-100], default=NEVER)
+    assert now.value > 100
+
+
+def test_a_group_goes_when_progress_has_passed_it_and_a_new_one_finds_no_room_when_all_are_ahead(monkeypatch):
+    monkeypatch.setattr(module, "MOST_GROUPS", 2)
+    said = [Punctuation(10, (("k", 1),)), Punctuation(20, (("k", 2),)), Punctuation(30, (("k", 3),))]
+    now, ignored = move(BY_PATTERN, NOTHING, seen_by_tasks(BY_PATTERN, [], [], said, 2))
+    assert (ignored, now.closed) == (1, (('{"k":1}', 10), ('{"k":2}', 20)))
+    # Those that somebody may have acted on are kept and can go further; only new ones wait.
+    again = [Punctuation(15, (("k", 1),)), *said[2:]]
+    now, ignored = move(BY_PATTERN, now, seen_by_tasks(BY_PATTERN, [], [], again, 1))
+    assert (ignored, now.closed) == (1, (('{"k":1}', 15), ('{"k":2}', 20)))
+    now, _ = move(BY_PATTERN, now, seen_by_tasks(BY_PATTERN, [], [], [Punctuation(15)], 1))
+    assert (now.value, now.kind, now.closed) == (15, "punctuation", (('{"k":2}', 20),))
+    now, ignored = move(BY_PATTERN, now, seen_by_tasks(BY_PATTERN, [], [], said[2:], 1))
+    assert (ignored, len(now.closed)) == (0, 2)
+
+
+def test_the_kind_names_the_bound_that_moved_progress_last():
+    both = Stream("a", (Column("ts", "bigint"), Column("p", "bigint")), "ts", 5, punctuation="p")
+    kinds = []
+    now = NOTHING
+    for times, said in (([20], ()), ([], [Punctuation(17)]), ([21], ()), ([30], ())):
+        now, _ = move(both, now, seen_by_tasks(both, times, times, said, 1))
+        kinds.append((now.value, now.kind))
+    assert kinds == [(15, "delay"), (17, "punctuation"), (17, "punctuation"), (25, "delay")]
+
+
+def test_each_verdict_has_its_reason():
+    codes = np.array([LATE, BAD, BAD, MALFORMED, UNPLACED])
+    times = pa.array([1, None, 2, 3, 4], pa.int64())
+    assert reasons(codes, times).to_pylist() == [
+        "late", "event time is NULL or unreadable", "event time out of range", "malformed punctuation", "sequence is NULL",
+    ]  # fmt: skip
+    assert of_verdicts(np.array([True, True, False, True, True]), codes, (BAD, MALFORMED)).tolist() == [
+        False, True, False, True, False,
+    ]  # fmt: skip
