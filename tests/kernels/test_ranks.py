@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model import Rows
+from penstock.model import Column, Rows, Stream
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.build import STRATEGIES
 from penstock.reference import admit, results
@@ -80,3 +80,23 @@ def test_windows_count_the_rows_since_their_query_began(
     for found, query, start in zip(done.results, workload.parsed, starts, strict=True):
         seen = {name: [row for step in own[start:] for row in step.accepted] for name, own in steps.items()}
         assert bag(found) == bag(results(query, workload.streams, seen)), query.sql
+
+
+def answer(count: int, *steps: dict[str, list[tuple[int, int]]]) -> list[tuple[object, ...]]:
+    """Times of a and b where a has v = 1; each step gives (time, v) of rows by stream."""
+    columns = tuple(Column(name, "bigint") for name in ("at", "k", "v"))
+    streams = {name: Stream(name, columns, "at", 0) for name in "ab"}
+    sql = f"SELECT x.at, y.at FROM a [ROWS {count}] AS x, b [RANGE 10] AS y WHERE x.k = y.k AND x.v = 1"
+    rows = [{n: [{"at": at, "k": 1, "v": v} for at, v in own] for n, own in step.items()} for step in steps]
+    return simulate(Workload(streams, (sql,), tuple(rows)), merge_every=1).results[0]
+
+
+def test_rows_that_a_predicate_leaves_out_are_counted() -> None:
+    rows = {"a": [(1, 1), (2, 0), (3, 0)], "b": [(4, 0)]}
+    assert answer(2, rows) == []
+    assert answer(3, rows) == [(1, 4)]
+
+
+def test_a_row_stays_as_long_as_a_slow_stream_may_still_find_it() -> None:
+    pushed_out_at_5 = [{"a": [(0, 1)], "b": [(0, 0)]}, {"a": [(5, 0)]}, {"a": [(6, 0)]}, {"a": [(7, 0)]}]
+    assert answer(1, *pushed_out_at_5, {"b": [(3, 0)]}, {"b": [(5, 0)]}) == [(0, 0), (0, 3)]

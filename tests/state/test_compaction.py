@@ -205,3 +205,12 @@ def test_a_large_run_is_written_anew_when_half_of_it_is_out_of_reach():
         assert choose_merge("a(k)", [large, small], 2, PLENTY, 0, reached=reached) is None
     merge = choose_merge("a(k)", [large, small], 2, PLENTY, 0, reached={"b": 185, "c": 150})
     assert (merge.runs, merge.level, merge.life) == (("runs/0-a.arrow",), 2, 80)
+
+
+def test_where_windows_count_rows_older_runs_are_merged_along_with_fresh_ones():
+    old = [entry_of(name=f"old{n}", level=1, life=FOREVER) for n in range(3)]
+    fresh = [entry_of(name=f"new{n}", level=0, life=FOREVER) for n in range(FAN_IN)]
+    merge = choose_merge("t", [*old, *fresh], 1, PLENTY, NEVER, counted=True)
+    assert set(merge.runs) == {run.name for run in [*old, *fresh]}
+    assert choose_merge("t", [*old, *fresh[1:]], 1, PLENTY, NEVER, counted=True) is None
+    assert set(choose_merge("t", [*old, *fresh], 1, PLENTY, NEVER).runs) == {run.name for run in fresh}
