@@ -170,12 +170,12 @@ def draw(found: Json, counted: Json, folder: Path | None = None) -> None:
     names = list(of_modes)
     charts.draw(
         "multiway-orders",
-        "Probe orders of a join of four streams (Table 5)",
+        "Probe orders of four unlike streams",
         "measured",
         [
-            Panel("Work", "order, or mode that chooses it", "candidates compared a row", [n.replace(" ", "\n") for n in names],
+            Panel("Work", "order, or mode that chooses it", "candidates compared a row", names,
                   {"work": [of_modes[n]["work"]["candidates"] / of_modes[n]["rows"] for n in names]}, "bars"),
-            Panel("Rate", "order, or mode that chooses it", "input rows per second", [n.replace(" ", "\n") for n in names],
+            Panel("Rate", "order, or mode that chooses it", "input rows per second", names,
                   {"rate": [of_modes[n]["rows_per_second"] for n in names]}, "bars"),
         ],
         folder,
@@ -240,10 +240,10 @@ def draw_lab(counted: Json, folder: Path | None = None) -> None:
         "Joins of four streams, tuple at a time",
         "simulated",
         [
-            Panel("Orders of Table 5", "evaluation", "comparisons per arrival", when,
+            Panel("Four unlike streams", "evaluation", "comparisons per arrival", when,
                   {f"{order}, {index}": [kinds[f"{kind}, {index}"][order]["comparisons_per_row"] for kind in when]
                    for index in ("no index", "5 buckets") for order in ("worst", "best")}, "bars", log="y"),
-            Panel("Interval of evaluation", "seconds", "comparisons per arrival", TAUS,
+            Panel("Four streams alike", "interval of evaluation, s", "comparisons per arrival", TAUS,
                   {name: [by_tau[str(tau)][name]["comparisons_per_row"] for tau in TAUS] for name in BUCKETS}, log="xy"),
         ],
         folder,

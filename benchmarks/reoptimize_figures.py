@@ -96,12 +96,12 @@ def draw(found: Json, sets: Json, folder: Path | None = None) -> None:
 
     for measure, what in (("work", "rows looked up and composites"), ("seconds", "seconds")):
         by_window = [
-            Panel(f"{kind}, {MOST} streams", "rows of a window", "less than planned once, %", [str(w) for w in WINDOWS],
+            Panel(f"{kind}, {MOST} streams", "rows of a window", "less than planned once, %", [f"{w:,}" for w in WINDOWS],
                   gains([name_of(prefix, MOST, w) for w in WINDOWS], measure), "bars")
             for kind, prefix in kinds.items()
         ]  # fmt: skip
         title = f"Orders that change: gain in {what}, by window"
-        charts.draw(f"reoptimize-windows-{measure}", title, "measured", by_window, folder)
+        charts.draw(f"reoptimize-windows-{measure}", title, "measured", by_window, folder, level=True)
         others = [
             Panel(f"{kind}, windows of {USUAL:,} rows", "streams", "less than planned once, %", [str(k) for k in STREAMS],
                   gains([name_of(prefix, k, USUAL) for k in STREAMS], measure), "bars")
@@ -111,7 +111,7 @@ def draw(found: Json, sets: Json, folder: Path | None = None) -> None:
         others.append(Panel(f"Zipf, {MOST} streams, {USUAL:,} rows", "exponent s", "less than planned once, %",
                             [str(e) for e in ZIPF], gains(names, measure), "bars"))  # fmt: skip
         title = f"Orders that change: gain in {what}, by streams and skew"
-        charts.draw(f"reoptimize-streams-{measure}", title, "measured", others, folder)
+        charts.draw(f"reoptimize-streams-{measure}", title, "measured", others, folder, level=True)
     draw_overhead(sets, folder)
 
 
