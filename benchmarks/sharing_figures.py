@@ -201,9 +201,9 @@ def draw_numbers(numbers: Json, three: Json, folder: Path | None = None) -> None
 
 def draw_grid(grid: Json, sizes: Sizes, folder: Path | None = None) -> None:
     shares = [f"{share:g}" for share in sizes.selectivities]
-    for measure, unit, title in (
-        ("state_rows", "rows", "Rows of state by strategy"),
-        ("rows_per_second", "input rows per second", "Rate by strategy"),
+    for what, measure, unit, title in (
+        ("state", "state_rows", "rows", "Rows of state by strategy"),
+        ("rate", "rows_per_second", "input rows per second", "Rate by strategy"),
     ):
         panels = [
             Panel(f"Windows {name}", "share of rows that the filter lets pass", unit, shares,
@@ -211,7 +211,7 @@ def draw_grid(grid: Json, sizes: Sizes, folder: Path | None = None) -> None:
                   "bars")
             for name in sizes.mixes
         ]  # fmt: skip
-        charts.draw(f"sharing-strategies-{measure.split('_')[0]}", title, "measured", panels, folder, level=True)
+        charts.draw(f"sharing-strategies-{what}", title, "measured", panels, folder, level=True)
     panels = []
     for name in sizes.mixes:
         cells = [grid[f"{name}, {share}"] for share in shares]

@@ -403,5 +403,5 @@ def test_all_pictures_of_sharing_are_measured_and_drawn(fresh, monkeypatch):
     for other in ("pull_up", "push_down"):  # a slice holds up to an interval more than its windows
         assert cell["saved"][other] == pytest.approx(cell["saved_by_model"][other], abs=0.1)
     drawn = {path.stem for path in (fresh / "figures").iterdir()}
-    names = {"numbers", "three", "chains", "saved", "strategies-rows", "strategies-state"}
+    names = {"numbers", "three", "chains", "saved", "strategies-rate", "strategies-state"}
     assert drawn == {f"sharing-{name}" for name in names} | {"sharing"}
