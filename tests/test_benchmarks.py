@@ -45,6 +45,13 @@ def fresh(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def here(fresh, spark, monkeypatch):
+    """Workers run in this process, in the session of the tests: what they measure means nothing, what they find does."""
+    monkeypatch.setattr(harness, "session", lambda cores, **settings: spark)
+    return fresh
+
+
 def test_unequal_results_have_no_ratio():
     assert line_of(Report("x", True, {"spark": 2.00049}))["ratios"] == {"spark": 2.0}
     assert line_of(Report("x", False, {"spark": 2.0}))["ratios"] == {}
@@ -260,21 +267,23 @@ def test_joins_of_several_streams_have_equal_results_and_their_ratios(fresh, mon
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_all_pictures_of_joins_are_measured_and_drawn(fresh, monkeypatch):
-    monkeypatch.setattr(multiway, "WARM_UP", 0)
+def test_all_pictures_of_joins_are_measured_and_drawn(here, monkeypatch):
     monkeypatch.setattr(multiway_figures, "MODES", ("adaptive",))
-    monkeypatch.setattr(multiway_figures, "INTERVALS", (10.0, 20.0))
+    monkeypatch.setattr(multiway_figures, "INTERVALS", (20.0,))
     monkeypatch.setattr(multiway_figures, "EXPIRATIONS", (1, 4))
     monkeypatch.setattr(multiway_figures, "LOOPED", (5_000,))
-    case = multiway.Case.even(3, rows=300, files=2, life=20, matches=2.0)
-    theta = multiway.Case.even(2, rows=200, files=2, life=20, seconds=20.0, tie="less")
-    figures = partial(multiway_figures.all_figures, scale=0.01, folder=fresh / "figures")
-    line = line_of(multiway.measure([case], theta, pairs=1, cores=1, figures=figures))
-    assert line["equal"]
-    orders, rare = line["figures"]["orders"], line["figures"]["expirations"]
+    sides = multiway.Sides(cores=1)
+    sides.started["penstock"] = multiway.worker
+    side = {"rows_per_second": 1, "state_rows": 1}
+    before = {"3way": {"penstock": side, "native": side}, "theta": {"seconds_by_tasks": {"1": 2.0, "2": 1.0}}}
+    found = multiway_figures.all_figures(sides, before, scale=0.01, folder=here / "figures")
+    assert set(found) == {"orders", "indexes", "intervals", "expirations", "lab_orders", "lab_intervals"}
+    assert all(cell["equal"] for picture in found.values() for cell in picture.values())
+    orders, rare = found["orders"], found["expirations"]
     assert orders["worst order"]["work"]["candidates"] > orders["best order"]["work"]["candidates"]
     assert rare["4"]["most_state_rows"] > rare["1"]["most_state_rows"]
-    drawn = {path.name for path in (fresh / "figures").iterdir()}
+    assert found["indexes"]["loop, 5000"]["results"] > 0
+    drawn = {path.name for path in (here / "figures").iterdir()}
     names = {"multiway-beside-spark", "multiway-orders", "multiway-loops", "multiway-intervals", "multiway-lab"}
     assert drawn == {f"{name}.svg" for name in names} | {"multiway.json"}
 
@@ -345,25 +354,36 @@ def test_cells_name_every_window_number_of_streams_and_exponent():
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_orders_that_change_have_equal_results_ratios_and_pictures(fresh, monkeypatch):
-    monkeypatch.setattr(reoptimize, "WARM_UP", 0)
-    monkeypatch.setattr(reoptimize_figures, "WARM_UP", 0)
+def test_orders_that_change_have_equal_results_ratios_and_pictures(here, monkeypatch):
+    class Here:
+        """Stands for the process of the workers."""
+
+        def __init__(self, module):
+            assert module == "benchmarks.reoptimize"
+
+        def __call__(self, job):
+            return reoptimize.worker({**job, "rewarm": False})
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(harness, "Peer", Here)
     monkeypatch.setattr(reoptimize, "SETTLED", 1)
-    drift = reoptimize.Case(rows=200, files=12, many=10.0)
-    steady = reoptimize.Case(rows=200, files=6, many=10.0, drifts=False)
+    drift = reoptimize.Case(rows=200, files=8, many=10.0)
+    steady = reoptimize.Case(rows=200, files=4, many=10.0, drifts=False)
     chosen = {
         name: data
-        for name, data in reoptimize_figures.cells(files=6, scale=0.02).items()
+        for name, data in reoptimize_figures.cells(files=4, scale=0.02).items()
         if name in {"puni, 4 streams, 10000 rows", "zipf 0.8, 6 streams, 5000 rows"}
     }
-    figures = partial(reoptimize_figures.all_figures, asked=chosen, folder=fresh / "figures")
+    figures = partial(reoptimize_figures.all_figures, asked=chosen, folder=here / "figures")
     line = line_of(reoptimize.measure(drift, steady, pairs=1, cores=1, modes=["adaptive"], figures=figures))
     assert (line["name"], line["equal"]) == ("reoptimize", True)
     assert set(line["ratios"]) == {"best_work", "best", "worst", "stationary_work", "stationary"}
     sets = line["figures"]["sets"]
     assert set(sets) == set(chosen)
     assert all(cell["adaptive"]["checks"] > 0 and "work_gain" in cell["pop"] for cell in sets.values())
-    drawn = {path.stem for path in (fresh / "figures").iterdir()}
+    drawn = {path.stem for path in (here / "figures").iterdir()}
     views = {f"reoptimize-{view}-{measure}" for view in ("windows", "streams") for measure in ("work", "seconds")}
     assert drawn == views | {"reoptimize-drift", "reoptimize-overhead", "reoptimize"}
 
@@ -387,21 +407,17 @@ def test_the_model_predicts_what_slicing_saves_in_each_cell_of_the_grid():
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_all_pictures_of_sharing_are_measured_and_drawn(fresh, monkeypatch):
-    monkeypatch.setattr(sharing, "SETTLED", 1)
-    monkeypatch.setattr(sharing, "WARM_UP", 0)
+def test_all_pictures_of_sharing_are_measured_and_drawn(here):
     small = sharing.Case(rows=2_400, files=12, seconds=2.0, longest=12)
     sizes = sharing_figures.Sizes(
-        sweep=replace(small, files=2), numbers=(1, 4), native=1, grid=small, mixes=("uniform",), selectivities=(0.2,),
-        chains=replace(small, files=3), chained=(12,), three=(1, 2),
+        sweep=replace(small, files=2), numbers=(1, 16), native=0, grid=small, mixes=("uniform",), selectivities=(0.2,),
+        chains=replace(small, files=2), chained=(12,), three=(1, 2),
     )  # fmt: skip
-    figures = partial(sharing_figures.all_figures, sizes=sizes, folder=fresh / "figures")
-    case = replace(small, rows=600, files=3)
-    report = sharing.measure(case, case, count=2, counts=(1, 4), pairs=1, cores=1, figures=figures)
-    assert line_of(report)["equal"]
-    cell = report.figures["grid"]["uniform, 0.2"]
+    found = sharing_figures.all_figures(lambda side: sharing.worker, 1, sizes, here / "figures")
+    assert all(cell["equal"] for picture in found.values() for cell in picture.values())
+    cell = found["grid"]["uniform, 0.2"]
     for other in ("pull_up", "push_down"):  # a slice holds up to an interval more than its windows
         assert cell["saved"][other] == pytest.approx(cell["saved_by_model"][other], abs=0.1)
-    drawn = {path.stem for path in (fresh / "figures").iterdir()}
+    drawn = {path.stem for path in (here / "figures").iterdir()}
     names = {"numbers", "three", "chains", "saved", "strategies-rate", "strategies-state"}
     assert drawn == {f"sharing-{name}" for name in names} | {"sharing"}
