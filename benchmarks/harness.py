@@ -209,12 +209,20 @@ class StreamFiles:
 STREAM_SCHEMA = "id bigint, k bigint, ts timestamp, v double, n int"
 
 
-def streams(names: Sequence[str], rows: int, files: int, keys: int, seed: int = 1, **shape: float) -> Path:
-    """A folder of generated files for each name, with `rows` in each."""
+def streams(
+    names: Sequence[str],
+    rows: int | Sequence[int],
+    files: int,
+    keys: int | Sequence[int],
+    seed: int = 1,
+    **shape: float,
+) -> Path:
+    """A folder of generated files for each name; rows and keys are those of every stream, or given for each."""
+    of_each = [[count] * len(names) if isinstance(count, int) else list(count) for count in (rows, keys)]
 
     def make(folder: Path) -> None:
-        for offset, name in enumerate(names):
-            StreamFiles(rows, files, keys, seed + offset, **shape).write(folder / name)
+        for offset, (name, count, values) in enumerate(zip(names, *of_each, strict=True)):
+            StreamFiles(count, files, values, seed + offset, **shape).write(folder / name)
 
     asked = {"rows": rows, "files": files, "keys": keys, "seed": seed, **shape}
     return cached("streams", asked if list(names) == ["a", "b"] else {**asked, "names": list(names)}, make)
@@ -311,6 +319,20 @@ def _release() -> None:
     jvm = SparkContext._active_spark_context._jvm  # noqa: SLF001
     jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
     jvm.java.lang.System.gc()
+
+
+def force_orders(engine: Any, orders: Mapping[int, Sequence[int]]) -> None:
+    """Make an engine begin with these probe orders; give it the mode 'static', which keeps them."""
+    steer = engine.catalog.steer
+
+    def fixed(*arguments: Any) -> Any:
+        steering = steer(*arguments)
+        for mode in steering.modes.values():
+            mode.orders = {start: tuple(order) for start, order in orders.items()}
+        steering.refresh()
+        return steering
+
+    engine.catalog.steer = fixed
 
 
 def run_engine(engine: Any) -> Json:

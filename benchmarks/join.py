@@ -7,17 +7,18 @@ DuckDB over the same files. What it costs Penstock to sync is printed beside and
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
 import duckdb
 from pyspark.sql import SparkSession
 
-from benchmarks import harness
+from benchmarks import command, harness
+from benchmarks.command import CORES, PAIRS
 from benchmarks.harness import Json, Report, median, medians, pair_ratio, say
 
 LIFE_A, LIFE_B = 60, 40  # seconds: the windows of the two streams
@@ -214,30 +215,21 @@ def describe(report: Report) -> str:
     return text
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.join", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="only the cases behind the ratio, and only the JSON line")
-    parser.add_argument(
-        "--all", action="store_true", help="both state stores of Spark, and the synced run in every pair"
-    )
-    parser.add_argument("--rows", type=int, default=2_000_000, help="rows per stream (default: %(default)s)")
-    parser.add_argument(
-        "--files", type=int, default=10, help="files, and so batches, per stream (default: %(default)s)"
-    )
-    parser.add_argument("--pairs", type=int, default=3, help="interleaved pairs of runs (default: %(default)s)")
-    parser.add_argument("--cores", type=int, default=2, help="cores of the Spark session (default: %(default)s)")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.serve:
-        harness.serve(worker)
-        return 0
+def measured(options: Namespace) -> Report:
     # The HDFS-backed store is the faster one as long as the state fits the heap, as it does here; --all shows both.
     stores = list(STORES) if options.all else ["hdfs"]
     synced = options.pairs if options.all else 1
-    report = measure(options.rows, options.files, options.pairs, options.cores, stores, synced)
-    if not options.json:
-        print(describe(report))
-    return harness.finish(report)
+    return measure(options.rows, options.files, options.pairs, options.cores, stores, synced)
+
+
+SIZES = {"rows": (2_000_000, "rows per stream"), "files": (10, "files, and so batches, per stream"), **PAIRS, **CORES}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    more = "both state stores of Spark, and the synced run in every pair"
+    return command.run(
+        "join", __doc__, measured, everything=more, sizes=SIZES, worker=worker, describe=describe, arguments=arguments
+    )
 
 
 if __name__ == "__main__":

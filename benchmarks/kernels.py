@@ -10,9 +10,9 @@ import os
 
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # read when Polars is imported
 
-import argparse
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from benchmarks import harness
+from benchmarks import command, harness
 from benchmarks.harness import Report, median, pair_ratio, say
 from penstock.kernels.probe import Counts, Reach, probe
 from penstock.state.run import Rows
@@ -184,33 +184,40 @@ def cases(scale: float, everything: bool) -> list[Case]:
     return chosen
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="only the JSON line, without the table")
-    parser.add_argument("--all", action="store_true", help="more cases")
-    parser.add_argument("--scale", type=float, default=1.0, help="factor on all sizes (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=7, help="runs of each side (default: %(default)s)")
-    options = parser.parse_args(arguments)
+def measured(options: Namespace) -> Report:
     load = harness.load()
-    equal, ratios, rows, figures = True, {}, [], {}
+    equal, ratios, figures = True, {}, {}
     for case in cases(options.scale, options.all):
         same, matches, times = measure(case, options.repeats)
         equal &= same
-        found = {name: round(median(ms), 3) for name, ms in times.items()}
         figures[case.name] = {
             "delta": len(case.delta[0]),
             "state": len(case.state[0]),
             "candidates": case.candidates(),
             "matches": matches,
-            "ms": found,
+            "ms": {name: round(median(ms), 3) for name, ms in times.items()},
         }
         if not ratios:  # the first case stands for the ordinary step
             ratios = {name: pair_ratio(ms, times["probe"]) for name, ms in times.items() if name != "probe"}
-        shown = [f"{found[name]:.2f}" if name in found else "not run" for name in SIDES]
-        rows.append([case.name, f"{len(case.delta[0]):,}", f"{len(case.state[0]):,}", f"{matches:,}", *shown])
-    if not options.json:
-        print(harness.table(["case", "delta rows", "state rows", "matches", *[f"{s}, ms" for s in SIDES]], rows))
-    return harness.finish(Report("kernels", equal, ratios, {**figures, "machine": harness.machine(load)}))
+    return Report("kernels", equal, ratios, {**figures, "machine": harness.machine(load)})
+
+
+def describe(report: Report) -> str:
+    rows = []
+    for name, case in report.figures.items():
+        if name != "machine":
+            shown = [f"{case['ms'][side]:.2f}" if side in case["ms"] else "not run" for side in SIDES]
+            rows.append([name, *(f"{case[part]:,}" for part in ("delta", "state", "matches")), *shown])
+    return harness.table(["case", "delta rows", "state rows", "matches", *[f"{s}, ms" for s in SIDES]], rows)
+
+
+SIZES = {"scale": (1.0, "factor on all sizes"), "repeats": (7, "runs of each side")}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return command.run(
+        "kernels", __doc__, measured, everything="more cases", sizes=SIZES, describe=describe, arguments=arguments
+    )
 
 
 if __name__ == "__main__":

@@ -6,20 +6,23 @@ compared with DuckDB. A join by an inequality, which Spark refuses, runs with on
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import duckdb
 from pyspark.sql import SparkSession
 
-from benchmarks import harness
+from benchmarks import command, harness
+from benchmarks.command import CORES, PAIRS
 from benchmarks.harness import Json, Report, median, pair_ratio, say
 from benchmarks.sharing import DELAY, HDFS
 
@@ -29,26 +32,40 @@ WARM_UP = 20  # seconds before the first measured run of a process
 
 @dataclass(frozen=True)
 class Case:
-    """A join of several streams: the input, and the window of every stream in seconds."""
+    """A join of several streams: rows, keys and window of each, and how they are tied together."""
 
-    streams: int
-    rows: int  # per stream
+    rows: tuple[int, ...]
+    keys: tuple[int, ...]
+    lives: tuple[int, ...]  # seconds
     files: int
-    life: int
-    seconds: float = 20.0  # of event time in a file
-    matches: float = 1.0  # rows of another stream that a row finds
-    theta: bool = False
+    seconds: float = 10.0  # of event time in a file
+    tie: str = "equal"  # keys are equal; 'loop': the same, said so that no index helps; 'less': by an inequality
+
+    @classmethod
+    def even(
+        cls,
+        streams: int,
+        rows: int,
+        files: int,
+        life: int,
+        seconds: float = 10.0,
+        matches: float = 1.0,
+        tie: str = "equal",
+    ) -> Case:
+        """Streams that look alike; a row finds `matches` rows of each other stream."""
+        keys = max(1, round(rows / files / seconds * 2 * life / matches))
+        return cls((rows,) * streams, (keys,) * streams, (life,) * streams, files, seconds, tie)
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple("abcdefg"[: self.streams])
+        return tuple("abcdefg"[: len(self.rows)])
 
     def inputs(self, seed: int = 1, part: float = 1.0) -> Path:
         files = max(2, round(self.files * part))
-        rate = self.rows / self.files / self.seconds
-        keys = max(1, round(rate * 2 * self.life / self.matches))
-        rows = self.rows * files // self.files
-        return harness.streams(self.names, rows, files, keys, seed, seconds=self.seconds)
+        rows = tuple(count * files // self.files for count in self.rows)
+        return harness.streams(
+            self.names, rows, files, self.keys, seed, seconds=self.seconds, disorder=min(2.0, self.seconds)
+        )
 
     @property
     def select(self) -> str:
@@ -56,20 +73,22 @@ class Case:
 
     @property
     def tied(self) -> str:
-        """The conditions but for time: equal keys, or one row in a thousand by an inequality."""
-        if self.theta:
-            return " AND ".join(f"{x}.v < {y}.v - 0.955" for x, y in zip(self.names, self.names[1:], strict=False))
+        """The conditions but for time."""
+        if self.tie == "less":  # one pair in a thousand
+            return " AND ".join(f"{x}.v < {y}.v - 0.955" for x, y in pairwise(self.names))
+        if self.tie == "loop":  # no key is that large, but the planner cannot know it
+            return " AND ".join(f"({x}.k = {y}.k OR {x}.k = {y}.k + 1000000000)" for x, y in pairwise(self.names))
         return " AND ".join(f"{self.names[0]}.k = {name}.k" for name in self.names[1:])
 
     def penstock(self) -> str:
-        roles = ", ".join(f"{name} [RANGE {self.life} SECONDS]" for name in self.names)
+        roles = ", ".join(f"{name} [RANGE {life} SECONDS]" for name, life in zip(self.names, self.lives, strict=True))
         return f"SELECT {self.select} FROM {roles} WHERE {self.tied}"
 
     def duckdb(self, inputs: Path) -> str:
         tables = ", ".join(f"'{inputs}/{name}/*.parquet' {name}" for name in self.names)
         near = [
-            f"epoch_us({y}.ts) - epoch_us({x}.ts) < {self.life * 1_000_000}"
-            for x in self.names
+            f"epoch_us({y}.ts) - epoch_us({x}.ts) < {life * 1_000_000}"
+            for x, life in zip(self.names, self.lives, strict=True)
             for y in self.names
             if x != y
         ]
@@ -79,10 +98,14 @@ class Case:
 # -- the sides, each in its own process -------------------------------------------------------------------------------------
 
 
-def penstock_run(spark, folder: Path, inputs: Path, case: Case, tasks: int | None) -> tuple[Json, str]:
+def penstock_run(spark, folder: Path, inputs: Path, case: Case, options: Json) -> tuple[Json, str]:
+    """With options of the engine; `fixed` are orders that it must keep."""
     from penstock import Engine
 
-    engine = Engine(spark, folder / "state", durable=False, tasks=tasks)
+    asked = {name: value for name, value in options.items() if name != "fixed"}
+    engine = Engine(spark, folder / "state", durable=False, **asked)
+    if "fixed" in options:
+        harness.force_orders(engine, {int(start): tuple(order) for start, order in options["fixed"].items()})
     for name in case.names:
         engine.stream(name, harness.read_stream(spark, inputs / name), event_time="ts", delay=f"{DELAY} seconds")
     query = engine.query(case.penstock(), name="j")
@@ -104,7 +127,7 @@ def native_run(spark, folder: Path, inputs: Path, case: Case) -> tuple[Json, str
     from pyspark.sql import functions as F  # noqa: N812
 
     first, *others = case.names
-    life = case.life * 1_000_000
+    lives = dict(zip(case.names, case.lives, strict=True))
 
     def read(name: str):
         frame = harness.read_stream(spark, inputs / name).withWatermark("ts", f"{DELAY} seconds")
@@ -113,10 +136,12 @@ def native_run(spark, folder: Path, inputs: Path, case: Case) -> tuple[Json, str
     joined, known = read(first), [first]
     for name in others:
         near = [
-            f"{first}_ts > {name}_ts - INTERVAL {case.life} SECONDS",
-            f"{name}_ts > {first}_ts - INTERVAL {case.life} SECONDS",
+            f"{first}_ts > {name}_ts - INTERVAL {lives[first]} SECONDS",
+            f"{name}_ts > {first}_ts - INTERVAL {lives[name]} SECONDS",
         ]
-        near += [f"abs(unix_micros({name}_ts) - {other}_us) < {life}" for other in known[1:]]
+        for other in known[1:]:
+            gap = f"unix_micros({name}_ts) - {other}_us"
+            near += [f"{gap} < {lives[other] * 1_000_000}", f"-({gap}) < {lives[name] * 1_000_000}"]
         condition = " AND ".join([f"{first}_k = {name}_k", *near])
         known.append(name)
         kept = [f"{n}_id" for n in known] + [f"{n}_us" for n in known[1:-1]]
@@ -131,23 +156,29 @@ def native_run(spark, folder: Path, inputs: Path, case: Case) -> tuple[Json, str
 def worker(job: Json) -> Json:
     """One measured run. A new process warms up for the same time on every side; later only Python workers, which die when idle."""
     with harness.scratch() as folder:
-        case, native = Case(**job["case"]), job["side"] == "native"
+        case, native = case_of(job["case"]), job["side"] == "native"
         first, started = SparkSession.getActiveSession() is None, time.monotonic()
         spark = harness.session(job["cores"], **(HDFS if native else {}))
-        run = partial(native_run, case=case) if native else partial(penstock_run, case=case, tasks=job["tasks"])
-        if first or not native:
+        run = partial(native_run, case=case) if native else partial(penstock_run, case=case, options=job["options"])
+        if first or job["rewarm"]:
             run(spark, folder / "warm-up", Path(job["warm_up"]))
-        while first and time.monotonic() - started < WARM_UP:
+        while first and time.monotonic() - started < job["warm_seconds"]:
             run(spark, folder / f"warm-up-{time.monotonic()}", Path(job["warm_up"]))
         found, output = run(spark, folder / "measured", Path(job["inputs"]))
-        rate = job["rows"] / found["seconds"]
-        print_ms = median([b["triggerExecution"] for b in found["batches"][SETTLED:]])
+        rate = sum(case.rows) / found["seconds"]
+        step_ms = median([b["triggerExecution"] for b in found["batches"][SETTLED:]])
         return {
             **found,
             "answer": fingerprint(f"SELECT * FROM '{output}/*.parquet'", case),
             "rate": rate,
-            "says": f"{found['seconds']:6.1f} s {rate:10,.0f} rows/s, {print_ms:5.0f} ms a batch, {found['state_rows']:,} rows of state",
+            "step_ms": step_ms,
+            "says": f"{found['seconds']:6.1f} s {rate:10,.0f} rows/s, {step_ms:5.0f} ms a batch, {found['state_rows']:,} rows of state",
         }
+
+
+def case_of(plain: Json) -> Case:
+    """A case as it came through JSON."""
+    return Case(**{name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()})
 
 
 # -- the check ----------------------------------------------------------------------------------------------------------------
@@ -180,8 +211,8 @@ def window_rows(case: Case) -> int:
         for n in case.names
     }
     total = 0
-    for name in case.names:
-        horizon = min(newest[other] for other in case.names if other != name) - (DELAY + case.life) * 1_000_000
+    for name, life in zip(case.names, case.lives, strict=True):
+        horizon = min(newest[other] for other in case.names if other != name) - (DELAY + life) * 1_000_000
         total += base.execute(
             f"SELECT count(*) FROM '{case.inputs()}/{name}/*.parquet' WHERE epoch_us(ts) > {horizon}"
         ).fetchone()[0]
@@ -198,12 +229,14 @@ class Sides:
         self.cores = cores
         self.started: dict[str, harness.Peer] = {}
 
-    def job(self, case: Case, side: str, tasks: int | None = None) -> partial[Json]:
+    def job(self, case: Case, side: str, *, rewarm: bool | None = None, **options: Any) -> partial[Json]:
+        """A run of a case, with options of the engine; `rewarm` runs a part of the input before (default: where workers die when idle)."""
         if side not in self.started:
             self.started[side] = harness.Peer("benchmarks.multiway")
         asked = {
-            "side": side, "case": case.__dict__, "inputs": str(case.inputs()), "warm_up": str(case.inputs(seed=101, part=0.5)),
-            "rows": case.streams * case.rows, "cores": self.cores, "tasks": tasks,
+            "side": side, "case": asdict(case), "inputs": str(case.inputs()), "warm_up": str(case.inputs(seed=101, part=0.5)),
+            "cores": self.cores, "options": options, "rewarm": side == "penstock" if rewarm is None else rewarm,
+            "warm_seconds": WARM_UP,
         }  # fmt: skip
         return partial(self.started[side], asked)
 
@@ -214,7 +247,7 @@ class Sides:
 
 def beside_spark(sides: Sides, case: Case, pairs: int) -> Json:
     answer = expected(case)
-    say(f"{case.streams} streams, {case.streams * case.rows:,} rows, {answer[0]:,} results")
+    say(f"{len(case.rows)} streams, {sum(case.rows):,} rows, {answer[0]:,} results")
     found = harness.interleaved({side: sides.job(case, side) for side in ("penstock", "native")}, pairs)
     ours, theirs = found["penstock"], found["native"]
     held = window_rows(case)
@@ -240,8 +273,8 @@ def beside_spark(sides: Sides, case: Case, pairs: int) -> Json:
 def by_tasks(sides: Sides, case: Case, pairs: int) -> Json:
     """A join that Spark refuses, with one task and with two."""
     answer = expected(case)
-    say(f"an inequality between {case.streams} streams, {case.streams * case.rows:,} rows, {answer[0]:,} results")
-    found = harness.interleaved({str(tasks): sides.job(case, "penstock", tasks) for tasks in (1, 2)}, pairs)
+    say(f"an inequality between {len(case.rows)} streams, {sum(case.rows):,} rows, {answer[0]:,} results")
+    found = harness.interleaved({str(tasks): sides.job(case, "penstock", tasks=tasks) for tasks in (1, 2)}, pairs)
     seconds = {tasks: round(median([r["seconds"] for r in runs]), 2) for tasks, runs in found.items()}
     return {
         "equal": all(run["answer"] == answer for runs in found.values() for run in runs),
@@ -252,41 +285,41 @@ def by_tasks(sides: Sides, case: Case, pairs: int) -> Json:
     }
 
 
-THREE = Case(streams=3, rows=600_000, files=6, life=20, seconds=10.0, matches=4.0)
-FIVE = Case(streams=5, rows=150_000, files=6, life=20, seconds=10.0, matches=2.0)
-SEVEN = Case(streams=7, rows=40_000, files=6, life=20, seconds=10.0, matches=1.5)
-THETA = Case(streams=2, rows=30_000, files=4, life=20, theta=True)
+THREE = Case.even(3, rows=600_000, files=6, life=20, matches=4.0)
+FIVE = Case.even(5, rows=150_000, files=6, life=20, matches=2.0)
+SEVEN = Case.even(7, rows=40_000, files=6, life=20, matches=1.5)
+THETA = Case.even(2, rows=30_000, files=4, life=20, seconds=20.0, tie="less")
+Figures = Callable[[Sides, Json], Json]  # measures more, and draws it beside what was measured so far
 
 
-def measure(cases: Sequence[Case], theta: Case, pairs: int, cores: int) -> Report:
+def measure(cases: Sequence[Case], theta: Case, pairs: int, cores: int, figures: Figures | None = None) -> Report:
+    """The cases behind the ratios, and on top whatever `figures` measures."""
     load = harness.load()
     sides = Sides(cores)
-    found = {case.streams: beside_spark(sides, case, pairs) for case in cases}
-    scanned = by_tasks(sides, theta, pairs)
+    ways = {f"{len(case.rows)}way": beside_spark(sides, case, pairs) for case in cases}
+    found = {**ways, "theta": by_tasks(sides, theta, pairs)}
+    more = figures(sides, found) if figures else {}
     sides.close()
-    equal = scanned["equal"] and all(case["equal"] for case in found.values())
-    ratios = {f"spark_{streams}way": case["ratio"] for streams, case in found.items()}
-    figures = {
-        **{f"{streams}way": case for streams, case in found.items()},
-        "theta": scanned,
-        "machine": harness.machine(load),
-    }
-    return Report("multiway", equal, ratios, figures)
+    equal = all(case["equal"] for case in found.values()) and all(
+        case["equal"] for picture in more.values() for case in picture.values()
+    )
+    ratios = {f"spark_{way}": case["ratio"] for way, case in ways.items()}
+    return Report("multiway", equal, ratios, {**found, **more, "machine": harness.machine(load)})
+
+
+def measured(options: Namespace) -> Report:
+    if not options.all:
+        return measure([THREE, FIVE], THETA, options.pairs, options.cores)
+    from benchmarks.multiway_figures import all_figures
+
+    return measure([THREE, FIVE, SEVEN], THETA, options.pairs, options.cores, all_figures)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.multiway", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="only the cases behind the ratios, and only the JSON line")
-    parser.add_argument("--all", action="store_true", help="also seven streams")
-    parser.add_argument("--pairs", type=int, default=3, help="interleaved pairs of runs (default: %(default)s)")
-    parser.add_argument("--cores", type=int, default=2, help="cores of the Spark session (default: %(default)s)")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.serve:
-        harness.serve(worker)
-        return 0
-    cases = [THREE, FIVE, *([SEVEN] if options.all else [])]
-    return harness.finish(measure(cases, THETA, options.pairs, options.cores))
+    more = "also seven streams, orders, indexes and intervals, with charts in docs/figures: about 12 minutes"
+    return command.run(
+        "multiway", __doc__, measured, everything=more, sizes={**PAIRS, **CORES}, worker=worker, arguments=arguments
+    )
 
 
 if __name__ == "__main__":

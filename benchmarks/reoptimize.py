@@ -6,11 +6,12 @@ change places. The best fixed orders of each half are the worst of the other. Wo
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 import time
+from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from benchmarks import harness
+from benchmarks import command, harness
+from benchmarks.command import CORES, PAIRS
+from benchmarks.datasets import DataSet
 from benchmarks.harness import EPOCH, Json, Report, median, say
 
 NAMES = ("a", "b", "c", "d")
@@ -44,6 +47,10 @@ class Case:
     some: float = 4.0
     few: float = 0.02
     drifts: bool = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return NAMES
 
     @property
     def keys(self) -> int:
@@ -102,9 +109,16 @@ class Case:
                 f"epoch_us({y}.ts) - epoch_us({x}.ts) < {self.life * 1_000_000}" for x in NAMES for y in NAMES if x != y
             ]
             where = " AND ".join([*(f"a.k = {n}.k" for n in NAMES[1:]), *near])
-            kept.write_text(json.dumps(fingerprint(f"SELECT {select} FROM {tables} WHERE {where}")))
+            kept.write_text(json.dumps(self.fingerprint(f"SELECT {select} FROM {tables} WHERE {where}")))
         found: list[int | str] = json.loads(kept.read_text())
         return found
+
+    def fingerprint(self, relation: str) -> list[int | str]:
+        """The number of rows and a checksum that does not depend on their order."""
+        values = ", ".join(f"{name}_id" for name in NAMES)
+        sql = f"SELECT count(*), coalesce(sum((hash({values}) % 2305843009213693951)::HUGEINT), 0) FROM ({relation})"
+        count, total = duckdb.connect().execute(sql).fetchone()
+        return [int(count), str(total)]
 
 
 # Positions are those of the streams' names. The stream that has few rows comes first, those that have many come last.
@@ -113,28 +127,7 @@ RARE_B = {0: (1, 3, 2), 1: (3, 0, 2), 2: (1, 3, 0), 3: (1, 0, 2)}
 FIXED = {"rare_c_first": RARE_C, "rare_b_first": RARE_B}
 
 
-def fingerprint(relation: str) -> list[int | str]:
-    values = ", ".join(f"{name}_id" for name in NAMES)
-    sql = f"SELECT count(*), coalesce(sum((hash({values}) % 2305843009213693951)::HUGEINT), 0) FROM ({relation})"
-    count, total = duckdb.connect().execute(sql).fetchone()
-    return [int(count), str(total)]
-
-
-def forced(engine: Any, orders: dict[int, tuple[int, ...]]) -> None:
-    """Make the engine keep these orders."""
-    steer = engine.catalog.steer
-
-    def fixed(*arguments: Any) -> Any:
-        steering = steer(*arguments)
-        for mode in steering.modes.values():
-            mode.orders = dict(orders)
-        steering.refresh()
-        return steering
-
-    engine.catalog.steer = fixed
-
-
-def run(spark, folder: Path, inputs: Path, case: Case, orders: str, period: int) -> tuple[Json, str]:
+def run(spark, folder: Path, inputs: Path, case: Case | DataSet, orders: str, period: int) -> tuple[Json, str]:
     from penstock import Engine
     from penstock.runtime.step import Stepper
 
@@ -142,8 +135,8 @@ def run(spark, folder: Path, inputs: Path, case: Case, orders: str, period: int)
     options = {"period": 2**62 if orders in FIXED else period}
     engine = Engine(spark, folder / "state", durable=False, orders=mode, order_options=options)
     if orders in FIXED:
-        forced(engine, FIXED[orders])
-    for name in NAMES:
+        harness.force_orders(engine, FIXED[orders])
+    for name in case.names:
         engine.stream(name, harness.read_stream(spark, inputs / name), event_time="ts", delay=f"{DELAY} seconds")
     query = engine.query(case.sql, name="j")
     steps: list[Json] = []
@@ -154,7 +147,15 @@ def run(spark, folder: Path, inputs: Path, case: Case, orders: str, period: int)
         original(self, batch, batch_id)
         probed = sum(t.get("probed", 0) for r in self.last_reports for t in r["tables"].values())
         made = sum(n for r in self.last_reports for j in r["joins"].values() for key, n in j.items() if "," in key)
-        steps.append({"seconds": time.perf_counter() - started, "work": probed + made, "planning": self.planning})
+        probing = max((r["phases"].get("probe", 0.0) for r in self.last_reports), default=0.0)
+        steps.append(
+            {
+                "seconds": time.perf_counter() - started,
+                "work": probed + made,
+                "planning": self.planning,
+                "probing": probing,
+            }
+        )
 
     Stepper.run_batch = run_batch  # type: ignore[method-assign]
     try:
@@ -164,28 +165,33 @@ def run(spark, folder: Path, inputs: Path, case: Case, orders: str, period: int)
     decisions = engine.decisions()
     changed = [d["step"] for d in decisions if any(o["order"] != o["previous"] for o in d["outcomes"])]
     query.results().write.parquet(str(folder / "results"))
-    return {**found, "steps": steps, "checks": len(decisions), "changes": changed}, str(folder / "results")
+    counters = [state["counters"] for state in engine.manifest().orders.values()]
+    counted = {name: sum(c[name] for c in counters) for name in ("checks", "bypasses", "regenerations", "useful")}
+    return {**found, "steps": steps, "counters": counted, "changes": changed}, str(folder / "results")
 
 
 def worker(job: Json) -> Json:
+    """One measured run. A new process warms up first; later only Python workers, and not if runs follow each other closely."""
     with harness.scratch() as folder:
-        case = Case(**job["case"])
+        case = DataSet(**job["data"]) if "data" in job else Case(**job["case"])
         first, started = SparkSession.getActiveSession() is None, time.monotonic()
         spark = harness.session(job["cores"])
         go = partial(run, spark, case=case, orders=job["orders"], period=job["period"])
         warm = case.inputs(seed=101, files=6)
-        go(folder / "warm-up", warm)
-        while first and time.monotonic() - started < WARM_UP:
+        if first or job["rewarm"]:
+            go(folder / "warm-up", warm)
+        while first and time.monotonic() - started < job["warm_seconds"]:
             go(folder / f"warm-up-{time.monotonic()}", warm)
         found, output = go(folder / "measured", case.inputs())
         half = len(found["steps"]) // 2
         halves = [found["steps"][SETTLED:half], found["steps"][half:]]
         return {
             **found,
-            "answer": fingerprint(f"SELECT * FROM '{output}/*.parquet'"),
+            "answer": case.fingerprint(f"SELECT * FROM '{output}/*.parquet'"),
             "work": [sum(s["work"] for s in of_half) for of_half in halves],
             "times": [sum(s["seconds"] for s in of_half) for of_half in halves],
             "planning": sum(s["planning"] for s in found["steps"]),
+            "probing": sum(s["probing"] for s in found["steps"]),
             "says": f"{found['seconds']:6.1f} s, work {sum(s['work'] for s in found['steps']):>12,}, changed at {found['changes']}",
         }
 
@@ -195,7 +201,7 @@ def compare(case: Case, sides: list[str], pairs: int, cores: int, peer: harness.
     say(
         f"{'drifting' if case.drifts else 'steady'}: {case.files} steps of {4 * case.rows:,} rows, {answer[0]:,} results"
     )
-    job = {"case": case.__dict__, "cores": cores, "period": period}
+    job = {"case": case.__dict__, "cores": cores, "period": period, "rewarm": True, "warm_seconds": WARM_UP}
     found = harness.interleaved({side: partial(peer, {**job, "orders": side}) for side in sides}, pairs)
     shown = {
         side: {
@@ -203,8 +209,10 @@ def compare(case: Case, sides: list[str], pairs: int, cores: int, peer: harness.
             "seconds": [round(median([r["times"][half] for r in runs]), 2) for half in (0, 1)],
             "total_seconds": round(median([r["seconds"] for r in runs]), 2),
             "planning_seconds": round(median([r["planning"] for r in runs]), 4),
-            "checks": runs[-1]["checks"],
+            "probing_seconds": round(median([r["probing"] for r in runs]), 4),
+            "checks": runs[-1]["counters"]["checks"],
             "changed_at_steps": runs[-1]["changes"],
+            "work_by_step": [s["work"] for s in runs[-1]["steps"]],
         }
         for side, runs in found.items()
     }
@@ -213,14 +221,19 @@ def compare(case: Case, sides: list[str], pairs: int, cores: int, peer: harness.
 
 DRIFT = Case(rows=8_000, files=40)
 STEADY = Case(rows=8_000, files=20, drifts=False)
+Figures = Callable[[harness.Peer, int, Json], Json]  # measures more, and draws it beside what was measured so far
 
 
-def measure(drift: Case, steady: Case, pairs: int, cores: int, modes: list[str]) -> Report:
+def measure(
+    drift: Case, steady: Case, pairs: int, cores: int, modes: list[str], figures: Figures | None = None
+) -> Report:
+    """The cases behind the ratios, and on top whatever `figures` measures."""
     load = harness.load()
     peer = harness.Peer("benchmarks.reoptimize")
     period = 4 * drift.rows
     equal, moving = compare(drift, [*FIXED, *modes], pairs, cores, peer, period)
     same, still = compare(steady, ["rare_c_first", "adaptive"], pairs, cores, peer, period)
+    more = figures(peer, cores, {"drift": moving, "steady": still}) if figures else {}
     peer.close()
     ours = moving["adaptive"]
     best_work = [min(moving[f]["work"][half] for f in FIXED) for half in (0, 1)]
@@ -232,24 +245,25 @@ def measure(drift: Case, steady: Case, pairs: int, cores: int, modes: list[str])
         "stationary_work": sum(still["adaptive"]["work"]) / sum(still["rare_c_first"]["work"]),
         "stationary": sum(still["adaptive"]["seconds"]) / sum(still["rare_c_first"]["seconds"]),
     }
-    return Report(
-        "reoptimize", equal and same, ratios, {"drift": moving, "steady": still, "machine": harness.machine(load)}
-    )
+    alike = all(cell["equal"] for cells in more.values() for cell in cells.values())
+    shown = {"drift": moving, "steady": still, **more, "machine": harness.machine(load)}
+    return Report("reoptimize", equal and same and alike, ratios, shown)
+
+
+def measured(options: Namespace) -> Report:
+    if not options.all:
+        return measure(DRIFT, STEADY, options.pairs, options.cores, ["adaptive"])
+    from benchmarks.reoptimize_figures import all_figures
+
+    modes = ["adaptive", "pop", "card", "static"]
+    return measure(DRIFT, STEADY, options.pairs, options.cores, modes, all_figures)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.reoptimize", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="only the cases behind the ratios, and only the JSON line")
-    parser.add_argument("--all", action="store_true", help="also the modes pop, card, static, random, worst, oracle")
-    parser.add_argument("--pairs", type=int, default=3, help="interleaved rounds of runs (default: %(default)s)")
-    parser.add_argument("--cores", type=int, default=2, help="cores of the Spark session (default: %(default)s)")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.serve:
-        harness.serve(worker)
-        return 0
-    modes = ["adaptive", *(["pop", "card", "static", "random", "worst", "oracle"] if options.all else [])]
-    return harness.finish(measure(DRIFT, STEADY, options.pairs, options.cores, modes))
+    more = "also the other modes, and the data sets Uni, pUni and Zipf, with charts in docs/figures: about 15 minutes"
+    return command.run(
+        "reoptimize", __doc__, measured, everything=more, sizes={**PAIRS, **CORES}, worker=worker, arguments=arguments
+    )
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ each with its own state and file sink; Penstock runs one network. Results are co
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from benchmarks import harness
+from benchmarks import command, harness
+from benchmarks.command import CORES, PAIRS
 from benchmarks.harness import Json, Report, median, pair_ratio, say
 
 DELAY = 5  # seconds; more than the disorder of the files, so that no row is late on either side
@@ -148,7 +149,7 @@ def worker(job: Json) -> Json:
         spark = harness.session(job["cores"], **(HDFS if native else {}))
         queries = [Asked(**asked) for asked in job["queries"]]
         run = native_run if native else partial(penstock_run, three=job.get("three", False), **job["options"])
-        if first or not native:
+        if first or job["rewarm"]:
             run(spark, folder / "warm-up", Path(job["warm_up"]), queries)
         while first and time.monotonic() - started < job["warm_seconds"]:
             run(spark, folder / f"warm-up-{time.monotonic()}", Path(job["warm_up"]), queries)
@@ -227,7 +228,7 @@ def job(case: Case, side: str, queries: Sequence[Asked], cores: int, **options: 
     return {
         "side": side, "inputs": str(case.inputs()), "warm_up": str(case.warm_up()), "rows": 2 * case.rows,
         "queries": [asdict(asked) for asked in queries], "cores": cores, "options": options,
-        "warm_seconds": WARM_UP,
+        "rewarm": side == "penstock", "warm_seconds": WARM_UP,
     }  # fmt: skip
 
 
@@ -310,7 +311,6 @@ def _step_ms(run: Json) -> float:
 
 BESIDE = Case(rows=640_000, files=3, seconds=25.0, longest=60)
 OWN = Case(rows=480_000, files=24, seconds=2.0, longest=32)
-SMALL = Case(rows=4_000, files=10, seconds=2.0, longest=8)
 
 
 def measure(
@@ -358,22 +358,20 @@ def _equal(picture: Json) -> bool:
     return all(case["equal"] for case in picture.values())
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sharing", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="only the cases behind the ratios, and only the JSON line")
-    parser.add_argument("--all", action="store_true", help="also the figures in docs/figures: about half an hour")
-    parser.add_argument("--pairs", type=int, default=3, help="interleaved pairs of runs (default: %(default)s)")
-    parser.add_argument("--cores", type=int, default=2, help="cores of the Spark session (default: %(default)s)")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.serve:
-        harness.serve(worker)
-        return 0
+def measured(options: Namespace) -> Report:
     figures = None
     if options.all:
         from benchmarks.sharing_figures import all_figures as figures
-    report = measure(BESIDE, OWN, count=8, counts=(1, 64), pairs=options.pairs, cores=options.cores, figures=figures)
-    return harness.finish(report)
+    return measure(BESIDE, OWN, count=8, counts=(1, 64), pairs=options.pairs, cores=options.cores, figures=figures)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    more = (
+        "also numbers of queries, strategies, chains and three streams, with charts in docs/figures: about 20 minutes"
+    )
+    return command.run(
+        "sharing", __doc__, measured, everything=more, sizes={**PAIRS, **CORES}, worker=worker, arguments=arguments
+    )
 
 
 if __name__ == "__main__":

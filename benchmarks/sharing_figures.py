@@ -1,98 +1,142 @@
 """The larger pictures of sharing: cost by number of queries, strategies over windows and selectivities, chains, three streams.
 
-Figures go to `docs/figures` as SVG. Windows and selectivities are those of the experiments in Wang 2008, 8.2 and 8.3; rates are ours.
+Windows and selectivities are those of the experiments in Wang 2008, 8.2 and 8.3; rates are ours. What state slicing saves is shown
+beside what the model of that thesis predicts for the same windows and selectivity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import harness
+from benchmarks import charts, harness
+from benchmarks.charts import Panel
 from benchmarks.harness import Json, median, say
-from benchmarks.sharing import BESIDE, SETTLED, Asked, Case, beside_spark, expected, in_reach, job, wide
+from benchmarks.sharing import Asked, Case, beside_spark, expected, in_reach, job, wide
+from penstock.planner.cost import TwoQueries, savings
 
-FOLDER = harness.ROOT / "docs" / "figures"
 Peers = Callable[[str], harness.Peer]
-
-NUMBERS = (1, 2, 4, 8, 16, 64, 256)
-NATIVE = 8  # native queries at most
 STRATEGIES = ("state_slice", "push_down", "pull_up", "isolated")
-WINDOWS = {"mostly small": (5, 10, 30), "uniform": (10, 20, 30), "mostly large": (20, 25, 30)}
-SELECTIVITIES = (0.2, 0.5, 0.8)
+MIXES = {"mostly small": (1 / 6, 1 / 3, 1), "uniform": (1 / 3, 2 / 3, 1), "mostly large": (2 / 3, 5 / 6, 1)}
 CHAINS = {
-    "uniform": lambda k: [30 * (n + 1) / k for n in range(k)],
-    "mostly small": lambda k: [10 * (n + 1) / (k - 2) for n in range(k - 2)] + [20, 30],
+    "uniform": lambda k: [(n + 1) / k for n in range(k)],
+    "mostly small": lambda k: [(n + 1) / (k - 2) / 3 for n in range(k - 2)] + [2 / 3, 1],
     "small and large": lambda k: (
-        [6 * (n + 1) / (k // 2) for n in range(k // 2)] + [24 + 6 * (n + 1) / (k - k // 2) for n in range(k - k // 2)]
+        [(n + 1) / (k // 2) / 5 for n in range(k // 2)] + [0.8 + (n + 1) / (k - k // 2) / 5 for n in range(k - k // 2)]
     ),
 }
-GRID = Case(rows=120_000, files=30, seconds=2.0, longest=30)
+
+SWEEP = Case(rows=160_000, files=3, seconds=25.0, longest=60)  # as the benchmark's own comparison, but smaller
+GRID = Case(rows=80_000, files=20, seconds=3.0, longest=30)
+LONG = Case(rows=400_000, files=12, seconds=6.0, longest=36)
 
 
-def all_figures(peers: Peers, cores: int) -> Json:
+@dataclass(frozen=True)
+class Sizes:
+    """What is run; windows are shares of the longest one of a case."""
+
+    sweep: Case = SWEEP
+    numbers: tuple[int, ...] = (1, 2, 4, 8, 16, 64, 256)
+    native: int = 8  # native queries at most
+    grid: Case = GRID
+    mixes: tuple[str, ...] = tuple(MIXES)
+    selectivities: tuple[float, ...] = (0.2, 0.5, 0.8)
+    chains: Case = LONG
+    chained: tuple[int, ...] = (12, 24, 36)
+    three: tuple[int, ...] = (1, 8, 32, 64)
+
+
+def all_figures(peers: Peers, cores: int, sizes: Sizes | None = None, folder: Path | None = None) -> Json:
+    sizes = sizes or Sizes()
     found = {
-        "numbers": by_number(peers, cores),
-        "grid": grid(peers, cores),
-        "chains": chains(peers, cores),
-        "three_streams": three_streams(peers, cores),
+        "numbers": by_number(peers, cores, sizes),
+        "grid": grid(peers, cores, sizes),
+        "chains": chains(peers, cores, sizes),
+        "three_streams": three_streams(peers, cores, sizes),
     }
-    draw(found)
+    charts.write("sharing", found, folder)
+    draw(found, sizes, folder)
     return found
 
 
-def by_number(peers: Peers, cores: int) -> Json:
+# -- measured -------------------------------------------------------------------------------------------------------------------
+
+
+def by_number(peers: Peers, cores: int, sizes: Sizes) -> Json:
     """Rate and state for each number of queries, beside as many native ones as a small machine can run."""
     shown: Json = {}
-    for count in NUMBERS:
-        if count <= NATIVE:
-            shown[str(count)] = beside_spark(peers, BESIDE, count, 1, cores)
+    for count in sizes.numbers:
+        if count <= sizes.native:
+            shown[str(count)] = beside_spark(peers, sizes.sweep, count, 1, cores)
         else:
-            run = _run(peers, BESIDE, wide(count, BESIDE.longest), cores)
+            say(f"{count} queries")
+            run = _run(peers, sizes.sweep, wide(count, sizes.sweep.longest), cores)
             shown[str(count)] = {"equal": run.pop("equal"), "penstock": run}
     return shown
 
 
-def grid(peers: Peers, cores: int) -> Json:
+def grid(peers: Peers, cores: int, sizes: Sizes) -> Json:
     """Rows held and rate of each strategy: q1 without a filter and the shortest window, q2 and q3 with the same filter on a."""
     shown: Json = {}
-    for name, lives in WINDOWS.items():
-        for share in SELECTIVITIES:
+    for name in sizes.mixes:
+        lives = [max(1, round(share * sizes.grid.longest)) for share in MIXES[name]]
+        for share in sizes.selectivities:
             high = round(1000 * share)
             queries = [Asked(lives[0], lives[0], 0, 1000), *(Asked(life, life, 0, high) for life in lives[1:])]
+            cell = {}
             for strategy in STRATEGIES:
                 say(f"windows {name}, selectivity {share}, {strategy}")
-                shown[f"{name}, {share}, {strategy}"] = _run(peers, GRID, queries, cores, strategy=strategy)
+                cell[strategy] = _run(peers, sizes.grid, queries, cores, strategy=strategy)
+            shown[f"{name}, {share}"] = {
+                "equal": all(run["equal"] for run in cell.values()),
+                **cell,
+                "saved": {
+                    other: round(1 - cell["state_slice"]["state_rows"] / cell[other]["state_rows"], 3)
+                    for other in ("pull_up", "push_down")
+                },
+                "saved_by_model": modelled(lives, share),
+            }
     return shown
 
 
-def chains(peers: Peers, cores: int) -> Json:
+def modelled(lives: Sequence[int], share: float) -> dict[str, float]:
+    """The share of rows that state slicing saves: the queries with the same filter count as one, with the longer window."""
+    saved = savings(TwoQueries(rate=1, short=lives[0], long=lives[-1], passing=share, matching=0.1))
+    return {"pull_up": round(saved.memory_of_pull_up, 3), "push_down": round(saved.memory_of_push_down, 3)}
+
+
+def chains(peers: Peers, cores: int, sizes: Sizes) -> Json:
     """The chain with the fewest rows against the cheapest, without selections."""
     shown: Json = {}
     for name, windows in CHAINS.items():
-        for count in (12, 24, 36):
-            lives = [max(1, round(life)) for life in windows(count)]
+        for count in sizes.chained:
+            lives = [max(1, round(share * sizes.chains.longest)) for share in windows(count)]
             queries = [Asked(life, life, 0, 1000) for life in lives]
+            cell = {}
             for chain in ("mem_opt", "cpu_opt"):
                 say(f"windows {name}, {count} queries, {chain}")
-                shown[f"{name}, {count}, {chain}"] = _run(peers, GRID, queries, cores, chain=chain)
+                cell[chain] = _run(peers, sizes.chains, queries, cores, strategy="state_slice", chain=chain)
+            shown[f"{name}, {count}"] = {"equal": all(run["equal"] for run in cell.values()), **cell}
     return shown
 
 
-def three_streams(peers: Peers, cores: int) -> Json:
+def three_streams(peers: Peers, cores: int, sizes: Sizes) -> Json:
     """Many three-way queries: a joined with two windows of b, each query with windows and a filter of its own."""
     shown: Json = {}
-    for count in (1, 8, 32, 64):
+    for count in sizes.three:
         say(f"{count} three-way queries")
-        shown[str(count)] = _run(peers, GRID, wide(count, GRID.longest), cores, three=True)
+        shown[str(count)] = _run(peers, sizes.grid, wide(count, sizes.grid.longest), cores, three=True)
     return shown
 
 
 def _run(
     peers: Peers, case: Case, queries: Sequence[Asked], cores: int, *, three: bool = False, **options: str
 ) -> Json:
-    run = peers("penstock")({**job(case, "penstock", queries, cores, **options), "three": three})
-    steps = [b["triggerExecution"] for b in run["batches"][min(SETTLED, len(run["batches"]) // 2) :]]
+    asked = {**job(case, "penstock", queries, cores, **options), "three": three, "rewarm": False}
+    run = peers("penstock")(asked)
+    say(f"  {run['says']}")
+    steps = [b["triggerExecution"] for b in run["batches"][len(run["batches"]) // 2 :]]  # windows are full by then
     return {
         "equal": run["counts"] == expected(case.inputs(), queries, three=three),
         "rows_per_second": round(run["rate"]),
@@ -104,58 +148,76 @@ def _run(
     }
 
 
-def draw(found: Mapping[str, Json]) -> None:
-    import matplotlib as mpl
+# -- the charts -----------------------------------------------------------------------------------------------------------------
 
-    mpl.use("svg")
-    import matplotlib.pyplot as plt
 
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    numbers = found["numbers"]
-    figure, (rates, rows) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    counts = [int(k) for k in numbers]
-    rates.loglog(counts, [numbers[str(k)]["penstock"]["rows_per_second"] for k in counts], "o-", label="Penstock")
-    native = [k for k in counts if "native" in numbers[str(k)]]
-    rates.loglog(
-        native, [numbers[str(k)]["native"]["rows_per_second"] for k in native], "s--", label="one Spark query each"
+def draw(found: Json, sizes: Sizes, folder: Path | None = None) -> None:
+    draw_numbers(found["numbers"], found["three_streams"], folder)
+    draw_grid(found["grid"], sizes, folder)
+    panels = [
+        Panel(f"Windows {name}", "queries", "ms a step", [str(count) for count in sizes.chained],
+              {chain: [found["chains"][f"{name}, {count}"][chain]["step_ms"] for count in sizes.chained]
+               for chain in ("mem_opt", "cpu_opt")}, "bars")
+        for name in CHAINS
+    ]  # fmt: skip
+    charts.draw(
+        "sharing-chains", "Chains with the fewest rows and with the least work", "measured", panels, folder, level=True
     )
-    rates.set(xlabel="queries", ylabel="input rows per second", title="Input rate")
-    rows.loglog(counts, [numbers[str(k)]["penstock"]["state_rows"] for k in counts], "o-", label="Penstock")
-    rows.loglog(native, [numbers[str(k)]["native"]["state_rows"] for k in native], "s--", label="one Spark query each")
-    rows.set(xlabel="queries", ylabel="rows", title="State")
-    for axes in (rates, rows):
-        axes.set_xticks(counts, [str(k) for k in counts])
-        axes.minorticks_off()
-        axes.legend()
-        axes.grid(alpha=0.3)
-    _save(figure, FOLDER / "sharing-by-number.svg")
-
-    figure, axes_of = plt.subplots(1, len(WINDOWS), figsize=(11, 3.6), sharey=True, layout="constrained")
-    for axes, name in zip(axes_of, WINDOWS, strict=True):
-        for number, strategy in enumerate(STRATEGIES):
-            held = [found["grid"][f"{name}, {share}, {strategy}"]["state_rows"] for share in SELECTIVITIES]
-            axes.bar([n + 0.2 * number for n in range(len(SELECTIVITIES))], held, 0.2, label=strategy)
-        axes.set_xticks([n + 0.3 for n in range(len(SELECTIVITIES))], [f"{s:g}" for s in SELECTIVITIES])
-        axes.set(title=f"windows {name}", xlabel="selectivity of the filter")
-    axes_of[0].set_ylabel("rows of state")
-    axes_of[0].legend()
-    _save(figure, FOLDER / "sharing-strategies.svg")
-
-    figure, axes_of = plt.subplots(1, len(CHAINS), figsize=(11, 3.6), sharey=True, layout="constrained")
-    for axes, name in zip(axes_of, CHAINS, strict=True):
-        for chain in ("mem_opt", "cpu_opt"):
-            steps = [found["chains"][f"{name}, {k}, {chain}"]["step_ms"] for k in (12, 24, 36)]
-            axes.plot((12, 24, 36), steps, "o-", label=chain)
-        axes.set(title=f"windows {name}", xlabel="queries", xticks=(12, 24, 36), ylim=(0, None))
-        axes.grid(alpha=0.3)
-    axes_of[0].set_ylabel("ms a step")
-    axes_of[0].legend()
-    _save(figure, FOLDER / "sharing-chains.svg")
 
 
-def _save(figure, path: Path) -> None:
-    import matplotlib as mpl
+def draw_numbers(numbers: Json, three: Json, folder: Path | None = None) -> None:
+    counts = [int(count) for count in numbers]
+    sides = {"Penstock": "penstock", "one Spark query each": "native"}
 
-    with mpl.rc_context({"svg.hashsalt": "penstock"}):
-        figure.savefig(path, metadata={"Date": None})
-    say(f"wrote {path.relative_to(harness.ROOT)}")
+    def series(measure: str) -> dict[str, list[float | None]]:
+        return {
+            name: [numbers[str(count)].get(side, {}).get(measure) for count in counts] for name, side in sides.items()
+        }
+
+    charts.draw(
+        "sharing-numbers",
+        "Many queries over the same two streams",
+        "measured",
+        [
+            Panel("Rate", "queries", "input rows per second", counts, series("rows_per_second"), log="xy"),
+            Panel("State at the end", "queries", "rows", counts, series("state_rows"), log="xy"),
+        ],
+        folder,
+    )  # fmt: skip
+    counts = [int(count) for count in three]
+    charts.draw(
+        "sharing-three",
+        "Many queries over three roles of two streams",
+        "measured",
+        [
+            Panel("Rate", "queries", "input rows per second", counts,
+                  {"rate": [three[str(count)]["rows_per_second"] for count in counts]}, log="x"),
+            Panel("State at the end", "queries", "rows", counts,
+                  {"rows": [three[str(count)]["state_rows"] for count in counts]}, log="x"),
+        ],
+        folder,
+    )  # fmt: skip
+
+
+def draw_grid(grid: Json, sizes: Sizes, folder: Path | None = None) -> None:
+    shares = [f"{share:g}" for share in sizes.selectivities]
+    for what, measure, unit, title in (
+        ("state", "state_rows", "rows", "Rows of state by strategy"),
+        ("rate", "rows_per_second", "input rows per second", "Rate by strategy"),
+    ):
+        panels = [
+            Panel(f"Windows {name}", "share of rows that the filter lets pass", unit, shares,
+                  {strategy: [grid[f"{name}, {share}"][strategy][measure] for share in shares] for strategy in STRATEGIES},
+                  "bars")
+            for name in sizes.mixes
+        ]  # fmt: skip
+        charts.draw(f"sharing-strategies-{what}", title, "measured", panels, folder, level=True)
+    panels = []
+    for name in sizes.mixes:
+        cells = [grid[f"{name}, {share}"] for share in shares]
+        series = {}
+        for other in ("pull_up", "push_down"):
+            series[f"less than {other}"] = [100 * cell["saved"][other] for cell in cells]
+            series[f"less than {other}, by the model"] = [100 * cell["saved_by_model"][other] for cell in cells]
+        panels.append(Panel(f"Windows {name}", "share of rows that the filter lets pass", "rows of state saved, %", shares, series, "bars"))  # fmt: skip
+    charts.draw("sharing-saved", "Rows of state that slicing saves", "measured", panels, folder, level=True)

@@ -6,16 +6,16 @@ commit. It is measured without and with syncs to disk, over steps after a warm-u
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks import harness
+from benchmarks import command, harness
+from benchmarks.command import CORES
 from benchmarks.harness import Json, Report, median, medians
 
 BUDGET_MS = 300  # what a step without work may take
@@ -107,34 +107,29 @@ def measure(sizes: Sequence[int], steps: int, cores: int, sides: Mapping[str, bo
     return Report("step", equal, {"budget": BUDGET_MS / max(first["median"], 1)}, figures)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.step", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="only the JSON line, without the tables")
-    parser.add_argument("--all", action="store_true", help="also 20 and 2,000 rows per stream and step")
-    parser.add_argument("--rows", type=int, default=200, help="rows per stream and step (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=40, help="steps that count (default: %(default)s)")
-    parser.add_argument("--cores", type=int, default=2, help="cores of the Spark session (default: %(default)s)")
-    parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.worker is not None:
-        print(json.dumps(worker(options.worker)))
-        return 0
-    sizes = [options.rows, *([20, 2_000] if options.all else [])]
-    report = measure(sizes, options.steps, options.cores, SIDES)
-    if not options.json:
-        print(describe(report.figures))
-    return harness.finish(report)
-
-
-def describe(figures: Json) -> str:
+def describe(report: Report) -> str:
     lines = []
-    for size, sides in figures["ms"].items():
+    for size, sides in report.figures["ms"].items():
         for name, found in sides.items():
             lines.append(f"{size}, {name}: median {found['median']:.0f} ms, p90 {found['p90']:.0f} ms a step")
             for kind in ("spark", "step", "task"):
                 parts = ", ".join(f"{part} {ms:g}" for part, ms in found[kind].items())
                 lines.append(f"  {kind}: {parts}")
     return "\n".join(lines)
+
+
+SIZES = {"rows": (200, "rows per stream and step"), "steps": (40, "steps that count"), **CORES}
+
+
+def measured(options: Namespace) -> Report:
+    return measure([options.rows, *([20, 2_000] if options.all else [])], options.steps, options.cores, SIDES)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    more = "also 20 and 2,000 rows per stream and step"
+    return command.run(
+        "step", __doc__, measured, everything=more, sizes=SIZES, worker=worker, describe=describe, arguments=arguments
+    )
 
 
 if __name__ == "__main__":
