@@ -370,7 +370,19 @@ class _Laid:
 def _check_supported(standing: StandingQuery) -> None:
     """Refuse what SQL can say and no plan is made for yet."""
     query = standing.query
+    if query.aggregation is not None:
+        msg = (
+            f"query {standing.name!r}: window aggregates can be parsed but not yet run; register the filter or join below it and "
+            "aggregate its results"
+        )
+        raise RegistrationError(msg)
     for role in query.roles:
+        if role.union:
+            msg = (
+                f"query {standing.name!r}: a union of streams, as in {role.alias!r}, can be parsed but not yet run; declare one stream "
+                "that reads them all"
+            )
+            raise RegistrationError(msg)
         if isinstance(role.window, Rows):
             msg = (
                 f"query {standing.name!r}: windows that count rows, as on {role.alias!r}, can be parsed but not yet run; "

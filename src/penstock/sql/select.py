@@ -1,4 +1,4 @@
-"""The text of one SELECT to a `Query`: its roles and windows, its conditions, its select list, its order.
+"""The text of one SELECT to a `Query`: its roles and windows, its conditions, its groups, its select list, its order.
 
 Everything the engine does not answer is refused here or in `screen`, at its place in the text.
 """
@@ -6,26 +6,47 @@ Everything the engine does not answer is refused here or in `screen`, at its pla
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.errors import did_you_mean
-from penstock.model import Item, Query, Ref, Role, Rows, Stream, Tumbling, Window
+from penstock.model import (
+    AggregateWindow,
+    Aggregation,
+    Emit,
+    Item,
+    Query,
+    Ref,
+    Role,
+    Rows,
+    Sliding,
+    Stream,
+    Tumbling,
+    UserAggregate,
+    Window,
+)
 from penstock.sql.conditions import Conditions, classify
 from penstock.sql.dialect import WINDOW, WINDOW_START, parse_select, tokenize
+from penstock.sql.emit import split_emit
 from penstock.sql.expressions import column_expression, expression
+from penstock.sql.grouping import Grouped, is_aggregated, read_groups, read_having, read_items, refuse_aggregates
+from penstock.sql.named import query_stream
 from penstock.sql.order import is_ordered, split_order
 from penstock.sql.position import Position, Text, start_of
 from penstock.sql.scope import Scope, bind, ref_of
 from penstock.sql.screen import refuse_unsupported
+from penstock.sql.slides import Slide, aggregate_window, common_window, slides
+from penstock.sql.unions import split_unions, united
 from penstock.sql.windows import check_alike, range_window, stream_window
 
 MAX_ROLES = 16
 
 # What a parsed SELECT may consist of; `screen` has refused the rest by name, this is the net below it.
-_SELECT_ARGS = frozenset({"expressions", "from_", "joins", "where", "kind", "operation_modifiers"})
+_SELECT_ARGS = frozenset({
+    "expressions", "from_", "joins", "where", "kind", "operation_modifiers", "group", "having", "distinct",
+})  # fmt: skip
 _TABLE_ARGS = frozenset({"this", "alias", "joins"})
 
 
@@ -43,9 +64,19 @@ class _Table:
 
 
 def parse_query(
-    text: str, streams: Mapping[str, Stream], *, script: str | None = None, line: int = 1, column: int = 1
+    text: str,
+    streams: Mapping[str, Stream],
+    *,
+    script: str | None = None,
+    line: int = 1,
+    column: int = 1,
+    queries: Mapping[str, Query] | None = None,
+    own: Mapping[str, UserAggregate] | None = None,
 ) -> Query:
-    """Parse a SELECT over registered streams. Errors point into `script`, where the text begins at `line`, `column`."""
+    """Parse a SELECT over registered streams. Errors point into `script`, where the text begins at `line`, `column`.
+
+    `queries` are those over whose results an aggregate may be taken, `own` the users' aggregates by name in lower case.
+    """
     source = Text(text, script, Position(line, column))
     if "\ue000" in text:
         raise source.error(text.index("\ue000"), "The character U+E000 is reserved")
@@ -57,7 +88,9 @@ def parse_query(
     for token in tokens:
         if token.token_type == TokenType.SEMICOLON:
             raise source.error(token.start, "Expected one SELECT only")
+    tokens, emit_word, emit = split_emit(source, tokens)
     tokens, order = split_order(tokens)
+    tokens, unions = split_unions(source, tokens)
     body, trailing = _split_window(source, tokens)
     refuse_unsupported(source, tokens)
     tree = parse_select(source, body)
@@ -65,11 +98,20 @@ def parse_query(
         raise source.unsupported(tokens[0].start, "Only a plain SELECT is supported")
     _refuse_other_args(source, tree, _SELECT_ARGS, tokens[0].start)
     tables = _tables(source, tree, tokens)
-    scope = _scope(source, tables, streams, trailing)
-    bound = [bind(c, scope) for c in _conditions(tree, tables)]
-    conditions = classify(bound, scope)
+    aggregated = is_aggregated(tree, own or {})
+    if emit_word is not None and not aggregated:
+        raise source.unsupported(emit_word.start, "EMIT is for aggregates: results of a join are final as they come")
+    named = _Named(streams, queries or {}, unions, trailing)
+    scope = _scope(source, tables, named, aggregated=aggregated)
+    unbound = list(_conditions(tree, tables))
+    refuse_aggregates(unbound, scope, own or {}, "WHERE")
+    conditions = classify([bind(c, scope) for c in unbound], scope)
     _check_connected(scope, tables, conditions)
-    items = tuple(item for node in tree.expressions for item in _items(node, scope))
+    aggregation = None
+    if aggregated:
+        scope, aggregation, items = _aggregated(tree, scope, tables, own or {}, emit)
+    else:
+        items = tuple(item for node in tree.expressions for item in _items(node, scope))
     if not items:
         raise source.error(tokens[0].start, "The select list is empty")
     return Query(
@@ -81,7 +123,47 @@ def parse_query(
         residuals=conditions.residuals,
         items=items,
         ordered=is_ordered(order, scope, items),
+        aggregation=aggregation,
     )
+
+
+def _aggregated(
+    tree: exp.Select, scope: Scope, tables: Sequence[_Table], own: Mapping[str, UserAggregate], emit: Emit | None
+) -> tuple[Scope, Aggregation, tuple[Item, ...]]:
+    """The aggregation and the select list over it, and the scope with the windows it then has."""
+    grouped = read_groups(tree, scope, own)
+    places = [_window_start(table) for table in tables]
+    window: AggregateWindow | None
+    if scope.windowed:
+        window = common_window(scope.source, scope.roles, places)
+        for role, table in enumerate(tables):
+            for column in _slide(scope.source, table, scope.streams[role]).partition:
+                grouped.add_column(role, column)
+    else:
+        scope, window = _closed_by_progress(scope, grouped, places)
+    items = read_items(tree, grouped)
+    having = read_having(tree, grouped)
+    return scope, Aggregation(window, grouped.group_items, tuple(grouped.aggregates), having, emit), items
+
+
+def _closed_by_progress(scope: Scope, grouped: Grouped, places: Sequence[int]) -> tuple[Scope, AggregateWindow | None]:
+    """Groups of single event times need no window: progress closes them. Of one stream they are windows of one unit of time."""
+    without = next((i for i in range(len(scope.roles)) if i not in grouped.times()), None)
+    alone = len(scope.roles) == 1
+    if without is not None or (alone and scope.roles[0].window is not None):
+        role = scope.roles[without or 0]
+        raise scope.source.unsupported(
+            places[without or 0],
+            "RANGE without SLIDE in an aggregate"
+            if role.window is not None
+            else f"An aggregate needs a window on {role.alias}",
+            f"say how often there is an answer: {role.alias} [RANGE 10 MINUTES SLIDE 1 MINUTE]; or group by the event time of every"
+            " stream, each time being final once progress has passed it",
+        )
+    if not alone:
+        return scope, None
+    window = Sliding(1, 1)
+    return replace(scope, roles=(replace(scope.roles[0], window=window),)), window
 
 
 def _split_window(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]:
@@ -134,13 +216,24 @@ def _joined(source: Text, join: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr]]
         yield from _joined(source, inner)
 
 
-def _scope(source: Text, tables: Sequence[_Table], streams: Mapping[str, Stream], trailing: Sequence[Token]) -> Scope:
-    known = {s.name.lower(): s for s in streams.values()}
+@dataclass(frozen=True)
+class _Named:
+    """What the names in FROM may be, and what was cut from the text around it."""
+
+    streams: Mapping[str, Stream]
+    queries: Mapping[str, Query]
+    unions: Mapping[int, list[Token]]
+    trailing: Sequence[Token]
+
+
+def _scope(source: Text, tables: Sequence[_Table], named: _Named, *, aggregated: bool) -> Scope:
+    known = {s.name.lower(): s for s in named.streams.values()}
+    windowed = aggregated and any(slides(table.node.meta.get(WINDOW)) for table in tables)
     roles: list[Role] = []
     used: list[Stream] = []
     for table in tables:
         start, given = table.start, table.node.name
-        stream = known.get(given.lower())
+        stream = known.get(given.lower()) or _query_stream(source, table, named, windowed=windowed)
         if stream is None:
             hint = did_you_mean(given, (s.name for s in known.values())) or "declare it with CREATE STREAM"
             raise source.error(start, f"Unknown stream {given}", hint)
@@ -155,10 +248,63 @@ def _scope(source: Text, tables: Sequence[_Table], streams: Mapping[str, Stream]
             raise source.error(place, f"The name {name} is used twice in FROM", "give each its own alias")
         if len(roles) == MAX_ROLES:
             raise source.unsupported(start, f"A query may join at most {MAX_ROLES} streams")
-        roles.append(Role(name, stream.name, _window(source, table, stream, trailing)))
+        union = united(source, stream, named.unions.get(start, []), known)
+        if windowed:
+            slide = _slide(source, table, stream)
+            on = _other_time(source, table, stream, slide, is_query=given.lower() not in known)
+            roles.append(Role(name, stream.name, slide.window, union, on))
+        else:
+            roles.append(Role(name, stream.name, _window(source, table, stream, named.trailing), union))
         used.append(stream)
-    check_alike(source, roles, [_window_start(table) for table in tables])
-    return Scope(source, tuple(roles), tuple(used))
+    if not windowed:
+        check_alike(source, roles, [_window_start(table) for table in tables])
+    return Scope(source, tuple(roles), tuple(used), windowed)
+
+
+def _query_stream(source: Text, table: _Table, named: _Named, *, windowed: bool) -> Stream | None:
+    """The results of a registered query as a stream, if that is what a name in FROM means."""
+    given = table.node.name
+    query = next((q for name, q in named.queries.items() if name.lower() == given.lower()), None)
+    if query is None:
+        return None
+    if not windowed:
+        raise source.unsupported(
+            table.start,
+            f"{given} is a query, and only aggregates read the results of another query",
+            f"write an aggregate over {given} [RANGE .. SLIDE ..], or name the streams of {given} themselves",
+        )
+    return query_stream(source, table.start, given, query, named.streams, _on_column(table))
+
+
+def _on_column(table: _Table) -> str | None:
+    """The column that ON names in the brackets of a table."""
+    tokens: list[Token] = table.node.meta.get(WINDOW) or []
+    after = next((i + 1 for i, t in enumerate(tokens) if t.text.upper() == "ON"), len(tokens))
+    return tokens[after].text if after < len(tokens) else None
+
+
+def _other_time(source: Text, table: _Table, stream: Stream, slide: Slide, *, is_query: bool) -> str | None:
+    """The column of ON, where the window does not follow the event time of a stream."""
+    if slide.on is None or (slide.on == stream.event_time and not is_query):
+        return None
+    if not is_query:
+        raise source.unsupported(
+            _window_start(table),
+            f"The window follows {slide.on}, and progress is known for {stream.event_time} of {stream.name} only",
+            f"declare a second stream on the same source, with WATERMARK FOR {slide.on}",
+        )
+    return slide.on
+
+
+def _slide(source: Text, table: _Table, stream: Stream) -> Slide:
+    tokens = table.node.meta.get(WINDOW)
+    if tokens is None:
+        raise source.unsupported(
+            table.start,
+            f"{table.node.name} has no window, and the aggregate one that slides",
+            "every stream of an aggregated join has its [RANGE <length> SLIDE <length>], with one SLIDE for all",
+        )
+    return aggregate_window(source, tokens, table.node.meta[WINDOW_START], stream)
 
 
 def _window(source: Text, table: _Table, stream: Stream, trailing: Sequence[Token]) -> Window | Rows | Tumbling | None:
