@@ -104,7 +104,7 @@ def _sum(values: Values) -> object:
     if len(decimals) == len(values):
         exact = reduce(_EXACT.add, decimals)
         return exact if exact.adjusted() < _MOST_DIGITS else None
-    return _rounded(values, len_divisor=1)
+    return _rounded(values, divisor=1)
 
 
 def _mean(values: Values) -> object:
@@ -115,19 +115,20 @@ def _mean(values: Values) -> object:
         unit = Decimal(1).scaleb(-min(scale, _MOST_DIGITS))
         mean = _EXACT.divide(reduce(_EXACT.add, decimals), Decimal(len(decimals)))
         return mean.quantize(unit, rounding=ROUND_HALF_UP, context=_EXACT)
-    return _rounded(values, len_divisor=len(values))
+    return _rounded(values, divisor=len(values))
 
 
-def _rounded(values: Values, *, len_divisor: int) -> float:
+def _rounded(values: Values, *, divisor: int) -> float:
     """The sum of numbers divided by a whole number, as the nearest double; infinities and NaN as IEEE has them."""
     numbers = _numbers(values)
     special = {v for v in numbers if isinstance(v, float) and not math.isfinite(v)}
     if special:
         return special.pop() if len(special) == 1 else math.nan
+    total = sum(map(Fraction, numbers), Fraction(0))
     try:
-        return float(sum(map(Fraction, numbers)) / len_divisor)
+        return float(total / divisor)
     except OverflowError:
-        return math.copysign(math.inf, sum(map(Fraction, numbers)))
+        return math.inf if total > 0 else -math.inf
 
 
 def _spread(values: Values, function: str) -> float | None:
