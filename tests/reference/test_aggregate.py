@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.model import Landmark, PerRow, Session, Sliding, SlidingRows, Stream
 from penstock.model.time import FOREVER
-from penstock.reference import Unspecified, aggregate_results, answers, results
+from penstock.reference import Unspecified, aggregate_results, answers, combinations, output_progress, results
 from penstock.sql import parse_query
 from penstock.sql.named import query_stream
 from penstock.sql.position import Text
@@ -123,6 +123,16 @@ def test_rows_that_are_not_late_do_not_change_what_is_closed(case, rows, progres
         aggregate_results(case.query, STREAMS, {"s": early}, at),
         aggregate_results(case.query, STREAMS, {"s": rows}, at),
     )
+
+
+@settings(deadline=None, max_examples=60)
+@given(cases("sliding", "landmark", "per_row", "session"), ROWS, st.integers(-12, 45))
+def test_no_later_answer_is_older_than_output_progress_says(case, rows, progress):
+    query = case.query
+    reached = output_progress(query, STREAMS, {"s": progress})
+    closed = answers(query, STREAMS, {"s": rows}, {"s": progress})
+    assert all(a.end < reached for a in closed)
+    assert all(a.end >= reached for a in answers(query, STREAMS, {"s": rows}) if a not in closed)
 
 
 @settings(deadline=None, max_examples=60)
@@ -332,6 +342,16 @@ def test_an_aggregate_over_a_query_has_windows_over_its_results(left, right, joi
             for end, values in ends.items()
         ]
         assert same_bag(aggregate_results(query, {"pairs": derived}, {"pairs": found}), wanted)
+
+
+def test_a_union_in_a_join_is_one_stream():
+    streams = {name: replace(STREAM, name=name) for name in ("p", "q", "r")}
+    query = parse_query("SELECT u.t, r.t FROM (p UNION ALL q) u [RANGE 3], r [RANGE 3] WHERE u.k = r.k", streams)
+    rows = {"p": [row(1)], "q": [row(2), row(9)], "r": [row(3)]}
+    assert sorted(results(query, streams, rows)) == [(1, 3), (2, 3)]
+    assert output_progress(query, streams, {"p": 7, "q": 5, "r": 6}) == 5
+    with pytest.raises(Unspecified):
+        combinations(query, streams, rows)
 
 
 def test_a_query_without_aggregates_has_another_answer():

@@ -67,6 +67,15 @@ def test_having_may_use_aliases_and_aggregates_that_are_not_selected():
     ]
 
 
+def test_an_alias_comes_before_a_column_in_having_but_not_inside_an_aggregate():
+    found = lines("k, count(*) AS n", "GROUP BY k HAVING n > 3 AND max(n) < 5")
+    assert found[1:4] == [
+        "aggregate a0 = count(*)",
+        "aggregate a1 = max(a.n)",
+        "having (a0) > 3 AND a1 < 5  [kernel, total]",
+    ]
+
+
 def test_windows_have_times():
     text = dump(
         parsed(
@@ -233,5 +242,8 @@ def test_an_aggregate_over_the_results_of_a_query():
     assert query.roles[0].on is None
     with pytest.raises(SqlError, match="gives no time n"):
         parse_query(text.replace("b_ts", "n"), STREAMS, queries={"pairs": join})
+    rows = parse_query("SELECT window_end, count(*) AS n FROM b [RANGE 5 ROWS SLIDE 2 ROWS]", STREAMS)
+    with pytest.raises(SqlError, match="selects no result_time"):
+        parse_query("SELECT sum(n) FROM pairs [TUMBLING 5 SECONDS]", STREAMS, queries={"pairs": rows})
     with pytest.raises(SqlError, match="only aggregates read"):
         parse_query("SELECT k FROM pairs", STREAMS, queries={"pairs": join})

@@ -9,7 +9,7 @@ to each other. Arrival plays no part; progress only says which windows are over.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from penstock.model import (
     Aggregate,
@@ -29,7 +29,7 @@ from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, RESULT_TIME, W
 from penstock.model.time import FOREVER
 from penstock.reference.evaluate import Unspecified, holds, value_of
 from penstock.reference.functions import aggregate_value, identity
-from penstock.reference.join import combinations
+from penstock.reference.join import combinations, one_stream_a_role
 from penstock.reference.order import Row, ranks
 
 Key = tuple[Hashable, ...]
@@ -86,7 +86,7 @@ def answers(
     `rows` are the accepted rows of each stream; `own` are the users' aggregates by name.
     """
     aggregation = _aggregation(query)
-    flat, flat_streams, flat_rows = _one_stream_a_role(query, streams, rows)
+    flat, flat_streams, flat_rows = one_stream_a_role(query, streams, rows)
     reached = FOREVER if progress is None else min(progress[name] for r in query.roles for name in (r.stream, *r.union))
     members = _members(flat, flat_streams, flat_rows)
     found = []
@@ -137,21 +137,6 @@ def _column(answer: Answer, ref: Ref) -> object:
             return answer.start
     msg = f"an aggregate has no column {ref}"
     raise Unspecified(msg)
-
-
-def _one_stream_a_role(
-    query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[Row]]
-) -> tuple[Query, dict[str, Stream], dict[str, list[Row]]]:
-    """The same query over streams of its own, one for each role: unions put together, time where the window looks for it."""
-    roles, own_streams, own_rows = [], {}, {}
-    for number, role in enumerate(query.roles):
-        name = f"{role.stream}#{number}"
-        stream = streams[role.stream]
-        own_streams[name] = replace(stream, name=name, event_time=role.on or stream.event_time)
-        # A row that is given twice is two rows: each has an object of its own.
-        own_rows[name] = [dict(row) for part in (role.stream, *role.union) for row in rows.get(part, ())]
-        roles.append(replace(role, stream=name, union=(), on=None))
-    return replace(query, roles=tuple(roles)), own_streams, own_rows
 
 
 def _members(query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[Row]]) -> list[_Member]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.model import Query, Stream
+from penstock.model import Landmark, Query, Session, Sliding, Stream
 from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
 from penstock.reference.join import Member, bounds, counts, members_of, serves
 from penstock.reference.order import Row
@@ -74,8 +74,18 @@ def reachable(
 
 
 def output_progress(query: Query, streams: Mapping[str, Stream], progress: Mapping[str, int]) -> int:
-    """The progress of a query's result time: no later result is older than the slowest of its streams."""
-    return min(progress[streams[role.stream].name] for role in query.roles)
+    """The progress of a query's result time: no later result is older than the slowest of its streams.
+
+    The result time of an aggregate is the end of its window, so that it is that of the first window still open. Windows of rows
+    that the end of input cuts short do not keep to it.
+    """
+    reached = min(progress[name] for role in query.roles for name in (streams[role.stream].name, *role.union))
+    match None if query.aggregation is None else query.aggregation.window:
+        case Sliding() | Landmark() as window:
+            return reached if abs(reached) >= FOREVER else window.extent(window.closed(reached))[1]
+        case Session():
+            return reached if abs(reached) >= FOREVER else reached + 1
+    return reached
 
 
 def _needed(

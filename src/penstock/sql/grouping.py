@@ -163,7 +163,7 @@ def read_having(tree: exp.Select, grouped: Grouped) -> Expression | None:
     clause = tree.args.get("having")
     if clause is None:
         return None
-    named = _without_aliases(clause.this, tree, grouped.scope)
+    named = _without_aliases(clause.this, tree, grouped.scope, grouped.own, aliases_first=True)
     return expression(grouped.lifted(bind(named, grouped.scope, selecting=True)))
 
 
@@ -183,7 +183,7 @@ def _add_group(node: exp.Expr, tree: exp.Select, grouped: Grouped) -> None:
         node = chosen.this if isinstance(chosen, exp.Alias) else chosen
     if _plain_name(node) in _IMPLIED and not any(s.column(_plain_name(node)) for s in scope.streams):
         return
-    named = _without_aliases(node, tree, scope)
+    named = _without_aliases(node, tree, scope, grouped.own)
     refuse_aggregates([named], scope, grouped.own, "GROUP BY")
     bound = bind(named, scope)
     if not any(ref_of(n) is not None for n in bound.walk()):
@@ -218,13 +218,21 @@ def _spark_name(node: exp.Expr, own: Own) -> str:
     return generate(called)
 
 
-def _without_aliases(node: exp.Expr, tree: exp.Select, scope: Scope) -> exp.Expr:
-    """The tree with names of the select list replaced by what they stand for, unless a stream has a column of that name."""
+def _without_aliases(
+    node: exp.Expr, tree: exp.Select, scope: Scope, own: Own, *, aliases_first: bool = False
+) -> exp.Expr:
+    """The tree with names of the select list replaced by what they stand for.
+
+    As in Spark, a column of a stream comes before an alias of its name in GROUP BY, and after it in HAVING, but for the
+    arguments of aggregates there.
+    """
     aliases = {n.alias.lower(): n.this for n in tree.expressions if isinstance(n, exp.Alias)}
     root = exp.Paren(this=node.copy())
+    arguments = {id(column) for call in aggregate_calls(root, own) for column in call.find_all(exp.Column)}
     for column in list(root.find_all(exp.Column)):
         name = _plain_name(column)
-        if name in aliases and not any(s.column(name) for s in scope.streams):
+        of_stream = any(s.column(name) for s in scope.streams)
+        if name in aliases and not (of_stream and (id(column) in arguments or not aliases_first)):
             column.replace(exp.Paren(this=aliases[name].copy()))
     found = root.this
     found.pop()

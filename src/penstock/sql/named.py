@@ -1,7 +1,7 @@
 """The results of a registered query as a stream that an aggregate can read.
 
 Only columns whose progress is known may be its time: result time, the end of a window, and the event times of the query's own
-streams.
+streams. Windows of rows have no such end: the last of them, which the end of input cuts short, end where earlier ones did.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.errors import did_you_mean
-from penstock.model import Column, Query, Ref, Stream
+from penstock.model import Column, Query, Ref, SlidingRows, Stream
 from penstock.model.expression import GROUP_ROLE, PSEUDO_ROLE, RESULT_TIME, WINDOW_END
 from penstock.sql.position import Text
 
@@ -48,8 +48,9 @@ def _is_time(query: Query, parts: tuple[str | Ref, ...], streams: Mapping[str, S
     """Whether an item is a time that progress is known for."""
     match _origin(query, parts):
         case (Ref(role, column),) if role == PSEUDO_ROLE:
-            return column in (RESULT_TIME, WINDOW_END)
-        case (Ref(role, column),) if role >= 0:
+            by_rows = query.aggregation is not None and isinstance(query.aggregation.window, SlidingRows)
+            return column in (RESULT_TIME, WINDOW_END) and not by_rows
+        case (Ref(role, column),) if role >= 0 and query.aggregation is None:
             stream = streams.get(query.roles[role].stream)
             return stream is not None and column == stream.event_time
     return False
