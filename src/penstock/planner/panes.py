@@ -237,25 +237,63 @@ def plan_aggregates(
     wanted: str | None = None,
     own: Mapping[str, UserAggregate] | None = None,
 ) -> list[AggregatePlan]:
-    """The plans for queries (by number) over one stream with the same groups: one on panes, one on rows, or only one of them.
+    """The plans for queries (by number) over one stream with the same groups: on panes, and one on rows for those that need them.
 
     `types` are Spark's names of the arguments' types; `wanted` is a plan by name, to compare plans by hand.
     """
     users = dict(own or {})
     subtractive = {name for name, function in users.items() if hasattr(function, "subtract")}
-    timed = [a.window for a in aggregations.values() if not isinstance(a.window, PerRow | SlidingRows)]
-    shared = pane_width(timed) if timed else None
+    windows = {n: a.window for n, a in aggregations.items() if not isinstance(a.window, PerRow | SlidingRows)}
+    sets = [(n,) for n in windows] if wanted == WID else pane_sets(windows, rates, costs)
+    widths = {n: found for members in sets for n in members if (found := pane_width([windows[m] for m in members]))}
     choices: dict[int, Choice] = {}
     for number, aggregation in aggregations.items():
         natures = _natures(aggregation, types, subtractive)
         kept = [piece for aggregate in aggregation.aggregates for piece in pieces(aggregate, 0)]
-        choices[number] = choose(aggregation.window, natures, kept, shared and shared[0], rates, costs, wanted)
-    plans = []
-    for buffered in (False, True):
-        chosen = {n: a for n, a in aggregations.items() if (choices[n].plan == BUFFERED) == buffered}
-        if chosen:
-            plans.append(_plan(chosen, choices, types, buffered, selections or {}, tops or {}, users))
-    return plans
+        width = widths[number][0] if number in widths else None
+        choices[number] = choose(aggregation.window, natures, kept, width, rates, costs, wanted)
+    paned = [tuple(n for n in members if choices[n].plan != BUFFERED) for members in sets]
+    buffered = tuple(n for n in aggregations if choices[n].plan == BUFFERED)
+    return [
+        _plan(
+            {n: aggregations[n] for n in members},
+            choices,
+            types,
+            members is buffered,
+            selections or {},
+            tops or {},
+            users,
+        )
+        for members in (*paned, buffered)
+        if members
+    ]
+
+
+def pane_sets(
+    windows: Mapping[int, AggregateWindow | None], rates: Rates | None = None, costs: Costs | None = None
+) -> list[tuple[int, ...]]:
+    """Which queries share panes: all of them, unless panes that fit all would be so narrow that several sets cost less.
+
+    A set costs every row once, and its pane rows once for the set and once for each query.
+    """
+    if rates is None or len(windows) < 2:
+        return [tuple(windows)] if windows else []
+    known, price = rates, costs or Costs()
+
+    def cost(members: Sequence[int]) -> float:
+        found = pane_width([windows[n] for n in members])
+        assert found is not None
+        held = min(known.groups / found[0], known.rows)
+        return price.row * known.rows + held * (price.out + price.pane * len(members))
+
+    sets = [(n,) for n in windows]
+    while len(sets) > 1:
+        pairs = [(a, b) for i, a in enumerate(sets) for b in sets[i + 1 :]]
+        one, other = min(pairs, key=lambda pair: cost(pair[0] + pair[1]) - cost(pair[0]) - cost(pair[1]))
+        if cost(one + other) > cost(one) + cost(other):
+            break
+        sets = [s for s in sets if s not in (one, other)] + [one + other]
+    return [tuple(sorted(members)) for members in sets]
 
 
 def _natures(aggregation: Aggregation, types: Mapping[Expression, str], subtractive: Collection[str]) -> list[Nature]:

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from decimal import Decimal
 
-import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
@@ -15,20 +14,17 @@ from penstock.kernels.aggregate.entries import with_patterns
 from penstock.kernels.aggregate.types import arrow_type
 from penstock.model import (
     Aggregate,
-    Aggregation,
     Column,
     Compare,
     Expression,
     Item,
     Landmark,
     Literal,
-    PerRow,
     Query,
     Ref,
     Role,
     Session,
     Sliding,
-    SlidingRows,
     Stream,
 )
 from penstock.model.expression import AGGREGATE_ROLE

@@ -1,10 +1,23 @@
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model import Aggregation, Landmark, PerRow, Ref, Session, Sliding, SlidingRows
+from penstock.model import Aggregation, Landmark, PerRow, Ref, SlidingRows
 from tests.kernels.aggregate.scenes import (
-    BOUNDED, LANDMARKS, LISTS, OTHERS, SESSIONS, SLIDING, LENGTHS, assert_same, at_least, batches, expected,
-    hypotheses, items, run, condition,
+    BOUNDED,
+    LANDMARKS,
+    LENGTHS,
+    LISTS,
+    OTHERS,
+    SESSIONS,
+    SLIDING,
+    assert_same,
+    at_least,
+    batches,
+    condition,
+    expected,
+    hypotheses,
+    items,
+    run,
 )  # fmt: skip
 
 GROUPS = st.sampled_from(((), ("k",), ("k", "p"), ("p", "s")))

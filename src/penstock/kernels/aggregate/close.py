@@ -23,9 +23,9 @@ from penstock.kernels.aggregate.entries import (
     load,
     patterns_of,
     sort,
+    sort_together,
     starts_of,
     store,
-    together,
 )
 from penstock.kernels.aggregate.finish import finished
 from penstock.kernels.aggregate.frames import Frames
@@ -35,7 +35,7 @@ from penstock.kernels.aggregate.types import arrow_type
 from penstock.kernels.compare import holds
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, WINDOW_START, Ref
 from penstock.model.time import FOREVER, NEVER
-from penstock.model.windows import Landmark, PerRow, Session, Sliding, SlidingRows
+from penstock.model.windows import AggregateWindow, Landmark, PerRow, Session, Sliding, SlidingRows
 from penstock.planner.panes import INSTANT, AggregatePlan, Windowed
 from penstock.planner.taxonomy import ROWS
 from penstock.state.run import Ints
@@ -56,7 +56,7 @@ class Closed:
 
 def partials(plan: AggregatePlan, rows: pa.Table) -> pa.Table:
     """The partials of new rows by group and pane; the sorted rows themselves if the plan is buffered."""
-    ordered = sort(together([rows]), "_ts", ordered=plan.ordered)
+    ordered = sort_together([rows], "_ts", ordered=plan.ordered)
     if plan.width is None:
         known = "_gone" in ordered.table.column_names or not plan.ranked
         return ordered.table if known else ordered.table.append_column("_gone", _zeros(len(rows)))
@@ -66,10 +66,11 @@ def partials(plan: AggregatePlan, rows: pa.Table) -> pa.Table:
 
 def merge(plan: AggregatePlan, tables: Sequence[pa.Table]) -> pa.Table:
     """One table of several: partials of one group and pane become one; rows are sorted together."""
+    if len(tables) == 1:
+        return tables[0].combine_chunks()
     if plan.width is None:
-        return sort(together(tables), "_ts", ordered=plan.ordered).table
-    ordered = sort(together(tables), "_pane")
-    return _folded(ordered, ordered.positions, load(plan, ordered.table))
+        return sort_together(tables, "_ts", ordered=plan.ordered).table
+    return _merged(plan, tables)
 
 
 def close(
@@ -90,7 +91,7 @@ def close(
     if not held:
         return []
     buffered = plan.width is None
-    ordered = sort(together(held), "_ts" if buffered else "_pane", ordered=buffered and plan.ordered)
+    ordered = sort_together(held, "_ts" if buffered else "_pane", ordered=buffered and plan.ordered)
     whole = lift(plan, ordered) if buffered else load(plan, ordered.table)
     if newest is None:
         newest = int(ordered.positions.max())
@@ -111,6 +112,28 @@ def close(
     return found
 
 
+def horizon(plan: AggregatePlan, progress: int) -> int | None:
+    """The earliest position that an open window may need: older partials or rows can go unseen.
+
+    None if only the rows can tell (`alive`), or if what goes must be remembered (`settle`): sessions, landmarks, windows that count rows.
+    """
+    needed = [_earliest(query.window, progress) for query in plan.queries]
+    found = [position for position in needed if position is not None]
+    return min(found) if found and len(found) == len(needed) else None
+
+
+def _earliest(window: AggregateWindow | None, progress: int) -> int | None:
+    match window:
+        case Sliding():
+            return window.start + (window.closed(progress) + 1) * window.slide - window.range
+        case PerRow(length, rows):
+            return progress - length + 1 if rows == 1 else None
+        case None:
+            return progress
+        case _:
+            return None
+
+
 def alive(plan: AggregatePlan, table: pa.Table, progress: int) -> npt.NDArray[np.bool_]:
     """Rows of a table that some window still open at this progress needs; for sessions, `table` must be all there is."""
     buffered = plan.width is None
@@ -118,11 +141,8 @@ def alive(plan: AggregatePlan, table: pa.Table, progress: int) -> npt.NDArray[np
     needed = np.zeros(len(table), dtype=np.bool_)
     for query in plan.queries:
         match query.window:
-            case Sliding(length, slide):
-                first = query.window.closed(progress)
-                needed |= positions >= query.window.start + (first + 1) * slide - length
-            case None:
-                needed |= positions >= progress
+            case Sliding() | None:
+                needed |= positions >= _earliest(query.window, progress)
             case Landmark():
                 needed[:] = True
             case PerRow(length):
@@ -151,11 +171,16 @@ def settle(plan: AggregatePlan, tables: Sequence[pa.Table], progress: int) -> pa
         at = whole.schema.get_field_index("_pane")
         panes = whole.column(at).to_numpy()
         panes = np.where(alive(others, whole, progress) | (panes >= progress), panes, NEVER)
-        return merge(plan, [whole.set_column(at, "_pane", pa.array(panes))])
+        return _merged(plan, [whole.set_column(at, "_pane", pa.array(panes))])
     if plan.ranked:
         partitions = [len(q.window.partition) for q in plan.queries if isinstance(q.window, SlidingRows | PerRow)]
         return let_go(whole, needed, max(partitions))
     return whole.filter(pa.array(needed)) if needed.any() else None
+
+
+def _merged(plan: AggregatePlan, tables: Sequence[pa.Table]) -> pa.Table:
+    ordered = sort_together(tables, "_pane")
+    return _folded(ordered, ordered.positions, load(plan, ordered.table))
 
 
 def _folded(ordered: Sorted, positions: Ints, columns: tuple[Column | None, ...]) -> pa.Table:
@@ -166,7 +191,7 @@ def _folded(ordered: Sorted, positions: Ints, columns: tuple[Column | None, ...]
     if patterns_of(ordered.table) is not None:
         bits = ordered.bits
         if len(ordered.patterns) > 1:
-            index = np.lexsort([bits, positions, codes])
+            index = np.lexsort((bits, positions, codes))
             columns = tuple(column and column.take(index) for column in columns)
             codes, positions, bits = codes[index], positions[index], bits[index]
     new = np.ones(len(positions), dtype=np.bool_)

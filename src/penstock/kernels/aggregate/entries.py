@@ -30,6 +30,7 @@ from penstock.kernels.aggregate.columns import (
     lift_numbers,
     picks_of,
 )
+from penstock.kernels.aggregate.frames import in_order, merge_order
 from penstock.kernels.aggregate.states import Lists, States, function_of, load_states
 from penstock.kernels.delta import ranks
 from penstock.planner.panes import AggregatePlan
@@ -126,7 +127,12 @@ def patterns_of(table: pa.Table) -> Patterns | None:
     return tuple(tuple(p) for p in json.loads(found)["patterns"]) if found else None
 
 
-def together(tables: Sequence[pa.Table]) -> pa.Table:
+def sort_together(tables: Sequence[pa.Table], time: str, *, ordered: bool = False) -> Sorted:
+    """All tables as one in order."""
+    return sort(_together(tables), time, ordered=ordered, runs=[len(table) for table in tables])
+
+
+def _together(tables: Sequence[pa.Table]) -> pa.Table:
     """One table of all, with common patterns."""
     if len(tables) == 1:
         return tables[0].combine_chunks()
@@ -144,29 +150,60 @@ def together(tables: Sequence[pa.Table]) -> pa.Table:
     return with_patterns(pa.concat_tables(pieces).combine_chunks(), list(numbers))
 
 
-def sort(table: pa.Table, time: str, *, ordered: bool = False) -> Sorted:
-    """Sort by group (hash, then values where hashes are equal), time, and what orders rows of one time."""
+def sort(table: pa.Table, time: str, *, ordered: bool = False, runs: Sequence[int] = ()) -> Sorted:
+    """Sort by group (hash, then values where hashes are equal), time, and what orders rows of one time.
+
+    `runs` are the numbers of rows of the tables that it was put together from: sorted ones are only merged.
+    """
     keys = table.column("_key").to_numpy()
     times = table.column(time).to_numpy()
     table = _tidied(table)
-    columns = group_columns(table)
-    ties = order_ranks(_numbered(table, "o")) if ordered else []
-    order = np.lexsort([*reversed(ties), times, keys])
-    keys_in_order = keys[order]
-    codes = np.concatenate([[0], np.cumsum(np.diff(keys_in_order) != 0)]).astype(np.int64)[: len(keys)]
-    if _collide(columns, order, codes):
+    bounds = np.cumsum([0, *(runs or [len(keys)])])
+    if ordered or not in_order(keys, times, bounds):
+        ties = order_ranks(_numbered(table, "o")) if ordered else []
+        order = np.lexsort([*reversed(ties), times, keys])
+    else:
+        order = merge_order(keys, times, bounds)
+    picked, codes = _in_order(table, keys, order)
+    if codes is None:
         # Two groups with one hash: number the values themselves inside each hash.
         numbers = np.zeros(len(keys), dtype=np.int64)
-        for column in columns:
+        for column in group_columns(table):
             numbers = np.unique(np.column_stack([numbers, ranks(column)]), axis=0, return_inverse=True)[1].reshape(-1)
-        order = order[np.lexsort([numbers[order], keys_in_order])]
-        pair = np.diff(keys[order]) != 0
-        pair |= np.diff(numbers[order]) != 0
-        codes = np.concatenate([[0], np.cumsum(pair)]).astype(np.int64)
-    picked = table.take(pa.array(order)).combine_chunks()
+        order = order[np.lexsort((numbers[order], keys[order]))]
+        codes = _steps(keys[order], numbers[order])
+        picked = table.take(pa.array(order)).combine_chunks()
     patterns = patterns_of(table)
     bits = picked.column("_bits").to_numpy() if patterns is not None else np.zeros(len(order), dtype=np.int32)
     return Sorted(picked, codes, times[order], bits, patterns if patterns is not None else ((0,),))
+
+
+def _in_order(table: pa.Table, keys: Ints, order: Ints) -> tuple[pa.Table, Ints | None]:
+    """The table in this order and the numbers of groups; None if rows that have one hash have different values."""
+    if not (order == np.arange(len(order))).all():
+        table, keys = table.take(pa.array(order)).combine_chunks(), keys[order]
+    codes = _steps(keys)
+    if len(codes) < 2:
+        return table, codes
+    same_hash = codes[1:] == codes[:-1]
+    for column in group_columns(table):
+        one, next_one = column[:-1], column[1:]
+        equal = pc.fill_null(pc.equal(one, next_one), False)
+        if pa.types.is_floating(column.type):
+            equal = pc.or_(equal, pc.fill_null(pc.and_(pc.is_nan(one), pc.is_nan(next_one)), False))
+        if column.null_count:
+            equal = pc.or_(equal, pc.and_(pc.is_null(one), pc.is_null(next_one)))
+        if (same_hash & ~equal.to_numpy(zero_copy_only=False)).any():
+            return table, None
+    return table, codes
+
+
+def _steps(*sorted_columns: Ints) -> Ints:
+    """Numbers from 0 that go up wherever one of the columns changes."""
+    new = np.zeros(len(sorted_columns[0]), dtype=np.bool_)
+    for column in sorted_columns:
+        new[1:] |= column[1:] != column[:-1]
+    return np.cumsum(new, dtype=np.int64)
 
 
 def lift(plan: AggregatePlan, rows: Sorted, needed: Sequence[int] | None = None) -> tuple[Column | None, ...]:
@@ -225,19 +262,6 @@ def store(entries: Entries, bits: npt.NDArray[np.int32] | None, patterns: Patter
         columns |= {f"p{number}_{k}": array for k, array in enumerate(column.store())}
     table = pa.table(columns)
     return table if patterns is None else with_patterns(table, patterns)
-
-
-def _collide(columns: Sequence[pa.Array], order: Ints, codes: Ints) -> bool:
-    """Whether rows that have one hash have different values."""
-    first = order[starts_of(codes)[codes]] if len(codes) else order
-    for column in columns:
-        mine, other = column.take(pa.array(order)), column.take(pa.array(first))
-        same = pc.fill_null(pc.equal(mine, other), False)
-        if pa.types.is_floating(column.type):
-            same = pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(mine), pc.is_nan(other)), False))
-        if not pc.all(pc.or_(same, pc.and_(pc.is_null(mine), pc.is_null(other))), min_count=0).as_py():
-            return True
-    return False
 
 
 def _tidied(table: pa.Table) -> pa.Table:

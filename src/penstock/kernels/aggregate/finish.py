@@ -70,8 +70,8 @@ def _sum_or_mean(function: str, total: Column, counts: Ints, kind: pa.DataType) 
         return _decimals(function, total.parts, divisor, some, kind)
     if function == "avg":
         return pa.array(approximate(total.parts) / divisor, mask=~some)
-    whole, fits = bigint_of(total.parts)
-    return pa.array(whole, mask=~(some & fits))
+    exact, fits = bigint_of(total.parts)
+    return pa.array(exact, mask=~(some & fits))
 
 
 def _decimals(function: str, parts: Sequence[Ints], divisor: Ints, some: Flags, kind: pa.DataType) -> pa.Array:
@@ -176,7 +176,7 @@ def _of_states(aggregate: Aggregate, states: States, kind: pa.DataType, own: Map
 
 def _percentiles(made: Sequence[Any], shares: Sequence[float], kind: pa.DataType) -> pa.Array:
     def quantiles(sketch: Any) -> list[Any] | None:
-        return None if sketch.is_empty() else [sketch.get_quantile(share, True) for share in shares]  # noqa: FBT003
+        return None if sketch.is_empty() else [sketch.get_quantile(share, True) for share in shares]
 
     rows = [quantiles(sketch) for sketch in made]
     if pa.types.is_integer(kind):

@@ -71,6 +71,21 @@ def sessions(starts: Ints, begins: Ints, ends: Ints, gap: int, after: int, until
     return _frames(out, _sessions(starts, begins, ends, gap, after, until, out))
 
 
+def in_order(keys: Ints, times: Ints, bounds: Ints) -> bool:
+    """Whether each run [bounds[r], bounds[r + 1]) is sorted by key and time."""
+    return bool(_in_order(keys, times, bounds))
+
+
+def merge_order(keys: Ints, times: Ints, bounds: Ints) -> Ints:
+    """The order by key and time of runs that are sorted; of equal rows, those of earlier runs first."""
+    order, spare = np.arange(len(keys), dtype=np.int64), np.empty(len(keys), dtype=np.int64)
+    while len(bounds) > 2:
+        _merge_pairs(keys, times, bounds, order, spare)
+        order, spare = spare, order
+        bounds = np.append(bounds[:-1:2], bounds[-1])
+    return order
+
+
 def _room(starts: Ints, positions: Ints, first: Ints, last: Ints) -> int:
     # Contents change only where an entry comes in or goes out; and there are no more frames than windows.
     changes = 2 * len(positions) + len(starts)
@@ -101,6 +116,37 @@ def _first_at(positions, low, high, target):  # type: ignore[no-untyped-def]
         else:
             high = middle
     return low
+
+
+@njit(types.boolean(_IN, _IN, _IN), cache=True, nogil=True)
+def _in_order(keys, times, bounds):  # type: ignore[no-untyped-def]
+    for r in range(bounds.shape[0] - 1):
+        for i in range(bounds[r] + 1, bounds[r + 1]):
+            if keys[i] < keys[i - 1] or (keys[i] == keys[i - 1] and times[i] < times[i - 1]):
+                return False
+    return True
+
+
+@njit(types.void(_IN, _IN, _IN, _IN, types.Array(_INT, 1, "C")), cache=True, nogil=True)
+def _merge_pairs(keys, times, bounds, order, out):  # type: ignore[no-untyped-def]
+    """Merge the first run with the second, the third with the fourth and so on."""
+    for r in range(0, bounds.shape[0] - 1, 2):
+        left, middle = bounds[r], bounds[r + 1]
+        right, stop = middle, bounds[r + 2] if r + 2 < bounds.shape[0] else middle
+        for place in range(left, stop):
+            if right == stop:
+                take = True
+            elif left == middle:
+                take = False
+            else:
+                a, b = order[left], order[right]
+                take = keys[a] < keys[b] or (keys[a] == keys[b] and times[a] <= times[b])
+            if take:
+                out[place] = order[left]
+                left += 1
+            else:
+                out[place] = order[right]
+                right += 1
 
 
 @njit(_INT(_IN, _IN, _INT, _INT, _INT, _IN, _IN, _OUT), cache=True, nogil=True)

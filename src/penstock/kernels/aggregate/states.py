@@ -80,7 +80,7 @@ class Quantiles:
 
     @property
     def size(self) -> int:
-        return min(65535, max(8, math.ceil((2.296 * self.accuracy) ** (1 / 0.9021))))
+        return min(65535, max(8, math.ceil(math.pow(2.296 * self.accuracy, 1 / 0.9021))))
 
     def of(self, values: pa.Array) -> Any:
         sketch = self._empty()
