@@ -9,8 +9,9 @@ from decimal import Decimal
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from penstock.kernels.aggregate.close import close, merge, partials, settle
+from penstock.kernels.aggregate.close import close, merge, partials
 from penstock.kernels.aggregate.entries import with_patterns
+from penstock.kernels.aggregate.keep import settle
 from penstock.kernels.aggregate.types import arrow_type
 from penstock.model import (
     Aggregate,
@@ -29,7 +30,7 @@ from penstock.model import (
 )
 from penstock.model.expression import AGGREGATE_ROLE
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.panes import plan_aggregates
+from penstock.planner.aggregates import plan_aggregates
 from penstock.reference.aggregate import answers
 from penstock.reference.evaluate import holds
 

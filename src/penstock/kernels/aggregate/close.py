@@ -1,14 +1,14 @@
-"""The life of window aggregates in one task: partials of new rows, their merge, the windows that progress closes, what is still needed.
+"""The life of window aggregates in one task: partials of new rows, their merge, and the windows that progress closes.
 
 `partials` turns a delta into a table that can be stored as a run; `merge` puts such tables together; `close` gives the results of all
-windows with `after` < end <= `until`, each once; `settle` leaves only what open windows need. Tables are as `entries` describes them.
-Buffered plans keep rows, and everything else is the same.
+windows with `after` < end <= `until`, each once. Tables are as `entries` describes them. Buffered plans keep rows, and everything
+else is the same. What open windows still need is decided in `keep`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,25 +22,22 @@ from penstock.kernels.aggregate.entries import (
     lift,
     load,
     patterns_of,
-    sort,
     sort_together,
     starts_of,
     store,
 )
 from penstock.kernels.aggregate.finish import finished
 from penstock.kernels.aggregate.frames import Frames
-from penstock.kernels.aggregate.ranking import let_go, row_windows, wanted_rows
+from penstock.kernels.aggregate.ranking import row_windows
 from penstock.kernels.aggregate.results import Shown, leading, table_of
 from penstock.kernels.aggregate.types import arrow_type
 from penstock.kernels.compare import holds
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, WINDOW_START, Ref
 from penstock.model.time import FOREVER, NEVER
-from penstock.model.windows import AggregateWindow, Landmark, PerRow, Session, Sliding, SlidingRows
-from penstock.planner.panes import INSTANT, AggregatePlan, Windowed
+from penstock.model.windows import Landmark, PerRow, Session, Sliding, SlidingRows
+from penstock.planner.aggregates import INSTANT, AggregatePlan, Windowed
 from penstock.planner.taxonomy import ROWS
 from penstock.state.run import Ints
-
-LATEST_END = 2 * FOREVER - 1  # no window ends later
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ def merge(plan: AggregatePlan, tables: Sequence[pa.Table]) -> pa.Table:
         return tables[0].combine_chunks()
     if plan.width is None:
         return sort_together(tables, "_ts", ordered=plan.ordered).table
-    return _merged(plan, tables)
+    return merged_anew(plan, tables)
 
 
 def close(
@@ -104,7 +101,7 @@ def close(
             # Rows of one time stay apart where a list or an order of them may be wanted.
             key = query.selection, buffered
             if key not in shared:
-                shared[key] = _serving(ordered, whole, query.selection, fold=not buffered)
+                shared[key] = serving(ordered, whole, query.selection, fold=not buffered)
             entries = _since_origin(shared[key], query)
             frames = _frames(plan, query, entries, after, until, newest)
             shown = _shown(query, frames)
@@ -112,73 +109,7 @@ def close(
     return found
 
 
-def horizon(plan: AggregatePlan, progress: int) -> int | None:
-    """The earliest position that an open window may need: older partials or rows can go unseen.
-
-    None if only the rows can tell (`alive`), or if what goes must be remembered (`settle`): sessions, landmarks, windows that count rows.
-    """
-    needed = [_earliest(query.window, progress) for query in plan.queries]
-    found = [position for position in needed if position is not None]
-    return min(found) if found and len(found) == len(needed) else None
-
-
-def _earliest(window: AggregateWindow | None, progress: int) -> int | None:
-    match window:
-        case Sliding():
-            return window.start + (window.closed(progress) + 1) * window.slide - window.range
-        case PerRow(length, rows):
-            return progress - length + 1 if rows == 1 else None
-        case None:
-            return progress
-        case _:
-            return None
-
-
-def alive(plan: AggregatePlan, table: pa.Table, progress: int) -> npt.NDArray[np.bool_]:
-    """Rows of a table that some window still open at this progress needs; for sessions, `table` must be all there is."""
-    buffered = plan.width is None
-    positions = table.column("_ts" if buffered else "_pane").to_numpy()
-    needed = np.zeros(len(table), dtype=np.bool_)
-    for query in plan.queries:
-        match query.window:
-            case Sliding() | None:
-                needed |= positions >= _earliest(query.window, progress)
-            case Landmark():
-                needed[:] = True
-            case PerRow(length):
-                needed |= positions > progress - length
-            case SlidingRows():
-                needed |= wanted_rows(query.window, table, progress)
-            case Session(gap):
-                needed |= _in_open_sessions(plan, query, table, gap, progress)
-    return needed
-
-
-def settle(plan: AggregatePlan, tables: Sequence[pa.Table], progress: int) -> pa.Table | None:
-    """All tables as one that holds only what open windows need; None if nothing is needed.
-
-    What only landmarks need becomes one partial a group; rows that are counted and not needed become one that says how many they were.
-    """
-    held = [table for table in tables if len(table)]
-    if not held:
-        return None
-    whole = merge(plan, held)
-    needed = alive(plan, whole, progress)
-    landmarks = any(isinstance(q.window, Landmark) for q in plan.queries)
-    if plan.width is not None and landmarks:
-        others = replace(plan, queries=tuple(q for q in plan.queries if not isinstance(q.window, Landmark)))
-        # A pane that begins after progress must keep its time: the next landmark may end before it begins.
-        at = whole.schema.get_field_index("_pane")
-        panes = whole.column(at).to_numpy()
-        panes = np.where(alive(others, whole, progress) | (panes >= progress), panes, NEVER)
-        return _merged(plan, [whole.set_column(at, "_pane", pa.array(panes))])
-    if plan.ranked:
-        partitions = [len(q.window.partition) for q in plan.queries if isinstance(q.window, SlidingRows | PerRow)]
-        return let_go(whole, needed, max(partitions))
-    return whole.filter(pa.array(needed)) if needed.any() else None
-
-
-def _merged(plan: AggregatePlan, tables: Sequence[pa.Table]) -> pa.Table:
+def merged_anew(plan: AggregatePlan, tables: Sequence[pa.Table]) -> pa.Table:
     ordered = sort_together(tables, "_pane")
     return _folded(ordered, ordered.positions, load(plan, ordered.table))
 
@@ -205,7 +136,7 @@ def _folded(ordered: Sorted, positions: Ints, columns: tuple[Column | None, ...]
     return store(entries, None if bits is None else bits[low], None if bits is None else ordered.patterns)
 
 
-def _serving(ordered: Sorted, columns: tuple[Column | None, ...], selection: int, *, fold: bool) -> Entries:
+def serving(ordered: Sorted, columns: tuple[Column | None, ...], selection: int, *, fold: bool) -> Entries:
     """What a selection sees: partials of one group and pane that differ only in other selections are one."""
     entries = Entries(
         ordered.starts, ordered.positions, columns, ordered.table, np.arange(len(ordered.positions), dtype=np.int64)
@@ -242,13 +173,13 @@ def _frames(plan: AggregatePlan, query: Windowed, entries: Entries, after: int, 
                 entries.starts, entries.positions, window.slide, window.start, window.closed(after), last
             )
         case Session(gap):
-            spans = _spans(plan, entries)
+            spans = spans_of(plan, entries)
             return framing.sessions(entries.starts, spans.begins, spans.ends, gap, after, until)
     msg = f"{query.window} is a window of rows"
     raise AssertionError(msg)
 
 
-def _spans(plan: AggregatePlan, entries: Entries) -> Spans:
+def spans_of(plan: AggregatePlan, entries: Entries) -> Spans:
     number = next(n for n, piece in enumerate(plan.pieces) if piece.kind == "span")
     spans = entries.columns[number]
     assert isinstance(spans, Spans)
@@ -311,25 +242,6 @@ def _aggregate(plan: AggregatePlan, query: Windowed, entries: Entries, frames: F
     kind = None if argument == ROWS else arrow_type(plan.types[argument])
     whole = [column for column in columns if column is not None]
     return finished(aggregate, whole, frames.low, frames.high, kind, plan.own)
-
-
-def _in_open_sessions(
-    plan: AggregatePlan, query: Windowed, table: pa.Table, gap: int, progress: int
-) -> npt.NDArray[np.bool_]:
-    """Entries of sessions that a row may still continue."""
-    buffered = plan.width is None
-    ordered = sort(table, "_ts" if buffered else "_pane", ordered=buffered and plan.ordered)
-    number = next(n for n, piece in enumerate(plan.pieces) if piece.kind == "span")
-    columns = lift(plan, ordered, [number]) if buffered else load(plan, ordered.table, [number])
-    entries = _serving(ordered, columns, query.selection, fold=False)
-    spans = _spans(plan, entries)
-    frames = framing.sessions(entries.starts, spans.begins, spans.ends, gap, progress, LATEST_END)
-    edges = np.zeros(len(entries) + 1, dtype=np.int64)
-    np.add.at(edges, frames.low, 1)
-    np.add.at(edges, frames.high, -1)
-    needed = np.zeros(len(table), dtype=np.bool_)
-    needed[entries.row_of[np.cumsum(edges[:-1]) > 0]] = True
-    return needed
 
 
 def _zeros(count: int) -> pa.Array:

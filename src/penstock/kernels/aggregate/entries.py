@@ -33,7 +33,7 @@ from penstock.kernels.aggregate.columns import (
 from penstock.kernels.aggregate.frames import in_order, merge_order
 from penstock.kernels.aggregate.states import Lists, States, function_of, load_states
 from penstock.kernels.delta import ranks
-from penstock.planner.panes import AggregatePlan
+from penstock.planner.aggregates import AggregatePlan
 from penstock.planner.taxonomy import ROWS, Piece
 from penstock.state.run import Ints
 

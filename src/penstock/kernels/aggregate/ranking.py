@@ -21,7 +21,7 @@ from penstock.kernels.aggregate.results import Shown
 from penstock.kernels.delta import ranks as value_ranks
 from penstock.model.time import FOREVER, NEVER
 from penstock.model.windows import PerRow, SlidingRows
-from penstock.planner.panes import Windowed
+from penstock.planner.aggregates import Windowed
 from penstock.state.run import Ints
 
 

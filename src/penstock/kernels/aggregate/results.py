@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.kernels.aggregate.codes import ordered
 from penstock.kernels.aggregate.frames import Frames
-from penstock.planner.panes import Top
+from penstock.planner.aggregates import Top
 from penstock.state.run import Ints
 
 
