@@ -252,6 +252,24 @@ def test_a_session_goes_on_below_the_gap_and_ends_at_it():
     assert select(text, rows, progress=8) == [(2, 7, "b", 1)]
 
 
+@pytest.mark.parametrize(
+    ("window", "progress", "wanted"),
+    [
+        (Session(5), 7, 8), (PerRow(5), 7, 7), (Sliding(5, 3), 8, 9), (Sliding(5, 3), 9, 12), (Landmark(3, 1), 3, 4),
+        (Landmark(3, 1), 4, 7), (Sliding(5, 3), FOREVER, FOREVER),
+    ],
+)  # fmt: skip
+def test_output_progress_is_the_end_of_the_first_window_that_may_be_open(window, progress, wanted):
+    query = Case(window, (), ("count(*)",)).query
+    assert output_progress(query, STREAMS, {"s": progress}) == wanted
+
+
+def test_an_open_session_ends_no_earlier_than_output_progress_says():
+    query = Case(Session(5), (), ("count(*)",)).query
+    assert answers(query, STREAMS, {"s": [row(3)]}, {"s": 7}) == []
+    assert [a.end for a in answers(query, STREAMS, {"s": [row(3)]})] == [output_progress(query, STREAMS, {"s": 7})]
+
+
 def test_rows_of_a_partition_are_not_rows_of_a_group():
     rows = [row(1, "a", 5), row(2, "b", 1), row(3, "b", 2), row(4, "a", 3)]
     by_group = "SELECT k, max(v), count(*) FROM s [RANGE 2 ROWS SLIDE 2 ROWS] GROUP BY k"
