@@ -72,6 +72,19 @@ def order_ranks(columns: Sequence[pa.Array]) -> list[Ints]:
     return [*(ranks(tidy(c)) for c in columns), *(np.where(sign, 0, 1) for sign in signs)]
 
 
+def numbers_of(columns: Sequence[pa.Array], rows: int) -> Ints:
+    """Numbers from 0 that are equal where all columns are (NULL is a value of its own); some may not occur."""
+    numbers = np.zeros(rows, dtype=np.int64)
+    for place, column in enumerate(columns):
+        own = ranks(column) + 1
+        if place == 0:
+            numbers = own
+        elif rows:
+            # Dense numbers again, so that the next product cannot overflow.
+            numbers = np.unique(numbers * (own.max() + 1) + own, return_inverse=True)[1].reshape(-1)
+    return numbers
+
+
 def valid_flags(values: pa.Array) -> Flags:
     return np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from penstock.kernels.aggregate import sweep
 from penstock.kernels.aggregate.bags import lift_bags, load_bags
-from penstock.kernels.aggregate.codes import order_ranks, tidy
+from penstock.kernels.aggregate.codes import numbers_of, order_ranks, tidy
 from penstock.kernels.aggregate.columns import (
     Column,
     Floats,
@@ -32,7 +32,6 @@ from penstock.kernels.aggregate.columns import (
 )
 from penstock.kernels.aggregate.frames import in_order, merge_order
 from penstock.kernels.aggregate.states import Lists, States, function_of, load_states
-from penstock.kernels.delta import ranks
 from penstock.planner.aggregates import AggregatePlan
 from penstock.planner.taxonomy import ROWS, Piece
 from penstock.state.run import Ints
@@ -159,23 +158,33 @@ def sort(table: pa.Table, time: str, *, ordered: bool = False, runs: Sequence[in
     times = table.column(time).to_numpy()
     table = _tidied(table)
     bounds = np.cumsum([0, *(runs or [len(keys)])])
-    if ordered or not in_order(keys, times, bounds):
-        ties = order_ranks(_numbered(table, "o")) if ordered else []
-        order = np.lexsort([*reversed(ties), times, keys])
-    else:
-        order = merge_order(keys, times, bounds)
+    order = merge_order(keys, times, bounds) if in_order(keys, times, bounds) else np.lexsort((times, keys))
+    if ordered:
+        order = _ties_in_order(table, keys, times, order)
     picked, codes = _in_order(table, keys, order)
     if codes is None:
         # Two groups with one hash: number the values themselves inside each hash.
-        numbers = np.zeros(len(keys), dtype=np.int64)
-        for column in group_columns(table):
-            numbers = np.unique(np.column_stack([numbers, ranks(column)]), axis=0, return_inverse=True)[1].reshape(-1)
+        numbers = numbers_of(group_columns(table), len(keys))
         order = order[np.lexsort((numbers[order], keys[order]))]
         codes = _steps(keys[order], numbers[order])
         picked = table.take(pa.array(order)).combine_chunks()
     patterns = patterns_of(table)
     bits = picked.column("_bits").to_numpy() if patterns is not None else np.zeros(len(order), dtype=np.int32)
     return Sorted(picked, codes, times[order], bits, patterns if patterns is not None else ((0,),))
+
+
+def _ties_in_order(table: pa.Table, keys: Ints, times: Ints, order: Ints) -> Ints:
+    """The order with rows of one key and time in that of the stream: only they are looked at."""
+    same = np.zeros(len(order) + 1, dtype=np.bool_)
+    same[1:-1] = (np.diff(keys[order]) == 0) & (np.diff(times[order]) == 0)
+    places = np.flatnonzero(same[1:] | same[:-1])
+    if not len(places):
+        return order
+    tied = order[places]
+    ties = order_ranks([column.take(pa.array(tied)) for column in _numbered(table, "o")])
+    order = order.copy()
+    order[places] = tied[np.lexsort([*reversed(ties), times[tied], keys[tied]])]
+    return order
 
 
 def _in_order(table: pa.Table, keys: Ints, order: Ints) -> tuple[pa.Table, Ints | None]:

@@ -13,12 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.aggregate import frames as framing
-from penstock.kernels.aggregate.codes import order_ranks
+from penstock.kernels.aggregate.codes import numbers_of, order_ranks
 from penstock.kernels.aggregate.columns import Column
 from penstock.kernels.aggregate.entries import Entries, Sorted, group_columns
 from penstock.kernels.aggregate.frames import Frames
 from penstock.kernels.aggregate.results import Shown
-from penstock.kernels.delta import ranks as value_ranks
 from penstock.model.time import FOREVER, NEVER
 from penstock.model.windows import PerRow, SlidingRows
 from penstock.planner.aggregates import Windowed
@@ -44,18 +43,19 @@ class Ranks:
         return np.asarray(self.known + earlier)
 
 
-def rank_rows(table: pa.Table, columns: int) -> Ranks:
-    """Ranks in the partitions that the last so many group columns make."""
+def rank_rows(table: pa.Table, columns: int, codes: Ints | None = None) -> Ranks:
+    """Ranks in the partitions that the last so many group columns make; `codes` number the groups if the table is in order."""
     times = table.column("_ts").to_numpy()
-    numbers = np.zeros(len(times), dtype=np.int64)
     groups = group_columns(table)
-    for column in groups[len(groups) - columns :]:
-        numbers = np.unique(np.column_stack([numbers, value_ranks(column)]), axis=0, return_inverse=True)[1].reshape(-1)
-    count = int(numbers.max()) + 1 if len(numbers) else 0
     gone = table.column("_gone").to_numpy() if "_gone" in table.column_names else np.zeros(len(times), dtype=np.int64)
+    if codes is not None and columns == len(groups):
+        numbers, order = codes, np.arange(len(times))
+    else:
+        numbers = numbers_of(groups[len(groups) - columns :], len(times))
+        orders = [table.column(n).combine_chunks() for n in table.column_names if n[0] == "o" and n[1:].isdigit()]
+        order = np.lexsort([*reversed(order_ranks(orders)), times, numbers])
+    count = int(numbers.max()) + 1 if len(numbers) else 0
     known = np.bincount(numbers, weights=gone, minlength=count).astype(np.int64)
-    orders = [table.column(n).combine_chunks() for n in table.column_names if n[0] == "o" and n[1:].isdigit()]
-    order = np.lexsort([*reversed(order_ranks(orders)), times, numbers])
     order = order[times[order] > NEVER]
     starts = np.searchsorted(numbers[order], np.arange(count + 1))
     rank = np.full(len(times), -1, dtype=np.int64)
@@ -69,7 +69,7 @@ def row_windows(
     """The frames of a query whose windows are of rows, and what they show."""
     assert isinstance(query.window, SlidingRows | PerRow)
     times = ordered.positions
-    ranks = rank_rows(ordered.table, len(query.window.partition))
+    ranks = rank_rows(ordered.table, len(query.window.partition), ordered.codes)
     serving = ordered.serving(query.selection)
     inside = times > NEVER if serving is None else serving & (times > NEVER)
     index = np.flatnonzero(inside)
