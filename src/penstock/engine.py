@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.model import Column, Stream
 from penstock.model.time import FOREVER, NEVER, SECOND, duration
-from penstock.planner.build import build_network
+from penstock.planner.build import build_network, check_supported
 from penstock.planner.explain import explain_network
 from penstock.planner.network import Network, StandingQuery
 from penstock.planner.orders.decision import Parameters
@@ -353,6 +353,7 @@ class Engine:
         """The plan of a query that is not registered."""
         streams = self.catalog.streams
         query = parse_query(sql, streams)
+        check_supported(StandingQuery(1, "(this query)", query))
         facts = analyze(self.spark, "(this query)", query, streams)
         standing = StandingQuery(1, "(this query)", query, key_types=facts.key_types)
         return explain_network(build_network([standing], streams))

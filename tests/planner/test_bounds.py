@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import RegistrationError
-from penstock.model import Band, Query, Role, Rows, Tumbling, Window
+from penstock.model import Band, Landmark, Query, Role, Rows, Sliding, Tumbling, Window
 from penstock.model.time import FOREVER
 from penstock.planner.bounds import check_bounded, describe, time_bounds, unbounded_roles
 from penstock.reference import bounds
@@ -162,3 +162,19 @@ def satisfiable(given_query):
 
 def test_no_bound_is_for_ever():
     assert time_bounds(query(["ALL", 5])) == ((0, FOREVER), (4, 0))
+
+
+def test_windows_that_slide_together_bound_each_other():
+    """Two rows that share a window of one end: one lies before it, the other at most its own range before it."""
+    found = time_bounds(query([Sliding(5, 2), Sliding(9, 2)]))
+    assert found == ((0, 4), (8, 0))
+    shared = [
+        (one, other)
+        for one in range(-20, 20)
+        for other in range(-20, 20)
+        if set(Sliding(5, 2).wids(one)) & set(Sliding(9, 2).wids(other))
+    ]
+    assert max(other - one for one, other in shared) == found[0][1]
+    assert max(one - other for one, other in shared) == found[1][0]
+    asked = query([Sliding(5, 2), Landmark(2)])
+    assert unbounded_roles(asked, time_bounds(asked)) == []

@@ -3,7 +3,9 @@ import math
 import pytest
 
 from penstock.model import Column, Rows, Stream
-from penstock.reference.order import followers
+from penstock.reference import aggregate_results
+from penstock.reference.order import followers, ranks
+from penstock.sql import parse_query
 
 
 def behind(rows, *, kinds=("bigint",), partition=(), sequence=None):
@@ -61,3 +63,18 @@ def test_columns_without_an_order_are_left_out():
     assert stream.order == ("ts", "n")
     rows = [{"ts": 1, "l": [2], "n": 1}, {"ts": 1, "l": [1], "n": 2}]
     assert followers(stream, Rows(1), rows) == [[1], []]
+
+
+def test_ranks_count_from_zero_and_rows_that_are_alike_share_theirs():
+    rows = [{"at": 2, "v": None}, {"at": 1, "v": 5}, {"at": 2, "v": 0.0}, {"at": 1, "v": 5}, {"at": 2, "v": -0.0}]
+    stream = Stream("s", (Column("at", "bigint"), Column("v", "double")), "at", 0)
+    assert ranks(stream, rows) == [1, 0, 3, 0, 2]
+
+
+def test_lists_of_a_join_do_not_depend_on_which_of_two_alike_rows_came_first():
+    streams = {name: Stream(name, (Column("at", "bigint"), Column("v", "bigint")), "at", 0) for name in ("l", "r")}
+    query = parse_query(
+        "SELECT collect_list(r.v) FROM l [RANGE 5 SLIDE 5], r [RANGE 5 SLIDE 5] WHERE l.at <= r.at", streams
+    )
+    rows = {"l": [{"at": 0, "v": 1}] * 2, "r": [{"at": 1, "v": 7}, {"at": 2, "v": 8}]}
+    assert aggregate_results(query, streams, rows) == [([7, 7, 8, 8],)]

@@ -1,5 +1,6 @@
 """Streams, queries and expressions as frozen data, with no behaviour beyond their own meaning."""
 
+from penstock.model.aggregate import Aggregate, Aggregation, Emit, UserAggregate
 from penstock.model.expression import (
     And,
     Arithmetic,
@@ -13,11 +14,14 @@ from penstock.model.expression import (
     Ref,
     Term,
 )
+from penstock.model.item import Item
 from penstock.model.punctuation import Punctuation, Range
-from penstock.model.query import Band, Item, Query, Role, Rows, Sink, Tumbling, Window
+from penstock.model.query import Band, Query, Role, Rows, Sink, Tumbling, Window
 from penstock.model.stream import Column, Reader, Stream
+from penstock.model.windows import AggregateWindow, Landmark, PerRow, Session, Sliding, SlidingRows
 
 __all__ = [
-    "And", "Arithmetic", "Band", "Column", "Compare", "Expression", "In", "IsNull", "Item", "Literal", "Not",
-    "Or", "Punctuation", "Query", "Range", "Reader", "Ref", "Role", "Rows", "Sink", "Stream", "Term", "Tumbling", "Window",
+    "Aggregate", "AggregateWindow", "Aggregation", "And", "Arithmetic", "Band", "Column", "Compare", "Emit", "Expression", "In",
+    "IsNull", "Item", "Landmark", "Literal", "Not", "Or", "PerRow", "Punctuation", "Query", "Range", "Reader", "Ref", "Role", "Rows",
+    "Session", "Sink", "Sliding", "SlidingRows", "Stream", "Term", "Tumbling", "UserAggregate", "Window",
 ]  # fmt: skip

@@ -11,12 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 RESULT_TIME = "result_time"
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"
 PSEUDO_ROLE = -1  # the role of columns that belong to the result as a whole
+GROUP_ROLE = -2  # of the groups of an aggregated query
+AGGREGATE_ROLE = -3  # of its aggregates
 
 
 @dataclass(frozen=True)
 class Ref:
-    """A column of one role (an item of FROM), or a pseudo-column of the result (role -1)."""
+    """A column of one role (an item of FROM), a pseudo-column of the result (role -1), a group or an aggregate (-2, -3)."""
 
     role: int
     column: str
@@ -98,8 +102,8 @@ class Expression:
 
     @property
     def roles(self) -> tuple[int, ...]:
-        """The roles whose columns are used, ascending; pseudo-columns count as no role."""
-        return tuple(sorted({r.role for r in self.refs if r.role != PSEUDO_ROLE}))
+        """The roles whose columns are used, ascending; pseudo-columns, groups and aggregates count as no role."""
+        return tuple(sorted({r.role for r in self.refs if r.role >= 0}))
 
     def sql(self, name: Callable[[Ref], str]) -> str:
         """The text with every column written by `name`."""

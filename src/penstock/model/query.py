@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.model.aggregate import Aggregation
 from penstock.model.expression import Expression
+from penstock.model.item import Item
+from penstock.model.windows import AggregateWindow
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,17 @@ class Tumbling:
 
 @dataclass(frozen=True)
 class Role:
-    """One item of FROM. A stream that occurs twice has two roles. No window means: bounded by bands alone."""
+    """One item of FROM. A stream that occurs twice has two roles. No window means: bounded by bands alone.
+
+    `stream` may name a query, whose results are then the rows. `union` are further streams whose rows stand in this role too;
+    their columns are named and typed as those of `stream`. The window follows column `on`, or event time where it is None.
+    """
 
     alias: str
     stream: str
-    window: Window | Rows | Tumbling | None
+    window: Window | Rows | Tumbling | AggregateWindow | None
+    union: tuple[str, ...] = ()
+    on: str | None = None
 
 
 @dataclass(frozen=True)
@@ -53,14 +62,6 @@ class Band:
     earlier: int
     later: int
     upper: int
-
-
-@dataclass(frozen=True)
-class Item:
-    """One column of the select list; `name` is None where Spark shall name it."""
-
-    name: str | None
-    expression: Expression
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Query:
     `keys` has one entry per class of equal expressions: one expression per role, in order of roles, or None where the
     class does not reach the role (it reaches two at least). `predicates` are the conjuncts over one role (or none),
     `residuals` those over several that no key or band says. `ordered` results come in order of result time, released by
-    progress.
+    progress. With `aggregation` the items speak of its groups and aggregates, no longer of the roles.
     """
 
     sql: str
@@ -93,3 +94,4 @@ class Query:
     residuals: tuple[Expression, ...]
     items: tuple[Item, ...]
     ordered: bool = False
+    aggregation: Aggregation | None = None

@@ -9,7 +9,7 @@ bound no time: their rows go when enough others have come.
 from __future__ import annotations
 
 from penstock.errors import RegistrationError
-from penstock.model import Query, Role, Rows, Tumbling, Window
+from penstock.model import Landmark, Query, Role, Rows, Sliding, Tumbling, Window
 from penstock.model.time import FOREVER, format_duration
 
 Bounds = tuple[tuple[int, ...], ...]
@@ -46,7 +46,7 @@ def unbounded_roles(query: Query, bounds: Bounds) -> list[str]:
     """Aliases of roles whose rows would have to be kept for ever although `[RANGE ALL]` was not asked for."""
     found = []
     for i, role in enumerate(query.roles):
-        asked = role.window == Window(None)
+        asked = role.window == Window(None) or isinstance(role.window, Landmark)
         counted = isinstance(role.window, Rows)
         if not asked and not counted and any(b >= FOREVER for j, b in enumerate(bounds[i]) if j != i):
             found.append(role.alias)
@@ -82,6 +82,10 @@ def describe(query: Query, bounds: Bounds) -> list[str]:
 
 def _reach(role: Role) -> int:
     """How much later than a row of this role, by its window alone, the other rows of a result can be."""
+    if isinstance(role.window, Sliding):
+        return (
+            role.window.range - 1
+        )  # all rows of a result lie before the end of one window, which its own begins a range before
     if not isinstance(role.window, Window | Tumbling) or role.window.length is None:
         return FOREVER
     return role.window.length - 1

@@ -66,6 +66,7 @@ class _Builder:
 
     def _lay_out(self, standing: StandingQuery) -> _Laid:
         """Decide the key classes, the state tables of each role, and the order of positions (by table names)."""
+        check_supported(standing)
         classes, implied = self._key_classes(standing)
         query = replace(standing.query, residuals=(*standing.query.residuals, *implied))
         if self.strategy == "pull_up":
@@ -393,6 +394,24 @@ class _Laid:
             return text
         keys = ", ".join("=".join(str(p) for p, _ in c) for c in self.classes)
         return f"{text} on {keys or 'no key'}" if len(self.tables) > 1 else text
+
+
+def check_supported(standing: StandingQuery) -> None:
+    """Refuse what SQL can say and no plan is made for yet."""
+    query = standing.query
+    if query.aggregation is not None:
+        msg = (
+            f"query {standing.name!r}: window aggregates can be parsed but not yet run; register the filter or join below it and "
+            "aggregate its results"
+        )
+        raise RegistrationError(msg)
+    for role in query.roles:
+        if role.union:
+            msg = (
+                f"query {standing.name!r}: a union of streams, as in {role.alias!r}, can be parsed but not yet run; declare one stream "
+                "that reads them all"
+            )
+            raise RegistrationError(msg)
 
 
 def pulled_up(query: Query) -> Query:

@@ -3,12 +3,13 @@
 It knows nothing of slices, buckets, bits or steps' internals, and imports nothing but the model.
 """
 
+from penstock.reference.aggregate import Answer, aggregate_results, answers
 from penstock.reference.evaluate import Raised, Unspecified, compare, evaluate, holds
 from penstock.reference.join import bounds, combinations, project, result_time, results, serves
 from penstock.reference.order import Row
 from penstock.reference.progress import Accepted, admit, group_progress, output_progress, reachable
 
 __all__ = [
-    "Accepted", "Raised", "Row", "Unspecified", "admit", "bounds", "combinations", "compare", "evaluate",
-    "group_progress", "holds", "output_progress", "project", "reachable", "result_time", "results", "serves",
+    "Accepted", "Answer", "Raised", "Row", "Unspecified", "admit", "aggregate_results", "answers", "bounds", "combinations",
+    "compare", "evaluate", "group_progress", "holds", "output_progress", "project", "reachable", "result_time", "results", "serves",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import Decimal
 
 from penstock.errors import PenstockError
 from penstock.model.expression import And, Arithmetic, Compare, Expression, In, IsNull, Literal, Not, Or, Ref, Term
@@ -85,6 +86,8 @@ def compare(left: object, right: object) -> int:
             a, b = left.encode(), right.encode()
             return (a > b) - (a < b)
         case (int(), int()):
+            return (left > right) - (left < right)
+        case (Decimal(), Decimal()):
             return (left > right) - (left < right)
         case (int() | float(), int() | float()):
             # Spark widens the integer to double, also where that loses its last digits.

@@ -9,6 +9,7 @@ and not after T. Arrival plays no part.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from penstock.model import Query, Ref, Role, Rows, Stream, Tumbling, Window
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME
@@ -25,8 +26,11 @@ def combinations(
     """All results as tuples of rows, one for each role, by nested loops in the order of FROM.
 
     `rows` are the accepted rows of each stream. Two roles over one stream range over the same rows, so that a row
-    also meets itself.
+    also meets itself. A role over several streams has to be put together first, by `one_stream_a_role`.
     """
+    if any(role.union for role in query.roles):
+        msg = "a union is no stream of its own yet"
+        raise Unspecified(msg)
     found: list[tuple[Member, ...]] = [()]
     for i, role in enumerate(query.roles):
         members = members_of(role, streams[role.stream], rows.get(role.stream, ()))
@@ -84,7 +88,23 @@ def project(query: Query, streams: Mapping[str, Stream], combination: Sequence[R
 
 def results(query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[Row]]) -> list[tuple[object, ...]]:
     """The bag of a query's answer over the accepted rows of its streams, in no particular order."""
-    return [project(query, streams, c) for c in combinations(query, streams, rows)]
+    flat, flat_streams, flat_rows = one_stream_a_role(query, streams, rows)
+    return [project(flat, flat_streams, c) for c in combinations(flat, flat_streams, flat_rows)]
+
+
+def one_stream_a_role(
+    query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[Row]]
+) -> tuple[Query, dict[str, Stream], dict[str, list[Row]]]:
+    """The same query over streams of its own, one for each role: unions put together, time where the window looks for it."""
+    roles, own_streams, own_rows = [], {}, {}
+    for number, role in enumerate(query.roles):
+        name = f"{role.stream}#{number}"
+        stream = streams[role.stream]
+        own_streams[name] = replace(stream, name=name, event_time=role.on or stream.event_time)
+        # A row that is given twice is two rows: each has an object of its own.
+        own_rows[name] = [dict(row) for part in (role.stream, *role.union) for row in rows.get(part, ())]
+        roles.append(replace(role, stream=name, union=(), on=None))
+    return replace(query, roles=tuple(roles)), own_streams, own_rows
 
 
 def members_of(role: Role, stream: Stream, rows: Sequence[Row]) -> list[Member]:

@@ -6,8 +6,9 @@ Rows that are alike in all of these columns are interchangeable.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cmp_to_key
+from itertools import pairwise
 
 from penstock.model import Rows, Stream
 from penstock.reference.evaluate import compare
@@ -17,12 +18,7 @@ Row = dict[str, object]
 
 def followers(stream: Stream, window: Rows, rows: Sequence[Row]) -> list[list[int]]:
     """For each row the times of those that come after it in the order of the stream, in its partition."""
-
-    def compare_rows(i: int, j: int) -> int:
-        pairs = [(rows[i][c], rows[j][c]) for c in stream.order]
-        signs = [*(_compare_values(*pair) for pair in pairs), *(_compare_zeros(*pair) for pair in pairs)]
-        return next((sign for sign in signs if sign), 0)
-
+    compare_rows = _order(stream, rows)
     indexes = sorted(range(len(rows)), key=cmp_to_key(compare_rows))
     found: list[list[int]] = [[] for _ in rows]
     for position, index in enumerate(indexes):
@@ -32,6 +28,26 @@ def followers(stream: Stream, window: Rows, rows: Sequence[Row]) -> list[list[in
             if all(_compare_values(rows[index][c], rows[later][c]) == 0 for c in window.partition):
                 found[index].append(time)
     return found
+
+
+def ranks(stream: Stream, rows: Sequence[Row]) -> list[int]:
+    """The place of each row in the order of the stream, from 0; rows that are alike share theirs."""
+    compare_rows = _order(stream, rows)
+    found = [0] * len(rows)
+    for before, after in pairwise(sorted(range(len(rows)), key=cmp_to_key(compare_rows))):
+        found[after] = found[before] + (compare_rows(before, after) != 0)
+    return found
+
+
+def _order(stream: Stream, rows: Sequence[Row]) -> Callable[[int, int], int]:
+    """Compares two rows by their indexes."""
+
+    def compare_rows(i: int, j: int) -> int:
+        pairs = [(rows[i][c], rows[j][c]) for c in stream.order]
+        signs = [*(_compare_values(*pair) for pair in pairs), *(_compare_zeros(*pair) for pair in pairs)]
+        return next((sign for sign in signs if sign), 0)
+
+    return compare_rows
 
 
 def _compare_values(left: object, right: object) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
-from penstock.model import Punctuation, Query, Ref, Role, Stream, Tumbling
+from penstock.model import Landmark, Punctuation, Query, Ref, Role, Session, Sliding, Stream, Tumbling
 from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
 from penstock.reference.join import Member, bounds, counts, members_of, serves
 from penstock.reference.order import Row
@@ -114,12 +114,21 @@ def reachable(
 def output_progress(query: Query, streams: Mapping[str, Stream], progress: Mapping[str, int]) -> int:
     """The progress of a query's result time: no later result is older than the slowest of its streams.
 
-    That of a tumbling join is where the piece begins: all rows of a later result lie there or after it.
+    That of a tumbling join is where the piece begins: all rows of a later result lie there or after it. The result time of an
+    aggregate is the end of its window, so that it is that of the first window still open; windows of rows that the end of input
+    cuts short do not keep to it.
     """
-    least = min(progress[streams[role.stream].name] for role in query.roles)
-    window = query.roles[0].window
-    tumbles = isinstance(window, Tumbling) and len(query.roles) > 1 and NEVER < least < FOREVER
-    return window.start(least) if isinstance(window, Tumbling) and tumbles else least
+    least = min(progress[name] for role in query.roles for name in (streams[role.stream].name, *role.union))
+    if abs(least) >= FOREVER:
+        return least
+    match query.roles[0].window if query.aggregation is None else query.aggregation.window:
+        case Tumbling() as window if len(query.roles) > 1:
+            return window.start(least)
+        case Sliding() | Landmark() as window:
+            return window.extent(window.closed(least))[1]
+        case Session():
+            return least + 1
+    return least
 
 
 def _end(role: Role, time: int) -> int:

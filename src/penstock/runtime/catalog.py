@@ -20,7 +20,7 @@ from penstock.errors import PenstockError, RegistrationError, StateError, did_yo
 from penstock.model import Query, Rows, Sink, Stream, Window
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import time_bounds
-from penstock.planner.build import STRATEGIES, build_network
+from penstock.planner.build import STRATEGIES, build_network, check_supported
 from penstock.planner.coverage import held_from
 from penstock.planner.network import Network, StandingQuery, output_progress
 from penstock.planner.orders.decision import Parameters
@@ -162,6 +162,7 @@ class Catalog:
         if record.start not in ("now", "state"):
             raise RegistrationError(f"query {name!r}: start must be 'now' or 'state', not {record.start!r}")
         query = parse_query(record.sql, self.streams, script=script, line=line, column=column)
+        check_supported(StandingQuery(1, name, query))
         facts = analyze(self.spark, name, query, self.streams)
         into: Sink | str | None = CALLABLE if callable(target) else str(target) if isinstance(target, Path) else target
         if into is not None and len(set(facts.names)) < len(facts.names):

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from penstock.model import And, Arithmetic, Compare, Expression, In, IsNull, Literal, Not, Or, Ref, Term
-from penstock.model.expression import PSEUDO_ROLE
 from penstock.sql.dialect import generate
 from penstock.sql.inference import VOID, integer_literal, type_of
 from penstock.sql.scope import bound_column, marker, ref_of, unwrapped
@@ -57,7 +56,7 @@ def term_of(node: exp.Expr) -> Term | None:
 def roles_of(node: exp.Expr) -> tuple[int, ...]:
     """The roles whose columns a bound tree uses, ascending."""
     refs = (ref_of(n) for n in node.walk())
-    return tuple(sorted({r.role for r in refs if r is not None and r.role != PSEUDO_ROLE}))
+    return tuple(sorted({r.role for r in refs if r is not None and r.role >= 0}))
 
 
 def _parts(node: exp.Expr) -> tuple[str | Ref, ...]:

@@ -1,4 +1,4 @@
-"""Spark's functions by what they mean for a standing query: refused, or never raising.
+"""Spark's functions by what they mean for a standing query: refused, aggregating, or never raising.
 
 The lists are closed. A function that is on none of them is left to Spark and counted among those that may raise.
 """
@@ -18,15 +18,24 @@ WITHOUT_PARENTHESES = frozenset({
     "current_timestamp", "current_date", "current_time", "localtimestamp", "current_user", "session_user",
 })  # fmt: skip
 
+# The aggregates that are answered, by the name under which the model knows them.
+ANSWERED_AGGREGATES = {
+    "count": "count", "sum": "sum", "avg": "avg", "mean": "avg", "min": "min", "max": "max", "stddev": "stddev_samp",
+    "std": "stddev_samp", "stddev_samp": "stddev_samp", "stddev_pop": "stddev_pop", "variance": "var_samp",
+    "var_samp": "var_samp", "var_pop": "var_pop", "approx_count_distinct": "approx_count_distinct",
+    "approx_percentile": "approx_percentile", "percentile_approx": "approx_percentile", "approx_top_k": "approx_top_k",
+    "heavy_hitters": "heavy_hitters", "first": "first", "first_value": "first", "last": "last", "last_value": "last",
+    "any_value": "any_value", "collect_list": "collect_list", "array_agg": "collect_list",
+}  # fmt: skip
+
+# The others, to be refused by name.
 AGGREGATES = frozenset({
-    "any", "any_value", "approx_count_distinct", "approx_percentile", "array_agg", "avg", "bit_and", "bit_or",
-    "bit_xor", "bitmap_construct_agg", "bitmap_or_agg", "bool_and", "bool_or", "collect_list", "collect_set", "corr",
-    "count", "count_if", "count_min_sketch", "covar_pop", "covar_samp", "every", "first", "first_value", "grouping",
-    "grouping_id", "histogram_numeric", "hll_sketch_agg", "hll_union_agg", "kurtosis", "last", "last_value",
-    "listagg", "max", "max_by", "mean", "median", "min", "min_by", "mode", "percentile", "percentile_approx",
-    "percentile_cont", "percentile_disc", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2",
-    "regr_slope", "regr_sxx", "regr_sxy", "regr_syy", "schema_of_variant_agg", "skewness", "some", "std", "stddev",
-    "stddev_pop", "stddev_samp", "string_agg", "sum", "try_avg", "try_sum", "var_pop", "var_samp", "variance",
+    "any", "bit_and", "bit_or", "bit_xor", "bitmap_construct_agg", "bitmap_or_agg", "bool_and", "bool_or",
+    "collect_set", "corr", "count_if", "count_min_sketch", "covar_pop", "covar_samp", "every", "grouping",
+    "grouping_id", "histogram_numeric", "hll_sketch_agg", "hll_union_agg", "kurtosis", "listagg", "max_by", "median",
+    "min_by", "mode", "percentile", "percentile_cont", "percentile_disc", "regr_avgx", "regr_avgy", "regr_count",
+    "regr_intercept", "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy", "schema_of_variant_agg", "skewness",
+    "some", "string_agg", "try_avg", "try_sum",
 })  # fmt: skip
 
 GENERATORS = frozenset({

@@ -12,21 +12,22 @@ from sqlglot import exp
 
 from penstock.errors import did_you_mean
 from penstock.model import Ref, Role, Stream
-from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME
+from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WINDOW_START
 from penstock.sql.position import Text, start_of
 
 REF = "penstock_ref"
 TYPE = "penstock_type"
-_WINDOW_COLUMNS = ("window_start", "window_end")
+_WINDOW_COLUMNS = (WINDOW_START, WINDOW_END)
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The roles of one query, each with its stream, and the text that names them."""
+    """The roles of one query, each with its stream, and the text that names them; `windowed` if its results are of windows."""
 
     source: Text
     roles: tuple[Role, ...]
     streams: tuple[Stream, ...]
+    windowed: bool = False
 
     def role(self, alias: str) -> int | None:
         return next((i for i, r in enumerate(self.roles) if r.alias.lower() == alias.lower()), None)
@@ -140,6 +141,12 @@ def _pseudo_column(name: str, scope: Scope, start: int, *, selecting: bool) -> R
             "compare the event times of the streams instead",
         )
     if name.lower() in _WINDOW_COLUMNS:
+        if selecting and scope.windowed:
+            return Ref(PSEUDO_ROLE, name.lower())
+        if scope.windowed:
+            raise scope.source.error(
+                start, f"{name.lower()} is known only after grouping", "use it in the select list or HAVING"
+            )
         raise scope.source.unsupported(
             start, f"{name.lower()} is not supported", "only window aggregates have it; a join has result_time"
         )

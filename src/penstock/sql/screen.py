@@ -14,11 +14,9 @@ from penstock.sql import functions
 from penstock.sql.order import refuse_order
 from penstock.sql.position import Text
 
-_AGGREGATION = "only joins, filters and projections are supported; aggregates are not"
+_ANSWERED = f"aggregates that are: {', '.join(sorted(functions.ANSWERED_AGGREGATES))}"
 
 _CLAUSES = {
-    TokenType.GROUP_BY: ("GROUP BY is not supported", _AGGREGATION),
-    TokenType.HAVING: ("HAVING is not supported", _AGGREGATION),
     TokenType.QUALIFY: ("QUALIFY is not supported", ""),
     TokenType.SORT_BY: ("SORT BY is not supported", "results of a standing query have no end to sort at"),
     TokenType.CLUSTER_BY: ("CLUSTER BY is not supported", ""),
@@ -26,7 +24,10 @@ _CLAUSES = {
     TokenType.LIMIT: ("LIMIT is not supported", "results of a standing query have no end"),
     TokenType.FETCH: ("FETCH is not supported", "results of a standing query have no end"),
     TokenType.OFFSET: ("OFFSET is not supported", "results of a standing query have no end"),
-    TokenType.UNION: ("UNION is not supported", "register one query for each part"),
+    TokenType.UNION: (
+        "UNION is not supported here",
+        "register one query for each part, or write FROM (a UNION ALL b) alias",
+    ),
     TokenType.EXCEPT: ("EXCEPT is not supported", ""),
     TokenType.INTERSECT: ("INTERSECT is not supported", ""),
     TokenType.TABLE_SAMPLE: ("TABLESAMPLE is not supported", ""),
@@ -44,6 +45,7 @@ _PARAMETERS = frozenset({TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.L
 _JOIN_KINDS = frozenset({"LEFT", "RIGHT", "FULL", "NATURAL", "SEMI", "ANTI", "ASOF"})
 _JOIN_WORDS = frozenset({"JOIN", "OUTER", "SEMI", "ANTI", "LEFT", "RIGHT", "FULL", "INNER"})
 _INNER_ONLY = "write [INNER] JOIN .. ON, CROSS JOIN, or a list of streams with the conditions in WHERE"
+_NO_OVER = "put the window on the stream and aggregate over it, as in FROM s [RANGE 5 MINUTES SLIDE 1 ROW]"
 _NO_SUBQUERY = "a query reads streams only, each named in its own FROM"
 
 
@@ -82,14 +84,12 @@ def _refuse_clause(source: Text, token: Token, before: Token | None, after: Toke
         raise source.error(before.start, "Unexpected comma before FROM")
     if kind in _PARAMETERS or (kind == TokenType.COLON and not _ends_a_name(before)):
         raise source.error(token.start, "Parameters are not supported", "write the value")
-    if kind == TokenType.DISTINCT and before is not None and before.token_type == TokenType.SELECT:
-        raise source.unsupported(token.start, "SELECT DISTINCT is not supported", "results are bags of rows")
     if kind == TokenType.SELECT and before is not None:
         raise source.unsupported(token.start, "Subqueries are not supported", _NO_SUBQUERY)
     if kind == TokenType.VALUES and after is not None and after.token_type == TokenType.L_PAREN:
         raise source.unsupported(token.start, "VALUES is not supported", _NO_SUBQUERY)
     if kind == TokenType.OVER and before is not None and before.token_type == TokenType.R_PAREN:
-        raise source.unsupported(token.start, "Window functions (OVER) are not supported", _AGGREGATION)
+        raise source.unsupported(token.start, "Window functions (OVER) are not supported", _NO_OVER)
     if kind == TokenType.USING and after is not None and after.token_type == TokenType.L_PAREN:
         raise source.unsupported(token.start, "JOIN .. USING is not supported", "write JOIN .. ON a.k = b.k")
     if kind in _CLAUSES and (seen_from or kind not in _AFTER_FROM) and not _is_star_except(token, after):
@@ -113,11 +113,11 @@ def _refuse_function(source: Text, token: Token, before: Token | None, after: To
     if not call or (before is not None and before.token_type in (TokenType.LIKE, TokenType.ILIKE)):
         return  # LIKE ANY (..) and LIKE SOME (..) are no aggregates
     if word in functions.AGGREGATES:
-        raise source.unsupported(token.start, f"The aggregate {word} is not supported", _AGGREGATION)
+        raise source.unsupported(token.start, f"The aggregate {word} is not supported", _ANSWERED)
     if word in functions.GENERATORS:
         raise source.unsupported(token.start, f"The generator {word} is not supported", "one row gives one row")
     if word in functions.WINDOW_FUNCTIONS:
-        raise source.unsupported(token.start, f"The window function {word} is not supported", _AGGREGATION)
+        raise source.unsupported(token.start, f"The window function {word} is not supported", _NO_OVER)
     if word in functions.TIME_WINDOWS:
         raise source.unsupported(
             token.start, f"The function {word} is not supported", "put the window on the stream: [RANGE 5 MINUTES]"

@@ -1,4 +1,4 @@
-"""The text of one SELECT to a `Query`: its roles and windows, its conditions, its select list, its order.
+"""The text of one SELECT to a `Query`: its roles and windows, its conditions, its groups, its select list, its order.
 
 Everything the engine does not answer is refused here or in `screen`, at its place in the text.
 """
@@ -6,46 +6,65 @@ Everything the engine does not answer is refused here or in `screen`, at its pla
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.errors import did_you_mean
-from penstock.model import Item, Query, Ref, Role, Rows, Stream, Tumbling, Window
-from penstock.sql.conditions import Conditions, classify
-from penstock.sql.dialect import WINDOW, WINDOW_START, parse_select, tokenize
+from penstock.model import (
+    AggregateWindow,
+    Aggregation,
+    Emit,
+    Item,
+    Query,
+    Ref,
+    Sliding,
+    Stream,
+    UserAggregate,
+)
+from penstock.sql.conditions import classify
+from penstock.sql.dialect import parse_select, tokenize
+from penstock.sql.emit import split_emit
 from penstock.sql.expressions import column_expression, expression
+from penstock.sql.grouping import Grouped, is_aggregated, read_groups, read_having, read_items, refuse_aggregates
 from penstock.sql.order import is_ordered, split_order
 from penstock.sql.position import Position, Text, start_of
 from penstock.sql.scope import Scope, bind, ref_of
 from penstock.sql.screen import refuse_unsupported
-from penstock.sql.windows import check_alike, range_window, stream_window
-
-MAX_ROLES = 16
+from penstock.sql.slides import common_window
+from penstock.sql.tables import (
+    Named,
+    Table,
+    check_connected,
+    read_scope,
+    read_tables,
+    refuse_other_args,
+    slide_of,
+    window_place,
+)
+from penstock.sql.unions import split_unions
 
 # What a parsed SELECT may consist of; `screen` has refused the rest by name, this is the net below it.
-_SELECT_ARGS = frozenset({"expressions", "from_", "joins", "where", "kind", "operation_modifiers"})
-_TABLE_ARGS = frozenset({"this", "alias", "joins"})
-
-
-@dataclass(frozen=True)
-class _Table:
-    """One item of FROM with its ON condition; `cross` if the words CROSS JOIN stand before it."""
-
-    node: exp.Table
-    on: exp.Expr | None
-    cross: bool
-
-    @property
-    def start(self) -> int:
-        return start_of(self.node.this)
+_SELECT_ARGS = frozenset({
+    "expressions", "from_", "joins", "where", "kind", "operation_modifiers", "group", "having", "distinct",
+})  # fmt: skip
 
 
 def parse_query(
-    text: str, streams: Mapping[str, Stream], *, script: str | None = None, line: int = 1, column: int = 1
+    text: str,
+    streams: Mapping[str, Stream],
+    *,
+    script: str | None = None,
+    line: int = 1,
+    column: int = 1,
+    queries: Mapping[str, Query] | None = None,
+    own: Mapping[str, UserAggregate] | None = None,
 ) -> Query:
-    """Parse a SELECT over registered streams. Errors point into `script`, where the text begins at `line`, `column`."""
+    """Parse a SELECT over registered streams. Errors point into `script`, where the text begins at `line`, `column`.
+
+    `queries` are those over whose results an aggregate may be taken, `own` the users' aggregates by name in lower case.
+    """
     source = Text(text, script, Position(line, column))
     if "\ue000" in text:
         raise source.error(text.index("\ue000"), "The character U+E000 is reserved")
@@ -57,19 +76,30 @@ def parse_query(
     for token in tokens:
         if token.token_type == TokenType.SEMICOLON:
             raise source.error(token.start, "Expected one SELECT only")
+    tokens, emit_word, emit = split_emit(source, tokens)
     tokens, order = split_order(tokens)
+    tokens, unions = split_unions(source, tokens)
     body, trailing = _split_window(source, tokens)
     refuse_unsupported(source, tokens)
     tree = parse_select(source, body)
     if not isinstance(tree, exp.Select):
         raise source.unsupported(tokens[0].start, "Only a plain SELECT is supported")
-    _refuse_other_args(source, tree, _SELECT_ARGS, tokens[0].start)
-    tables = _tables(source, tree, tokens)
-    scope = _scope(source, tables, streams, trailing)
-    bound = [bind(c, scope) for c in _conditions(tree, tables)]
-    conditions = classify(bound, scope)
-    _check_connected(scope, tables, conditions)
-    items = tuple(item for node in tree.expressions for item in _items(node, scope))
+    refuse_other_args(source, tree, _SELECT_ARGS, tokens[0].start)
+    tables = read_tables(source, tree, tokens)
+    aggregated = is_aggregated(tree, own or {})
+    if emit_word is not None and not aggregated:
+        raise source.unsupported(emit_word.start, "EMIT is for aggregates: results of a join are final as they come")
+    named = Named(streams, queries or {}, unions, trailing)
+    scope = read_scope(source, tables, named, aggregated=aggregated)
+    unbound = list(_conditions(tree, tables))
+    refuse_aggregates(unbound, scope, own or {}, "WHERE")
+    conditions = classify([bind(c, scope) for c in unbound], scope)
+    check_connected(scope, tables, conditions)
+    aggregation = None
+    if aggregated:
+        scope, aggregation, items = _aggregated(tree, scope, tables, own or {}, emit)
+    else:
+        items = tuple(item for node in tree.expressions for item in _items(node, scope))
     if not items:
         raise source.error(tokens[0].start, "The select list is empty")
     return Query(
@@ -81,7 +111,47 @@ def parse_query(
         residuals=conditions.residuals,
         items=items,
         ordered=is_ordered(order, scope, items),
+        aggregation=aggregation,
     )
+
+
+def _aggregated(
+    tree: exp.Select, scope: Scope, tables: Sequence[Table], own: Mapping[str, UserAggregate], emit: Emit | None
+) -> tuple[Scope, Aggregation, tuple[Item, ...]]:
+    """The aggregation and the select list over it, and the scope with the windows it then has."""
+    grouped = read_groups(tree, scope, own)
+    places = [window_place(table) for table in tables]
+    window: AggregateWindow | None
+    if scope.windowed:
+        window = common_window(scope.source, scope.roles, places)
+        for role, table in enumerate(tables):
+            for column in slide_of(scope.source, table, scope.streams[role]).partition:
+                grouped.add_column(role, column)
+    else:
+        scope, window = _closed_by_progress(scope, grouped, places)
+    items = read_items(tree, grouped)
+    having = read_having(tree, grouped)
+    return scope, Aggregation(window, grouped.group_items, tuple(grouped.aggregates), having, emit), items
+
+
+def _closed_by_progress(scope: Scope, grouped: Grouped, places: Sequence[int]) -> tuple[Scope, AggregateWindow | None]:
+    """Groups of single event times need no window: progress closes them. Of one stream they are windows of one unit of time."""
+    without = next((i for i in range(len(scope.roles)) if i not in grouped.times()), None)
+    alone = len(scope.roles) == 1
+    if without is not None or (alone and scope.roles[0].window is not None):
+        role = scope.roles[without or 0]
+        raise scope.source.unsupported(
+            places[without or 0],
+            "RANGE without SLIDE in an aggregate"
+            if role.window is not None
+            else f"An aggregate needs a window on {role.alias}",
+            f"say how often there is an answer: {role.alias} [RANGE 10 MINUTES SLIDE 1 MINUTE]; or group by the event time of every"
+            " stream, each time being final once progress has passed it",
+        )
+    if not alone:
+        return scope, None
+    window = Sliding(1, 1)
+    return replace(scope, roles=(replace(scope.roles[0], window=window),)), window
 
 
 def _split_window(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]:
@@ -100,99 +170,7 @@ def _split_window(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], l
     return list(tokens), []
 
 
-def _tables(source: Text, tree: exp.Select, tokens: Sequence[Token]) -> list[_Table]:
-    """The tables of FROM, in order."""
-    clause = tree.args.get("from_")
-    if clause is None:
-        raise source.error(tokens[-1].end, "A query needs FROM with at least one stream")
-    joins = [join for root in (clause.this, tree) for join in root.args.get("joins") or []]
-    found = [(clause.this, None), *(each for join in joins for each in _joined(source, join))]
-    tables: list[_Table] = []
-    for node, join in found:
-        start = start_of(node)
-        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-            raise source.unsupported(
-                start or _keyword(tokens, TokenType.FROM), "Only streams are supported in FROM", "name a stream"
-            )
-        if len(node.parts) > 1:
-            raise source.error(start, "Streams have plain names", "write the name without a qualifier")
-        if node.args.get("alias") is not None and node.args["alias"].args.get("columns"):
-            raise source.unsupported(start_of(node.args["alias"]), "Aliases for columns are not supported in FROM")
-        _refuse_other_args(source, node, _TABLE_ARGS, start)
-        on = None if join is None else join.args.get("on")
-        tables.append(_Table(node, on, join is not None and join.args.get("kind") == "CROSS"))
-    return tables
-
-
-def _joined(source: Text, join: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr]]:
-    """The table that a join brings, and those that are joined to it first: `a JOIN b JOIN c ON .. ON ..`."""
-    words = {str(join.args.get(k) or "").upper() for k in ("side", "kind", "method", "global_")}
-    if words - {"", "INNER", "CROSS"} or join.args.get("using"):
-        raise source.unsupported(start_of(join), "Only inner joins are supported")
-    yield join.this, join
-    for inner in join.this.args.get("joins") or []:
-        yield from _joined(source, inner)
-
-
-def _scope(source: Text, tables: Sequence[_Table], streams: Mapping[str, Stream], trailing: Sequence[Token]) -> Scope:
-    known = {s.name.lower(): s for s in streams.values()}
-    roles: list[Role] = []
-    used: list[Stream] = []
-    for table in tables:
-        start, given = table.start, table.node.name
-        stream = known.get(given.lower())
-        if stream is None:
-            hint = did_you_mean(given, (s.name for s in known.values())) or "declare it with CREATE STREAM"
-            raise source.error(start, f"Unknown stream {given}", hint)
-        if used and stream.integer_time != used[0].integer_time:
-            raise source.error(
-                start, f"Streams {used[0].name} and {stream.name} cannot be joined: one has integer event time"
-            )
-        alias = table.node.args.get("alias")
-        name = alias.name if alias is not None else stream.name
-        if any(r.alias.lower() == name.lower() for r in roles):
-            place = start_of(alias) if alias is not None else start
-            raise source.error(place, f"The name {name} is used twice in FROM", "give each its own alias")
-        if len(roles) == MAX_ROLES:
-            raise source.unsupported(start, f"A query may join at most {MAX_ROLES} streams")
-        roles.append(Role(name, stream.name, _window(source, table, stream, trailing)))
-        used.append(stream)
-    check_alike(source, roles, [_window_start(table) for table in tables])
-    return Scope(source, tuple(roles), tuple(used))
-
-
-def _window(source: Text, table: _Table, stream: Stream, trailing: Sequence[Token]) -> Window | Rows | Tumbling | None:
-    tokens = table.node.meta.get(WINDOW)
-    if tokens is not None:
-        return stream_window(source, tokens, table.node.meta[WINDOW_START], stream)
-    if trailing:
-        return range_window(source, trailing[1:], trailing[0].start, stream.integer_time)
-    return None
-
-
-def _window_start(table: _Table) -> int:
-    """Where a role's window begins, or its stream where it has none of its own."""
-    tokens: list[Token] | None = table.node.meta.get(WINDOW)
-    return tokens[0].start if tokens else table.start
-
-
-def _check_connected(scope: Scope, tables: Sequence[_Table], conditions: Conditions) -> None:
-    """Refuse a role that no condition ties to the others, unless CROSS JOIN asks for every combination."""
-    ties = [*conditions.ties, *({role - 1, role} for role, table in enumerate(tables) if table.cross)]
-    reached = {0}
-    while growing := [tie for tie in ties if tie & reached and not tie <= reached]:
-        reached.update(*growing)
-    for role, table in enumerate(tables):
-        if role not in reached:
-            alias, first = scope.roles[role].alias, scope.roles[0].alias
-            raise scope.source.unsupported(
-                table.start,
-                f"No condition connects {alias} with {first}, so that every row of one would meet every row of the other",
-                f"add a condition, for example {first}.k = {alias}.k, or write CROSS JOIN if that is what you want",
-            )
-
-
-def _conditions(tree: exp.Select, tables: Sequence[_Table]) -> Iterator[exp.Expr]:
+def _conditions(tree: exp.Select, tables: Sequence[Table]) -> Iterator[exp.Expr]:
     yield from (table.on for table in tables if table.on is not None)
     where = tree.args.get("where")
     if where is not None:
@@ -247,14 +225,3 @@ def _all_columns(role: int, scope: Scope) -> Iterator[Item]:
 def _refuse_star_options(source: Text, node: exp.Expr, star: exp.Expr) -> None:
     if any(value for key, value in star.args.items() if key != "this"):
         raise source.unsupported(start_of(node), "* with EXCEPT or other options is not supported", "name the columns")
-
-
-def _refuse_other_args(source: Text, node: exp.Expr, allowed: frozenset[str], start: int) -> None:
-    for key, value in node.args.items():
-        if value and key not in allowed:
-            place = start_of(value) if isinstance(value, exp.Expr) else 0
-            raise source.unsupported(place or start, f"{key.strip('_').upper()} is not supported here")
-
-
-def _keyword(tokens: Sequence[Token], kind: TokenType) -> int:
-    return next((t.start for t in tokens if t.token_type == kind), 0)

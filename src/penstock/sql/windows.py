@@ -1,6 +1,7 @@
 """The windows on streams: `[RANGE ..]`, `[ROWS ..]`, `[TUMBLING ..]`, and `WINDOW ..` at the end of a query.
 
-Every other kind of window, and what these kinds do not take, is recognised and refused here, at its own word.
+Every other kind of window, and what these kinds do not take, is recognised and refused here, at its own word. The windows of
+aggregates are read in `slides`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.errors import did_you_mean
-from penstock.model import Role, Rows, Stream, Tumbling, Window
+from penstock.model import Column, Role, Rows, Stream, Tumbling, Window
 from penstock.model.time import EARLIEST, LATEST
 from penstock.sql.cursor import Cursor
 from penstock.sql.lengths import positive_length, whole_length
@@ -26,9 +27,9 @@ SUPPORTED = (
 _OTHER_KINDS = {
     "ROWS": "Windows that count rows in this form",
     "ROW": "Windows that count rows in this form",
-    "SLIDE": "Windows with SLIDE (for aggregates)",
+    "SLIDE": "Windows with SLIDE, other than in an aggregate",
     "TUMBLING": "Tumbling windows in this form",
-    "SESSION": "Session windows",
+    "SESSION": "Session windows, other than in an aggregate",
     "PARTITION": "Windows with PARTITION BY, other than [ROWS <number> PARTITION BY <columns>]",
     "ORIGIN": "Windows with ORIGIN, other than [TUMBLING <length> ORIGIN <time>]",
     "ON": "Windows over another column than the stream's event time",
@@ -40,6 +41,7 @@ _OTHER_KINDS = {
     "UNBOUNDED": "UNBOUNDED windows (write [RANGE ALL])",
     "NOW": "NOW windows",
 }
+_NO_AGGREGATE = "a join has an answer whenever rows meet, so write [RANGE <length>] alone; or select an aggregate such as count(*), with GROUP BY"
 _TIME_WORDS = ("TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "DATE")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -57,7 +59,8 @@ def stream_window(source: Text, tokens: Sequence[Token], start: int, stream: Str
             break
         refused = _OTHER_KINDS.get(word.split()[0]) if token.token_type != TokenType.IDENTIFIER else None
         if refused:
-            raise source.unsupported(token.start, f"{refused}: not supported here", SUPPORTED)
+            hint = _NO_AGGREGATE if word in ("SLIDE", "SESSION") else SUPPORTED
+            raise source.unsupported(token.start, f"{refused}: not supported here", hint)
     if cursor.accept("ROWS"):
         return _rows(cursor, stream)
     if cursor.accept("TUMBLING"):
@@ -71,7 +74,7 @@ def range_window(source: Text, tokens: Sequence[Token], start: int, integer_time
     """The window that a length (or ALL) describes; `start` is the offset of the word before it."""
     if len(tokens) == 1 and tokens[0].text.upper() == "ALL":
         return Window(None)
-    return Window(_length(source, tokens, start, integer_time))
+    return Window(window_length(source, tokens, start, integer_time))
 
 
 def check_alike(source: Text, roles: Sequence[Role], places: Sequence[int]) -> None:
@@ -87,7 +90,8 @@ def check_alike(source: Text, roles: Sequence[Role], places: Sequence[int]) -> N
             )
 
 
-def _length(source: Text, tokens: Sequence[Token], start: int, integer_time: bool) -> int:
+def window_length(source: Text, tokens: Sequence[Token], start: int, integer_time: bool) -> int:
+    """A length of event time; `start` is the offset of the word before it."""
     if not tokens:
         raise source.error(start, "A window needs a length", SUPPORTED)
     return whole_length(source, tokens) if integer_time else positive_length(source, tokens)
@@ -108,33 +112,40 @@ def _rows(cursor: Cursor, stream: Stream) -> Rows:
         while cursor.accept(","):
             partition.append(_partition_column(cursor, stream, partition))
         cursor.end()
-    _check_ordered(source, word.start, stream)
+    check_ordered(source, word.start, stream)
     return Rows(count, tuple(partition))
 
 
 def _partition_column(cursor: Cursor, stream: Stream, before: Sequence[str]) -> str:
+    place = cursor.offset
+    column = column_of(cursor, stream)
+    if column.name in before:
+        raise cursor.source.error(place, f"Column {column.name} is given twice")
+    return column.name
+
+
+def column_of(cursor: Cursor, stream: Stream) -> Column:
+    """The column that is named next; it must have an order."""
     token = cursor.name("column")
     column = stream.column(token.text)
     if column is None:
         hint = did_you_mean(token.text, (c.name for c in stream.columns))
         raise cursor.source.error(token.start, f"Stream {stream.name} has no column {token.text}", hint)
-    if column.name in before:
-        raise cursor.source.error(token.start, f"Column {column.name} is given twice")
     if not column.orderable:
         raise cursor.source.unsupported(
             token.start, f"Rows cannot be partitioned by {column.name} of type {column.type}", "use a plain type"
         )
-    return column.name
+    return column
 
 
-def _check_ordered(source: Text, start: int, stream: Stream) -> None:
+def check_ordered(source: Text, start: int, stream: Stream, what: str = "Windows that count rows") -> None:
     """The last rows of a stream are known only if no two different rows of one time are without order."""
     ordering = [c for c in stream.columns if stream.sequence in (None, c.name)]
     loose = next((c for c in ordering if not c.orderable), None)
     if loose is not None:
         raise source.unsupported(
             start,
-            f"Windows that count rows need a total order of rows, and {loose.name} of {stream.name} has none ({loose.type})",
+            f"{what} need a total order of rows, and {loose.name} of {stream.name} has none ({loose.type})",
             "declare a column that orders rows of equal time: SEQUENCE BY col in CREATE STREAM, or sequence= in Python",
         )
 
@@ -142,11 +153,11 @@ def _check_ordered(source: Text, start: int, stream: Stream) -> None:
 def _tumbling(cursor: Cursor, stream: Stream) -> Tumbling:
     """What follows the word TUMBLING."""
     start = cursor.tokens[0].start
-    length = _length(cursor.source, cursor.until("ORIGIN"), start, stream.integer_time)
-    return Tumbling(length, _origin(cursor, stream) if cursor.accept("ORIGIN") else 0)
+    length = window_length(cursor.source, cursor.until("ORIGIN"), start, stream.integer_time)
+    return Tumbling(length, origin_of(cursor, stream) if cursor.accept("ORIGIN") else 0)
 
 
-def _origin(cursor: Cursor, stream: Stream) -> int:
+def origin_of(cursor: Cursor, stream: Stream) -> int:
     """A point in time; one without a zone is in UTC, as event times are."""
     source, place = cursor.source, cursor.offset
     if stream.integer_time:

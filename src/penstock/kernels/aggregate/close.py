@@ -1,0 +1,248 @@
+"""The life of window aggregates in one task: partials of new rows, their merge, and the windows that progress closes.
+
+`partials` turns a delta into a table that can be stored as a run; `merge` puts such tables together; `close` gives the results of all
+windows with `after` < end <= `until`, each once. Tables are as `entries` describes them. Buffered plans keep rows, and everything
+else is the same. What open windows still need is decided in `keep`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.kernels.aggregate import frames as framing
+from penstock.kernels.aggregate.columns import Column, Spans
+from penstock.kernels.aggregate.entries import (
+    Entries,
+    Sorted,
+    lift,
+    load,
+    patterns_of,
+    sort_together,
+    starts_of,
+    store,
+)
+from penstock.kernels.aggregate.finish import finished
+from penstock.kernels.aggregate.frames import Frames
+from penstock.kernels.aggregate.ranking import row_windows
+from penstock.kernels.aggregate.results import Shown, leading, table_of
+from penstock.kernels.aggregate.types import arrow_type
+from penstock.kernels.compare import holds
+from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, WINDOW_START, Ref
+from penstock.model.time import FOREVER, NEVER
+from penstock.model.windows import Landmark, PerRow, Session, Sliding, SlidingRows
+from penstock.planner.aggregates import INSTANT, AggregatePlan, Windowed
+from penstock.planner.taxonomy import ROWS
+from penstock.state.run import Ints
+
+
+@dataclass(frozen=True)
+class Closed:
+    """Results of one query: `g0`.., `window_start`, `window_end`, `a0`..; with runs also `_windows`.
+
+    A row then stands for that many windows, one slide apart, of which it shows the first.
+    """
+
+    query: int
+    table: pa.Table
+
+
+def partials(plan: AggregatePlan, rows: pa.Table) -> pa.Table:
+    """The partials of new rows by group and pane; the sorted rows themselves if the plan is buffered."""
+    ordered = sort_together([rows], "_ts", ordered=plan.ordered)
+    if plan.width is None:
+        known = "_gone" in ordered.table.column_names or not plan.ranked
+        return ordered.table if known else ordered.table.append_column("_gone", _zeros(len(rows)))
+    panes = plan.base + (ordered.positions - plan.base) // plan.width * plan.width
+    return _folded(ordered, panes, lift(plan, ordered))
+
+
+def merge(plan: AggregatePlan, tables: Sequence[pa.Table]) -> pa.Table:
+    """One table of several: partials of one group and pane become one; rows are sorted together."""
+    if len(tables) == 1:
+        return tables[0].combine_chunks()
+    if plan.width is None:
+        return sort_together(tables, "_ts", ordered=plan.ordered).table
+    return merged_anew(plan, tables)
+
+
+def close(
+    plan: AggregatePlan,
+    tables: Sequence[pa.Table],
+    after: int,
+    until: int,
+    *,
+    newest: int | None = None,
+    runs: bool = False,
+) -> list[Closed]:
+    """The results of every query for the windows with `after` < end <= `until`.
+
+    `until` FOREVER ends the streams: every window that holds a row is closed, a landmark's up to the first that covers `newest`,
+    the time of the newest row of the whole stream. `runs` puts windows of equal content together.
+    """
+    held = [table for table in tables if len(table)]
+    if not held:
+        return []
+    buffered = plan.width is None
+    ordered = sort_together(held, "_ts" if buffered else "_pane", ordered=buffered and plan.ordered)
+    whole = lift(plan, ordered) if buffered else load(plan, ordered.table)
+    if newest is None:
+        newest = int(ordered.positions.max())
+    shared: dict[tuple[int, bool], Entries] = {}
+    found = []
+    for query in plan.queries:
+        if isinstance(query.window, SlidingRows | PerRow):
+            entries, frames, shown = row_windows(query, ordered, whole, after, until)
+        else:
+            # Rows of one time stay apart where a list or an order of them may be wanted.
+            key = query.selection, buffered
+            if key not in shared:
+                shared[key] = serving(ordered, whole, query.selection, fold=not buffered)
+            entries = _since_origin(shared[key], query)
+            frames = _frames(plan, query, entries, after, until, newest)
+            shown = _shown(query, frames)
+        found.append(Closed(query.query, _results(plan, query, entries, frames, shown, runs)))
+    return found
+
+
+def merged_anew(plan: AggregatePlan, tables: Sequence[pa.Table]) -> pa.Table:
+    ordered = sort_together(tables, "_pane")
+    return _folded(ordered, ordered.positions, load(plan, ordered.table))
+
+
+def _folded(ordered: Sorted, positions: Ints, columns: tuple[Column | None, ...]) -> pa.Table:
+    """Entries of one group, position and pattern put together, as a table."""
+    bits: npt.NDArray[np.int32] | None = None
+    index = np.arange(len(positions))
+    codes = ordered.codes
+    if patterns_of(ordered.table) is not None:
+        bits = ordered.bits
+        if len(ordered.patterns) > 1:
+            index = np.lexsort((bits, positions, codes))
+            columns = tuple(column and column.take(index) for column in columns)
+            codes, positions, bits = codes[index], positions[index], bits[index]
+    new = np.ones(len(positions), dtype=np.bool_)
+    new[1:] = (np.diff(codes) != 0) | (np.diff(positions) != 0)
+    if bits is not None:
+        new[1:] |= np.diff(bits) != 0
+    low = np.flatnonzero(new)
+    high = np.append(low[1:], len(positions))
+    folded = tuple(column and column.fold(low, high) for column in columns)
+    entries = Entries(starts_of(codes[low]), positions[low], folded, ordered.table, index[low])
+    return store(entries, None if bits is None else bits[low], None if bits is None else ordered.patterns)
+
+
+def serving(ordered: Sorted, columns: tuple[Column | None, ...], selection: int, *, fold: bool) -> Entries:
+    """What a selection sees: partials of one group and pane that differ only in other selections are one."""
+    entries = Entries(
+        ordered.starts, ordered.positions, columns, ordered.table, np.arange(len(ordered.positions), dtype=np.int64)
+    )
+    serving = ordered.serving(selection)
+    if serving is not None:
+        entries = entries.take(np.flatnonzero(serving))
+    return entries.fold() if fold else entries
+
+
+def _since_origin(entries: Entries, query: Windowed) -> Entries:
+    """With an origin, time begins there."""
+    origin = query.window.origin if isinstance(query.window, Sliding | Landmark) else None
+    if origin is None:
+        return entries
+    # What a landmark put together lies at NEVER and is of rows behind the origin only.
+    inside = entries.positions >= origin
+    if isinstance(query.window, Landmark):
+        inside |= entries.positions == NEVER
+    return entries if inside.all() else entries.take(np.flatnonzero(inside))
+
+
+def _frames(plan: AggregatePlan, query: Windowed, entries: Entries, after: int, until: int, newest: int) -> Frames:
+    match query.window:
+        case Sliding() as window:
+            bounds = (np.array([n], dtype=np.int64) for n in (window.closed(after), window.closed(until) - 1))
+            return framing.sliding(entries.starts, entries.positions, window.range, window.slide, window.start, *bounds)
+        case None:
+            bounds = (np.array([n], dtype=np.int64) for n in (INSTANT.closed(after), INSTANT.closed(until) - 1))
+            return framing.sliding(entries.starts, entries.positions, 1, 1, 0, *bounds)
+        case Landmark() as window:
+            last = (newest - window.start) // window.slide if until >= FOREVER else window.closed(until) - 1
+            return framing.landmark(
+                entries.starts, entries.positions, window.slide, window.start, window.closed(after), last
+            )
+        case Session(gap):
+            spans = spans_of(plan, entries)
+            return framing.sessions(entries.starts, spans.begins, spans.ends, gap, after, until)
+    msg = f"{query.window} is a window of rows"
+    raise AssertionError(msg)
+
+
+def spans_of(plan: AggregatePlan, entries: Entries) -> Spans:
+    number = next(n for n, piece in enumerate(plan.pieces) if piece.kind == "span")
+    spans = entries.columns[number]
+    assert isinstance(spans, Spans)
+    return spans
+
+
+def _shown(query: Windowed, frames: Frames) -> Shown:
+    match query.window:
+        case Sliding() as window:
+            return Shown(window.slide, window.start + (frames.first + 1) * window.slide, window.range, window.origin)
+        case Landmark() as window:
+            ends = window.start + (frames.first + 1) * window.slide
+            return Shown(window.slide, ends, None, window.origin)
+        case Session():
+            return Shown(0, frames.last, starts=frames.first)
+        case _:
+            return Shown(1, frames.first, None, None)
+
+
+def _results(
+    plan: AggregatePlan, query: Windowed, entries: Entries, frames: Frames, shown: Shown, runs: bool
+) -> pa.Table:
+    """HAVING first, with the aggregates it speaks of; then the other aggregates, of what is left."""
+    made: dict[int, pa.Array] = {}
+
+    def value(number: int) -> pa.Array:
+        if number not in made:
+            made[number] = _aggregate(plan, query, entries, frames, number)
+        return made[number]
+
+    if query.having is not None and query.having.term is not None and len(frames):
+
+        def lookup(ref: Ref) -> pa.Array:
+            if ref.role == AGGREGATE_ROLE:
+                return value(int(ref.column[1:]))
+            if ref.role == GROUP_ROLE:
+                return entries.group_values(frames.group)[int(ref.column[1:])]
+            return pa.array(shown.begins if ref.column == WINDOW_START else shown.ends)
+
+        if any(ref.role not in {AGGREGATE_ROLE, GROUP_ROLE} for ref in query.having.refs):
+            frames, shown = shown.expanded(frames)
+        kept, _ = holds(query.having.term, lookup, len(frames))
+        frames, shown = frames.take(kept), shown.take(kept)
+        made = {number: array.filter(pa.array(kept)) for number, array in made.items()}
+    if query.top is not None:
+        expanded, shown = shown.expanded(frames)
+        index = np.repeat(np.arange(len(frames)), shown.counts(frames))
+        ranked = value(query.top.aggregate).take(pa.array(index))
+        best = leading(ranked, shown.ends, query.top)
+        frames, shown = expanded.take(best), shown.take(best)
+        made = {number: array.take(pa.array(index)).filter(pa.array(best)) for number, array in made.items()}
+    aggregates = [value(number) for number in range(len(query.aggregates))]
+    return table_of(entries.group_values(frames.group), aggregates, frames, shown, runs=runs)
+
+
+def _aggregate(plan: AggregatePlan, query: Windowed, entries: Entries, frames: Frames, number: int) -> pa.Array:
+    columns = [entries.columns[piece] for piece in query.measures[number]]
+    argument = plan.pieces[query.measures[number][0]].argument
+    aggregate = query.aggregates[number]
+    kind = None if argument == ROWS else arrow_type(plan.types[argument])
+    whole = [column for column in columns if column is not None]
+    return finished(aggregate, whole, frames.low, frames.high, kind, plan.own)
+
+
+def _zeros(count: int) -> pa.Array:
+    return pa.array(np.zeros(count, dtype=np.int64))

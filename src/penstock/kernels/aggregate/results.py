@@ -1,0 +1,91 @@
+"""Results of windows as tables: what the pseudo-columns show, runs of windows written out, and the best groups of each window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.kernels.aggregate.codes import ordered
+from penstock.kernels.aggregate.frames import Frames
+from penstock.planner.aggregates import Top
+from penstock.state.run import Ints
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What frames show as window_start and window_end. `ends` are those of the first window of each frame.
+
+    Windows of a frame are `slide` apart; with slide 0 each frame is one window. Starts are `starts`, or lie `length` before the
+    ends, though not before the `origin`; windows without a length begin at the origin, or nowhere.
+    """
+
+    slide: int
+    ends: Ints
+    length: int | None = None
+    origin: int | None = None
+    starts: Ints | None = None
+
+    @property
+    def begins(self) -> pa.Array:
+        if self.starts is not None:
+            return pa.array(self.starts)
+        if self.length is None:
+            return pa.array([self.origin] * len(self.ends), type=pa.int64())
+        begins = self.ends - self.length
+        return pa.array(begins if self.origin is None else np.maximum(begins, self.origin))
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> Shown:
+        return replace(self, ends=self.ends[chosen], starts=None if self.starts is None else self.starts[chosen])
+
+    def counts(self, frames: Frames) -> Ints:
+        """The number of windows of each frame."""
+        return frames.windows if self.slide else np.ones(len(frames), dtype=np.int64)
+
+    def expanded(self, frames: Frames) -> tuple[Frames, Shown]:
+        """Every window as a frame of its own."""
+        counts = self.counts(frames)
+        if not self.slide or (counts == 1).all():
+            return frames, self
+        index = np.repeat(np.arange(len(frames)), counts)
+        number = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
+        each = frames.first[index] + number
+        single = Frames(frames.group[index], each, each, frames.low[index], frames.high[index])
+        return single, replace(self, ends=self.ends[index] + number * self.slide)
+
+
+def leading(values: pa.Array, windows: Ints, top: Top) -> npt.NDArray[np.bool_]:
+    """The `top` values of each window; NULL is never among them, and of equal values the first are."""
+    found = ordered(values)
+    # The complement turns the order around and cannot overflow.
+    codes = found.codes if top.least else ~found.codes
+    order = np.lexsort([codes, ~found.valid, windows])
+    sorted_windows = windows[order]
+    new = np.ones(len(order), dtype=np.bool_)
+    new[1:] = np.diff(sorted_windows) != 0
+    first = np.flatnonzero(new)
+    place = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+    chosen = np.zeros(len(order), dtype=np.bool_)
+    chosen[order[place < top.count]] = True
+    return chosen & found.valid
+
+
+def table_of(
+    groups: Sequence[pa.Array], aggregates: Sequence[pa.Array], frames: Frames, shown: Shown, *, runs: bool
+) -> pa.Table:
+    """The rows of a result: one for each frame if `runs` are wanted, else one for each window."""
+    counts = shown.counts(frames)
+    columns = {f"g{n}": column for n, column in enumerate(groups)}
+    values = {f"a{n}": column for n, column in enumerate(aggregates)}
+    if runs:
+        columns |= {"window_start": shown.begins, "window_end": pa.array(shown.ends), "_windows": pa.array(counts)}
+        return pa.table(columns | values)
+    _, single = shown.expanded(frames)
+    if len(single.ends) > len(frames):
+        index = pa.array(np.repeat(np.arange(len(frames)), counts))
+        columns = {name: column.take(index) for name, column in columns.items()}
+        values = {name: column.take(index) for name, column in values.items()}
+    return pa.table(columns | {"window_start": single.begins, "window_end": pa.array(single.ends)} | values)

@@ -1,0 +1,15 @@
+"""A named expression: one column of a select list, or of GROUP BY."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.model.expression import Expression
+
+
+@dataclass(frozen=True)
+class Item:
+    """One column of the select list; `name` is None where Spark shall name it."""
+
+    name: str | None
+    expression: Expression

@@ -1,0 +1,181 @@
+"""The plans of window aggregates: what the queries of one stream with the same groups keep together, and how each is computed.
+
+Queries share pieces as far as they can: panes of partials where these will do, rows where single rows are needed. How wide panes are and
+which plan is taken is decided in `panes`; what is done with a plan, in the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from penstock.model.aggregate import Aggregate, Aggregation, UserAggregate
+from penstock.model.expression import Expression
+from penstock.model.time import format_duration
+from penstock.model.windows import AggregateWindow, PerRow, Session, Sliding, SlidingRows
+from penstock.planner.panes import BUFFERED, WID, Choice, Costs, Rates, choose, pane_sets, pane_width, window_class
+from penstock.planner.taxonomy import ROWS, Nature, Piece, nature, pieces
+
+INSTANT = Sliding(1, 1)  # the window of a query whose groups hold the event time: closed when progress has passed it
+
+
+@dataclass(frozen=True)
+class Top:
+    """Only the `count` groups of each window with the greatest (or least) value of an aggregate."""
+
+    aggregate: int
+    count: int
+    least: bool = False
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """One aggregated query, made ready: `measures` are its aggregates, each with the numbers of the pieces it reads.
+
+    `selection` is the number of its predicates: queries that began together and ask the same of rows share one.
+    """
+
+    query: int
+    window: AggregateWindow | None
+    aggregates: tuple[Aggregate, ...]
+    measures: tuple[tuple[int, ...], ...]
+    having: Expression | None = None
+    selection: int = 0
+    top: Top | None = None
+
+
+@dataclass(frozen=True)
+class AggregatePlan:
+    """Queries of one stream that share partials (or, if `width` is None, rows).
+
+    `pieces` are what partials hold. Panes are [base + n * width, base + (n + 1) * width); `arguments` are the expressions that
+    pieces are about, `types` Spark's names of their types, `groups` the number of group columns. `choices` say for each query
+    how and why.
+    """
+
+    groups: int
+    arguments: tuple[Expression, ...]
+    types: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    queries: tuple[Windowed, ...]
+    choices: tuple[Choice, ...]
+    width: int | None
+    base: int = 0
+    own: Mapping[str, UserAggregate] = field(default_factory=dict, compare=False)
+
+    @property
+    def buffered(self) -> bool:
+        return self.width is None
+
+    @property
+    def ordered(self) -> bool:
+        """Whether rows of one time must be told apart, so that the columns that order them are needed."""
+        kinds = {piece.kind for piece in self.pieces}
+        picked = kinds & {"first", "last", "valid_first", "valid_last", "list"}
+        return bool(picked) or any(isinstance(q.window, SlidingRows | PerRow) for q in self.queries)
+
+    @property
+    def ranked(self) -> bool:
+        """Whether rows are counted, so that those that go must be remembered by their number."""
+        return any(
+            isinstance(q.window, SlidingRows) or (isinstance(q.window, PerRow) and q.window.rows > 1)
+            for q in self.queries
+        )
+
+    def explain(self) -> list[str]:
+        """One line about the panes, and one for each query."""
+        held = "rows" if self.width is None else f"panes of {format_duration(self.width)}"
+        lines = [f"{held}: {', '.join(_piece_text(p) for p in self.pieces)}"]
+        for query, choice in zip(self.queries, self.choices, strict=True):
+            lines.append(f"query {query.query}: {choice.plan} ({window_class(query.window)}; {choice.reason})")
+        return lines
+
+
+def plan_aggregates(
+    aggregations: Mapping[int, Aggregation],
+    types: Mapping[Expression, str],
+    *,
+    selections: Mapping[int, int] | None = None,
+    tops: Mapping[int, Top] | None = None,
+    rates: Rates | None = None,
+    costs: Costs | None = None,
+    wanted: str | None = None,
+    own: Mapping[str, UserAggregate] | None = None,
+) -> list[AggregatePlan]:
+    """The plans for queries (by number) over one stream with the same groups: on panes, and one on rows for those that need them.
+
+    `types` are Spark's names of the arguments' types; `wanted` is a plan by name, to compare plans by hand.
+    """
+    users = dict(own or {})
+    subtractive = {name for name, function in users.items() if hasattr(function, "subtract")}
+    windows = {n: a.window for n, a in aggregations.items() if not isinstance(a.window, PerRow | SlidingRows)}
+    sets = [(n,) for n in windows] if wanted == WID else pane_sets(windows, rates, costs)
+    widths = {n: found for members in sets for n in members if (found := pane_width([windows[m] for m in members]))}
+    choices: dict[int, Choice] = {}
+    for number, aggregation in aggregations.items():
+        natures = _natures(aggregation, types, subtractive)
+        kept = [piece for aggregate in aggregation.aggregates for piece in pieces(aggregate, 0)]
+        width = widths[number][0] if number in widths else None
+        choices[number] = choose(aggregation.window, natures, kept, width, rates, costs, wanted)
+    paned = [tuple(n for n in members if choices[n].plan != BUFFERED) for members in sets]
+    buffered = tuple(n for n in aggregations if choices[n].plan == BUFFERED)
+    return [
+        _plan(
+            {n: aggregations[n] for n in members},
+            choices,
+            types,
+            members is buffered,
+            selections or {},
+            tops or {},
+            users,
+        )
+        for members in (*paned, buffered)
+        if members
+    ]
+
+
+def _natures(aggregation: Aggregation, types: Mapping[Expression, str], subtractive: Collection[str]) -> list[Nature]:
+    return [nature(a, types[a.argument] if a.argument else "bigint", subtractive) for a in aggregation.aggregates]
+
+
+def _plan(
+    aggregations: Mapping[int, Aggregation],
+    choices: Mapping[int, Choice],
+    types: Mapping[Expression, str],
+    buffered: bool,
+    selections: Mapping[int, int],
+    tops: Mapping[int, Top],
+    own: Mapping[str, UserAggregate],
+) -> AggregatePlan:
+    arguments: dict[Expression, int] = {}
+    kept: dict[Piece, int] = {Piece("count", ROWS): 0}  # how many rows: a group without any has no result
+    queries = []
+    for number, aggregation in aggregations.items():
+        measures = []
+        for aggregate in aggregation.aggregates:
+            argument = ROWS if aggregate.argument is None else arguments.setdefault(aggregate.argument, len(arguments))
+            measures.append(tuple(kept.setdefault(p, len(kept)) for p in pieces(aggregate, argument)))
+        queries.append(
+            Windowed(
+                number, aggregation.window, aggregation.aggregates, tuple(measures), aggregation.having,
+                selections.get(number, 0), tops.get(number),
+            )
+        )  # fmt: skip
+    if any(isinstance(q.window, Session) for q in queries):
+        kept.setdefault(Piece("span", ROWS), len(kept))
+    width, base = None, 0
+    if not buffered:
+        found = pane_width([q.window for q in queries])
+        assert found is not None
+        width, base = found
+    groups = {len(a.groups) for a in aggregations.values()}
+    assert len(groups) == 1, "queries that share partials have the same groups"
+    return AggregatePlan(
+        groups.pop(), tuple(arguments), tuple(types[a] for a in arguments), tuple(kept), tuple(queries),
+        tuple(choices[q.query] for q in queries), width, base, own,
+    )  # fmt: skip
+
+
+def _piece_text(piece: Piece) -> str:
+    what = "rows" if piece.argument == ROWS else f"argument {piece.argument}"
+    return f"{piece.function or piece.kind} of {what}"

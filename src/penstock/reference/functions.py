@@ -1,0 +1,162 @@
+"""The value of every aggregate function over the values of one group, computed from all of them at once and exactly.
+
+Sums, means and moments are taken over rational numbers and rounded once, so they depend on no order. Functions that
+approximate have their exact value here; how far an implementation may be from it is for the implementation to state. NULLs
+are passed over, except by `count(*)`, `first` and `last`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from decimal import ROUND_HALF_UP, Context, Decimal
+from fractions import Fraction
+from functools import cmp_to_key, reduce
+
+from penstock.model import Aggregate, UserAggregate
+from penstock.reference.evaluate import LARGEST, SMALLEST, Unspecified, compare
+
+_MOST_DIGITS = 38
+_EXACT = Context(prec=200)
+Values = Sequence[object]
+
+
+def aggregate_value(aggregate: Aggregate, values: Values, own: Mapping[str, UserAggregate]) -> object:
+    """The aggregate over one group; `values` are those of its argument, in the order of the rows."""
+    if aggregate.function in ("first", "last"):
+        kept = _present(values) if aggregate.parameters else values
+        return None if not kept else kept[0 if aggregate.function == "first" else -1]
+    if aggregate.argument is None:
+        return len(values)
+    present = _present(values)
+    if aggregate.distinct:
+        seen: dict[Hashable, object] = {}
+        for value in present:
+            seen.setdefault(identity(value), value)
+        present = list(seen.values())
+    user = own.get(aggregate.function)
+    if user is not None:
+        return user.finish(reduce(user.add, present, user.zero()))
+    match aggregate.function:
+        case "count":
+            return len(present)
+        case "approx_count_distinct":
+            return len({identity(value) for value in present})
+        case "collect_list":
+            return present
+        case "approx_top_k":
+            return _counted(present)[: int(aggregate.parameters[0])]
+        case "heavy_hitters":
+            share = Fraction(aggregate.parameters[0])
+            return [(value, count) for value, count in _counted(present) if count >= share * len(present)]
+    if not present:
+        return None
+    match aggregate.function:
+        case "sum":
+            return _sum(present)
+        case "avg":
+            return _mean(present)
+        case "min" | "any_value":
+            return in_value_order(present)[0]
+        case "max":
+            return in_value_order(present)[-1]
+        case "approx_percentile":
+            found = [_percentile(present, share) for share in aggregate.parameters[1:]]
+            return found[0] if len(found) == 1 else found
+        case "var_pop" | "var_samp" | "stddev_pop" | "stddev_samp":
+            return _spread(present, aggregate.function)
+    msg = f"the reference does not know the aggregate {aggregate.function!r}"
+    raise Unspecified(msg)
+
+
+def identity(value: object) -> Hashable:
+    """What two values have in common iff they are one group: NaN is one value, and so are -0.0 and 0.0, and NULL."""
+    if isinstance(value, float):
+        return "double", "NaN" if math.isnan(value) else value + 0.0
+    if value is None or isinstance(value, bool | int | str | Decimal | bytes):
+        return type(value).__name__, value
+    msg = f"the reference does not group by {value!r}"
+    raise Unspecified(msg)
+
+
+def in_value_order(values: Values) -> list[object]:
+    return sorted(values, key=cmp_to_key(compare))
+
+
+def _present(values: Values) -> list[object]:
+    return [value for value in values if value is not None]
+
+
+def _counted(values: Values) -> list[tuple[object, int]]:
+    """Each value with the number of its occurrences, the most frequent first, equally frequent ones in their own order."""
+    counts: dict[Hashable, list[object]] = {}
+    for value in in_value_order(values):
+        counts.setdefault(identity(value), []).append(value)
+    return sorted(((same[0], len(same)) for same in counts.values()), key=lambda pair: -pair[1])
+
+
+def _sum(values: Values) -> object:
+    """Spark's sum: 64-bit integers, decimals of 38 digits, or doubles; NULL where Spark would raise for too large a number."""
+    if all(isinstance(v, int) and not isinstance(v, bool) for v in values):
+        total = sum(v for v in values if isinstance(v, int))
+        return total if SMALLEST <= total <= LARGEST else None
+    decimals = [v for v in values if isinstance(v, Decimal)]
+    if len(decimals) == len(values):
+        exact = reduce(_EXACT.add, decimals)
+        return exact if exact.adjusted() < _MOST_DIGITS else None
+    return _rounded(values, divisor=1)
+
+
+def _mean(values: Values) -> object:
+    decimals = [v for v in values if isinstance(v, Decimal)]
+    if len(decimals) == len(values):
+        # Spark gives the mean four digits more than the column has.
+        scale = max(-int(v.as_tuple().exponent) for v in decimals) + 4
+        unit = Decimal(1).scaleb(-min(scale, _MOST_DIGITS))
+        mean = _EXACT.divide(reduce(_EXACT.add, decimals), Decimal(len(decimals)))
+        return mean.quantize(unit, rounding=ROUND_HALF_UP, context=_EXACT)
+    return _rounded(values, divisor=len(values))
+
+
+def _rounded(values: Values, *, divisor: int) -> float:
+    """The sum of numbers divided by a whole number, as the nearest double; infinities and NaN as IEEE has them."""
+    numbers = _numbers(values)
+    special = {v for v in numbers if isinstance(v, float) and not math.isfinite(v)}
+    if special:
+        return special.pop() if len(special) == 1 else math.nan
+    total = sum(map(Fraction, numbers), Fraction(0))
+    try:
+        return float(total / divisor)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
+
+
+def _spread(values: Values, function: str) -> float | None:
+    """Variance or standard deviation; of a sample of one there is none."""
+    numbers = _numbers(values)
+    degrees = len(numbers) - function.endswith("samp")
+    if degrees == 0:
+        return None
+    if not all(math.isfinite(v) for v in numbers):
+        return math.nan
+    exact = [Fraction(v) for v in numbers]
+    mean = sum(exact) / len(exact)
+    try:
+        variance = float(sum((v - mean) ** 2 for v in exact) / degrees)
+    except OverflowError:
+        variance = math.inf
+    return math.sqrt(variance) if function.startswith("stddev") else variance
+
+
+def _percentile(values: Values, share: float) -> object:
+    """The smallest value that at least this share of the values does not exceed."""
+    rank = math.ceil(Fraction(share) * len(values))
+    return in_value_order(values)[max(rank, 1) - 1]
+
+
+def _numbers(values: Values) -> list[int | float | Decimal]:
+    numbers = [v for v in values if isinstance(v, int | float | Decimal) and not isinstance(v, bool)]
+    if len(numbers) < len(values):
+        msg = "the reference adds numbers only"
+        raise Unspecified(msg)
+    return numbers

@@ -1,0 +1,28 @@
+"""EMIT EARLY EVERY .. at the end of an aggregated query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot.tokenizer_core import Token
+
+from penstock.model import Emit
+from penstock.sql.cursor import Cursor
+from penstock.sql.lengths import positive_length
+from penstock.sql.position import Text
+
+_HINT = "write EMIT EARLY EVERY 10 SECONDS at the end of the query"
+
+
+def split_emit(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], Token | None, Emit | None]:
+    """Cut the clause from the end of a query; its first word is the second part."""
+    for index, token in enumerate(tokens):
+        cursor = Cursor(source, tokens[index:])
+        if index and cursor.accept("EMIT") and cursor.peek() in ("EARLY", "EVERY", "FINAL"):
+            if not cursor.accept("EARLY", "EVERY"):
+                raise source.unsupported(token.start, "This EMIT is not supported", _HINT)
+            rest = cursor.until()
+            if not rest:
+                raise source.error(token.start, "EMIT EARLY EVERY needs a length of time", _HINT)
+            return list(tokens[:index]), token, Emit(positive_length(source, rest))
+    return list(tokens), None, None

@@ -1,0 +1,250 @@
+"""GROUP BY, HAVING, DISTINCT and the select list of an aggregated query.
+
+In the select list and HAVING every aggregate, and every expression that is grouped by, is replaced by its number; what is left
+must not name a column of a stream any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from penstock.model import Aggregate, Expression, Item, Ref
+from penstock.model.aggregate import aggregate_ref, group_ref
+from penstock.model.expression import WINDOW_END, WINDOW_START
+from penstock.sql.aggregates import Own, aggregate_calls, canonical_name, read_aggregate, shown_name
+from penstock.sql.dialect import generate
+from penstock.sql.expressions import column_expression, expression
+from penstock.sql.inference import integer_literal, type_of
+from penstock.sql.position import start_of
+from penstock.sql.scope import Scope, bind, bound_column, ref_of, unwrapped
+
+_IMPLIED = (WINDOW_START, WINDOW_END)  # every answer is of one window, so grouping by it changes nothing
+
+
+@dataclass(frozen=True)
+class _Group:
+    item: Item
+    type: str | None
+
+
+@dataclass
+class Grouped:
+    """The groups of a query, and the aggregates as the select list and HAVING bring them up; filled while these are read."""
+
+    scope: Scope
+    own: Own
+    groups: list[_Group] = field(default_factory=list)
+    aggregates: list[Aggregate] = field(default_factory=list)
+
+    @property
+    def group_items(self) -> tuple[Item, ...]:
+        return tuple(group.item for group in self.groups)
+
+    def add_group(self, name: str | None, bound: exp.Expr) -> None:
+        found = expression(bound)
+        if all(group.item.expression.parts != found.parts for group in self.groups):
+            self.groups.append(_Group(Item(name, found), type_of(bound)))
+
+    def add_column(self, role: int, column: str) -> None:
+        """Group by a column of a stream as well."""
+        declared = self.scope.streams[role].column(column)
+        assert declared is not None
+        self.add_group(declared.name, bound_column(Ref(role, declared.name), declared.type))
+
+    def times(self) -> set[int]:
+        """The roles whose event time is one of the groups."""
+        streams = enumerate(self.scope.streams)
+        parts = {group.item.expression.parts for group in self.groups}
+        return {role for role, s in streams if column_expression(Ref(role, s.event_time)).parts in parts}
+
+    def lifted(self, bound: exp.Expr) -> exp.Expr:
+        """The tree over groups and aggregates that a bound tree over columns is."""
+        tree = exp.Paren(this=bound)
+        self._lift(tree.this)
+        found = tree.this
+        found.pop()
+        assert isinstance(found, exp.Expr)
+        return found
+
+    def _lift(self, node: exp.Expr) -> None:
+        group = self._group(node)
+        if group is not None:
+            node.replace(bound_column(group_ref(group), self.groups[group].type))
+            return
+        call, ignore_nulls = node, False
+        if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
+            call, ignore_nulls = node.this, isinstance(node, exp.IgnoreNulls)
+        if isinstance(node, exp.Filter | exp.WithinGroup):
+            raise self.scope.source.unsupported(
+                start_of(node),
+                "FILTER and WITHIN GROUP are not supported",
+                "aggregate over a CASE, as in count(CASE WHEN n > 1 THEN 1 END)",
+            )
+        if isinstance(call, exp.Anonymous) and canonical_name(call, self.own) is not None:
+            node.replace(self._aggregate(call, ignore_nulls=ignore_nulls))
+            return
+        ref = ref_of(node)
+        if ref is not None and ref.role >= 0:
+            raise self.scope.source.error(
+                int(node.meta.get("start", 0)),
+                f"{ref.column} is neither grouped by nor inside an aggregate",
+                f"add it to GROUP BY, or write for example max({ref.column})",
+            )
+        for child in list(node.iter_expressions()):
+            self._lift(child)
+
+    def _aggregate(self, call: exp.Anonymous, *, ignore_nulls: bool) -> exp.Column:
+        aggregate, type_name = read_aggregate(call, self.scope, self.own, ignore_nulls=ignore_nulls)
+        if aggregate not in self.aggregates:
+            self.aggregates.append(aggregate)
+        return bound_column(aggregate_ref(self.aggregates.index(aggregate)), type_name)
+
+    def _group(self, node: exp.Expr) -> int | None:
+        """The number of the group that a bound tree is; a constant is itself."""
+        if isinstance(node, exp.Paren) or not any(ref_of(n) is not None for n in node.walk()):
+            return None
+        parts = expression(node).parts
+        return next((i for i, group in enumerate(self.groups) if group.item.expression.parts == parts), None)
+
+
+def is_aggregated(tree: exp.Select, own: Own) -> bool:
+    """Whether a SELECT has groups or aggregates, or keeps each row once."""
+    if any(tree.args.get(clause) for clause in ("group", "having", "distinct")):
+        return True
+    return any(True for node in tree.expressions for _ in aggregate_calls(node, own))
+
+
+def refuse_aggregates(conditions: Sequence[exp.Expr], scope: Scope, own: Own, where: str) -> None:
+    for node in conditions:
+        for call in aggregate_calls(node, own):
+            raise scope.source.error(
+                start_of(call), f"{where} has no aggregates", "a condition on aggregates goes to HAVING"
+            )
+
+
+def read_groups(tree: exp.Select, scope: Scope, own: Own) -> Grouped:
+    """The groups of GROUP BY, or of DISTINCT: all items of the select list."""
+    grouped = Grouped(scope, own)
+    distinct, clause = tree.args.get("distinct"), tree.args.get("group")
+    start = start_of(tree)
+    if distinct is not None:
+        calls = [call for node in tree.expressions for call in aggregate_calls(node, own)]
+        if distinct.args.get("on") or clause is not None or calls or tree.args.get("having"):
+            raise scope.source.unsupported(
+                start, "DISTINCT beside GROUP BY or aggregates is not supported", "write GROUP BY alone"
+            )
+        for node in tree.expressions:
+            if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+                raise scope.source.unsupported(start_of(node), "DISTINCT * is not supported", "name the columns")
+            inner = node.this if isinstance(node, exp.Alias) else node
+            bound = bind(inner, scope, selecting=True)
+            if ref_of(bound) is None or _is_of_stream(bound):
+                grouped.add_group(_item_name(node, bound), bound)
+    if clause is not None:
+        for key, value in clause.args.items():
+            if value and key != "expressions":
+                raise scope.source.unsupported(
+                    start, f"GROUP BY {key.upper().replace('_', ' ')} is not supported", "name the columns"
+                )
+        for node in clause.expressions:
+            _add_group(node, tree, grouped)
+    return grouped
+
+
+def read_items(tree: exp.Select, grouped: Grouped) -> tuple[Item, ...]:
+    """The select list over groups and aggregates."""
+    return tuple(item for node in tree.expressions for item in _items(node, grouped))
+
+
+def read_having(tree: exp.Select, grouped: Grouped) -> Expression | None:
+    clause = tree.args.get("having")
+    if clause is None:
+        return None
+    named = _without_aliases(clause.this, tree, grouped.scope, grouped.own, aliases_first=True)
+    return expression(grouped.lifted(bind(named, grouped.scope, selecting=True)))
+
+
+def _add_group(node: exp.Expr, tree: exp.Select, grouped: Grouped) -> None:
+    scope = grouped.scope
+    if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
+        raise scope.source.unsupported(
+            start_of(node),
+            "ROLLUP, CUBE, GROUPING SETS and lists in GROUP BY are not supported",
+            "register a query for each",
+        )
+    ordinal = integer_literal(node)
+    if ordinal is not None:
+        if not 1 <= ordinal[0] <= len(tree.expressions):
+            raise scope.source.error(start_of(node), f"The select list has no item {ordinal[0]}")
+        chosen = tree.expressions[ordinal[0] - 1]
+        node = chosen.this if isinstance(chosen, exp.Alias) else chosen
+    if _plain_name(node) in _IMPLIED and not any(s.column(_plain_name(node)) for s in scope.streams):
+        return
+    named = _without_aliases(node, tree, scope, grouped.own)
+    refuse_aggregates([named], scope, grouped.own, "GROUP BY")
+    bound = bind(named, scope)
+    if not any(ref_of(n) is not None for n in bound.walk()):
+        raise scope.source.error(start_of(node), "GROUP BY needs a column in each of its expressions")
+    grouped.add_group(_item_name(node, bound), bound)
+
+
+def _items(node: exp.Expr, grouped: Grouped) -> Iterator[Item]:
+    scope = grouped.scope
+    if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+        raise scope.source.unsupported(start_of(node), "* in an aggregated query is not supported", "name the groups")
+    if isinstance(node, exp.Aliases):
+        raise scope.source.unsupported(start_of(node), "Several names for one item are not supported")
+    inner = node.this if isinstance(node, exp.Alias) else node
+    bound = bind(inner, scope, selecting=True)
+    name = _item_name(node, bound) or _spark_name(inner, grouped.own)
+    yield Item(name, expression(grouped.lifted(bound)))
+
+
+def _item_name(node: exp.Expr, bound: exp.Expr) -> str | None:
+    if isinstance(node, exp.Alias):
+        return node.alias
+    ref = ref_of(bound)
+    return None if ref is None else ref.column
+
+
+def _spark_name(node: exp.Expr, own: Own) -> str:
+    """Spark cannot name what it never sees: a call gets the name it would give, anything else its own text."""
+    called = unwrapped(node)
+    if isinstance(called, exp.Anonymous) and canonical_name(called, own) is not None:
+        return shown_name(called)
+    return generate(called)
+
+
+def _without_aliases(
+    node: exp.Expr, tree: exp.Select, scope: Scope, own: Own, *, aliases_first: bool = False
+) -> exp.Expr:
+    """The tree with names of the select list replaced by what they stand for.
+
+    As in Spark, a column of a stream comes before an alias of its name in GROUP BY, and after it in HAVING, but for the
+    arguments of aggregates there.
+    """
+    aliases = {n.alias.lower(): n.this for n in tree.expressions if isinstance(n, exp.Alias)}
+    root = exp.Paren(this=node.copy())
+    arguments = {id(column) for call in aggregate_calls(root, own) for column in call.find_all(exp.Column)}
+    for column in list(root.find_all(exp.Column)):
+        name = _plain_name(column)
+        of_stream = any(s.column(name) for s in scope.streams)
+        if name in aliases and not (of_stream and (id(column) in arguments or not aliases_first)):
+            column.replace(exp.Paren(this=aliases[name].copy()))
+    found = root.this
+    found.pop()
+    assert isinstance(found, exp.Expr)
+    return unwrapped(found)
+
+
+def _plain_name(node: exp.Expr) -> str:
+    """The name of an unqualified column in lower case; empty for anything else."""
+    return node.name.lower() if isinstance(node, exp.Column) and len(node.parts) == 1 else ""
+
+
+def _is_of_stream(bound: exp.Expr) -> bool:
+    ref = ref_of(bound)
+    return ref is not None and ref.role >= 0

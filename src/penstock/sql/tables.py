@@ -1,0 +1,208 @@
+"""FROM: its tables, the stream, query or union that each one is, and their windows; a query's scope is made of them.
+
+What a window says is read in `windows` and `slides`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from penstock.errors import did_you_mean
+from penstock.model import Query, Role, Rows, Stream, Tumbling, Window
+from penstock.sql.conditions import Conditions
+from penstock.sql.dialect import WINDOW, WINDOW_START
+from penstock.sql.named import query_stream
+from penstock.sql.position import Text, start_of
+from penstock.sql.scope import Scope
+from penstock.sql.slides import Slide, aggregate_window, slides
+from penstock.sql.unions import united
+from penstock.sql.windows import check_alike, range_window, stream_window
+
+MAX_ROLES = 16
+
+_TABLE_ARGS = frozenset({"this", "alias", "joins"})
+
+
+@dataclass(frozen=True)
+class Table:
+    """One item of FROM with its ON condition; `cross` if the words CROSS JOIN stand before it."""
+
+    node: exp.Table
+    on: exp.Expr | None
+    cross: bool
+
+    @property
+    def start(self) -> int:
+        return start_of(self.node.this)
+
+
+@dataclass(frozen=True)
+class Named:
+    """What the names in FROM may be, and what was cut from the text around it."""
+
+    streams: Mapping[str, Stream]
+    queries: Mapping[str, Query]
+    unions: Mapping[int, list[Token]]
+    trailing: Sequence[Token]
+
+
+def read_tables(source: Text, tree: exp.Select, tokens: Sequence[Token]) -> list[Table]:
+    """The tables of FROM, in order."""
+    clause = tree.args.get("from_")
+    if clause is None:
+        raise source.error(tokens[-1].end, "A query needs FROM with at least one stream")
+    joins = [join for root in (clause.this, tree) for join in root.args.get("joins") or []]
+    found = [(clause.this, None), *(each for join in joins for each in _joined(source, join))]
+    tables: list[Table] = []
+    for node, join in found:
+        start = start_of(node)
+        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
+            raise source.unsupported(
+                start or _keyword(tokens, TokenType.FROM), "Only streams are supported in FROM", "name a stream"
+            )
+        if len(node.parts) > 1:
+            raise source.error(start, "Streams have plain names", "write the name without a qualifier")
+        if node.args.get("alias") is not None and node.args["alias"].args.get("columns"):
+            raise source.unsupported(start_of(node.args["alias"]), "Aliases for columns are not supported in FROM")
+        refuse_other_args(source, node, _TABLE_ARGS, start)
+        on = None if join is None else join.args.get("on")
+        tables.append(Table(node, on, join is not None and join.args.get("kind") == "CROSS"))
+    return tables
+
+
+def read_scope(source: Text, tables: Sequence[Table], named: Named, *, aggregated: bool) -> Scope:
+    known = {s.name.lower(): s for s in named.streams.values()}
+    windowed = aggregated and any(slides(table.node.meta.get(WINDOW)) for table in tables)
+    roles: list[Role] = []
+    used: list[Stream] = []
+    for table in tables:
+        start, given = table.start, table.node.name
+        stream = known.get(given.lower()) or _query_stream(source, table, named, windowed=windowed)
+        if stream is None:
+            hint = did_you_mean(given, (s.name for s in known.values())) or "declare it with CREATE STREAM"
+            raise source.error(start, f"Unknown stream {given}", hint)
+        if used and stream.integer_time != used[0].integer_time:
+            raise source.error(
+                start, f"Streams {used[0].name} and {stream.name} cannot be joined: one has integer event time"
+            )
+        alias = table.node.args.get("alias")
+        name = alias.name if alias is not None else stream.name
+        if any(r.alias.lower() == name.lower() for r in roles):
+            place = start_of(alias) if alias is not None else start
+            raise source.error(place, f"The name {name} is used twice in FROM", "give each its own alias")
+        if len(roles) == MAX_ROLES:
+            raise source.unsupported(start, f"A query may join at most {MAX_ROLES} streams")
+        union = united(source, stream, named.unions.get(start, []), known)
+        if windowed:
+            slide = slide_of(source, table, stream)
+            on = _other_time(source, table, stream, slide, is_query=given.lower() not in known)
+            roles.append(Role(name, stream.name, slide.window, union, on))
+        else:
+            roles.append(Role(name, stream.name, _window(source, table, stream, named.trailing), union))
+        used.append(stream)
+    if not windowed:
+        check_alike(source, roles, [window_place(table) for table in tables])
+    return Scope(source, tuple(roles), tuple(used), windowed)
+
+
+def _query_stream(source: Text, table: Table, named: Named, *, windowed: bool) -> Stream | None:
+    """The results of a registered query as a stream, if that is what a name in FROM means."""
+    given = table.node.name
+    query = next((q for name, q in named.queries.items() if name.lower() == given.lower()), None)
+    if query is None:
+        return None
+    if not windowed:
+        raise source.unsupported(
+            table.start,
+            f"{given} is a query, and only aggregates read the results of another query",
+            f"write an aggregate over {given} [RANGE .. SLIDE ..], or name the streams of {given} themselves",
+        )
+    return query_stream(source, table.start, given, query, named.streams, _on_column(table))
+
+
+def _on_column(table: Table) -> str | None:
+    """The column that ON names in the brackets of a table."""
+    tokens: list[Token] = table.node.meta.get(WINDOW) or []
+    words = ["" if t.token_type == TokenType.IDENTIFIER else t.text.upper() for t in tokens]
+    after = words.index("ON") + 1 if "ON" in words else len(tokens)
+    return tokens[after].text if after < len(tokens) else None
+
+
+def _other_time(source: Text, table: Table, stream: Stream, slide: Slide, *, is_query: bool) -> str | None:
+    """The column of ON, where the window does not follow the event time of a stream."""
+    if slide.on is None or (slide.on == stream.event_time and not is_query):
+        return None
+    if not is_query:
+        raise source.unsupported(
+            window_place(table),
+            f"The window follows {slide.on}, and progress is known for {stream.event_time} of {stream.name} only",
+            f"declare a second stream on the same source, with WATERMARK FOR {slide.on}",
+        )
+    return slide.on
+
+
+def slide_of(source: Text, table: Table, stream: Stream) -> Slide:
+    tokens = table.node.meta.get(WINDOW)
+    if tokens is None:
+        raise source.unsupported(
+            table.start,
+            f"{table.node.name} has no window, and the aggregate one that slides",
+            "every stream of an aggregated join has its [RANGE <length> SLIDE <length>], with one SLIDE for all",
+        )
+    return aggregate_window(source, tokens, table.node.meta[WINDOW_START], stream)
+
+
+def _window(source: Text, table: Table, stream: Stream, trailing: Sequence[Token]) -> Window | Rows | Tumbling | None:
+    tokens = table.node.meta.get(WINDOW)
+    if tokens is not None:
+        return stream_window(source, tokens, table.node.meta[WINDOW_START], stream)
+    if trailing:
+        return range_window(source, trailing[1:], trailing[0].start, stream.integer_time)
+    return None
+
+
+def window_place(table: Table) -> int:
+    """Where a role's window begins, or its stream where it has none of its own."""
+    tokens: list[Token] | None = table.node.meta.get(WINDOW)
+    return tokens[0].start if tokens else table.start
+
+
+def check_connected(scope: Scope, tables: Sequence[Table], conditions: Conditions) -> None:
+    """Refuse a role that no condition ties to the others, unless CROSS JOIN asks for every combination."""
+    ties = [*conditions.ties, *({role - 1, role} for role, table in enumerate(tables) if table.cross)]
+    reached = {0}
+    while growing := [tie for tie in ties if tie & reached and not tie <= reached]:
+        reached.update(*growing)
+    for role, table in enumerate(tables):
+        if role not in reached:
+            alias, first = scope.roles[role].alias, scope.roles[0].alias
+            raise scope.source.unsupported(
+                table.start,
+                f"No condition connects {alias} with {first}, so that every row of one would meet every row of the other",
+                f"add a condition, for example {first}.k = {alias}.k, or write CROSS JOIN if that is what you want",
+            )
+
+
+def _joined(source: Text, join: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr]]:
+    """The table that a join brings, and those that are joined to it first: `a JOIN b JOIN c ON .. ON ..`."""
+    words = {str(join.args.get(k) or "").upper() for k in ("side", "kind", "method", "global_")}
+    if words - {"", "INNER", "CROSS"} or join.args.get("using"):
+        raise source.unsupported(start_of(join), "Only inner joins are supported")
+    yield join.this, join
+    for inner in join.this.args.get("joins") or []:
+        yield from _joined(source, inner)
+
+
+def refuse_other_args(source: Text, node: exp.Expr, allowed: frozenset[str], start: int) -> None:
+    for key, value in node.args.items():
+        if value and key not in allowed:
+            place = start_of(value) if isinstance(value, exp.Expr) else 0
+            raise source.unsupported(place or start, f"{key.strip('_').upper()} is not supported here")
+
+
+def _keyword(tokens: Sequence[Token], kind: TokenType) -> int:
+    return next((t.start for t in tokens if t.token_type == kind), 0)

@@ -1,0 +1,215 @@
+"""Random aggregates over one small stream, and a second opinion on them by DuckDB.
+
+A case says its window, groups, functions and predicate once, and gives them as Penstock's SQL and as DuckDB's. DuckDB gets the
+definition of each window as a join with its ids, sessions and ranks as window functions; it shares no code with the reference.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from penstock.model import Column, Landmark, PerRow, Query, Session, Sliding, SlidingRows, Stream
+from penstock.model.windows import AggregateWindow
+from penstock.reference import Row
+from penstock.sql import parse_query
+from tests.oracle import connection
+
+COLUMNS = (
+    Column("t", "bigint"), Column("k", "string"), Column("g", "int"), Column("v", "bigint"), Column("x", "double"),
+)  # fmt: skip
+STREAM = Stream("s", COLUMNS, "t", delay=0)
+STREAMS = {"s": STREAM}
+_ORDER = ", ".join(f"{c.name} NULLS FIRST" for c in COLUMNS)
+_TYPES = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "double": pa.float64()}
+
+# Penstock's call, and DuckDB's.
+CALLS = {
+    "count(*)": "count(*)",
+    "count(v)": "count(v)",
+    "sum(v)": "sum(v)",
+    "avg(v)": "avg(v)",
+    "min(v)": "min(v)",
+    "max(v)": "max(v)",
+    "max(k)": "max(k)",
+    "sum(x)": "sum(x)",
+    "max(x)": "max(x)",
+    "stddev(v)": "stddev_samp(v)",
+    "stddev_pop(x)": "stddev_pop(x)",
+    "variance(x)": "var_samp(x)",
+    "var_pop(v)": "var_pop(v)",
+    "count(DISTINCT v)": "count(DISTINCT v)",
+    "sum(DISTINCT v)": "sum(DISTINCT v)",
+    "approx_count_distinct(k)": "count(DISTINCT k)",
+    "first(v)": f"first(v ORDER BY {_ORDER})",
+    "last(v)": f"last(v ORDER BY {_ORDER})",
+    "first(v, true)": f"first(v ORDER BY {_ORDER}) FILTER (WHERE v IS NOT NULL)",
+    "last(k) IGNORE NULLS": f"last(k ORDER BY {_ORDER}) FILTER (WHERE k IS NOT NULL)",
+    "any_value(v)": "min(v)",
+    "collect_list(v)": f"coalesce(list(v ORDER BY {_ORDER}) FILTER (WHERE v IS NOT NULL), [])",
+}
+PREDICATES = ("v > 1", "k = 'a' OR v IS NULL", "g <> 0")
+GROUPS = ((), ("k",), ("g",), ("k", "g"))
+HAVINGS = ("count(*) > 1", "max(v) >= 2 OR count(*) = 1")
+_IDS = "range(-130, 130) AS ids(n)"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One aggregated query over `STREAM`."""
+
+    window: AggregateWindow
+    groups: tuple[str, ...]
+    calls: tuple[str, ...]
+    predicate: str | None = None
+    having: str | None = None
+
+    @property
+    def sql(self) -> str:
+        items = ["window_start", "window_end", *self.groups, *self.calls]
+        groups = f" GROUP BY {', '.join(self.groups)}" if self.groups else ""
+        having = f" HAVING {self.having}" if self.having else ""
+        where = f" WHERE {self.predicate}" if self.predicate else ""
+        return f"SELECT {', '.join(items)} FROM s [{brackets(self.window)}]{where}{groups}{having}"
+
+    @property
+    def query(self) -> Query:
+        return parse_query(self.sql, STREAMS)
+
+
+def brackets(window: AggregateWindow) -> str:
+    match window:
+        case Sliding(length, slide, origin):
+            return f"RANGE {length} SLIDE {slide}" + (f" ORIGIN {origin}" if origin is not None else "")
+        case Landmark(slide, origin):
+            return f"RANGE ALL SLIDE {slide}" + (f" ORIGIN {origin}" if origin is not None else "")
+        case SlidingRows(length, slide, partition):
+            by = f" PARTITION BY {', '.join(partition)}" if partition else ""
+            return f"RANGE {length} ROWS SLIDE {slide} ROWS{by}"
+        case PerRow(length, rows, partition):
+            by = f" PARTITION BY {', '.join(partition)}" if partition else ""
+            return f"RANGE {length} SLIDE {rows} ROWS{by}"
+        case Session(gap):
+            return f"SESSION {gap}"
+
+
+LENGTHS = st.integers(1, 12)
+ORIGINS = st.none() | st.integers(-6, 12)
+PARTITIONS = st.sampled_from(((), (), ("k",), ("k", "g")))
+WINDOWS: dict[str, st.SearchStrategy[AggregateWindow]] = {
+    "sliding": st.builds(Sliding, LENGTHS, LENGTHS, ORIGINS),
+    "landmark": st.builds(Landmark, LENGTHS, ORIGINS),
+    "rows": st.builds(SlidingRows, st.integers(1, 5), st.integers(1, 5), PARTITIONS),
+    "per_row": st.builds(PerRow, LENGTHS, st.integers(1, 3), PARTITIONS),
+    "session": st.builds(Session, st.integers(1, 6)),
+}
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "t": st.integers(-10, 30),
+            "k": st.sampled_from(("a", "b", None)),
+            "g": st.sampled_from((0, 1, None)),
+            "v": st.sampled_from((0, 1, 2, 3, None)),
+            "x": st.sampled_from((0.0, 0.25, 1.5, -2.5, None)),
+        }
+    ),
+    max_size=9,
+)
+
+
+@st.composite
+def cases(draw: st.DrawFn, *kinds: str) -> Case:
+    """Cases over windows of these kinds, or of any."""
+    return Case(
+        draw(st.one_of([WINDOWS[kind] for kind in kinds or WINDOWS])),
+        draw(st.sampled_from(GROUPS)),
+        tuple(draw(st.lists(st.sampled_from(sorted(CALLS)), min_size=1, max_size=3))),
+        draw(st.none() | st.sampled_from(PREDICATES)),
+        draw(st.none() | st.sampled_from(HAVINGS)),
+    )
+
+
+def duckdb_answer(case: Case, rows: list[Row], progress: int | None = None) -> list[tuple[object, ...]]:
+    """The bag of a case's answer over the rows; with progress only of what it has closed."""
+    table = pa.table({c.name: pa.array([row[c.name] for row in rows], _TYPES[c.type]) for c in COLUMNS})
+    connection().register("s", table)
+    return connection().execute(duckdb_text(case, progress)).fetchall()
+
+
+def duckdb_text(case: Case, progress: int | None) -> str:
+    reached = 10**6 if progress is None else progress
+    predicate = case.predicate or "TRUE"
+    groups = ", ".join(case.groups) or "1"
+    match case.window:
+        case Sliding(length, slide, origin):
+            end = f"{origin or 0} + (n + 1) * {slide}"
+            begin = f"{end} - {length}" if origin is None else f"greatest({end} - {length}, {origin})"
+            content = (
+                f"SELECT s.*, n AS w, {begin} AS a, {end} AS b FROM s, {_IDS} WHERE {begin} <= t AND t < {end}"
+                f" AND {end} <= {reached}"
+            )
+        case Landmark(slide, origin):
+            end = f"{origin or 0} + (n + 1) * {slide}"
+            last = f"{end} - {slide} <= (SELECT max(t) FROM s)" if progress is None else f"{end} <= {progress}"
+            content = (
+                f"SELECT s.*, n AS w, {'NULL' if origin is None else origin} AS a, {end} AS b FROM s, {_IDS}"
+                f" WHERE t < {end} AND {last}" + ("" if origin is None else f" AND t >= {origin} AND n >= 0")
+            )
+        case SlidingRows(length, slide, partition):
+            by = ", ".join(partition) or "1"
+            over = f"OVER (PARTITION BY {by} ORDER BY {_ORDER})"
+            everything = f"OVER (PARTITION BY {by}, n)"
+            ranked = f"SELECT *, row_number() {over} - 1 AS r, sum((t < {reached})::INT) OVER (PARTITION BY {by}) AS f FROM s"
+            over_now = "TRUE" if progress is None else f"(n + 1) * {slide} <= f"
+            content = (
+                f"SELECT *, ({_row(partition)}, n) AS w, min(t) {everything} AS a, max(t) {everything} AS b FROM ({ranked}), {_IDS}"
+                f" WHERE (n + 1) * {slide} - {length} <= r AND r < (n + 1) * {slide} AND {over_now}"
+            )
+        case PerRow(length, every, partition):
+            by = ", ".join(partition) or "1"
+            numbered = f"SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY {_ORDER}) AS r FROM s"
+            same = "".join(f" AND s.{c} IS NOT DISTINCT FROM e.{c}" for c in partition)
+            content = (
+                f"SELECT s.*, ({_row(partition, 'e.')}, r) AS w, e.t - {length} AS a, e.t AS b FROM ({numbered}) e JOIN s"
+                f" ON e.t - {length} < s.t AND s.t <= e.t{same} WHERE r % {every} = 0 AND e.t < {reached}"
+            )
+        case Session(gap):
+            before = f"lag(t) OVER (PARTITION BY {groups} ORDER BY t)"
+            marked = f"SELECT *, coalesce(t - {before} >= {gap}, TRUE)::INT AS starts FROM s WHERE {predicate}"
+            numbered = f"SELECT *, sum(starts) OVER (PARTITION BY {groups} ORDER BY t) AS w FROM ({marked})"
+            mine = f"OVER (PARTITION BY {groups}, w)"
+            timed = f"SELECT *, min(t) {mine} AS a, max(t) {mine} + {gap} AS b FROM ({numbered})"
+            content = f"SELECT * FROM ({timed}) WHERE b <= {reached}"
+    items = ", ".join(["a", "b", *case.groups, *(CALLS[call] for call in case.calls)])
+    having = f" HAVING {case.having}" if case.having else ""
+    partition = [c for c in getattr(case.window, "partition", ()) if c not in case.groups]
+    keys = ", ".join(["w", "a", "b", *case.groups, *partition])
+    return f"SELECT {items} FROM ({content}) WHERE {predicate} GROUP BY {keys}{having}"
+
+
+def _row(columns: tuple[str, ...], table: str = "") -> str:
+    return f"row({', '.join(table + c for c in columns)})" if columns else "0"
+
+
+def same_bag(left: list[tuple[object, ...]], right: list[tuple[object, ...]]) -> bool:
+    """Whether two answers are equal as bags, doubles up to a relative 1e-9."""
+    rest = list(right)
+    for row in left:
+        found = next((i for i, other in enumerate(rest) if _alike(row, other)), None)
+        if found is None:
+            return False
+        del rest[found]
+    return not rest
+
+
+def _alike(left: object, right: object) -> bool:
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(_alike, left, right))
+    if isinstance(left, float) or isinstance(right, float):
+        if left is None or right is None:
+            return left is right
+        return math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-12) or (math.isnan(left) and math.isnan(right))
+    return left == right
