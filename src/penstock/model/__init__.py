@@ -1,4 +1,4 @@
-"""Streams, queries and expressions as frozen data, with no behaviour beyond their own meaning."""
+"""Streams, queries, views and expressions as frozen data, with no behaviour beyond their own meaning."""
 
 from penstock.model.expression import (
     And,
@@ -15,8 +15,10 @@ from penstock.model.expression import (
 )
 from penstock.model.query import Band, Item, Query, Role, Rows, Sink, Tumbling, Window
 from penstock.model.stream import Column, Reader, Stream
+from penstock.model.view import Edge, Node, Source, View, ViewAggregate
 
 __all__ = [
-    "And", "Arithmetic", "Band", "Column", "Compare", "Expression", "In", "IsNull", "Item", "Literal", "Not",
-    "Or", "Query", "Reader", "Ref", "Role", "Rows", "Sink", "Stream", "Term", "Tumbling", "Window",
+    "And", "Arithmetic", "Band", "Column", "Compare", "Edge", "Expression", "In", "IsNull", "Item", "Literal", "Node",
+    "Not", "Or", "Query", "Reader", "Ref", "Role", "Rows", "Sink", "Source", "Stream", "Term", "Tumbling", "View",
+    "ViewAggregate", "Window",
 ]  # fmt: skip
