@@ -7,7 +7,7 @@ divides by zero raises, as it would in Spark: a view has no row for which it can
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -57,7 +57,7 @@ def literal(value: Literal) -> pa.Scalar:
         return pa.scalar(date.fromisoformat(text), pa.date32())
     if value.type == "timestamp":
         moment = datetime.fromisoformat(text)
-        moment = moment.astimezone(timezone.utc) if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+        moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
         return pa.scalar(moment, pa.timestamp("us", tz="UTC"))
     if value.type == "timestamp_ntz":
         return pa.scalar(datetime.fromisoformat(text), pa.timestamp("us"))
