@@ -1,6 +1,7 @@
 """Shapes of the first computation: what must hold for all of them, the examples of Liu 2005, and the formulas by hand."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import permutations, product
 from math import ceil, inf
 
@@ -304,7 +305,7 @@ def test_preferences_differ_where_work_and_memory_do():
 
 # -- costs ------------------------------------------------------------------------------------------------------------------------
 
-PLAIN = Costs(1, 2, 3, 4, 5, setup=7, deplete=11, contention=0.5, job=0, hop=0, write=0)
+PLAIN = Costs(1, 2, 3, 4, 5, setup=7, deplete=11, contention=0.5, job=0, hop=0, write=0, small=0)
 
 
 def test_the_formulas_of_one_segment_by_hand():
@@ -346,12 +347,14 @@ def test_rows_are_sent_on_only_where_the_key_changes():
 
 def test_seconds_on_spark_by_hand():
     join = tied([100, 10, 20], [(0, 1), (1, 2)], selectivity=0.1)
-    costs = Costs(1, 2, 3, 4, 5, job=50, hop=13, byte=0.5)
+    costs = Costs(1, 2, 3, 4, 5, job=50, hop=13, byte=0.5, small=0)
     shape = Shape("", 3, (Segment(0, (1, 2)),))
     reading = 130
     sending = 5 * (100 + 10 + 100 + 20) + 0.5 * (100 + 10 + 100 * 2 + 20)
     working = 4 * 30 + 5 * (100 + 100)
     assert spark_time(join, shape, costs, 2) == pytest.approx((reading + sending + working) / 2 + 2 * 13 + 50)
+    copying = 2 * (5.5 + 4) * (10 + 20) + 5 * (100 + 100)
+    assert spark_time(join, shape, replace(costs, small=20), 2) == pytest.approx((reading + copying) / 2 + 13 + 50)
 
 
 # -- the choice -------------------------------------------------------------------------------------------------------------------

@@ -6,13 +6,18 @@ relations that is computed first can be seen as one relation (`contracted`). Not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite, prod
 
+from penstock.model.view import View
+
 Members = frozenset[int]
 Classes = frozenset[int]
+Place = tuple[int, str]  # a column of a node
+
+COMPARED = 1 / 3  # the share of pairs that a comparison other than an equality is taken to keep
 
 
 @dataclass(frozen=True)
@@ -136,3 +141,43 @@ class Relations:
             merged[pair] = Tie(*pair, known.selectivity * tie.selectivity, known.classes | tie.classes)
         rows = tuple(self.size(part) for part in parts)
         return Relations(rows, tuple(merged.values()), tuple(self.width(part) for part in parts))
+
+
+# -- from a view ------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What was counted of one node, after its own filters: rows, the bytes of a row, and different values in its join columns."""
+
+    rows: float
+    width: float
+    distinct: Mapping[str, float]
+
+
+def equal_places(view: View, members: Iterable[int] | None = None) -> dict[Place, int]:
+    """The key class of every join column: columns are in one class if equalities between these nodes make them equal."""
+    inside = frozenset(range(len(view.nodes)) if members is None else members)
+    found: dict[Place, int] = {}
+    for edge in view.edges:
+        for a, b in edge.equal if {edge.left, edge.right} <= inside else ():
+            ours = found.setdefault((edge.left, a), len(found))
+            theirs = found.setdefault((edge.right, b), len(found))
+            for place, number in found.items():
+                if number == theirs:
+                    found[place] = ours
+    return found
+
+
+def relations_of(view: View, counted: Sequence[Counted]) -> Relations:
+    """The relations of a view. An equality keeps one pair of so many as the side with more different values has of them."""
+    classes = equal_places(view)
+    ties = []
+    for edge in view.edges:
+        left, right = counted[edge.left], counted[edge.right]
+        most = max(left.rows, right.rows, 1.0)
+        kept = prod(1 / max(left.distinct[a], right.distinct[b], 1.0) for a, b in edge.equal)
+        kept = max(kept, 1 / most) if edge.equal else 1.0
+        keys = frozenset(classes[edge.left, a] for a, _ in edge.equal)
+        ties.append(Tie(edge.left, edge.right, kept * COMPARED ** len(edge.others), keys))
+    return Relations(tuple(c.rows for c in counted), tuple(ties), tuple(c.width for c in counted))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.planner.views.relations import Relations
-from penstock.planner.views.shapes import Segment, Shape, exchanges
+from penstock.planner.views.shapes import Segment, Shape, copied, exchanges
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class Costs:
     """Seconds per row to read, partition, send, build and probe; seconds to fill and to drain a pipeline.
 
     `byte` is what sending costs further for each byte of a row, `contention` what each further core adds to f(k), `job` what a wave of
-    segments costs by itself and `hop` what an exchange does, `write` what a row costs that is written out between two pieces.
+    segments costs by itself and `hop` what an exchange does, `write` what a row costs that is written out between two pieces. Tables of
+    `small` bytes at most are copied to every core. The defaults were measured by `views.calibrate` on one machine.
     """
 
     read: float = 0.9e-7
@@ -33,6 +34,7 @@ class Costs:
     job: float = 0.1
     hop: float = 0.02
     write: float = 4e-7
+    small: float = 2.0**20
 
     @property
     def building(self) -> float:
@@ -140,13 +142,13 @@ def _consumer(shape: Shape, segment: Segment) -> Segment:
 def spark_time(relations: Relations, shape: Shape, costs: Costs, cores: int) -> float:
     """Seconds on Spark, where cores share all work: the tables of a segment take as long as all their rows, not as the largest.
 
-    A wave lasts as long as its slowest segment on its own share of the cores. Rows are sent only where the key class changes, and a table
-    without a key is copied to every core and scanned for each row.
+    A wave lasts as long as its slowest segment on its own share of the cores. Rows are sent only where the key class changes; small tables
+    and those without a key are copied to every core, and the latter are scanned for each row.
     """
     total = 0.0
     for wave in shape.waves:
         slowest = max(_work(relations, shape, s, costs, s.cores or cores) / (s.cores or cores) for s in wave)
-        hops = max(exchanges(relations, shape, s) + 1 for s in wave)
+        hops = max(exchanges(relations, shape, s, costs.small) + 1 for s in wave)
         stored = any(segment.stored for segment in wave)
         total += slowest + costs.hop * hops + (costs.job if stored else 0.0)
     return total + costs.job
@@ -166,10 +168,10 @@ def _work(relations: Relations, shape: Shape, segment: Segment, costs: Costs, co
         flowing, rows = relations.size(bound), relations.size(members)
         work += costs.read * rows if build < shape.count else 0.0
         key = relations.key(bound, members)
-        if key:
+        if copied(relations, bound, members, costs.small):
+            work += rows * (sending(members) + costs.build) * cores + flowing * costs.probe * (1 if key else rows)
+        else:
             work += rows * (sending(members) + costs.build) + flowing * costs.probe
             work += flowing * sending(bound) if key != current else 0.0
             current = key
-        else:
-            work += rows * (sending(members) + costs.build) * cores + flowing * rows * costs.probe
     return work + (costs.write * relations.size(reached[-1]) if segment.stored else 0.0)

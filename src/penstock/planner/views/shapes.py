@@ -87,15 +87,21 @@ class Shape:
         )
 
 
-def exchanges(relations: Relations, shape: Shape, segment: Segment) -> int:
+def copied(relations: Relations, bound: Members, build: Members, small: float) -> bool:
+    """Whether a table goes to every core as a whole, so that rows can stay where they are: it is small, or has no key."""
+    return relations.memory(build) <= small or not relations.key(bound, build)
+
+
+def exchanges(relations: Relations, shape: Shape, segment: Segment, small: float = 0.0) -> int:
     """How often rows within a segment must be sent on because the next hash table is spread by another key (Liu 2005, 2.4.1).
 
-    The first sending of the probe is not counted. A table without a key is on every core: it moves no rows.
+    The first sending of the probe is not counted. A table that is copied to every core moves no rows.
     """
     found, current = 0, None
     for bound, build in zip(shape.reached(segment), segment.builds, strict=False):
-        key = relations.key(bound, shape.members[build])
-        if key:
+        members = shape.members[build]
+        if not copied(relations, bound, members, small):
+            key = relations.key(bound, members)
             found += current not in {None, key}
             current = key
     return found
