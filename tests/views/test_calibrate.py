@@ -6,10 +6,19 @@ from math import isfinite
 import pytest
 
 from penstock.planner.views.shape_cost import Costs
-from penstock.views.calibrate import NARROW, WIDE, calibrate, costs_of
+from penstock.views.calibrate import HOPS, NARROW, WIDE, calibrate, costs_of
 
 PLANTED = Costs(
-    read=1e-7, partition=2e-7, send=2e-7, build=3e-7, probe=1.5e-7, byte=5e-9, job=0.05, write=6e-7, small=2.0**20
+    read=1e-7,
+    partition=2e-7,
+    send=2e-7,
+    build=3e-7,
+    probe=1.5e-7,
+    byte=5e-9,
+    job=0.05,
+    hop=0.03,
+    write=6e-7,
+    small=2.0**20,
 )
 
 
@@ -23,6 +32,7 @@ def times(costs, rows, cores):
     both = 1.1 * (costs.read + narrow)
     return {
         "job": costs.job,
+        "hops": costs.job + HOPS * costs.hop,
         "read": after(costs.read),
         "read wide": after(3 * costs.read),
         "send": after(costs.read + narrow),

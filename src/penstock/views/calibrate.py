@@ -6,6 +6,7 @@ The figures are for the choice between shapes, which are compared with each othe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from pathlib import Path
 from time import perf_counter
 
@@ -15,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from penstock.planner.views.shape_cost import Costs
 
 NARROW, WIDE = 1, 9  # columns of 8 bytes
+HOPS = 5
 LEAST = 1e-9  # seconds per row: what noise made negative
 
 
@@ -42,8 +44,12 @@ def _measured(
     def joined(probe: str, build: str) -> DataFrame:
         return sent(read(probe)).join(sent(read(build)).hint("shuffle_hash"), "k")
 
+    def further(frame: DataFrame, _: int) -> DataFrame:
+        return sent(frame).select((F.col("k") + 1).alias("k"))  # exchanges side by side would become one
+
     probes: dict[str, Callable[[], None]] = {
         "job": lambda: _drained(spark.range(1).toDF("k")),
+        "hops": lambda: _drained(reduce(further, range(HOPS), spark.range(1).toDF("k"))),
         "read": lambda: _drained(read(whole)),
         "read wide": lambda: _drained(read(whole, WIDE)),
         "send": lambda: _drained(sent(read(whole))),
@@ -92,5 +98,6 @@ def costs_of(seconds: Mapping[str, float], rows: int, cores: int) -> Costs:
         probe=max(LEAST, (probe - 0.1 * build) / 0.99),
         byte=byte,
         job=seconds["job"],
+        hop=max(0.0, seconds["hops"] - seconds["job"]) / HOPS,
         write=per_row(seconds["write"] - seconds["read"]),
     )

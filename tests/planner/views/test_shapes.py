@@ -352,9 +352,9 @@ def test_seconds_on_spark_by_hand():
     reading = 130
     sending = 5 * (100 + 10 + 100 + 20) + 0.5 * (100 + 10 + 100 * 2 + 20)
     working = 4 * 30 + 5 * (100 + 100)
-    assert spark_time(join, shape, costs, 2) == pytest.approx((reading + sending + working) / 2 + 2 * 13 + 50)
+    assert spark_time(join, shape, costs, 2) == pytest.approx((reading + sending + working) / 2 + 4 * 13 + 50)
     copying = 2 * (5.5 + 4) * (10 + 20) + 5 * (100 + 100)
-    assert spark_time(join, shape, replace(costs, small=20), 2) == pytest.approx((reading + copying) / 2 + 13 + 50)
+    assert spark_time(join, shape, replace(costs, small=20), 2) == pytest.approx((reading + copying) / 2 + 50)
 
 
 # -- the choice -------------------------------------------------------------------------------------------------------------------

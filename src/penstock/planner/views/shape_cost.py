@@ -17,8 +17,8 @@ from penstock.planner.views.shapes import Segment, Shape, copied, exchanges
 class Costs:
     """Seconds per row to read, partition, send, build and probe; seconds to fill and to drain a pipeline.
 
-    `byte` is what sending costs further for each byte of a row, `contention` what each further core adds to f(k), `job` what a wave of
-    segments costs by itself and `hop` what an exchange does, `write` what a row costs that is written out between two pieces. Tables of
+    `byte` is what sending costs further for each byte of a row, `contention` what each further core adds to f(k), `job` what a Spark
+    job costs by itself and `hop` what an exchange does, `write` what a row costs that is written out between two pieces. Tables of
     `small` bytes at most are copied to every core. The defaults were measured by `views.calibrate` on one machine.
     """
 
@@ -148,10 +148,17 @@ def spark_time(relations: Relations, shape: Shape, costs: Costs, cores: int) -> 
     total = 0.0
     for wave in shape.waves:
         slowest = max(_work(relations, shape, s, costs, s.cores or cores) / (s.cores or cores) for s in wave)
-        hops = max(exchanges(relations, shape, s, costs.small) + 1 for s in wave)
+        hops = sum(_hops(relations, shape, s, costs.small) for s in wave)
         stored = any(segment.stored for segment in wave)
         total += slowest + costs.hop * hops + (costs.job if stored else 0.0)
     return total + costs.job
+
+
+def _hops(relations: Relations, shape: Shape, segment: Segment, small: float) -> int:
+    """The exchanges of a segment: of every table that is spread by a key, and of the probe wherever that key changes."""
+    tables = list(zip(shape.reached(segment), segment.builds, strict=False))
+    spread = sum(not copied(relations, bound, shape.members[build], small) for bound, build in tables)
+    return spread + exchanges(relations, shape, segment, small) + (spread > 0)
 
 
 def _work(relations: Relations, shape: Shape, segment: Segment, costs: Costs, cores: int) -> float:
