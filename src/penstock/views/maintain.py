@@ -19,6 +19,7 @@ from penstock.errors import StepError
 from penstock.model import View
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.views.plan import MaintenancePlan, Request
+from penstock.planner.views.statistics import Sample
 from penstock.views.bag import counts, negated, normalized, total
 from penstock.views.changes import Changes, schemas
 from penstock.views.delta import Delta, Joins, split, unify
@@ -28,20 +29,6 @@ from penstock.views.source import COUNT, Answer, SourceReader
 Choose = Callable[[tuple[int, ...]], MaintenancePlan]  # from the number of changed rows per node
 
 _NONE: Ints = np.empty(0, np.int64)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One request as measured: rows shipped and their columns, rows returned, joined rows before and after, seconds."""
-
-    node: int
-    via: tuple[int, ...]
-    keys: int
-    columns: int
-    rows: int
-    before: int
-    after: int
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -211,7 +198,7 @@ class _Run:
             grown = self._joins.join(unified, node, seen, request.via)
             before, after = before + len(unified), after + len(grown)
             self._members |= split(grown, members)
-        shipped, columns = (0, 0) if keys is None else (keys.num_rows, keys.num_columns)
+        shipped, columns = 0 if keys is None else keys.num_rows, answer.rows.num_columns - 1
         self.samples.append(Sample(node, request.via, shipped, columns, answer.rows.num_rows, before, after, seconds))
 
     def _before(self, node: int, rows: Ints, change: Ints, keys: pa.Table | None) -> Ints:
