@@ -30,7 +30,7 @@ class _Watermark:
 def stream_declaration(cursor: Cursor) -> Stream:
     """The stream that follows the words CREATE STREAM."""
     source = cursor.source
-    name = _free_name(cursor, "stream")
+    name = free_name(cursor, "stream")
     body = cursor.offset
     cursor.expect("(", "a stream is declared as: name (column TYPE, .., WATERMARK FOR ..)")
     columns: list[Column] = []
@@ -48,7 +48,7 @@ def stream_declaration(cursor: Cursor) -> Stream:
             cursor.accept("SEQUENCE", "BY")
             sequence = cursor.name("column")
         else:
-            columns.append(_column(cursor, columns))
+            columns.append(column_declaration(cursor, columns))
         if not cursor.accept(","):
             break
     cursor.expect(")")
@@ -115,16 +115,18 @@ def _option_value(cursor: Cursor) -> str:
     raise cursor.source.error(place, "Expected a value in quotes")
 
 
-def _free_name(cursor: Cursor, what: str) -> str:
+def free_name(cursor: Cursor, what: str) -> str:
+    """A name that a user may give."""
     token = cursor.name(what)
     if token.text.startswith("_"):
         raise cursor.source.error(token.start, "Names that begin with _ are reserved")
     return token.text
 
 
-def _column(cursor: Cursor, before: list[Column]) -> Column:
+def column_declaration(cursor: Cursor, before: list[Column]) -> Column:
+    """`name TYPE`, after those declared `before`."""
     place = cursor.offset
-    name = _free_name(cursor, "column")
+    name = free_name(cursor, "column")
     if any(c.name.lower() == name.lower() for c in before):
         raise cursor.source.error(place, f"Column {name} is declared twice")
     tokens = cursor.until(",", ")", angles=True)

@@ -47,8 +47,11 @@ _INNER_ONLY = "write [INNER] JOIN .. ON, CROSS JOIN, or a list of streams with t
 _NO_SUBQUERY = "a query reads streams only, each named in its own FROM"
 
 
-def refuse_unsupported(source: Text, tokens: Sequence[Token]) -> None:
-    """Raise at the first token that begins something a standing query may not have."""
+def refuse_unsupported(source: Text, tokens: Sequence[Token], *, aggregation: bool = False) -> None:
+    """Raise at the first token that begins something a standing query may not have.
+
+    With `aggregation`, GROUP BY and aggregate functions are left to whoever asks.
+    """
     if tokens[0].token_type == TokenType.WITH:
         raise source.unsupported(tokens[0].start, "WITH (common table expressions) is not supported", _NO_SUBQUERY)
     if tokens[0].token_type != TokenType.SELECT:
@@ -64,9 +67,11 @@ def refuse_unsupported(source: Text, tokens: Sequence[Token]) -> None:
         if token.token_type == TokenType.ORDER_BY:
             refuse_order(source, tokens[index:])
         seen_from = seen_from or token.token_type == TokenType.FROM
-        _refuse_clause(source, token, before, after, seen_from=seen_from)
+        if not (aggregation and token.token_type == TokenType.GROUP_BY):
+            _refuse_clause(source, token, before, after, seen_from=seen_from)
         _refuse_join(source, token, after)
-        _refuse_function(source, token, before, after)
+        if not (aggregation and token.text.lower() in functions.AGGREGATES):
+            _refuse_function(source, token, before, after)
 
 
 def _is_name(token: Token, before: Token | None) -> bool:

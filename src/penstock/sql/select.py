@@ -25,12 +25,12 @@ from penstock.sql.windows import check_alike, range_window, stream_window
 MAX_ROLES = 16
 
 # What a parsed SELECT may consist of; `screen` has refused the rest by name, this is the net below it.
-_SELECT_ARGS = frozenset({"expressions", "from_", "joins", "where", "kind", "operation_modifiers"})
+SELECT_ARGS = frozenset({"expressions", "from_", "joins", "where", "kind", "operation_modifiers"})
 _TABLE_ARGS = frozenset({"this", "alias", "joins"})
 
 
 @dataclass(frozen=True)
-class _Table:
+class Table:
     """One item of FROM with its ON condition; `cross` if the words CROSS JOIN stand before it."""
 
     node: exp.Table
@@ -63,10 +63,10 @@ def parse_query(
     tree = parse_select(source, body)
     if not isinstance(tree, exp.Select):
         raise source.unsupported(tokens[0].start, "Only a plain SELECT is supported")
-    _refuse_other_args(source, tree, _SELECT_ARGS, tokens[0].start)
-    tables = _tables(source, tree, tokens)
+    refuse_other_args(source, tree, SELECT_ARGS, tokens[0].start)
+    tables = tables_of(source, tree, tokens)
     scope = _scope(source, tables, streams, trailing)
-    bound = [bind(c, scope) for c in _conditions(tree, tables)]
+    bound = [bind(c, scope) for c in conditions_of(tree, tables)]
     conditions = classify(bound, scope)
     _check_connected(scope, tables, conditions)
     items = tuple(item for node in tree.expressions for item in _items(node, scope))
@@ -100,27 +100,27 @@ def _split_window(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], l
     return list(tokens), []
 
 
-def _tables(source: Text, tree: exp.Select, tokens: Sequence[Token]) -> list[_Table]:
-    """The tables of FROM, in order."""
+def tables_of(source: Text, tree: exp.Select, tokens: Sequence[Token], noun: str = "stream") -> list[Table]:
+    """The tables of FROM, in order; `noun` is what they are called in messages."""
     clause = tree.args.get("from_")
     if clause is None:
-        raise source.error(tokens[-1].end, "A query needs FROM with at least one stream")
+        raise source.error(tokens[-1].end, f"A query needs FROM with at least one {noun}")
     joins = [join for root in (clause.this, tree) for join in root.args.get("joins") or []]
     found = [(clause.this, None), *(each for join in joins for each in _joined(source, join))]
-    tables: list[_Table] = []
+    tables: list[Table] = []
     for node, join in found:
         start = start_of(node)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             raise source.unsupported(
-                start or _keyword(tokens, TokenType.FROM), "Only streams are supported in FROM", "name a stream"
+                start or _keyword(tokens, TokenType.FROM), f"Only {noun}s are supported in FROM", f"name a {noun}"
             )
         if len(node.parts) > 1:
-            raise source.error(start, "Streams have plain names", "write the name without a qualifier")
+            raise source.error(start, f"{noun.capitalize()}s have plain names", "write the name without a qualifier")
         if node.args.get("alias") is not None and node.args["alias"].args.get("columns"):
             raise source.unsupported(start_of(node.args["alias"]), "Aliases for columns are not supported in FROM")
-        _refuse_other_args(source, node, _TABLE_ARGS, start)
+        refuse_other_args(source, node, _TABLE_ARGS, start)
         on = None if join is None else join.args.get("on")
-        tables.append(_Table(node, on, join is not None and join.args.get("kind") == "CROSS"))
+        tables.append(Table(node, on, join is not None and join.args.get("kind") == "CROSS"))
     return tables
 
 
@@ -134,7 +134,7 @@ def _joined(source: Text, join: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr]]
         yield from _joined(source, inner)
 
 
-def _scope(source: Text, tables: Sequence[_Table], streams: Mapping[str, Stream], trailing: Sequence[Token]) -> Scope:
+def _scope(source: Text, tables: Sequence[Table], streams: Mapping[str, Stream], trailing: Sequence[Token]) -> Scope:
     known = {s.name.lower(): s for s in streams.values()}
     roles: list[Role] = []
     used: list[Stream] = []
@@ -161,7 +161,7 @@ def _scope(source: Text, tables: Sequence[_Table], streams: Mapping[str, Stream]
     return Scope(source, tuple(roles), tuple(used))
 
 
-def _window(source: Text, table: _Table, stream: Stream, trailing: Sequence[Token]) -> Window | Rows | Tumbling | None:
+def _window(source: Text, table: Table, stream: Stream, trailing: Sequence[Token]) -> Window | Rows | Tumbling | None:
     tokens = table.node.meta.get(WINDOW)
     if tokens is not None:
         return stream_window(source, tokens, table.node.meta[WINDOW_START], stream)
@@ -170,13 +170,13 @@ def _window(source: Text, table: _Table, stream: Stream, trailing: Sequence[Toke
     return None
 
 
-def _window_start(table: _Table) -> int:
+def _window_start(table: Table) -> int:
     """Where a role's window begins, or its stream where it has none of its own."""
     tokens: list[Token] | None = table.node.meta.get(WINDOW)
     return tokens[0].start if tokens else table.start
 
 
-def _check_connected(scope: Scope, tables: Sequence[_Table], conditions: Conditions) -> None:
+def _check_connected(scope: Scope, tables: Sequence[Table], conditions: Conditions) -> None:
     """Refuse a role that no condition ties to the others, unless CROSS JOIN asks for every combination."""
     ties = [*conditions.ties, *({role - 1, role} for role, table in enumerate(tables) if table.cross)]
     reached = {0}
@@ -192,7 +192,7 @@ def _check_connected(scope: Scope, tables: Sequence[_Table], conditions: Conditi
             )
 
 
-def _conditions(tree: exp.Select, tables: Sequence[_Table]) -> Iterator[exp.Expr]:
+def conditions_of(tree: exp.Select, tables: Sequence[Table]) -> Iterator[exp.Expr]:
     yield from (table.on for table in tables if table.on is not None)
     where = tree.args.get("where")
     if where is not None:
@@ -249,7 +249,7 @@ def _refuse_star_options(source: Text, node: exp.Expr, star: exp.Expr) -> None:
         raise source.unsupported(start_of(node), "* with EXCEPT or other options is not supported", "name the columns")
 
 
-def _refuse_other_args(source: Text, node: exp.Expr, allowed: frozenset[str], start: int) -> None:
+def refuse_other_args(source: Text, node: exp.Expr, allowed: frozenset[str], start: int) -> None:
     for key, value in node.args.items():
         if value and key not in allowed:
             place = start_of(value) if isinstance(value, exp.Expr) else 0

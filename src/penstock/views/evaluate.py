@@ -99,6 +99,9 @@ def _arithmetic(op: str, left: Any, right: Any) -> Any:
     one, other = left, right
     if pa.types.is_floating(one.type) != pa.types.is_floating(other.type) or op == "/":
         one, other = (pc.cast(side, pa.float64()) if side.type != pa.float64() else side for side in (one, other))
+    elif pa.types.is_integer(one.type) and pa.types.is_integer(other.type):
+        kind = max(_integer_type(one), _integer_type(other), key=lambda t: t.bit_width)
+        one, other = pc.cast(one, kind), pc.cast(other, kind)
     elif pa.types.is_decimal(one.type) != pa.types.is_decimal(other.type):
         one, other = _as_decimal(one), _as_decimal(other)
     if op != "/":
@@ -107,6 +110,12 @@ def _arithmetic(op: str, left: Any, right: Any) -> Any:
     if pc.any(pc.and_kleene(pc.equal(other, 0.0), pc.is_valid(one))).as_py():
         raise pa.ArrowInvalid("divide by zero")
     return pc.divide(one, other)
+
+
+def _integer_type(value: Any) -> pa.DataType:
+    """A whole constant is an INT where it fits, as in Spark."""
+    small = isinstance(value, pa.Scalar) and value.is_valid and -(2**31) <= value.as_py() < 2**31
+    return pa.int32() if small else value.type
 
 
 def _as_decimal(value: Any) -> Any:
