@@ -7,6 +7,7 @@ index of a node; above aggregates it is `GROUP_ROLE` or `AGGREGATE_ROLE`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from penstock.model.expression import Expression
 from penstock.model.query import Item
@@ -94,7 +95,7 @@ class View:
         """True if aggregates or groups stand on top of the joined rows."""
         return bool(self.groups or self.aggregates)
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[tuple[str, Expression], ...]:
         """The columns of the joined rows, as maintained: `c0`.. for items; under aggregates `g0`.. and arguments `a0`.."""
         if not self.aggregated:
@@ -104,11 +105,25 @@ class View:
 
     def local(self, node: int) -> tuple[Expression, ...]:
         """The filters of one node."""
-        return tuple(f for f in self.filters if f.roles == (node,))
+        return self._local[node]
 
     def columns(self, node: int) -> tuple[str, ...]:
         """The columns of a node that joining and the outputs read, each once; filters are the source's own business."""
-        expressions = [e for _, e in self.outputs] + [e for edge in self.edges for e in edge.others]
-        named = [r.column for e in (*expressions, *self.residuals) for r in e.refs if r.role == node]
-        joined = [pair[1] for edge in self.edges if node in (edge.left, edge.right) for pair in edge.toward(node)[1]]
-        return tuple(dict.fromkeys([*joined, *named]))
+        return self._columns[node]
+
+    @cached_property
+    def _local(self) -> tuple[tuple[Expression, ...], ...]:
+        return tuple(tuple(f for f in self.filters if f.roles == (node,)) for node in range(len(self.nodes)))
+
+    @cached_property
+    def _columns(self) -> tuple[tuple[str, ...], ...]:
+        needed: list[list[str]] = [[] for _ in self.nodes]
+        for edge in self.edges:
+            for a, b in edge.equal:
+                needed[edge.left].append(a)
+                needed[edge.right].append(b)
+        others = (e for edge in self.edges for e in edge.others)
+        for expression in (*others, *self.residuals, *(e for _, e in self.outputs)):
+            for ref in expression.refs:
+                needed[ref.role].append(ref.column)
+        return tuple(tuple(dict.fromkeys(names)) for names in needed)

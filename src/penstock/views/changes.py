@@ -42,7 +42,7 @@ class Changes:
         self.view = view
         self.reached = dict(reached)
         self._sources = sources
-        self._schemas = schemas(view, sources)
+        self.schemas = schemas(view, sources)
         self._later: dict[str, dict[int, pa.Table]] = {}
         nodes = view.nodes if raw is not None else ()
         self.deltas = [self._projected(k, raw[node.source]) for k, node in enumerate(nodes) if raw is not None]
@@ -93,7 +93,7 @@ class Changes:
         return found if found.num_rows else None
 
     def _projected(self, node: int, raw: pa.Table) -> pa.Table:
-        schema = self._schemas[node]
+        schema = self.schemas[node]
         if raw.num_rows:
             raw = select(raw, self.view.local(node), lambda ref: ref.column)
         narrow = raw.select([*schema.names, COUNT]).cast(schema.append(pa.field(COUNT, pa.int64())))

@@ -21,7 +21,7 @@ from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.views.plan import MaintenancePlan, Request
 from penstock.planner.views.statistics import Sample
 from penstock.views.bag import counts, negated, normalized, total
-from penstock.views.changes import Changes, schemas
+from penstock.views.changes import Changes
 from penstock.views.delta import Delta, Joins, split, unify
 from penstock.views.match import Codes, Ints, among, combined
 from penstock.views.source import COUNT, Answer, SourceReader
@@ -90,7 +90,7 @@ class _Run:
         self.plan = plan
         self.samples: list[Sample] = []
         self._readers = [sources[node.source] for node in view.nodes]
-        self._joins = Joins(view, schemas(view, sources))
+        self._joins = Joins(view, changes.schemas)
         self._members: dict[int, Delta] = {}
         self._delta_rows: dict[int, Ints] = {}
         for node, delta in enumerate(changes.deltas):
@@ -248,7 +248,7 @@ def compute(
     for node, (answer, _) in zip(view.nodes, answers, strict=True):
         positions[node.source] = min(answer.position, positions.get(node.source, answer.position))
     changes = Changes(view, sources, positions)
-    joins = Joins(view, schemas(view, sources))
+    joins = Joins(view, changes.schemas)
     rows, samples = [], []
     for k, (answer, seconds) in enumerate(answers):
         found = joins.rows[k].append(answer.rows)

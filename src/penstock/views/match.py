@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from numba import njit, types
 
 from penstock.errors import RegistrationError
 from penstock.views.bag import normalized
@@ -109,21 +110,74 @@ def combined(left: list[Codes], right: list[Codes]) -> tuple[Codes, Codes]:
 
 def pairs(left: Codes, right: Codes) -> tuple[Ints, Ints]:
     """All pairs (row of left, row of right) with equal codes."""
-    usable = np.flatnonzero(right.valid)
-    order = usable[np.argsort(right.codes[usable], kind="stable")]
-    ordered = right.codes[order]
-    first = np.searchsorted(ordered, left.codes, side="left")
-    matches = np.searchsorted(ordered, left.codes, side="right") - first
-    matches[~left.valid] = 0
-    rows = np.repeat(np.arange(len(matches)), matches)
-    within = np.arange(len(rows)) - np.repeat(np.cumsum(matches) - matches, matches)
-    return rows, order[np.repeat(first, matches) + within]
+    heads, following = _built(right.codes, right.valid)
+    matches = _counted(left.codes, left.valid, right.codes, heads, following)
+    return _paired(left.codes, matches, right.codes, heads, following)  # type: ignore[no-any-return]
 
 
 def among(left: Codes, right: Codes) -> Flags:
     """Which rows of left have a match in right."""
-    found: Flags = np.isin(left.codes, right.codes[right.valid])
-    return found & left.valid
+    heads, following = _built(right.codes, right.valid)
+    return _counted(left.codes, left.valid, right.codes, heads, following) > 0  # type: ignore[no-any-return]
+
+
+_INTS = types.Array(types.int64, 1, "C", readonly=True)
+_FLAGS = types.Array(types.boolean, 1, "C", readonly=True)
+_OUT = types.Array(types.int64, 1, "C")
+_SPREAD = 0x9E3779B97F4A7C15 - 2**64  # odd, and its bits are well mixed
+
+
+@njit(types.int64(types.int64, types.int64), cache=True, nogil=True)
+def _slot(code: int, size: int) -> int:
+    mixed = code * _SPREAD
+    return (mixed ^ (mixed >> 29)) & (size - 1)
+
+
+@njit(types.Tuple((_OUT, _OUT))(_INTS, _FLAGS), cache=True, nogil=True)
+def _built(codes: Ints, valid: Flags) -> tuple[Ints, Ints]:
+    """A hash table of rows: the first row of each slot, and the next row of the same slot after each."""
+    size = 16
+    while size < 2 * len(codes):
+        size *= 2
+    heads = np.full(size, -1, np.int64)
+    following = np.full(len(codes), -1, np.int64)
+    for row in range(len(codes) - 1, -1, -1):
+        if valid[row]:
+            slot = _slot(codes[row], size)
+            following[row] = heads[slot]
+            heads[slot] = row
+    return heads, following
+
+
+@njit(_OUT(_INTS, _FLAGS, _INTS, _INTS, _INTS), cache=True, nogil=True)
+def _counted(codes: Ints, valid: Flags, others: Ints, heads: Ints, following: Ints) -> Ints:
+    matches = np.zeros(len(codes), np.int64)
+    for row in range(len(codes)):
+        if valid[row]:
+            other = heads[_slot(codes[row], len(heads))]
+            while other >= 0:
+                if others[other] == codes[row]:
+                    matches[row] += 1
+                other = following[other]
+    return matches
+
+
+@njit(types.Tuple((_OUT, _OUT))(_INTS, _INTS, _INTS, _INTS, _INTS), cache=True, nogil=True)
+def _paired(codes: Ints, matches: Ints, others: Ints, heads: Ints, following: Ints) -> tuple[Ints, Ints]:
+    total = matches.sum()
+    mine = np.empty(total, np.int64)
+    theirs = np.empty(total, np.int64)
+    at = 0
+    for row in range(len(codes)):
+        if matches[row]:
+            other = heads[_slot(codes[row], len(heads))]
+            while other >= 0:
+                if others[other] == codes[row]:
+                    mine[at] = row
+                    theirs[at] = other
+                    at += 1
+                other = following[other]
+    return mine, theirs
 
 
 def _number(kind: pa.DataType) -> bool:
