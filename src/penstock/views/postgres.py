@@ -57,10 +57,13 @@ class PostgresReader:
             self._changes = change_table(self._table, self._capture)
             self._sign = SIGN
             self._install()
+            self._check()
+        elif source.changes == "snapshot":
+            self._changes, self._sign = "", ""  # only read whole, and compared
         else:
             assert source.change_table is not None
             self._changes, self._sign = source.change_table, options.get("sign", COUNT)
-        self._check()
+            self._check()
 
     # -- positions --------------------------------------------------------------------------------------------------
 
