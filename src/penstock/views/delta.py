@@ -6,8 +6,8 @@ not hold is -1 and takes part in no predicate. Columns are gathered once, at the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,10 @@ class Rows:
     def append(self, table: pa.Table) -> Ints:
         """Add the rows; their numbers."""
         start = len(self.count)
-        self._table = pa.concat_tables([self._table, table.select(self.schema.names).cast(self.schema)])
+        narrow = table.select(self.schema.names)
+        self._table = pa.concat_tables(
+            [self._table, narrow if narrow.schema == self.schema else narrow.cast(self.schema)]
+        )
         self.count = np.concatenate([self.count, counts(table)])
         return np.arange(start, len(self.count), dtype=np.int64)
 
@@ -79,27 +82,31 @@ class Delta:
 
 
 def unify(members: Sequence[Delta]) -> Delta:
-    """One table for all members; where one does not hold a node, -1 stands."""
+    """One table for all members, in ascending order of tags; where one does not hold a node, -1 stands."""
     if len(members) == 1:
         return members[0]
-    nodes = sorted(set().union(*(m.held for m in members)))
-    blank = [np.full(len(m), ABSENT, np.int64) for m in members]
+    nodes = set().union(*(m.held for m in members))
     return Delta(
         np.concatenate([m.tag for m in members]),
         np.concatenate([m.count for m in members]),
-        {v: np.concatenate([m.held.get(v, b) for m, b in zip(members, blank, strict=True)]) for v in nodes},
+        {v: np.concatenate([m.held[v] if v in m.held else _absent(len(m)) for m in members]) for v in nodes},
     )
 
 
-def split(delta: Delta, tags: Sequence[int]) -> dict[int, Delta]:
-    """The members again, each with the nodes it holds."""
-    if len(tags) == 1:
-        return {tags[0]: delta}
-    members = {}
-    for tag in tags:
-        part = delta.take(delta.tag == tag)
-        members[tag] = replace(part, held={v: index for v, index in part.held.items() if (index != ABSENT).all()})
-    return members
+def split(delta: Delta, members: Mapping[int, Delta], node: int | None = None) -> dict[int, Delta]:
+    """The members of a unified delta again, each with the nodes that it held before, and `node`."""
+    if len(members) == 1:
+        return dict.fromkeys(members, delta)
+    bounds = np.searchsorted(delta.tag, list(members), side="left").tolist()
+    parts = {}
+    for (tag, before), low, high in zip(members.items(), bounds, [*bounds[1:], len(delta)], strict=True):
+        held = (*before.held, node) if node is not None else tuple(before.held)
+        parts[tag] = Delta(delta.tag[low:high], delta.count[low:high], {v: delta.held[v][low:high] for v in held})
+    return parts
+
+
+def _absent(rows: int) -> Ints:
+    return np.full(rows, ABSENT, np.int64)
 
 
 class Joins:
@@ -135,7 +142,7 @@ class Joins:
             theirs = np.tile(np.arange(len(rows)), len(delta))
         found = rows[theirs]
         grown = delta.take(mine)
-        grown = Delta(grown.tag, grown.count * self.rows[node].count[found], {**grown.held, node: found})
+        grown = Delta(grown.tag, grown.count * self.rows[node].count[found], grown.held | {node: found})
         for v in delta.held:
             if (v, node) in self._edges and v != node:
                 grown = self._checked(grown, v, node, keyed=v in via)

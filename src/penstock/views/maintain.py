@@ -194,10 +194,11 @@ class _Run:
             if not members:
                 continue
             seen = new if sees_new else self._before(node, new, self._delta_rows.get(node, _NONE), keys)
-            unified = unify([self._members[m] for m in members])
+            parts = {m: self._members[m] for m in members}
+            unified = unify(list(parts.values()))
             grown = self._joins.join(unified, node, seen, request.via)
             before, after = before + len(unified), after + len(grown)
-            self._members |= split(grown, members)
+            self._members |= split(grown, parts, node)
         shipped, columns = 0 if keys is None else keys.num_rows, answer.rows.num_columns - 1
         self.samples.append(Sample(node, request.via, shipped, columns, answer.rows.num_rows, before, after, seconds))
 

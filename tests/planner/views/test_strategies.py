@@ -177,6 +177,12 @@ def test_hamiltonian_paths_are_all_permutations_along_edges(graph):
     assert set(hamiltonian_paths(graph)) == brute
 
 
+def test_one_node_has_nobody_to_ask():
+    for plan in every_plan(JoinGraph(1)):
+        assert plan.requests == ()
+        assert plan.sequence == (0,)
+
+
 def test_a_graph_in_two_parts_is_refused():
     with pytest.raises(ValueError, match="connected"):
         batch(JoinGraph(4, (), [(0, 1), (2, 3)]))

@@ -26,6 +26,8 @@ class _Steps:
 
     def ask(self, node: int, members: Sequence[int], via: Sequence[int] | None = None) -> None:
         """Ask a node for these members, by all edges from nodes that every one of them holds."""
+        if not members:
+            return
         if via is None:
             common = set.intersection(*(self.visited[m] for m in members))
             via = sorted(v for v in common if self.graph.joined(v, node))
