@@ -206,7 +206,7 @@ def test_a_delete_of_a_row_that_is_not_there_is_reported(tmp_path, url, session)
     view = made.add_view("SELECT name FROM told", "v")
     view.refresh()
     session.execute("INSERT INTO log VALUES (9, 'Nobody', -1)")
-    with pytest.raises(StepError, match="Nobody.*not there"):
+    with pytest.raises(StepError, match=r"Nobody.*not there"):
         view.refresh()
     assert view.to_arrow().to_pylist() == [{"name": "Ann"}]
     view.refresh(full=True)

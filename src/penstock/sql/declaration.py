@@ -76,7 +76,7 @@ def stream_declaration(cursor: Cursor) -> Stream:
     )
 
 
-def options(cursor: Cursor) -> tuple[tuple[str, str], ...]:
+def options(cursor: Cursor, reserved: tuple[str, ...] = _RESERVED_OPTIONS) -> tuple[tuple[str, str], ...]:
     """`(key 'value', dotted.key = 'value', ..)`, sorted by key: their order means nothing."""
     source = cursor.source
     found: dict[str, str] = {}
@@ -85,10 +85,8 @@ def options(cursor: Cursor) -> tuple[tuple[str, str], ...]:
         place = cursor.offset
         key = _option_key(cursor)
         cursor.accept("=")
-        if key.lower() in {k.lower() for k in found} or key in _RESERVED_OPTIONS:
-            raise source.error(
-                place, f"Option {key} cannot be given {'twice' if key not in _RESERVED_OPTIONS else 'here'}"
-            )
+        if key.lower() in {k.lower() for k in found} or key in reserved:
+            raise source.error(place, f"Option {key} cannot be given {'twice' if key not in reserved else 'here'}")
         found[key] = _option_value(cursor)
         if not cursor.accept(",") and cursor.peek() != ")":
             raise source.error(cursor.offset, "Expected , or )")

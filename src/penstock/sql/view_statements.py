@@ -90,7 +90,7 @@ def _create_source(cursor: Cursor, at: Position) -> CreateSource:
     place = cursor.offset
     cursor.expect("USING", "for example USING postgres OPTIONS (url '..', table 'orders')")
     system = cursor.choice(*(s.upper() for s in SYSTEMS)).lower()
-    given = options(cursor) if cursor.accept("OPTIONS") else ()
+    given = options(cursor, reserved=()) if cursor.accept("OPTIONS") else ()
     key = _key(cursor) if cursor.accept("KEY") else ()
     changes, table = ("snapshot", None) if system != "postgres" else ("trigger", None)
     if cursor.accept("CHANGES", "BY"):
