@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, sleep
@@ -20,15 +19,11 @@ import pyarrow as pa
 from benchmarks import harness, views_shapes
 from benchmarks.harness import Json, Report, median, pair_ratio, say
 from benchmarks.views_sources import Chain, Delayed, Files, Postgres, expected, fingerprint, links, server
-from penstock.model import Edge, Expression, Item, Node, Ref, View
-from penstock.planner.views.choice import Chooser
-from penstock.planner.views.plan import MaintenancePlan
-from penstock.planner.views.statistics import Statistics
-from penstock.planner.views.strategies import adjacent, batch, conditional, recompute
+from penstock.model import View
+from penstock.sql import parse_view
 from penstock.state.store import LocalStore
-from penstock.views.maintain import Refreshed, compute, graph_of, maintain
 from penstock.views.source import COUNT
-from penstock.views.store import ViewStore
+from penstock.views.view import Parts, ViewHandle
 
 System = Postgres | Files
 AUTO, NATIVE, RECOMPUTE, BATCH = "auto", "native", "recompute", "batch"
@@ -36,77 +31,21 @@ SINGLE = (BATCH, "parallel_batch", "adjacent", "conditional", "parallel_conditio
 SLOW = 0.020  # seconds added to each request
 
 
-def chain_view(case: Chain) -> View:
-    names = list(case.relations)
-    refs = [Ref(n, column) for n in range(len(names)) for column in ("id", "pay")]
-    edges = tuple(Edge(n, n + 1, (("b", "a"),)) for n in range(len(names) - 1))
-    items = tuple(Item(None, Expression((ref,), ref, total=True)) for ref in refs)
-    return View("v", case.sql, tuple(Node(name, name) for name in names), edges, (), items)
-
-
-def strategy(name: str, view: View) -> Callable[[tuple[int, ...]], Any]:
-    """A strategy that always does the same."""
-    graph = graph_of(view)
-    plans = {
-        BATCH: lambda: batch(graph),
-        "parallel_batch": lambda: batch(graph, parallel=True),
-        "adjacent": lambda: adjacent(graph, 2),
-        "conditional": lambda: conditional(graph),
-        "parallel_conditional": lambda: conditional(graph, parallel=True),
-        RECOMPUTE: lambda: recompute(graph),
-    }
-    plan = plans[name]()
-    return lambda _: plan
-
-
-class Auto:
-    """The choice by cost for one view, which learns from every refresh; a link of another speed is another view to it."""
-
-    def __init__(self, view: View, readers: Mapping[str, Any], whole: Refreshed, seconds: float) -> None:
-        nodes = range(len(view.nodes))
-        rows = {sample.node: float(sample.rows) for sample in whole.samples}
-        connections = tuple(readers[node.source].connections for node in view.nodes)
-        widths = tuple(len(view.columns(node)) for node in nodes)
-        statistics = Statistics(tuple(rows[n] for n in nodes), widths, {}, {}, seconds, connections)
-        self.chooser = Chooser(graph_of(view), statistics)
-
-    def __call__(self, sizes: tuple[int, ...]) -> MaintenancePlan:
-        self.sizes, self.choice = sizes, self.chooser.choose(sizes)
-        return self.choice.plan
-
-    def learn(self, found: Refreshed, seconds: float) -> None:
-        self.chooser.learn(self.choice, self.sizes, found.samples, seconds)
-
-
 class Keeper:
     """One strategy with a view of its own, which begins as a copy of another one."""
 
-    def __init__(self, view: View, choose: Any, store: ViewStore, positions: Mapping[str, int]) -> None:
-        self.view, self.choose, self.store, self.positions = view, choose, store, dict(positions)
+    def __init__(self, view: View, readers: Mapping[str, Any], root: Path, strategy: str) -> None:
+        self.root, self.strategy = root, strategy
+        # Whoever recomputes asks for no changes first.
+        known = {"auto" if strategy == NATIVE else strategy} - {RECOMPUTE}
+        self.handle = ViewHandle(Parts(view, readers, LocalStore(str(root)), "view"), strategy=min(known, default=AUTO))
 
-    def copy(self, choose: Any, root: Path) -> Keeper:
-        links(Path(self.store.store.root), root)
-        plain = self.store.schema.remove(self.store.schema.get_field_index(COUNT))
-        return Keeper(self.view, choose, ViewStore(LocalStore(str(root)), self.store.folder, plain), self.positions)
+    def copy(self, readers: Mapping[str, Any], root: Path, strategy: str) -> Keeper:
+        links(self.root, root)
+        return Keeper(self.handle.view, readers, root, strategy)
 
-    def refresh(self, readers: Mapping[str, Any], pool: ThreadPoolExecutor) -> Json:
-        started = perf_counter()
-        found = maintain(self.view, readers, self.positions, self.choose, pool)
-        joined = perf_counter()
-        marks = {name: readers[name].mark(position) for name, position in found.positions.items()}
-        self.store.install(found.rows, marks, {}, whole=found.whole)
-        seconds = perf_counter() - started
-        self.positions = found.positions
-        if isinstance(self.choose, Auto):
-            self.choose.learn(found, seconds)
-        return {
-            "seconds": seconds,
-            "installing": seconds - (joined - started),
-            "requests": found.requests,
-            "rounds": found.plan.rounds,
-            "strategy": found.plan.strategy,
-            "rows": found.rows.num_rows,
-        }
+    def refresh(self) -> Json:
+        return self.handle.refresh(full=self.strategy == RECOMPUTE)
 
     def recompute_natively(self, system: System, sql: str, delay: float) -> Json:
         """As one would without Penstock: the system computes the view anew, and all of it is installed."""
@@ -115,7 +54,7 @@ class Keeper:
         rows = system.native(sql)
         counts = pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
         rows = rows.rename_columns([f"c{n}" for n in range(rows.num_columns)]).append_column(COUNT, counts)
-        self.store.install(rows, {}, {}, whole=True)
+        self.handle.store.install(rows, {}, {}, whole=True)
         return {"seconds": perf_counter() - started, "strategy": NATIVE, "requests": 1, "rounds": 1}
 
 
@@ -137,33 +76,27 @@ class Bench:
     """One system with a workload in it, and the keepers that take turns."""
 
     def __init__(
-        self, workload: Any, view: View, system: System, folder: Path, names: Sequence[str] = SINGLE, learning: int = 12
+        self, workload: Any, system: System, folder: Path, names: Sequence[str] = SINGLE, learning: int = 12
     ) -> None:
-        self.workload, self.view, self.system, self.folder = workload, view, system, folder
+        self.workload, self.system, self.folder = workload, system, folder
         self.names, self.learning = tuple(names), learning
-        self.pool = ThreadPoolExecutor(2 * len(view.nodes))
         self.cases = 0
-        started = perf_counter()
-        self.whole = compute(view, system.readers, self.pool)
-        plain = self.whole.rows.schema.remove(self.whole.rows.schema.get_field_index(COUNT))
-        store = ViewStore(LocalStore(str(folder / "auto")), "view", plain)
-        store.install(self.whole.rows, {}, {}, whole=True)
-        self.seconds = perf_counter() - started
-        self.auto = Keeper(view, None, store, self.whole.positions)
+        sources = {name: reader.source for name, reader in system.readers.items()}
+        self.auto = Keeper(parse_view(workload.sql, sources, name="v"), system.readers, folder / "first", AUTO)
+        self.auto.refresh()
 
     def run(self, case: Case, turns: int) -> Json:
         """All strategies over the same changes, after one turn to warm up and some that `auto` alone learns from."""
         self.cases += 1
         readers = {name: Delayed(r, case.delay) if case.delay else r for name, r in self.system.readers.items()}
-        self.auto.choose = Auto(self.view, readers, self.whole, self.seconds)
+        self.auto = self.auto.copy(readers, self.folder / f"{self.cases}-{AUTO}", AUTO)
         for _ in range(self.learning):
             self.workload.change(self.system, case.share, case.changed)
-            self.auto.refresh(readers, self.pool)
-        self.auto.store.compact()
+            self.auto.refresh()
+        self.auto.handle.store.compact()
         keepers = {AUTO: self.auto}
         for name in (*self.names, NATIVE):
-            choose = None if name == NATIVE else strategy(name, self.view)
-            keepers[name] = self.auto.copy(choose, self.folder / f"{self.cases}-{name}")
+            keepers[name] = self.auto.copy(readers, self.folder / f"{self.cases}-{name}", name)
         runs: dict[str, list[Json]] = {name: [] for name in keepers}
         looks, equal, changed = [], True, 0
         for turn in range(turns + 1):
@@ -178,11 +111,11 @@ class Bench:
                 if name == NATIVE:
                     runs[name].append(keeper.recompute_natively(self.system, self.workload.sql, case.delay))
                 else:
-                    runs[name].append(keeper.refresh(readers, self.pool))
+                    runs[name].append(keeper.refresh())
             truth = expected(self.workload.relations, self.workload.sql)
             wanted = fingerprint(truth, truth.column_names)
             for name, keeper in keepers.items():
-                rows, _ = keeper.store.read()
+                rows, _ = keeper.handle.store.read()
                 same = fingerprint(rows, [c for c in rows.column_names if c != COUNT]) == wanted
                 if not same:
                     say(f"  {name} does not hold the view after {case}")
@@ -208,7 +141,6 @@ class Bench:
             "ms": {name: round(1000 * median(times), 1) for name, times in seconds.items()},
             "requests": {name: of[-1]["requests"] for name, of in runs.items()},
             "rounds": {name: of[-1]["rounds"] for name, of in runs.items()},
-            "installing_ms": round(1000 * median([r["installing"] for r in runs[AUTO]]), 1),
             "looking_ms": round(1000 * median(looked), 1),
             "recompute": round(pair_ratio(whole, seconds[AUTO]), 3),
             "batch": round(pair_ratio(seconds[BATCH], seconds[AUTO]), 3),
@@ -237,14 +169,14 @@ def measure(size: Size) -> Report:
         say(f"PostgreSQL, six relations of {size.postgres:,} rows")
         chain = Chain(6, size.postgres)
         system: System = Postgres(chain.relations, url)
-        bench = Bench(chain, chain_view(chain), system, folder / "postgres")
+        bench = Bench(chain, system, folder / "postgres")
         cases = [Case(0.001), Case(0.001, SLOW), Case(0.01), Case(0.1)]
         found = {f"postgres, {case}": bench.run(case, size.turns) for case in cases}
         system.close()
         say(f"Parquet, six relations of {size.parquet:,} rows")
         chain = Chain(6, size.parquet)
         system = Files(chain.relations, folder / "files")
-        bench = Bench(chain, chain_view(chain), system, folder / "parquet")
+        bench = Bench(chain, system, folder / "parquet")
         found |= {f"parquet, {case}": bench.run(case, size.turns) for case in (Case(0.001), Case(0.1))}
     say("first computation on Spark")
     queries = [views_shapes.Random(8, seed, size.query_rows) for seed in range(size.queries)]

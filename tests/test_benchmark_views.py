@@ -6,10 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import views, views_sources
-from benchmarks.views import Bench, Case, chain_view
+from benchmarks.views import Bench, Case
 from benchmarks.views_shapes import Random
 from benchmarks.views_sources import Chain, Files, expected, fingerprint
 from penstock.planner.views.relations import Relations, Tie
+from penstock.views.store import ViewStore
 
 
 @pytest.fixture(autouse=True)
@@ -18,28 +19,28 @@ def few_files(monkeypatch):
 
 
 def bench(folder, learning=1):
-    chain = Chain(3, 60)
-    return Bench(chain, chain_view(chain), Files(chain.relations, folder / "files"), folder, learning=learning)
+    chain = Chain(4, 60)
+    return Bench(chain, Files(chain.relations, folder / "files"), folder / "views", learning=learning)
 
 
 def test_every_strategy_keeps_the_view_of_the_changed_files(tmp_path):
     found = bench(tmp_path).run(Case(0.1), turns=1)
     assert found["equal"]
-    assert found["changed_rows"] == 3 * 6
-    assert found["requests"]["batch"] == 6
-    assert found["requests"]["conditional"] == 4
+    assert found["changed_rows"] == 4 * 6
+    assert found["requests"]["batch"] == 12
+    assert found["requests"]["conditional"] == 6
     assert set(found["ms"]) == {*views.SINGLE, "auto", "native"}
     assert found["best"] in views.SINGLE
 
 
 def test_a_view_that_misses_a_change_is_not_equal(tmp_path, monkeypatch):
     at = bench(tmp_path)
-    install = views.ViewStore.install
+    install = ViewStore.install
 
     def forgetful(self, rows, *given, **named):
         return install(self, rows.slice(0, len(rows) - 1), *given, **named)
 
-    monkeypatch.setattr(views.ViewStore, "install", forgetful)
+    monkeypatch.setattr(ViewStore, "install", forgetful)
     assert not at.run(Case(0.1), turns=1)["equal"]
 
 

@@ -81,7 +81,7 @@ def choose(relations: Relations, costs: Costs, cores: int, memory: float = inf) 
 
 def explain_choice(choice: Choice, relations: Relations, names: Sequence[str]) -> str:
     """The chosen shape as a tree, and what the others would take."""
-    lines = [f"first computation: {choice.shape.kind.replace('_', ' ')}"]
+    lines = [choice.shape.kind.replace("_", " ")]
     times = sorted(choice.seconds.items(), key=lambda pair: pair[1])
     lines.append("  estimated: " + ", ".join(f"{kind.replace('_', ' ')} {time:.2f} s" for kind, time in times))
     return "\n".join([*lines, *(f"  {line}" for line in draw(choice.shape, relations, names))])
