@@ -51,9 +51,9 @@ class Keeper:
         """As one would without Penstock: the system computes the view anew, and all of it is installed."""
         started = perf_counter()
         sleep(delay)
-        rows = system.native(sql)
-        counts = pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
-        rows = rows.rename_columns([f"c{n}" for n in range(rows.num_columns)]).append_column(COUNT, counts)
+        found = system.native(sql)
+        rows = found.rename_columns(self.handle.schema.names).cast(self.handle.schema)
+        rows = rows.append_column(COUNT, pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows))
         self.handle.store.install(rows, {}, {}, whole=True)
         return {"seconds": perf_counter() - started, "strategy": NATIVE, "requests": 1, "rounds": 1}
 

@@ -6,6 +6,9 @@ Changes are made to the truth and to the system alike; what a view must hold fol
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -21,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks import harness
 from penstock.model import Column, Source
 from penstock.views.types import spark_type
 
@@ -75,7 +79,13 @@ class Postgres:
             for name, relation in relations.items():
                 cursor.execute(f"DROP TABLE IF EXISTS {name} CASCADE")
                 cursor.adbc_ingest(name, relation.rows, mode="create")
+                for column in relation.columns:  # the driver forgets the digits
+                    if column.type.startswith("decimal"):
+                        digits = column.type.replace("decimal", "numeric")
+                        cursor.execute(f"ALTER TABLE {name} ALTER COLUMN {column.name} TYPE {digits}")
                 for column in dict.fromkeys((relation.key[0], *relation.indexed)):
+                    if column not in relation.rows.column_names:
+                        continue
                     cursor.execute(f"CREATE INDEX ON {name} ({column})")
                 cursor.execute(f"ANALYZE {name}")
         self.readers: dict[str, Any] = {}
@@ -99,8 +109,13 @@ class Postgres:
                 cursor.adbc_ingest(name, come, mode="append")
 
     def native(self, sql: str) -> pa.Table:
-        """The system's own way to compute a view."""
-        return self.pool.fetch(sql)
+        """The system's own way to compute a view. The driver gives numbers with decimals as text."""
+        found = self.pool.fetch(sql)
+        for place, column in enumerate(found.columns):
+            if isinstance(column.type, pa.BaseExtensionType):
+                plain = pa.chunked_array([c.storage for c in column.chunks], column.type.storage_type)
+                found = found.set_column(place, found.field(place).name, plain)
+        return found
 
     def close(self) -> None:
         self.pool.close()
@@ -259,3 +274,128 @@ class Chain:
         enough = int(np.searchsorted(np.cumsum(np.bincount(relation.file)[files]), 2 * count)) + 1
         inside = np.flatnonzero(np.isin(relation.file, files[:enough]))
         return np.sort(self.draw.choice(inside, min(count, len(inside)), replace=False))
+
+
+def tree_of(
+    rows: int, draw: np.random.Generator, first: int, columns: Sequence[str], coarse: frozenset[str]
+) -> pa.Table:
+    """Rows that agree in all columns or in none; in a `coarse` one, fifty times as many agree."""
+    group = draw.integers(0, rows, rows) if first else draw.permutation(rows)
+    values = {name: group // 50 if name in coarse else group for name in columns}
+    return pa.table({"id": np.arange(first, first + rows), **values})
+
+
+class Cyclic:
+    """A view over four relations by any edges (numbered from 0), join ratio one, or fifty on `coarse` edges."""
+
+    def __init__(self, edges: Sequence[tuple[int, int]], rows: int, coarse: Sequence[int] = (), seed: int = 1) -> None:
+        self.edges, self.rows, self.draw = list(edges), rows, np.random.default_rng(seed)
+        self.coarse = frozenset(f"e{n}" for n in coarse)
+        self.columns = [[f"e{n}" for n, edge in enumerate(self.edges) if node in edge] for node in range(4)]
+        self.next = [rows] * 4
+        self.relations = {
+            f"r{node + 1}": Relation(tree_of(rows, self.draw, 0, own, self.coarse), ("id",), tuple(own))
+            for node, own in enumerate(self.columns)
+        }
+        self.deltas: Sequence[int] | None = None  # rows to change in each relation, instead of a share
+
+    @property
+    def sql(self) -> str:
+        items = ", ".join(f"{name}.id AS {name}_id" for name in self.relations)
+        tied = " AND ".join(f"r{a + 1}.e{n} = r{b + 1}.e{n}" for n, (a, b) in enumerate(self.edges))
+        return f"SELECT {items} FROM {', '.join(self.relations)} WHERE {tied}"
+
+    def change(self, system: Postgres | Files, share: float, changed: int | None = None) -> int:
+        """Replace rows by new ones of the same keys, or of others."""
+        total = 0
+        for node, (name, relation) in list(enumerate(self.relations.items()))[: changed or 4]:
+            half = max(1, (self.deltas[node] if self.deltas else round(share * self.rows)) // 2)
+            gone = np.sort(self.draw.choice(len(relation.rows), half, replace=False))
+            group = self.draw.integers(0, self.rows, half)
+            values = {c: group // 50 if c in self.coarse else group for c in self.columns[node]}
+            come = pa.table({"id": np.arange(self.next[node], self.next[node] + half), **values})
+            self.next[node] += half
+            system.apply(name, gone, come.cast(relation.rows.schema))
+            total += 2 * half
+        return total
+
+
+# -- TPC-H --------------------------------------------------------------------------------------------------------------------
+
+TPCH = {
+    "q3": """SELECT l_orderkey, l_linenumber, l_extendedprice, l_discount, o_orderdate, o_shippriority
+        FROM customer, orders, lineitem
+        WHERE c_mktsegment = 'BUILDING' AND c_custkey = o_custkey AND l_orderkey = o_orderkey
+          AND o_orderdate < DATE '1995-03-15' AND l_shipdate > DATE '1995-03-15'""",
+    "q5": """SELECT n_name, l_orderkey, l_linenumber, l_extendedprice, l_discount
+        FROM customer, orders, lineitem, supplier, nation, region
+        WHERE c_custkey = o_custkey AND l_orderkey = o_orderkey AND l_suppkey = s_suppkey AND c_nationkey = s_nationkey
+          AND s_nationkey = n_nationkey AND n_regionkey = r_regionkey AND r_name = 'ASIA'""",
+    "q9": """SELECT n_name, o_orderdate, l_orderkey, l_linenumber, l_extendedprice, l_discount, ps_supplycost, l_quantity
+        FROM part, supplier, lineitem, partsupp, orders, nation
+        WHERE s_suppkey = l_suppkey AND ps_suppkey = l_suppkey AND ps_partkey = l_partkey AND p_partkey = l_partkey
+          AND o_orderkey = l_orderkey AND s_nationkey = n_nationkey AND p_size < 5""",
+}
+KEYS = {
+    "customer": ("c_custkey",), "orders": ("o_orderkey",), "lineitem": ("l_orderkey", "l_linenumber"), "supplier": ("s_suppkey",),
+    "nation": ("n_nationkey",), "region": ("r_regionkey",), "part": ("p_partkey",), "partsupp": ("ps_partkey", "ps_suppkey"),
+}  # fmt: skip
+INDEXED = {
+    "customer": ("c_nationkey",), "orders": ("o_custkey",), "lineitem": ("l_suppkey", "l_partkey"), "supplier": ("s_nationkey",),
+    "nation": ("n_regionkey",), "partsupp": ("ps_suppkey",),
+}  # fmt: skip
+
+
+class Tpch:
+    """One view over TPC-H data; changes are new and old orders with their lines, as in its refresh functions."""
+
+    def __init__(self, query: str, folder: Path, seed: int = 1) -> None:
+        self.sql, self.draw = TPCH[query], np.random.default_rng(seed)
+        names = [name for name in KEYS if re.search(rf"\b{name}\b", self.sql)]
+        tables = {name: self._read(folder / f"{name}.parquet") for name in names}
+        orders = tables["orders"]["o_orderkey"].to_numpy()
+        self.held = self.draw.permutation(orders)[: len(orders) // 5]  # orders that are yet to come, or have gone
+        self.kept = {name: tables[name] for name in ("orders", "lineitem")}
+        self.relations = {}
+        for name, table in tables.items():
+            rows = (
+                table.filter(pa.array(~np.isin(self._orders(name, table), self.held))) if name in self.kept else table
+            )
+            self.relations[name] = Relation(rows, KEYS[name], INDEXED.get(name, ()))
+
+    def _read(self, path: Path) -> pa.Table:
+        """The columns that the view reads, with plain types."""
+        named = set(re.findall(r"\w+", self.sql)) | {key for own in KEYS.values() for key in own}
+        table = pq.read_table(path, columns=[c for c in pq.read_schema(path).names if c in named])
+        plain = [pa.string() if pa.types.is_string_view(f.type) else f.type for f in table.schema]
+        return table.cast(pa.schema([(f.name, kind) for f, kind in zip(table.schema, plain, strict=True)]))
+
+    @staticmethod
+    def _orders(name: str, table: pa.Table) -> np.ndarray:
+        return table["o_orderkey" if name == "orders" else "l_orderkey"].to_numpy()
+
+    def change(self, system: Postgres | Files, share: float, changed: int | None = None) -> int:
+        """A share of the orders goes or comes, half and half."""
+        del changed
+        here = self._orders("orders", self.relations["orders"].rows)
+        half = max(1, min(round(share * len(here) / 2), len(self.held)))
+        start = int(self.draw.integers(0, len(here) - half))
+        gone, come = here[start : start + half], self.held[:half]
+        self.held = np.concatenate([self.held[half:], gone])
+        total = 0
+        for name, kept in self.kept.items():
+            old = np.flatnonzero(np.isin(self._orders(name, self.relations[name].rows), gone))
+            new = kept.filter(pa.array(np.isin(self._orders(name, kept), come)))
+            system.apply(name, old, new)
+            total += len(old) + len(new)
+        return total
+
+
+def tpch_files(scale: float) -> Path:
+    """The tables as `tpchgen-cli` makes them, kept among the temporary files."""
+
+    def make(folder: Path) -> None:
+        program = Path(sys.executable).parent / "tpchgen-cli"
+        subprocess.run([program, "parquet", "-s", str(scale), "-o", str(folder)], check=True, capture_output=True)
+
+    return harness.cached("tpch", {"scale": scale}, make)
