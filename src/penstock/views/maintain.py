@@ -59,11 +59,17 @@ def maintain(
     positions: Mapping[str, int],
     choose: Choose,
     pool: Executor | None = None,
+    foreseen: MaintenancePlan | None = None,
 ) -> Refreshed:
-    """The change of the view since `positions`, by the plan that `choose` makes once the deltas are known."""
+    """The change of the view since `positions`, by the plan that `choose` makes once the deltas are known.
+
+    If a recompute is `foreseen`, it is made at once, and no changes are fetched.
+    """
     began, asked = perf_counter(), _asked(view, sources)
     own = ThreadPoolExecutor(2 * len(view.nodes)) if pool is None else None
     try:
+        if foreseen is not None and foreseen.strategy == "recompute":
+            return compute(view, sources, own or pool, foreseen)
         changes = Changes.since(view, sources, positions, own or pool)
         plan = choose(changes.sizes)
         if plan.strategy == "recompute":

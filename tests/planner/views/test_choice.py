@@ -111,6 +111,37 @@ def test_a_strategy_that_takes_longer_than_promised_gives_way():
     assert "sweep" not in chosen  # too dear to be tried
 
 
+def test_what_every_refresh_takes_besides_its_requests_is_nobodys_fault():
+    """A strategy whose first refresh is far slower than an ignorant prediction is not given up for a recompute."""
+    graph, truth = chain(6), Tau(0.03, (("C", 1e-5),))
+    chooser = Chooser(graph, replace(statistics(graph, rows=100_000.0), recompute=4.0))
+    for _ in range(20):
+        choice = chooser.choose([100] * 6)
+        samples = [
+            Sample(r.node, r.via, 100 * len(r.members), 4, 100, 100, 100, truth(100 * len(r.members), 4))
+            for r in choice.plan.requests
+        ]
+        one_by_one = sum(s.seconds for s in samples)
+        chooser.learn(choice, [100] * 6, samples, 0.2 + (0.2 if choice.plan.parallel else one_by_one))
+    assert choice.plan.parallel
+    assert choice.plan.strategy != "recompute"
+    assert choice.seconds == pytest.approx(0.4, rel=0.3)
+
+
+def test_a_recompute_that_was_clearly_cheaper_is_foreseen_for_a_while():
+    graph = chain(6)
+    chooser = Chooser(graph, measured(graph, 0.0002, 10e-6, recompute=0.3))
+    assert chooser.foreseen() is None
+    choice = chooser.choose([20_000] * 6)
+    assert choice.plan.strategy == "recompute"
+    foreseen = [chooser.foreseen() for _ in range(5)]
+    assert [plan is not None for plan in foreseen] == [True, True, True, False, False]
+    chooser.choose([20_000] * 6)
+    assert chooser.foreseen() is not None
+    chooser.choose([20] * 6)
+    assert chooser.foreseen() is None
+
+
 def test_nothing_but_recompute_may_be_allowed():
     chooser = Chooser(chain(3), measured(chain(3), 0.001, 0.0), allowed=["recompute"])
     assert chooser.choose([1, 1, 1]).plan.strategy == "recompute"

@@ -6,6 +6,7 @@ tell them apart.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -25,7 +26,10 @@ _PATHS = 200  # paths that are priced by formula, of which the best are played t
 _TRIED = 2  # refreshes after which a strategy's correction is believed
 _CLOSE = 1.5  # times the best price, within which a strategy is worth a try
 _WEIGHT = 0.3  # of the newest refresh in a correction
+_MOST = 3.0  # no strategy is corrected by more than this
 _PATIENCE = 8  # refreshes after which models are fitted anew, once they have settled
+_FORGOTTEN = 64  # refreshes after which a strategy that was not used may be tried again
+_BLIND = 3  # recomputes in a row that are foreseen without looking at the changes
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,6 @@ class Choice:
 
     plan: MaintenancePlan
     seconds: float
-    predicted: float  # before correction
     prices: tuple[tuple[str, float], ...]
 
     def explain(self, names: Sequence[str] | None = None) -> str:
@@ -44,55 +47,107 @@ class Choice:
 
 
 @dataclass
+class _Record:
+    """How a strategy did at one size of changes: refreshes, what they took and should have taken, when last used."""
+
+    tries: int = 0
+    seconds: float = 1.0
+    foretold: float = 1.0
+    used: int = 0
+
+    def ratio(self, overhead: float) -> float:
+        """What took longer (or less) than foretold, all in all."""
+        return min(_MOST, max(1 / _MOST, self.seconds / (self.foretold + overhead)))
+
+
+@dataclass
 class Chooser:
-    """Decides refresh by refresh for one view, and learns from each."""
+    """Decides refresh by refresh for one view, and learns from each.
+
+    What every refresh takes besides its requests (fetching changes, installing) is the overhead, the least of what
+    was lately left over; what remains between prediction and measurement corrects the strategy's price, for each order
+    of magnitude of changes.
+    """
 
     graph: JoinGraph
     statistics: Statistics
     allowed: Collection[str] = STRATEGIES
-    _seen: dict[tuple[str, int], tuple[int, float]] = field(default_factory=dict)
+    _beside: deque[float] = field(default_factory=lambda: deque(maxlen=_PATIENCE))
+    _records: dict[tuple[str, int], _Record] = field(default_factory=dict)
     _made: dict[tuple[int, ...], dict[str, tuple[float, MaintenancePlan]]] = field(default_factory=dict)
     _refreshes: int = 0
+    _blind: int | None = None  # foreseen recomputes since the changes were last looked at
 
     def choose(self, deltas: Sequence[int]) -> Choice:
         """The plan for a refresh with so many changed rows at each node."""
         magnitude = tuple(int(changed).bit_length() for changed in deltas)
         if magnitude not in self._made:
             self._made[magnitude] = priced(self.graph, self.statistics, [float(d) for d in deltas], self.allowed)
-        offers = self._made[magnitude]
-        size = _size(deltas)
-        corrected = {name: cost * self._correction(name, size) for name, (cost, _) in offers.items()}
+        offers, size = self._made[magnitude], _size(deltas)
+        corrected = {name: self._corrected(name, cost, size) for name, (cost, _) in offers.items()}
         ranked = sorted(corrected.items(), key=lambda item: item[1])
         if not ranked:
             raise ValueError(f"no strategy among {sorted(self.allowed)} can refresh this view")
-        untried = [n for n, s in ranked if self._tries(n, size) < _TRIED and s <= _CLOSE * ranked[0][1] and s < inf]
-        best = untried[0] if untried and len(ranked) > 1 else ranked[0][0]
-        return Choice(offers[best][1], corrected[best], offers[best][0], tuple(ranked))
+        least = ranked[0][1]
+        untried = [n for n, s in ranked if self._record(n, size).tries < _TRIED and s <= _CLOSE * least and s < inf]
+        best = next((n for n in untried if n != "recompute"), ranked[0][0])
+        self._blind = 0 if best == "recompute" and len(ranked) > 1 and least * _CLOSE < ranked[1][1] else None
+        return Choice(offers[best][1], corrected[best], tuple(ranked))
+
+    def foreseen(self) -> MaintenancePlan | None:
+        """A recompute, if the last choice was clearly one: then changes need not be fetched to choose it again.
+
+        Every few refreshes it is None all the same, for the changes may have become fewer.
+        """
+        if self._blind is None or self._blind >= _BLIND:
+            return None
+        self._blind += 1
+        return recompute(self.graph)
 
     def learn(self, choice: Choice, deltas: Sequence[int], samples: Sequence[Sample], seconds: float) -> None:
         """Take in what a refresh took: its requests, and the whole of it."""
         self.statistics = learned(self.statistics, samples)
-        if choice.plan.strategy == "recompute":
-            self.statistics = replace(self.statistics, recompute=seconds)
-        key, ratio = (choice.plan.strategy, _size(deltas)), seconds / max(choice.predicted, 1e-9)
-        tries, old = self._seen.get(key, (0, inf))
-        # The first tries meet cold caches: the better of them counts.
-        new = min(old, ratio) if tries < _TRIED else exp((1 - _WEIGHT) * log(old) + _WEIGHT * log(ratio))
-        self._seen[key] = (tries + 1, 1.0 if key[0] == "recompute" else new)
         self._refreshes += 1
         if self._refreshes % _PATIENCE == 0 or self._refreshes in (1, 2, 4):
             self._made.clear()
+        if choice.plan.strategy == "recompute":
+            self.statistics = replace(self.statistics, recompute=seconds)
+            return
+        # Against what is known by now: the first predictions knew nothing of these sources.
+        foretold = price(self.graph, self.statistics, choice.plan, [float(d) for d in deltas])
+        self._beside.append(max(0.0, seconds - foretold))
+        key = choice.plan.strategy, _size(deltas)
+        record = self._record(*key)
+        new = _Record(record.tries + 1, seconds, foretold, self._refreshes)
+        if record.tries >= _TRIED:
+            new.seconds, new.foretold = _moved(record.seconds, seconds), _moved(record.foretold, foretold)
+        elif record.tries and record.seconds * foretold < seconds * record.foretold:
+            # The first tries meet cold caches: the better of them counts.
+            new.seconds, new.foretold = record.seconds, record.foretold
+        self._records[key] = new
 
-    def _correction(self, strategy: str, size: int) -> float:
+    @property
+    def overhead(self) -> float:
+        """Seconds of a refresh that no choice of plan can save."""
+        return min(self._beside, default=0.0)
+
+    def _corrected(self, strategy: str, cost: float, size: int) -> float:
         if strategy == "recompute":
-            return 1.0
-        if (strategy, size) in self._seen:
-            return self._seen[strategy, size][1]
-        near = [r for (name, at), (_, r) in self._seen.items() if at == size and name != "recompute"]
-        return exp(sum(map(log, near)) / len(near)) if near else 1.0
+            return cost
+        record, overhead = self._record(strategy, size), self.overhead
+        near = [r.ratio(overhead) for (_, at), r in self._records.items() if at == size and r.tries >= _TRIED]
+        ratio = exp(sum(map(log, near)) / len(near)) if near else 1.0
+        if record.tries:
+            ratio = record.ratio(overhead) if record.tries >= _TRIED else min(ratio, record.ratio(overhead))
+        return (cost + overhead) * ratio
 
-    def _tries(self, strategy: str, size: int) -> int:
-        return self._seen.get((strategy, size), (0, 1.0))[0]
+    def _record(self, strategy: str, size: int) -> _Record:
+        found = self._records.get((strategy, size), _Record())
+        return _Record() if found.tries and self._refreshes - found.used > _FORGOTTEN else found
+
+
+def _moved(old: float, new: float) -> float:
+    return exp((1 - _WEIGHT) * log(max(old, 1e-9)) + _WEIGHT * log(max(new, 1e-9)))
 
 
 def priced(
