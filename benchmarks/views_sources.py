@@ -118,6 +118,8 @@ class Postgres:
         return found
 
     def close(self) -> None:
+        for reader in self.readers.values():
+            reader.drop_capture()
         self.pool.close()
         self.user.close()
 
