@@ -73,6 +73,14 @@ def test_few_or_equal_samples_give_their_mean_and_predictions_are_clamped():
         fit([])
 
 
+@given(st.lists(st.tuples(st.integers(1, 5000), st.floats(0.001, 5)), min_size=1, max_size=30))
+def test_what_is_asked_to_rise_never_falls(samples):
+    model = fit([(c, 4, t) for c, t in samples], rising=True)
+    times = [model(c, 4) for c in (0, 1, 10, 100, 1000, 10_000, 100_000)]
+    assert times == sorted(times)
+    assert times[0] >= min(t for _, t in samples) / 2
+
+
 def test_the_printed_example_predicts_what_its_formula_says():
     assert PRINTED(1000, 6) == pytest.approx(8840.55 + 0.0242 * 6000 + 0.0208 * 1000 + 16.26 * 6)
 
@@ -201,7 +209,18 @@ def test_statistics_learn_fanouts_times_and_corrections():
     later = learned(stats, seen * 4)
     assert later.fanout[0, 1] == pytest.approx(3.0, rel=0.01)
     assert later.tau(0, 1)(300, 2) == pytest.approx(0.04, rel=0.01)
+    assert later.tau(0, 1)(10_800, 2) == pytest.approx(0.09 + 0.03, rel=0.01)  # beyond what was measured, by hope
     assert stats.fanout[0, 1] == 1.0
+
+
+def test_requests_that_had_to_wait_for_others_do_not_count():
+    seen = [
+        Sample(1, (0,), keys, 2, keys, keys, keys, (0.001 + 1e-5 * keys) * slow)
+        for keys in (100, 300, 700, 2000)
+        for slow in (1, 1, 9, 5, 7, 8, 6, 9)
+    ]
+    tau = learned(statistics(chain(2), rows=1000.0), seen).tau(0, 1)
+    assert tau(1000, 2) == pytest.approx(0.011, rel=0.02)
 
 
 def test_rows_must_be_known():

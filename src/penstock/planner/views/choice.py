@@ -23,7 +23,7 @@ from penstock.planner.views.statistics import Sample, Statistics, learned
 from penstock.planner.views.strategies import STRATEGIES, adjacent, batch, conditional, default_orders, recompute, sweep
 
 _PATHS = 200  # paths that are priced by formula, of which the best are played through
-_TRIED = 2  # refreshes after which a strategy's correction is believed
+_TRIED = 3  # refreshes after which a strategy's correction is believed
 _CLOSE = 1.5  # times the best price, within which a strategy is worth a try
 _WEIGHT = 0.3  # of the newest refresh in a correction
 _MOST = 3.0  # no strategy is corrected by more than this
@@ -90,7 +90,7 @@ class Chooser:
             raise ValueError(f"no strategy among {sorted(self.allowed)} can refresh this view")
         least = ranked[0][1]
         untried = [n for n, s in ranked if self._record(n, size).tries < _TRIED and s <= _CLOSE * least and s < inf]
-        best = next((n for n in untried if n != "recompute"), ranked[0][0])
+        best = untried[0] if untried else ranked[0][0]
         self._blind = 0 if best == "recompute" and len(ranked) > 1 and least * _CLOSE < ranked[1][1] else None
         return Choice(offers[best][1], corrected[best], tuple(ranked))
 
@@ -110,14 +110,18 @@ class Chooser:
         self._refreshes += 1
         if self._refreshes % _PATIENCE == 0 or self._refreshes in (1, 2, 4):
             self._made.clear()
+        key = choice.plan.strategy, _size(deltas)
+        record = self._record(*key)
         if choice.plan.strategy == "recompute":
-            self.statistics = replace(self.statistics, recompute=seconds)
+            before = self.statistics.recompute or seconds
+            known = min(before, seconds) if record.tries < _TRIED else _moved(before, seconds)
+            self.statistics = replace(self.statistics, recompute=known)
+            self._made.clear()
+            self._records[key] = _Record(record.tries + 1, 1.0, 1.0, self._refreshes)
             return
         # Against what is known by now: the first predictions knew nothing of these sources.
         foretold = price(self.graph, self.statistics, choice.plan, [float(d) for d in deltas])
         self._beside.append(max(0.0, seconds - foretold))
-        key = choice.plan.strategy, _size(deltas)
-        record = self._record(*key)
         new = _Record(record.tries + 1, seconds, foretold, self._refreshes)
         if record.tries >= _TRIED:
             new.seconds, new.foretold = _moved(record.seconds, seconds), _moved(record.foretold, foretold)
@@ -135,7 +139,11 @@ class Chooser:
         if strategy == "recompute":
             return cost
         record, overhead = self._record(strategy, size), self.overhead
-        near = [r.ratio(overhead) for (_, at), r in self._records.items() if at == size and r.tries >= _TRIED]
+        near = [
+            r.ratio(overhead)
+            for (n, at), r in self._records.items()
+            if at == size and r.tries >= _TRIED and n != "recompute"
+        ]
         ratio = exp(sum(map(log, near)) / len(near)) if near else 1.0
         if record.tries:
             ratio = record.ratio(overhead) if record.tries >= _TRIED else min(ratio, record.ratio(overhead))

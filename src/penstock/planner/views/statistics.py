@@ -55,16 +55,31 @@ class Statistics:
         return min(1.0, self.fanout.get((low, high), 1.0) / max(self.rows[high], 1.0))
 
     def tau(self, v: int, node: int) -> Tau:
-        """The time of a request to `node` by keys of `v`: from its own samples, else from all requests to the node."""
+        """The time of a request to `node` by keys of `v`: from its own samples, else from all requests to the node.
+
+        Requests that had to wait for others took longer than they need: of samples of about one size, those of the
+        lower quarter count. Beyond the largest size it is hoped to go on as by index; if not, it will soon be known.
+        """
         mine = self.samples.get((v, node), ())
         if len(mine) < FITTED:
             mine = tuple(s for (_, j), found in self.samples.items() if j == node for s in found)
         if not mine:
             mine = tuple(s for found in self.samples.values() for s in found)
-        return fit([(s.keys, s.columns, s.seconds) for s in mine]) if mine else DEFAULT
+        if not mine:
+            return DEFAULT
+        sizes: dict[tuple[int, int], list[Sample]] = {}
+        for sample in mine:
+            sizes.setdefault((sample.keys.bit_length(), sample.columns), []).append(sample)
+        quick: list[Sample] = []
+        for found in sizes.values():
+            found.sort(key=lambda s: s.seconds / max(s.keys, 1))
+            quick += found[: max(1, len(found) // 4)]
+        model = fit([(s.keys, s.columns, s.seconds) for s in quick], rising=True)
+        return replace(model, until=max(s.keys for s in quick), beyond=PER_KEY)
 
 
-DEFAULT = Tau(0.0005, (("C", 0.000003),))  # an indexed lookup over a local socket
+PER_KEY = 0.000003  # seconds for a key of an indexed lookup
+DEFAULT = Tau(0.0005, (("C", PER_KEY),))  # an indexed lookup over a local socket
 
 
 def learned(statistics: Statistics, samples: Iterable[Sample]) -> Statistics:
