@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from penstock.model.time import SECOND, duration
 from penstock.model.view import Source, View
 from penstock.planner.views.choice import Choice, Chooser
 from penstock.planner.views.plan import MaintenancePlan
-from penstock.planner.views.statistics import Statistics
+from penstock.planner.views.statistics import Sample, Statistics
 from penstock.planner.views.strategies import STRATEGIES, batch, recompute
 from penstock.state.store import LocalStore
 from penstock.views.aggregate import grouping_of
@@ -208,7 +208,10 @@ class ViewHandle:
             time.perf_counter() - began,
             whole=True,
         )
-        return found, tuple(scanned[node.source].rows.num_rows for node in self.view.nodes), shape
+        samples = tuple(
+            Sample(k, (), 0, 0, scanned[node.source].rows.num_rows, 0, 0, 0.0) for k, node in enumerate(self.view.nodes)
+        )
+        return replace(found, samples=samples), tuple(0 for _ in self.view.nodes), shape
 
     def _scan(self) -> dict[str, _Scanned]:
         needed: dict[str, dict[str, None]] = {}
@@ -243,8 +246,8 @@ class ViewHandle:
     def _prepared(self, changed: Sequence[int]) -> Chooser:
         """The chooser, from what the first computation counted."""
         if self._chooser is None:
-            counted = [fact for fact in self.store.newest.facts if fact["strategy"] == "recompute"]
-            rows = counted[-1]["changed"] if counted else [100.0 * (size + 1) for size in changed]
+            counted = [fact for fact in self.store.newest.facts if fact.get("scanned")]
+            rows = counted[-1]["scanned"] if counted else [100.0 * (size + 1) for size in changed]
             statistics = Statistics(
                 tuple(float(r) for r in rows),
                 tuple(len(self.view.columns(node)) for node in range(len(self.view.nodes))),
@@ -262,7 +265,7 @@ class ViewHandle:
 
     def _facts(self, found: Refreshed, sizes: Sequence[int], began: float, shape: str | None) -> dict[str, Any]:
         """What is remembered of a refresh; its seconds are without the writing of the facts themselves."""
-        facts = {
+        facts: dict[str, Any] = {
             "at": time.time(),
             "strategy": found.plan.strategy,
             "changed": list(sizes),
@@ -272,6 +275,9 @@ class ViewHandle:
             "rounds": found.plan.rounds,
             "seconds": time.perf_counter() - began,
         }
+        if found.whole:
+            scanned = {sample.node: sample.rows for sample in found.samples}
+            facts["scanned"] = [scanned.get(node, 0) for node in range(len(self.view.nodes))]
         return facts if shape is None else {**facts, "shape": shape}
 
 
