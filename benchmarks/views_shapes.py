@@ -103,19 +103,23 @@ def of_query(spark, case: Random, costs: Costs, pairs: int, cores: int, memory: 
     if memory == inf and shapes["segmented_right_deep"].segments == shapes[RIGHT_DEEP].segments:
         shapes.pop("segmented_right_deep")  # with enough memory there is nothing to cut
     seconds: dict[str, list[float]] = {kind: [] for kind in shapes}
+    used: dict[str, list[float]] = {kind: [] for kind in shapes}
     for turn in range(pairs + 1):
         order = list(shapes) if turn % 2 else list(reversed(shapes))
         for kind in order:
+            before = harness.cpu_seconds()
             spent, found = computed(spark, case, shapes[kind], relations, costs)
             equal = equal and found == answer
             if turn:
                 seconds[kind].append(spent)
+                used[kind].append(harness.cpu_seconds() - before)
     medians = {kind: round(median(times), 3) for kind, times in seconds.items()}
     return {
         "equal": equal,
         "results": answer[0],
         "chosen": choice.shape.kind,
         "seconds": medians,
+        "cpu_seconds": {kind: round(median(times), 2) for kind, times in used.items()},
         "estimated": {kind: round(choice.seconds[kind], 3) for kind in medians},
         "runs": seconds,
     }
