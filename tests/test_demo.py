@@ -81,6 +81,9 @@ def test_the_demo_counts_right_and_cleans_up(tmp_path):
     assert re.search(rf"engine.bad\('humidity'\): {odd_too['bad']} row", text)
     assert re.search(r"Penstock, all 7 queries +[\d,]+ rows", text)
     assert len(re.findall(r"^      SELECT", text, re.MULTILINE)) == 7
+    assert len(re.findall(r"equal to a count by\s+hand", text)) == 4
+    assert "NOT equal" not in text
+    assert "refreshed by" in text
     assert list(tmp_path.iterdir()) == []
 
 

@@ -27,10 +27,11 @@ from penstock.ask import UnansweredError, add_statement, ask, drop_statement, qu
 from penstock.errors import PenstockError, SqlError
 from penstock.launch import SPARK_LOG, Interrupts, brief, busy, start_spark
 from penstock.live import console_for, follow, picture, summary_of
+from penstock.live_views import follow_views
 from penstock.model import Sink
 from penstock.model.time import UNITS, duration
 from penstock.script import Script, check_sql, load, register
-from penstock.sql import CreateQuery, CreateStream, Statement
+from penstock.sql import CreateQuery, CreateSource, CreateStream, CreateView, Statement
 
 if TYPE_CHECKING:
     from penstock.engine import Engine, Run
@@ -97,6 +98,9 @@ def _run(options: argparse.Namespace) -> int:
             with busy(console, "Registering streams and queries .."):
                 for shown in register(engine, script):
                     console.print(shown)
+            if not script.count(CreateStream):
+                interrupts.gentle()
+                return _keep_views(engine, console, options, interrupts.asked)
             resumed = engine.manifest().step
             run = engine.start(
                 options.trigger, latency=options.latency, available_now=options.available_now, final=options.final
@@ -107,6 +111,8 @@ def _run(options: argparse.Namespace) -> int:
         interrupts.gentle()
         console.print(_opening(script, engine, state, resumed), soft_wrap=True)
         code = _watch(run, console, options.seconds, interrupts.asked, script)
+        if script.count(CreateView):
+            engine.view_catalog.close()
         engine.spark.stop()
         return code
 
@@ -140,12 +146,22 @@ def _watch(run: Run, console: Console, seconds: float | None, asked: threading.E
     return OK
 
 
+def _keep_views(engine: Engine, console: Console, options: argparse.Namespace, asked: threading.Event) -> int:
+    """Of a script without streams: keep its views fresh, and say what each refresh has changed."""
+    try:
+        follow_views(engine, console, seconds=0 if options.available_now else options.seconds, stop=asked)
+    finally:
+        engine.view_catalog.close()
+        engine.spark.stop()
+    return OK
+
+
 def _check(options: argparse.Namespace) -> int:
     script = load(options.script)
     check_sql(script)
     if not options.no_spark:
         with _scratch_engine() as engine:
-            list(register(engine, script))
+            list(register(engine, script, compute=False))
     for statement in script.statements:
         print(f"{options.script}:{statement.at.line}: ok: {_title(statement)}")
     return OK
@@ -155,7 +171,7 @@ def _explain(options: argparse.Namespace) -> int:
     script = load(options.script)
     check_sql(script)
     with _scratch_engine(options.state) as engine:
-        list(register(engine, script))
+        list(register(engine, script, compute=False))
         print(engine.explain(options.query))
     return OK
 
@@ -205,6 +221,7 @@ def _scratch_engine(state: Path | None = None) -> Iterator[Engine]:
         try:
             yield engine
         finally:
+            engine.view_catalog.close()
             engine.spark.stop()
 
 
@@ -254,6 +271,10 @@ def _title(statement: Statement) -> str:
             return f"stream {stream.name}"
         case CreateQuery():
             return f"query {statement.name}"
+        case CreateSource(source):
+            return f"source {source.name}"
+        case CreateView():
+            return f"view {statement.name}"
         case _:
             words = re.sub(r"(?<!^)([A-Z])", r" \1", type(statement).__name__).lower()
             return f"{words} {getattr(statement, 'name', None) or ''}".strip()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import PenstockError, RegistrationError, StateError
-from penstock.model import Column, Stream
+from penstock.model import Column, Source, Stream
 from penstock.model.time import FOREVER, NEVER, SECOND, duration
 from penstock.planner.build import build_network, check_supported
 from penstock.planner.explain import explain_network
@@ -40,8 +40,11 @@ from penstock.sql import (
 from penstock.state.manifest import Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
 from penstock.state.store import LocalStore
+from penstock.views.catalog import QueryResults, ViewCatalog
+from penstock.views.statements import ViewStatement, execute_view_statement
+from penstock.views.view import ViewHandle
 
-__all__ = ["Engine", "QueryHandle", "Run"]
+__all__ = ["Engine", "QueryHandle", "Run", "ViewHandle"]
 
 
 class QueryHandle:
@@ -102,6 +105,7 @@ class Engine:
             raise RegistrationError(f"order_options: {error}") from None
         self.catalog = Catalog(spark, self.store, strategy, chain, orders, parameters)
         self._run: Run | None = None
+        self._views: ViewCatalog | None = None
 
     @classmethod
     def local(
@@ -199,6 +203,60 @@ class Engine:
         record = QueryRecord(0, name, sql.strip(), on_error, kept, ordered=ordered, start=start)
         return self._add(record, into, instead=replace)
 
+    def source(
+        self,
+        name: str,
+        frame: DataFrame | Callable[[], DataFrame] | None = None,
+        *,
+        using: str | None = None,
+        columns: Mapping[str, str] | None = None,
+        key: Sequence[str] = (),
+        changes: str | None = None,
+        change_table: str | None = None,
+        **options: object,
+    ) -> Source:
+        """Declare a relation that views may join.
+
+        `using` is the system it lives in: 'postgres' (options `url`, `table`), 'parquet' (`path`), 'query' (`query`: the results of a
+        standing query of this engine), or 'dataframe': then `frame` is a batch DataFrame, or better a function that makes one, since a
+        DataFrame over files does not see files that come later. `changes` says how its changes are told: by 'trigger' (PostgreSQL; the
+        default there), 'table' (a change table of your own, `change_table`) or 'snapshot' (each look is compared with the last).
+        """
+        system = using or ("dataframe" if frame is not None else None)
+        if system is None:
+            raise RegistrationError(f"source {name!r} needs using='postgres', 'parquet' or 'query', or a DataFrame")
+        told = changes or ("table" if change_table else "trigger" if system == "postgres" else "snapshot")
+        declared = tuple(Column(n, t) for n, t in (columns or {}).items())
+        given = tuple(sorted((k, str(v)) for k, v in options.items()))
+        return self.view_catalog.add_source(
+            Source(name, declared, system, given, tuple(key), told, change_table), frame
+        )
+
+    def view(self, sql: str, *, name: str, strategy: str = "auto", computed: str = "auto") -> ViewHandle:
+        """Declare a materialized view over sources. Its first `refresh()` computes it, later ones bring it up to date.
+
+        `strategy` says how ('auto' chooses by measured cost), `computed` where the first computation runs: 'local', 'spark' or 'auto'.
+        """
+        return self.view_catalog.add_view(sql, name, strategy=strategy, computed=computed)
+
+    def views(self) -> list[dict[str, Any]]:
+        """The declared views: how fresh they are, and what their last refresh cost."""
+        return [{**view.status(), "sql": view.view.sql} for view in self.view_catalog.views.values()]
+
+    def sources(self) -> list[dict[str, Any]]:
+        """The declared sources."""
+        return [
+            {"name": s.name, "using": s.system, "changes": s.changes, "columns": {c.name: c.type for c in s.columns}}
+            for s in self.view_catalog.sources.values()
+        ]
+
+    @property
+    def view_catalog(self) -> ViewCatalog:
+        """Sources and views; nothing of it is there until it is first used."""
+        if self._views is None:
+            self._views = ViewCatalog(self.spark, self.store, self._query_results)
+        return self._views
+
     def drop_stream(self, name: str) -> None:
         """Stop reading a stream that no query reads. A running engine lets Spark's query end, and starts it without the stream."""
         self._change(partial(self.catalog.drop_stream, name))
@@ -212,6 +270,9 @@ class Engine:
         """Run SQL statements; returns what SHOW and EXPLAIN print, one entry each."""
         shown: list[Any] = []
         for statement in parse_script(script):
+            if isinstance(statement, ViewStatement):
+                shown += execute_view_statement(self.view_catalog, statement, script)
+                continue
             match statement:
                 case CreateStream(stream):
                     self._declare(stream, self.catalog.read(stream), None)
@@ -415,6 +476,13 @@ class Engine:
             ordered=False, since=-1, share=None, complete_from=(),
         )  # fmt: skip
         self._add(record, target, instead=True, at=(script, statement))
+
+    def _query_results(self, name: str) -> QueryResults:
+        record = self.catalog.live(name)
+        columns = tuple(Column(n, t) for n, t in zip(record.item_names, record.item_types, strict=True))
+        # Results that are given up after a while, or held back until progress releases them, do not only grow by steps.
+        growing = record.retain is None and not record.ordered
+        return QueryResults(columns, partial(self.results, name), growing)
 
     def _query_stats(self, name: str) -> dict[str, int]:
         counters = self.manifest().counters

@@ -13,18 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError, SqlError
-from penstock.model import Stream
+from penstock.model import Source, Stream
 from penstock.planner.bounds import check_bounded, time_bounds
 from penstock.sql import (
     AlterQuery,
     CreateQuery,
+    CreateSource,
     CreateStream,
+    CreateView,
     DropStream,
     Explain,
     Statement,
     parse_query,
     parse_script,
+    parse_view,
 )
+from penstock.sql.view_statements import ViewStatement
 
 if TYPE_CHECKING:
     from penstock.engine import Engine
@@ -38,7 +42,7 @@ class Script:
     text: str
     statements: tuple[Statement, ...]
 
-    def count(self, kind: type[CreateStream | CreateQuery]) -> int:
+    def count(self, kind: type[CreateStream | CreateQuery | CreateView]) -> int:
         return sum(isinstance(s, kind) for s in self.statements)
 
     def alone(self, index: int) -> str:
@@ -54,7 +58,7 @@ class Script:
 
 
 def load(path: Path) -> Script:
-    """Read and split a script; it must have a query."""
+    """Read and split a script; it must have a query or a view."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -64,7 +68,7 @@ def load(path: Path) -> Script:
     script = Script(path, text, tuple(parse_script(text)))
     if not script.statements:
         raise PenstockError("the script is empty; write CREATE STREAM .. and CREATE QUERY .. statements")
-    if not script.count(CreateQuery):
+    if not script.count(CreateQuery) and not script.count(CreateView):
         raise PenstockError(
             "the script has no query, so there is nothing to answer; add CREATE QUERY name AS SELECT .."
         )
@@ -75,6 +79,7 @@ def check_sql(script: Script) -> None:
     """All that can be checked without Spark: syntax, names, windows, and that state stays bounded."""
     streams: dict[str, Stream] = {}
     selects: dict[str, str] = {}
+    sources: dict[str, Source] = {}
     for statement in script.statements:
         with _placed(script, statement):
             match statement:
@@ -93,21 +98,45 @@ def check_sql(script: Script) -> None:
                     check_bounded(query, time_bounds(query))
                 case DropStream(name):
                     streams.pop(name, None)  # one that is not here may be registered already
+                case CreateSource(source):
+                    if sources.get(source.name, source) != source:
+                        raise PenstockError(f"source {source.name!r} is declared twice; choose another name")
+                    sources[source.name] = source
+                case CreateView(name, select, line, column):
+                    if all(source.columns for source in sources.values()):  # else only its system knows them
+                        parse_view(select, sources, name=name, script=script.text, line=line, column=column)
                 case Explain(_, str() as select, line, column):
                     parse_query(select, streams, script=script.text, line=line, column=column)
                 case _:
                     pass
 
 
-def register(engine: Engine, script: Script) -> Iterator[str]:
-    """Execute the statements one by one, so that every error has a place; yields what SHOW and EXPLAIN say."""
+def register(engine: Engine, script: Script, *, compute: bool = True) -> Iterator[str]:
+    """Execute the statements one by one, so that every error has a place; yields what SHOW and EXPLAIN say.
+
+    Without `compute`, sources and views are looked at only: no change is captured and no view made.
+    """
     for index, statement in enumerate(script.statements):
         with _placed(script, statement):
+            if isinstance(statement, ViewStatement) and not compute:
+                _look(engine, script, statement)
+                continue
             for shown in engine.execute(script.alone(index)):
                 if isinstance(shown, str):
                     yield shown
                 else:
                     yield "\n".join(_entry(e) for e in shown) or "(none)"
+
+
+def _look(engine: Engine, script: Script, statement: ViewStatement) -> None:
+    match statement:
+        case CreateSource(source):
+            engine.view_catalog.add_source(source)
+        case CreateView(name, select, line, column):
+            sources = engine.view_catalog.sources
+            parse_view(select, sources, name=name, script=script.text, line=line, column=column)
+        case _:
+            pass
 
 
 @contextlib.contextmanager

@@ -124,8 +124,8 @@ def test_an_error_on_the_first_line_of_a_select_is_shifted():
     ("text", "column", "fragment"),
     [
         ("ALTER STREAM s", 1, "ALTER STREAM"),
-        ("CREATE MATERIALIZED VIEW v AS SELECT 1", 1, "CREATE MATERIALIZED"),
-        ("CREATE SOURCE s", 1, "CREATE SOURCE"),
+        ("CREATE VIEW v AS SELECT 1", 1, "CREATE VIEW"),
+        ("REFRESH v", 1, "REFRESH V"),
         ("DROP TABLE s", 1, "DROP TABLE"),
     ],
 )

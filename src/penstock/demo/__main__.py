@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from penstock.demo.sensors import Sensors
+from penstock.demo.shop import show
 from penstock.demo.summary import Peak, greet, tell
 from penstock.errors import PenstockError
 from penstock.launch import SPARK_LOG, Interrupts, brief, busy, start_spark
@@ -68,6 +69,7 @@ def _demo(folder: Path, seconds: float, console: Console, interrupts: Interrupts
         except Exception as error:
             raise PenstockError(f"the run failed: {brief(error)}\nhint: --keep keeps Spark's log") from error
         tell(engine, script, picture(run), sensors.readings, peak, console)
+        show(engine, folder / "shop", console)
     finally:
         if sensors.is_alive():
             sensors.finish()

@@ -1,4 +1,4 @@
-"""Streams, queries and expressions as frozen data, with no behaviour beyond their own meaning."""
+"""Streams, queries, views and expressions as frozen data, with no behaviour beyond their own meaning."""
 
 from penstock.model.aggregate import Aggregate, Aggregation, Emit, UserAggregate
 from penstock.model.expression import (
@@ -18,10 +18,12 @@ from penstock.model.item import Item
 from penstock.model.punctuation import Punctuation, Range
 from penstock.model.query import Band, Query, Role, Rows, Sink, Tumbling, Window
 from penstock.model.stream import Column, Reader, Stream
+from penstock.model.view import Edge, Node, Source, View, ViewAggregate
 from penstock.model.windows import AggregateWindow, Landmark, PerRow, Session, Sliding, SlidingRows
 
 __all__ = [
-    "Aggregate", "AggregateWindow", "Aggregation", "And", "Arithmetic", "Band", "Column", "Compare", "Emit", "Expression", "In",
-    "IsNull", "Item", "Landmark", "Literal", "Not", "Or", "PerRow", "Punctuation", "Query", "Range", "Reader", "Ref", "Role", "Rows",
-    "Session", "Sink", "Sliding", "SlidingRows", "Stream", "Term", "Tumbling", "UserAggregate", "Window",
+    "Aggregate", "AggregateWindow", "Aggregation", "And", "Arithmetic", "Band", "Column", "Compare", "Edge", "Emit", "Expression",
+    "In", "IsNull", "Item", "Landmark", "Literal", "Node", "Not", "Or", "PerRow", "Punctuation", "Query", "Range", "Reader", "Ref",
+    "Role", "Rows", "Session", "Sink", "Sliding", "SlidingRows", "Source", "Stream", "Term", "Tumbling", "UserAggregate", "View",
+    "ViewAggregate", "Window",
 ]  # fmt: skip

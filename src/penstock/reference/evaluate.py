@@ -7,8 +7,11 @@ knows what it means.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
+from datetime import date, datetime
 from decimal import Decimal
+from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.model.expression import And, Arithmetic, Compare, Expression, In, IsNull, Literal, Not, Or, Ref, Term
@@ -17,6 +20,8 @@ SMALLEST = -(2**63)
 LARGEST = 2**63 - 1
 
 Lookup = Callable[[Ref], object]
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
 class Raised(PenstockError):  # noqa: N818  (it is what the query met, not a fault of the caller)
@@ -95,6 +100,14 @@ def compare(left: object, right: object) -> int:
             if math.isnan(x) or math.isnan(y):
                 return math.isnan(x) - math.isnan(y)
             return (x > y) - (x < y)
+        case (Decimal() | float(), Decimal() | float()):
+            return compare(float(left), float(right))
+        case (Decimal() | int(), Decimal() | int()):
+            return (left > right) - (left < right)
+        case (datetime(), datetime()):
+            return (left > right) - (left < right)
+        case (date(), date()) if not isinstance(left, datetime) and not isinstance(right, datetime):
+            return (left > right) - (left < right)
     msg = f"the reference does not compare {left!r} with {right!r}"
     raise Unspecified(msg)
 
@@ -120,23 +133,30 @@ def _comparison(op: str, left: object, right: object) -> bool | None:
     raise Unspecified(msg)
 
 
-def _arithmetic(op: str, left: object, right: object) -> int | float | None:
+def _arithmetic(op: str, left: object, right: object) -> int | float | Decimal | None:
     if left is None or right is None:
         return None
-    if op not in ("+", "-"):
+    if op not in ("+", "-", "*", "/"):
         msg = f"unknown arithmetic {op!r}"
         raise Unspecified(msg)
     match left, right:
         case (bool(), _) | (_, bool()):
             pass
+        case (int() | float() | Decimal(), int() | float() | Decimal()) if op == "/":
+            if right == 0:
+                msg = f"{left} / {right} divides by zero"
+                raise Raised(msg)
+            return float(left) / float(right)
         case (int(), int()):
-            total = left + right if op == "+" else left - right
+            total = _OPERATORS[op](left, right)
             if not SMALLEST <= total <= LARGEST:
                 msg = f"{left} {op} {right} does not fit 64 bits"
                 raise Raised(msg)
-            return total
+            return int(total)
         case (int() | float(), int() | float()):
-            return float(left) + float(right) if op == "+" else float(left) - float(right)
+            return float(_OPERATORS[op](float(left), float(right)))
+        case (int() | Decimal(), int() | Decimal()):
+            return Decimal(_OPERATORS[op](left, right))
     msg = f"the reference does not compute {left!r} {op} {right!r}"
     raise Unspecified(msg)
 

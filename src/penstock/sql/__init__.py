@@ -14,8 +14,20 @@ from penstock.sql.statements import (
     Statement,
     parse_script,
 )
+from penstock.sql.view import parse_view
+from penstock.sql.view_statements import (
+    CreateSource,
+    CreateView,
+    DropSource,
+    DropView,
+    ExplainView,
+    RefreshView,
+    ShowSources,
+    ShowViews,
+)
 
 __all__ = [
-    "AlterQuery", "CreateQuery", "CreateStream", "DropQuery", "DropStream", "Explain", "Position", "ShowQueries", "ShowStreams",
-    "Statement", "parse_query", "parse_script",
+    "AlterQuery", "CreateQuery", "CreateSource", "CreateStream", "CreateView", "DropQuery", "DropSource", "DropStream", "DropView",
+    "Explain", "ExplainView", "Position", "RefreshView", "ShowQueries", "ShowSources", "ShowStreams", "ShowViews", "Statement",
+    "parse_query", "parse_script", "parse_view",
 ]  # fmt: skip

@@ -43,7 +43,7 @@ class _Clauses:
 def stream_declaration(cursor: Cursor) -> Stream:
     """The stream that follows the words CREATE STREAM."""
     source = cursor.source
-    name = _free_name(cursor, "stream")
+    name = free_name(cursor, "stream")
     body = cursor.offset
     cursor.expect("(", "a stream is declared as: name (column TYPE, .., WATERMARK FOR ..)")
     columns: list[Column] = []
@@ -61,7 +61,7 @@ def stream_declaration(cursor: Cursor) -> Stream:
             cursor.accept("SEQUENCE", "BY")
             sequence = cursor.name("column")
         else:
-            columns.append(_column(cursor, columns))
+            columns.append(column_declaration(cursor, columns))
         if not cursor.accept(","):
             break
     cursor.expect(")")
@@ -105,7 +105,7 @@ def stream_declaration(cursor: Cursor) -> Stream:
     )
 
 
-def options(cursor: Cursor) -> tuple[tuple[str, str], ...]:
+def options(cursor: Cursor, reserved: tuple[str, ...] = _RESERVED_OPTIONS) -> tuple[tuple[str, str], ...]:
     """`(key 'value', dotted.key = 'value', ..)`, sorted by key: their order means nothing."""
     source = cursor.source
     found: dict[str, str] = {}
@@ -114,10 +114,8 @@ def options(cursor: Cursor) -> tuple[tuple[str, str], ...]:
         place = cursor.offset
         key = _option_key(cursor)
         cursor.accept("=")
-        if key.lower() in {k.lower() for k in found} or key in _RESERVED_OPTIONS:
-            raise source.error(
-                place, f"Option {key} cannot be given {'twice' if key not in _RESERVED_OPTIONS else 'here'}"
-            )
+        if key.lower() in {k.lower() for k in found} or key in reserved:
+            raise source.error(place, f"Option {key} cannot be given {'twice' if key not in reserved else 'here'}")
         found[key] = _option_value(cursor)
         if not cursor.accept(",") and cursor.peek() != ")":
             raise source.error(cursor.offset, "Expected , or )")
@@ -144,16 +142,18 @@ def _option_value(cursor: Cursor) -> str:
     raise cursor.source.error(place, "Expected a value in quotes")
 
 
-def _free_name(cursor: Cursor, what: str) -> str:
+def free_name(cursor: Cursor, what: str) -> str:
+    """A name that a user may give."""
     token = cursor.name(what)
     if token.text.startswith("_"):
         raise cursor.source.error(token.start, "Names that begin with _ are reserved")
     return token.text
 
 
-def _column(cursor: Cursor, before: list[Column]) -> Column:
+def column_declaration(cursor: Cursor, before: list[Column]) -> Column:
+    """`name TYPE`, after those declared `before`."""
     place = cursor.offset
-    name = _free_name(cursor, "column")
+    name = free_name(cursor, "column")
     if any(c.name.lower() == name.lower() for c in before):
         raise cursor.source.error(place, f"Column {name} is declared twice")
     tokens = cursor.until(",", ")", angles=True)

@@ -28,6 +28,7 @@ class Scope:
     roles: tuple[Role, ...]
     streams: tuple[Stream, ...]
     windowed: bool = False
+    noun: str = "stream"  # what messages call them
 
     def role(self, alias: str) -> int | None:
         return next((i for i, r in enumerate(self.roles) if r.alias.lower() == alias.lower()), None)
@@ -124,15 +125,19 @@ def _resolve(names: list[str], scope: Scope, start: int, *, selecting: bool) -> 
     if role is not None and len(names) > 1:
         stream = scope.streams[role]
         known = (c.name for c in stream.columns)
-        raise scope.source.error(start, f"Stream {stream.name} has no column {names[1]}", did_you_mean(names[1], known))
+        raise scope.source.error(
+            start, f"{scope.noun.capitalize()} {stream.name} has no column {names[1]}", did_you_mean(names[1], known)
+        )
     if len(names) == 1:
         return _pseudo_column(names[0], scope, start, selecting=selecting), 1
     known = (r.alias for r in scope.roles)
-    raise scope.source.error(start, f"{names[0]} is no stream or alias of this query", did_you_mean(names[0], known))
+    raise scope.source.error(
+        start, f"{names[0]} is no {scope.noun} or alias of this query", did_you_mean(names[0], known)
+    )
 
 
 def _pseudo_column(name: str, scope: Scope, start: int, *, selecting: bool) -> Ref:
-    if name.lower() == RESULT_TIME:
+    if name.lower() == RESULT_TIME and scope.noun == "stream":
         if selecting:
             return Ref(PSEUDO_ROLE, RESULT_TIME)
         raise scope.source.unsupported(
@@ -140,7 +145,7 @@ def _pseudo_column(name: str, scope: Scope, start: int, *, selecting: bool) -> R
             f"{RESULT_TIME} is supported in the select list only",
             "compare the event times of the streams instead",
         )
-    if name.lower() in _WINDOW_COLUMNS:
+    if name.lower() in _WINDOW_COLUMNS and scope.noun == "stream":
         if selecting and scope.windowed:
             return Ref(PSEUDO_ROLE, name.lower())
         if scope.windowed:

@@ -37,6 +37,7 @@ from penstock.sql.tables import (
     Named,
     Table,
     check_connected,
+    conditions_of,
     read_scope,
     read_tables,
     refuse_other_args,
@@ -91,7 +92,7 @@ def parse_query(
         raise source.unsupported(emit_word.start, "EMIT is for aggregates: results of a join are final as they come")
     named = Named(streams, queries or {}, unions, trailing)
     scope = read_scope(source, tables, named, aggregated=aggregated)
-    unbound = list(_conditions(tree, tables))
+    unbound = list(conditions_of(tree, tables))
     refuse_aggregates(unbound, scope, own or {}, "WHERE")
     conditions = classify([bind(c, scope) for c in unbound], scope)
     check_connected(scope, tables, conditions)
@@ -168,13 +169,6 @@ def _split_window(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], l
         if after and (after[0].text.upper() in ("ALL", "INTERVAL", "-") or after[0].token_type == TokenType.NUMBER):
             return list(tokens[:index]), list(tokens[index:])
     return list(tokens), []
-
-
-def _conditions(tree: exp.Select, tables: Sequence[Table]) -> Iterator[exp.Expr]:
-    yield from (table.on for table in tables if table.on is not None)
-    where = tree.args.get("where")
-    if where is not None:
-        yield where.this
 
 
 def _items(node: exp.Expr, scope: Scope) -> Iterator[Item]:

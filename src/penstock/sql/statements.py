@@ -18,6 +18,7 @@ from penstock.sql.declaration import options, stream_declaration
 from penstock.sql.dialect import tokenize
 from penstock.sql.lengths import positive_length
 from penstock.sql.position import Position, Text
+from penstock.sql.view_statements import VIEW_PARSERS, ViewStatement
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,22 @@ class Explain:
     at: Position = field(default=Position(), compare=False)
 
 
-Statement = CreateStream | CreateQuery | AlterQuery | DropQuery | DropStream | ShowQueries | ShowStreams | Explain
+Statement = (
+    CreateStream
+    | CreateQuery
+    | AlterQuery
+    | DropQuery
+    | DropStream
+    | ShowQueries
+    | ShowStreams
+    | Explain
+    | ViewStatement
+)
 
-_STATEMENTS = "CREATE STREAM, CREATE [OR REPLACE] QUERY, ALTER QUERY, DROP QUERY, DROP STREAM, SHOW QUERIES, SHOW STREAMS, EXPLAIN"
+_STATEMENTS = (
+    "CREATE STREAM, CREATE [OR REPLACE] QUERY, ALTER QUERY, DROP QUERY, DROP STREAM, SHOW QUERIES, SHOW STREAMS, EXPLAIN, "
+    "CREATE SOURCE, CREATE MATERIALIZED VIEW, REFRESH VIEW, DROP SOURCE, DROP VIEW, SHOW SOURCES, SHOW VIEWS"
+)
 
 
 def parse_script(text: str) -> list[Statement]:
@@ -118,7 +132,7 @@ def _statement(source: Text, tokens: list[Token]) -> Statement:
     first = tokens[0].text.upper()
     if first in ("SELECT", "WITH"):
         raise source.error(tokens[0].start, "A query in a script needs a name", "write CREATE QUERY name AS SELECT ..")
-    if first in ("CREATE", "ALTER", "DROP", "SHOW"):
+    if first in ("CREATE", "ALTER", "DROP", "SHOW", "REFRESH"):
         words = f"{first} {cursor.peek(1)}".strip()
         raise source.unsupported(tokens[0].start, f"{words} is not supported", f"known: {_STATEMENTS}")
     raise source.error(tokens[0].start, f"Unknown statement {tokens[0].text}", f"known: {_STATEMENTS}")
@@ -242,6 +256,7 @@ def _explain(cursor: Cursor, at: Position) -> Explain:
 
 
 _PARSERS: dict[str, Callable[[Cursor, Position], Statement]] = {
+    **VIEW_PARSERS,
     "CREATE STREAM": _create_stream,
     "CREATE QUERY": _create_query,
     "CREATE OR REPLACE QUERY": _replace_query,

@@ -50,11 +50,11 @@ class Named:
     trailing: Sequence[Token]
 
 
-def read_tables(source: Text, tree: exp.Select, tokens: Sequence[Token]) -> list[Table]:
-    """The tables of FROM, in order."""
+def read_tables(source: Text, tree: exp.Select, tokens: Sequence[Token], noun: str = "stream") -> list[Table]:
+    """The tables of FROM, in order; `noun` is what they are called in messages."""
     clause = tree.args.get("from_")
     if clause is None:
-        raise source.error(tokens[-1].end, "A query needs FROM with at least one stream")
+        raise source.error(tokens[-1].end, f"A query needs FROM with at least one {noun}")
     joins = [join for root in (clause.this, tree) for join in root.args.get("joins") or []]
     found = [(clause.this, None), *(each for join in joins for each in _joined(source, join))]
     tables: list[Table] = []
@@ -62,16 +62,23 @@ def read_tables(source: Text, tree: exp.Select, tokens: Sequence[Token]) -> list
         start = start_of(node)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             raise source.unsupported(
-                start or _keyword(tokens, TokenType.FROM), "Only streams are supported in FROM", "name a stream"
+                start or _keyword(tokens, TokenType.FROM), f"Only {noun}s are supported in FROM", f"name a {noun}"
             )
         if len(node.parts) > 1:
-            raise source.error(start, "Streams have plain names", "write the name without a qualifier")
+            raise source.error(start, f"{noun.capitalize()}s have plain names", "write the name without a qualifier")
         if node.args.get("alias") is not None and node.args["alias"].args.get("columns"):
             raise source.unsupported(start_of(node.args["alias"]), "Aliases for columns are not supported in FROM")
         refuse_other_args(source, node, _TABLE_ARGS, start)
         on = None if join is None else join.args.get("on")
         tables.append(Table(node, on, join is not None and join.args.get("kind") == "CROSS"))
     return tables
+
+
+def conditions_of(tree: exp.Select, tables: Sequence[Table]) -> Iterator[exp.Expr]:
+    yield from (table.on for table in tables if table.on is not None)
+    where = tree.args.get("where")
+    if where is not None:
+        yield where.this
 
 
 def read_scope(source: Text, tables: Sequence[Table], named: Named, *, aggregated: bool) -> Scope:

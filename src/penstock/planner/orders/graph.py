@@ -33,8 +33,8 @@ class JoinGraph:
         object.__setattr__(self, "count", count)
         object.__setattr__(self, "classes", frozenset(map(frozenset, classes)))
         object.__setattr__(self, "edges", frozenset(map(frozenset, edges)))
-        if count < 2:
-            raise ValueError(f"a join has at least two positions, not {count}")
+        if count < 1:
+            raise ValueError(f"a join has at least one position, not {count}")
         if any(len(edge) != 2 for edge in self.edges):
             raise ValueError(f"a predicate edge joins two different positions: {sorted(map(sorted, self.edges))}")
         unknown = frozenset().union(*self.classes, *self.edges) - self.all

@@ -1,0 +1,225 @@
+"""Join views over six sources kept fresh: every strategy beside `auto` and a full recompute, on PostgreSQL and on Parquet files.
+
+All strategies maintain the same changes from the same version of the view, in turns, each into a view of its own; installing is part of every
+time. After each turn every view must hold what DuckDB makes of the true rows. `right_deep` is about the first computation, on Spark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any
+
+import pyarrow as pa
+
+from benchmarks import harness, views_shapes
+from benchmarks.harness import Json, Report, median, pair_ratio, say
+from benchmarks.views_sources import Chain, Delayed, Files, Postgres, expected, fingerprint, links, server
+from penstock.model import View
+from penstock.sql import parse_view
+from penstock.state.store import LocalStore
+from penstock.views.source import COUNT
+from penstock.views.view import Parts, ViewHandle
+
+System = Postgres | Files
+AUTO, NATIVE, RECOMPUTE, BATCH = "auto", "native", "recompute", "batch"
+SINGLE = (BATCH, "parallel_batch", "adjacent", "conditional", "parallel_conditional", RECOMPUTE)
+SLOW = 0.020  # seconds added to each request
+
+
+class Keeper:
+    """One strategy with a view of its own, which begins as a copy of another one."""
+
+    def __init__(self, view: View, readers: Mapping[str, Any], root: Path, strategy: str) -> None:
+        self.root, self.strategy = root, strategy
+        # Whoever recomputes asks for no changes first.
+        known = {"auto" if strategy == NATIVE else strategy} - {RECOMPUTE}
+        self.handle = ViewHandle(Parts(view, readers, LocalStore(str(root)), "view"), strategy=min(known, default=AUTO))
+
+    def copy(self, readers: Mapping[str, Any], root: Path, strategy: str) -> Keeper:
+        links(self.root, root)
+        return Keeper(self.handle.view, readers, root, strategy)
+
+    def refresh(self) -> Json:
+        return self.handle.refresh(full=self.strategy == RECOMPUTE)
+
+    def recompute_natively(self, system: System, sql: str, delay: float) -> Json:
+        """As one would without Penstock: the system computes the view anew, and all of it is installed."""
+        started = perf_counter()
+        sleep(delay)
+        found = system.native(sql)
+        rows = found.rename_columns(self.handle.schema.names).cast(self.handle.schema)
+        rows = rows.append_column(COUNT, pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows))
+        self.handle.store.install(rows, {}, {}, whole=True)
+        return {"seconds": perf_counter() - started, "strategy": NATIVE, "requests": 1, "rounds": 1}
+
+
+@dataclass
+class Case:
+    """Changes of a share of the rows of a view's relations in one system, with so many seconds added to a request."""
+
+    share: float
+    delay: float = 0.0
+    changed: int | None = None
+
+    def __str__(self) -> str:
+        slow = f", {self.delay * 1000:g} ms a request" if self.delay else ""
+        some = f", {self.changed} sources" if self.changed else ""
+        return f"{100 * self.share:g} %{slow}{some}"
+
+
+class Bench:
+    """One system with a workload in it, and the keepers that take turns."""
+
+    def __init__(
+        self, workload: Any, system: System, folder: Path, names: Sequence[str] = SINGLE, learning: int = 12
+    ) -> None:
+        self.workload, self.system, self.folder = workload, system, folder
+        self.names, self.learning = tuple(names), learning
+        self.cases = 0
+        sources = {name: reader.source for name, reader in system.readers.items()}
+        self.auto = Keeper(parse_view(workload.sql, sources, name="v"), system.readers, folder / "first", AUTO)
+        self.auto.refresh()
+
+    def run(self, case: Case, turns: int) -> Json:
+        """All strategies over the same changes, after one turn to warm up and some that `auto` alone learns from."""
+        self.cases += 1
+        readers = {name: Delayed(r, case.delay) if case.delay else r for name, r in self.system.readers.items()}
+        self.auto = self.auto.copy(readers, self.folder / f"{self.cases}-{AUTO}", AUTO)
+        for _ in range(self.learning):
+            self.workload.change(self.system, case.share, case.changed)
+            self.auto.refresh()
+        self.auto.handle.store.compact()
+        keepers = {AUTO: self.auto}
+        for name in (*self.names, NATIVE):
+            keepers[name] = self.auto.copy(readers, self.folder / f"{self.cases}-{name}", name)
+        runs: dict[str, list[Json]] = {name: [] for name in keepers}
+        looks, equal, changed = [], True, 0
+        for turn in range(turns + 1):
+            changed = self.workload.change(self.system, case.share, case.changed)
+            started = perf_counter()
+            for reader in self.system.readers.values():
+                reader.position()
+            looks.append(perf_counter() - started)
+            order = list(keepers) if turn % 2 else list(reversed(keepers))
+            for name in order:
+                keeper = keepers[name]
+                if name == NATIVE:
+                    runs[name].append(keeper.recompute_natively(self.system, self.workload.sql, case.delay))
+                else:
+                    runs[name].append(keeper.refresh())
+            truth = expected(self.workload.relations, self.workload.sql)
+            wanted = fingerprint(truth, truth.column_names)
+            for name, keeper in keepers.items():
+                rows, _ = keeper.handle.store.read()
+                same = fingerprint(rows, [c for c in rows.column_names if c != COUNT]) == wanted
+                if not same:
+                    say(f"  {name} does not hold the view after {case}")
+                equal = equal and same
+        return self._summary(case, changed, {n: r[1:] for n, r in runs.items()}, looks[1:], equal)
+
+    def _summary(
+        self, case: Case, changed: int, runs: Mapping[str, list[Json]], looks: list[float], equal: bool
+    ) -> Json:
+        # A look at files is needed by every strategy, but only the first to ask pays for it.
+        looked = looks if isinstance(self.system, Files) else [0.0] * len(looks)
+        seconds = {
+            name: [r["seconds"] + (0.0 if name == NATIVE else look) for r, look in zip(of, looked, strict=True)]
+            for name, of in runs.items()
+        }
+        best = min(self.names, key=lambda name: median(seconds[name]))
+        whole = [min(pair) for pair in zip(seconds[RECOMPUTE], seconds[NATIVE], strict=True)]
+        shown = {
+            "equal": equal,
+            "changed_rows": changed,
+            "picked": [r["strategy"] for r in runs[AUTO]],
+            "best": best,
+            "ms": {name: round(1000 * median(times), 1) for name, times in seconds.items()},
+            "requests": {name: of[-1]["requests"] for name, of in runs.items()},
+            "rounds": {name: of[-1]["rounds"] for name, of in runs.items()},
+            "looking_ms": round(1000 * median(looked), 1),
+            "recompute": round(pair_ratio(whole, seconds[AUTO]), 3),
+            "batch": round(pair_ratio(seconds[BATCH], seconds[AUTO]), 3),
+            "pick": round(pair_ratio(seconds[AUTO], seconds[best]), 3),
+        }
+        times = ", ".join(f"{name} {ms:.0f}" for name, ms in sorted(shown["ms"].items(), key=lambda pair: pair[1]))
+        say(f"  {self.system.name}, {case}: {times} ms; auto took {shown['picked'][-1]}")
+        return shown
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large everything is: rows of each relation, of the random queries' largest, turns, cores."""
+
+    postgres: int = 200_000
+    parquet: int = 500_000
+    queries: int = 3
+    query_rows: int = 200_000
+    turns: int = 3
+    cores: int = 2
+
+
+def measure(size: Size) -> Report:
+    load = harness.load()
+    with harness.scratch() as folder, server() as url:
+        say(f"PostgreSQL, six relations of {size.postgres:,} rows")
+        chain = Chain(6, size.postgres)
+        system: System = Postgres(chain.relations, url)
+        bench = Bench(chain, system, folder / "postgres")
+        cases = [Case(0.001), Case(0.001, SLOW), Case(0.01), Case(0.1)]
+        found = {f"postgres, {case}": bench.run(case, size.turns) for case in cases}
+        system.close()
+        say(f"Parquet, six relations of {size.parquet:,} rows")
+        chain = Chain(6, size.parquet)
+        system = Files(chain.relations, folder / "files")
+        bench = Bench(chain, system, folder / "parquet")
+        found |= {f"parquet, {case}": bench.run(case, size.turns) for case in (Case(0.001), Case(0.1))}
+    say("first computation on Spark")
+    queries = [views_shapes.Random(8, seed, size.query_rows) for seed in range(size.queries)]
+    shapes = views_shapes.measure(queries, size.cores, size.turns)
+    small, slow, large = Case(0.001), Case(0.001, SLOW), Case(0.1)
+    ratios = {
+        "recompute": min(found[f"{name}, {small}"]["recompute"] for name in ("postgres", "parquet")),
+        "batch": found[f"postgres, {small}"]["batch"],
+        "batch_slow": found[f"postgres, {slow}"]["batch"],
+        "worst_pick": max(case["pick"] for case in found.values()),
+        "right_deep": shapes["ratio"],
+    }
+    figures = {
+        "refresh": found,
+        "large_deltas_over_recompute": {
+            name: round(1 / found[f"{name}, {large}"]["recompute"], 3) for name in ("postgres", "parquet")
+        },
+        "first_computation": shapes,
+        "machine": harness.machine(load),
+    }
+    equal = shapes["equal"] and all(case["equal"] for case in found.values())
+    return Report("views", equal, ratios, figures)
+
+
+SMALL = Size(postgres=2_000, parquet=3_000, queries=1, query_rows=2_000, turns=1)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.views", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="only the cases behind the ratios, and only the JSON line")
+    parser.add_argument("--all", action="store_true", help="also the larger pictures, drawn into docs/figures")
+    parser.add_argument("--small", action="store_true", help="tiny sizes: shows that it runs, measures nothing")
+    parser.add_argument("--turns", type=int, default=3, help="turns of all strategies (default: %(default)s)")
+    parser.add_argument("--cores", type=int, default=2, help="cores of the Spark session (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    size = SMALL if options.small else Size(turns=options.turns, cores=options.cores)
+    report = measure(size)
+    if options.all:
+        from benchmarks.views_figures import all_figures
+
+        report = Report(report.name, report.equal, report.ratios, {**report.figures, **all_figures(size)})
+    return harness.finish(report)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

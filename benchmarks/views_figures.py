@@ -1,0 +1,289 @@
+"""The larger pictures of views: shapes by number of relations, strategies over updates, ratios, sources and delays, cyclic views, TPC-H.
+
+Each follows an experiment of Liu 2005 (3.4, 10.5, 11.4) at sizes for one machine; figures go to `docs/figures` as SVG. Nothing here stands
+behind a ratio of the benchmark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks import harness, views_shapes
+from benchmarks.harness import Json, median, say
+from benchmarks.views import BATCH, RECOMPUTE, Bench, Case, Size
+from benchmarks.views_shapes import Random
+from benchmarks.views_sources import Chain, Cyclic, Files, Postgres, Tpch, server, tpch_files
+from penstock.planner.orders.graph import JoinGraph
+from penstock.planner.views.formulas import stepper
+from penstock.planner.views.regression import Tau
+from penstock.planner.views.search import beam
+from penstock.planner.views.statistics import Statistics
+
+FOLDER = harness.ROOT / "docs" / "figures"
+NAMES = (BATCH, "parallel_batch", "adjacent", "conditional", "parallel_conditional", RECOMPUTE)
+CYCLES = {
+    "V1, a chain": [(0, 1), (1, 2), (2, 3)],
+    "V2, a triangle and one more": [(0, 1), (1, 2), (0, 2), (2, 3)],
+    "V3, all pairs but one": [(0, 1), (1, 2), (0, 2), (1, 3), (2, 3)],
+}
+
+
+def all_figures(size: Size) -> Json:
+    small = size.postgres < 10_000
+    found = {
+        "shapes_by_relations": shapes_by_relations(size, small),
+        "group_sizes": group_sizes(size, small),
+        "short_of_memory": short_of_memory(size, small),
+        "plan_search": plan_search(),
+    }
+    with harness.scratch() as folder, server() as url:
+        found["requests"] = requests(url, size)
+        found |= strategies(url, folder, size, small)
+        found["cyclic"] = cyclic(url, folder, size)
+        found["tpch"] = tpch(url, folder, size, small)
+    if not small:  # tiny sizes show that it runs, and nothing that is worth a picture
+        draw(found)
+    return found
+
+
+# -- first computation ----------------------------------------------------------------------------------------------------------
+
+
+def shapes_by_relations(size: Size, small: bool) -> Json:
+    """Right-deep against segmented bushy over random queries (Figs. 3.8, 3.9)."""
+    shown = {}
+    for relations in (8,) if small else (8, 12, 16):
+        say(f"shapes, {relations} relations")
+        queries = [Random(relations, seed, size.query_rows // 2) for seed in range(1 if small else 6)]
+        shown[str(relations)] = views_shapes.measure(queries, size.cores, size.turns)
+    return shown
+
+
+def group_sizes(size: Size, small: bool) -> Json:
+    """Sizes of groups under both rules for the last probe (Fig. 3.12)."""
+    from penstock.planner.views.bushy import FINAL_PROBES, by_cost, segmented_bushy
+    from penstock.planner.views.shape_cost import Costs
+    from penstock.views.compute import count_relations
+
+    case = Random(8 if small else 16, 1, size.query_rows // 2)
+    spark = harness.session(size.cores, **{"spark.sql.adaptive.enabled": "false"})
+    costs, answer, shown = Costs(), case.answer(), {}
+    frames = {f"r{n}": spark.read.parquet(f"{case.inputs()}/r{n}.parquet") for n in range(case.relations)}
+    relations = count_relations(case.view(), frames)
+    for most in (3,) if small else (3, 4, 5, 6):
+        for final in FINAL_PROBES:
+            shape = segmented_bushy(relations, most, by_cost(costs, size.cores), size.cores, final)
+            runs = [views_shapes.computed(spark, case, shape, relations, costs) for _ in range(size.turns + 1)]
+            shown[f"{most}, {final}"] = {
+                "equal": all(found == answer for _, found in runs),
+                "seconds": round(median([seconds for seconds, _ in runs[1:]]), 3),
+            }
+            say(f"groups of {most}, {final}: {shown[f'{most}, {final}']['seconds']} s")
+    return shown
+
+
+def short_of_memory(size: Size, small: bool) -> Json:
+    """Tables that do not fit: pieces that are bushy against pieces that are not (Fig. 3.13)."""
+    count = 8 if small else 32
+    rows = size.query_rows // (2 if small else 10)
+    queries = [Random(count, seed, rows) for seed in range(1 if small else 4)]
+    memory = rows * 0.4 * 48 * count / 3  # a third of all tables, of about so many rows and bytes
+    say(f"shapes, {count} relations, {memory / 2**20:.1f} MB for tables")
+    return views_shapes.measure(queries, size.cores, size.turns, memory)
+
+
+# -- requests -------------------------------------------------------------------------------------------------------------------
+
+
+def requests(url: str, size: Size) -> Json:
+    """Ways to ask PostgreSQL for the rows of so many keys (Figs. 10.8-10.10), in ms."""
+    chain = Chain(1, size.postgres)
+    system = Postgres(chain.relations, url)
+    draw, shown = np.random.default_rng(1), {}
+
+    def one_by_one(keys: Sequence[int]) -> None:
+        for key in keys:
+            system.pool.fetch(f"SELECT id, a, b, pay FROM r1 WHERE a = {key}")
+
+    def composite(keys: Sequence[int], part: int) -> None:
+        for start in range(0, len(keys), part):
+            asked = keys[start : start + part]
+            system.pool.fetch(" UNION ALL ".join(f"SELECT id, a, b, pay FROM r1 WHERE a = {key}" for key in asked))
+
+    def array(keys: Sequence[int]) -> None:
+        system.pool.fetch(f"SELECT id, a, b, pay FROM r1 WHERE a = ANY ('{{{','.join(map(str, keys))}}}'::int8[])")
+
+    def table(keys: Sequence[int]) -> None:
+        values = f"SELECT unnest('{{{','.join(map(str, keys))}}}'::int8[]) AS k"
+        with system.pool.connection() as connection, connection.cursor() as cursor:
+            cursor.execute(f"CREATE TEMP TABLE asked AS {values}")
+            cursor.execute("ANALYZE asked")
+            cursor.execute("SELECT id, a, b, pay FROM r1 JOIN asked ON a = k")
+            cursor.fetch_arrow_table()
+            cursor.execute("DROP TABLE asked")
+
+    ways: dict[str, tuple[int, Any]] = {
+        "one by one": (1_000, one_by_one),
+        "composite": (500, lambda keys: composite(keys, len(keys))),
+        "composite of 50": (3_000, lambda keys: composite(keys, 50)),
+        "array": (10**9, array),
+        "temporary table": (10**9, table),
+    }
+    for count in (10, 50, 100, 500, 1_000, 3_000):
+        keys = draw.choice(size.postgres, min(count, size.postgres), replace=False).tolist()
+        times: dict[str, list[float]] = {name: [] for name, (most, _) in ways.items() if count <= most}
+        for _ in range(size.turns + 1):
+            for name, spent in times.items():
+                started = perf_counter()
+                ways[name][1](keys)
+                spent.append(perf_counter() - started)
+        shown[str(count)] = {name: round(1000 * median(spent[1:]), 2) for name, spent in times.items()}
+        say(f"requests, {count} keys: {shown[str(count)]}")
+    system.close()
+    return shown
+
+
+# -- strategies -----------------------------------------------------------------------------------------------------------------
+
+
+def strategies(url: str, folder: Path, size: Size, small: bool) -> Json:
+    """Updates, join ratios, changed sources and delays (Figs. 10.11-10.15), six sources in PostgreSQL."""
+
+    def bench(name: str, ratio: float = 1.0) -> Bench:
+        chain = Chain(6, size.postgres, ratio=ratio)
+        return Bench(chain, Postgres(chain.relations, url), folder / name, NAMES, learning=2 if small else 12)
+
+    def run(at: Bench, cases: Mapping[str, Case]) -> Json:
+        found = {name: at.run(case, size.turns) for name, case in cases.items()}
+        at.system.close()
+        return found
+
+    one = 1 / size.postgres
+    updates = (60,) if small else (10, 100, 1_000, 10_000)
+    shown = {"updates": run(bench("updates"), {str(n): Case(n * one) for n in updates})}
+    shown["sources"] = run(
+        bench("sources"), {str(n): Case(170 * one, changed=n) for n in ((6,) if small else range(1, 7))}
+    )
+    delays = (0.02,) if small else (0.0, 0.002, 0.005, 0.02, 0.1)
+    shown["delays"] = run(bench("delays"), {f"{1000 * d:g}": Case(180 * one, d) for d in delays})
+    shown["ratios"] = {}
+    for ratio in (1.0,) if small else (0.5, 1.0, 2.0, 3.0):
+        shown["ratios"] |= run(bench(f"ratio-{ratio}", ratio), {f"{ratio:g}": Case(34 * one)})
+    return shown
+
+
+def cyclic(url: str, folder: Path, size: Size) -> Json:
+    """Views with cycles, and one in which every path must use an edge with fifty matches a row (Figs. 11.7, 11.11)."""
+    shown = {}
+    rows = size.postgres // 10
+    for name, edges in CYCLES.items():
+        say(f"cyclic views, {name}")
+        shown[name] = _cycle(Cyclic(edges, rows), url, folder / name[:2], size)
+    view = Cyclic(CYCLES["V2, a triangle and one more"], rows, coarse=(1, 2))
+    view.deltas = (max(2, rows // 10), max(2, rows // 10), 2, 2)
+    say("cyclic views, fifty matches on two edges")
+    shown["fifty matches"] = _cycle(view, url, folder / "fifty", size)
+    return shown
+
+
+def _cycle(view: Cyclic, url: str, folder: Path, size: Size) -> Json:
+    system = Postgres(view.relations, url)
+    names = (BATCH, "parallel_batch", "conditional", "parallel_conditional", RECOMPUTE)
+    found = Bench(view, system, folder, names).run(Case(0.01), size.turns)
+    system.close()
+    return found
+
+
+def plan_search() -> Json:
+    """How well and how fast a beam finds the order of every step (Table 11.3), on a graph of nine nodes and twelve edges."""
+    graph = JoinGraph(9, (), [*((n, (n + 1) % 9) for n in range(9)), (0, 4), (2, 6), (3, 8)])
+    draw = np.random.default_rng(7)
+    rows = tuple(float(n) for n in draw.integers(1_000, 100_000, 9))
+    pairs = [(a, b) for a in range(9) for b in range(a + 1, 9) if graph.joined(a, b)]
+    fanout = {pair: float(ratio) for pair, ratio in zip(pairs, draw.choice([0.5, 1.0, 3.0, 50.0], 12), strict=True)}
+    statistics = Statistics(rows, (4,) * 9, fanout)
+
+    def tau(v: int, node: int) -> Tau:
+        return Tau(0.5 + 0.01 * v + 0.02 * node, (("C", 0.003), ("C*A", 0.0004)))
+
+    shown = {}
+    for keep in (1, 5, 20, float("inf")):
+        started = perf_counter()
+        costs = [beam(graph, n, stepper(graph, statistics, tau, [100.0] * 9, n), keep)[0] for n in range(9)]
+        shown[f"{keep:g}"] = {"ms": round(1000 * (perf_counter() - started), 1), "cost": round(sum(costs), 3)}
+    best = shown["inf"]["cost"]
+    return {keep: {**found, "over_best": round(found["cost"] / best, 4)} for keep, found in shown.items()}
+
+
+def tpch(url: str, folder: Path, size: Size, small: bool) -> Json:
+    """Refreshing views like Q3, Q5 and Q9 against computing them anew, by the share of orders that come or go."""
+    shown = {}
+    files = tpch_files(0.01 if small else 0.1)
+    for query in ("q3", "q5", "q9"):
+        for kind in ("postgres", "parquet"):
+            view = Tpch(query, files)
+            name = f"{query}, {kind}"
+            system: Postgres | Files
+            system = Postgres(view.relations, url) if kind == "postgres" else Files(view.relations, folder / name)
+            names = (BATCH, "parallel_batch", "conditional", "parallel_conditional", RECOMPUTE)
+            bench = Bench(view, system, folder / f"view {name}", names, learning=2 if small else 10)
+            shares = (0.01,) if small else (0.0001, 0.001, 0.01, 0.1)
+            shown[name] = {f"{100 * share:g}": bench.run(Case(share), size.turns) for share in shares}
+            system.close()
+    return shown
+
+
+# -- pictures -------------------------------------------------------------------------------------------------------------------
+
+
+def draw(found: Mapping[str, Json]) -> None:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    import matplotlib.pyplot as plt
+
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    labels = {
+        "updates": "changed rows a source",
+        "sources": "sources that changed",
+        "delays": "ms added to a request",
+        "ratios": "matches of a row",
+    }
+    figure, axes_of = plt.subplots(1, len(labels), figsize=(15, 3.8), layout="constrained")
+    for axes, (name, label) in zip(axes_of, labels.items(), strict=True):
+        for strategy in ("auto", *NAMES):
+            times = [case["ms"][strategy] for case in found[name].values()]
+            axes.plot(range(len(times)), times, "k--" if strategy == "auto" else "o-", label=strategy)
+        axes.set_xticks(range(len(found[name])), list(found[name]))
+        axes.set(xlabel=label, yscale="log")
+        axes.grid(alpha=0.3)
+    axes_of[0].set_ylabel("ms a refresh")
+    axes_of[0].legend(fontsize="small")
+    _save(figure, "views-strategies.svg")
+
+    figure, axes_of = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
+    for axes, kind in zip(axes_of, ("postgres", "parquet"), strict=True):
+        for name, cases in found["tpch"].items():
+            if name.endswith(kind):
+                ratios = [case["recompute"] for case in cases.values()]
+                axes.plot(range(len(ratios)), ratios, "o-", label=name[:2])
+                axes.set_xticks(range(len(ratios)), list(cases))
+        axes.axhline(1, color="grey", linewidth=0.8)
+        axes.set(title=f"TPC-H, {kind}", xlabel="% of orders changed", yscale="log")
+        axes.grid(alpha=0.3)
+    axes_of[0].set_ylabel("full recompute / refresh")
+    axes_of[0].legend()
+    _save(figure, "views-tpch.svg")
+
+
+def _save(figure: Any, name: str) -> None:
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.hashsalt": "penstock"}):
+        figure.savefig(FOLDER / name, metadata={"Date": None})
+    say(f"wrote docs/figures/{name}")

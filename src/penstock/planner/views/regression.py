@@ -1,0 +1,91 @@
+"""How long a request takes, by regression on what is shipped (Liu 2005, 11.3.1): nothing is known of the source itself.
+
+The candidate terms are those of the model; stepwise selection keeps the ones that the samples speak for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, log, sqrt
+
+import numpy as np
+import numpy.typing as npt
+
+TERMS = ("C*A", "C", "A", "sqrt(C)", "sqrt(A)", "sqrt(C*A)")
+FEWEST = 4  # samples, below which only a mean can be told
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Tau:
+    """Time of a request as a function of C rows with A attributes; terms that were not selected have no coefficient.
+
+    Above `until` rows, where nothing was measured, time grows by `beyond` a row.
+    """
+
+    constant: float
+    coefficients: tuple[tuple[str, float], ...] = ()
+    least: float = 0.0  # no prediction is below it
+    until: float = inf
+    beyond: float = 0.0
+
+    def __call__(self, rows: float, attributes: float) -> float:
+        terms = _terms(min(rows, self.until), attributes)
+        inside = max(self.least, self.constant + sum(b * terms[name] for name, b in self.coefficients))
+        return inside + self.beyond * max(0.0, rows - self.until)
+
+    def __str__(self) -> str:
+        return " + ".join([f"{self.constant:.6g}", *(f"{b:.6g}*{name}" for name, b in self.coefficients)])
+
+
+def fit(samples: Sequence[tuple[float, float, float]], *, rising: bool = False) -> Tau:
+    """The model for samples of (C, A, time).
+
+    Terms are dropped and taken in one at a time as long as that lowers Schwarz's criterion, which weighs the error
+    left against the number of terms. Predictions are never below half the shortest time that was seen. If `rising`,
+    no term may shorten a request: noisy samples would have it so.
+    """
+    if not samples:
+        raise ValueError("a cost model needs at least one measured request")
+    times = np.array([t for _, _, t in samples], np.float64)
+    least = max(0.0, float(times.min()) / 2)
+    columns = {name: np.array([_terms(c, a)[name] for c, a, _ in samples]) for name in TERMS}
+    varying = [name for name, column in columns.items() if np.ptp(column) > 1e-12 * (1 + np.abs(column).max())]
+    most = min(len({(c, a) for c, a, _ in samples}), len(samples) - 1)
+    if len(samples) < FEWEST or not varying:
+        return Tau(float(times.mean()), (), least)
+    chosen = tuple(varying) if most > len(varying) and not rising else ()
+    best = _criterion(columns, chosen, times, rising)
+    while True:
+        moves = [tuple(n for n in varying if (n in chosen) != (n == moved)) for moved in varying]
+        scores = [(_criterion(columns, m, times, rising), m) for m in moves if len(m) < most]
+        score, move = min(scores, default=(best, chosen))
+        if score >= best:
+            break
+        best, chosen = score, move
+    solution = _solve(columns, chosen, times)[0]
+    return Tau(float(solution[0]), tuple(zip(chosen, map(float, solution[1:]), strict=True)), least)
+
+
+def _terms(rows: float, attributes: float) -> dict[str, float]:
+    both = rows * attributes
+    return dict(zip(TERMS, (both, rows, attributes, sqrt(rows), sqrt(attributes), sqrt(both)), strict=True))
+
+
+def _solve(columns: dict[str, Floats], chosen: tuple[str, ...], times: Floats) -> tuple[Floats, float]:
+    """(coefficients, the constant first; squared error left). Columns are scaled, for C*A and sqrt(A) differ by far."""
+    scales = np.array([1.0, *(np.abs(columns[name]).max() for name in chosen)])
+    matrix = np.stack([np.ones(len(times)), *(columns[name] for name in chosen)], axis=1) / scales
+    solution = np.linalg.lstsq(matrix, times, rcond=1e-10)[0]
+    return solution / scales, float(((matrix @ solution - times) ** 2).sum())
+
+
+def _criterion(columns: dict[str, Floats], chosen: tuple[str, ...], times: Floats, rising: bool) -> float:
+    solution, error = _solve(columns, chosen, times)
+    if rising and (solution < 0).any():
+        return inf
+    floor = 1e-18 * float((times**2).sum()) + 1e-300  # an exact fit must not have an infinite score
+    count = len(times)
+    return count * log((error + floor) / count) + (len(chosen) + 1) * log(count)

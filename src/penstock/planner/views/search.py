@@ -1,0 +1,61 @@
+"""The order in which a step visits the nodes: all instances, a beam of the cheapest, or exactly over subsets.
+
+The cost of visiting a node depends on the set that is bound, not on its order, so the search over subsets is exact
+(2^n sets); the beam is the level-wise search of Liu 2005, 11.3.2, whose enumeration is `every_order`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from penstock.planner.orders.graph import JoinGraph, Order, Positions
+from penstock.planner.orders.search import every_order
+
+StepCost = Callable[[Positions, int], float]
+Priced = tuple[float, Order]
+
+EXACT = 12  # nodes up to which all connected subsets are looked at
+_BEAM = 20
+
+
+def enumerated(graph: JoinGraph, start: int, step: StepCost) -> list[Priced]:
+    """Every instance of a step with its cost (Algorithm 8)."""
+    return [(_cost(start, order, step), order) for order in every_order(graph, start)]
+
+
+def beam(graph: JoinGraph, start: int, step: StepCost, keep: float = inf) -> Priced:
+    """The cheapest order when only the `keep` cheapest beginnings of each length go on (Algorithm 9); 1 is greedy."""
+    if keep < 1:
+        raise ValueError(f"a beam keeps at least one order, not {keep}")
+    level: list[Priced] = [(0.0, ())]
+    for _ in range(graph.count - 1):
+        grown = []
+        for cost, order in level:
+            bound = frozenset((start, *order))
+            grown += [(cost + step(bound, node), (*order, node)) for node in graph.following(bound)]
+        grown.sort()
+        level = grown if keep == inf else grown[: int(keep)]
+    return level[0]
+
+
+def by_subsets(graph: JoinGraph, start: int, step: StepCost) -> Priced:
+    """The cheapest order, found by keeping the best beginning of each set."""
+    level: dict[Positions, Priced] = {frozenset((start,)): (0.0, ())}
+    for _ in range(graph.count - 1):
+        grown: dict[Positions, Priced] = {}
+        for bound, (cost, order) in level.items():
+            for node in graph.following(bound):
+                offer = (cost + step(bound, node), (*order, node))
+                grown[bound | {node}] = min(offer, grown.get(bound | {node}, offer))
+        level = grown
+    return level[graph.all]
+
+
+def best_order(graph: JoinGraph, start: int, step: StepCost) -> Priced:
+    """The cheapest order; with very many nodes, the best that a beam finds."""
+    return by_subsets(graph, start, step) if graph.count <= EXACT else beam(graph, start, step, _BEAM)
+
+
+def _cost(start: int, order: Order, step: StepCost) -> float:
+    return sum(step(frozenset((start, *order[:k])), node) for k, node in enumerate(order))

@@ -1,0 +1,190 @@
+"""Statements about sources and views: CREATE, DROP, REFRESH, SHOW, EXPLAIN.
+
+As everywhere, a SELECT stays text with its place in the script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from penstock.model import Column
+from penstock.model.view import CAPTURES, SYSTEMS, Source
+from penstock.sql.cursor import Cursor
+from penstock.sql.declaration import column_declaration, free_name, options
+from penstock.sql.lengths import positive_length
+from penstock.sql.position import Position
+
+
+@dataclass(frozen=True)
+class CreateSource:
+    """`CREATE SOURCE ..`; without columns they are those of the table or file. `at` is where the statement starts."""
+
+    source: Source
+    at: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True)
+class CreateView:
+    """`CREATE MATERIALIZED VIEW ..`; `every` is the time in microseconds between two refreshes, None if asked for only."""
+
+    name: str
+    select: str
+    line: int = 1
+    column: int = 1
+    every: int | None = None
+    strategy: str | None = None
+    at: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True)
+class DropSource:
+    name: str
+    at: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True)
+class DropView:
+    name: str
+    if_exists: bool = False
+    at: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True)
+class RefreshView:
+    """`REFRESH [MATERIALIZED] VIEW v [FULL]`: by its changes, or from its sources as they are."""
+
+    name: str
+    full: bool = False
+    at: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True)
+class ShowSources:
+    at: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True)
+class ShowViews:
+    at: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True)
+class ExplainView:
+    name: str
+    at: Position = field(default=Position(), compare=False)
+
+
+ViewStatement = CreateSource | CreateView | DropSource | DropView | RefreshView | ShowSources | ShowViews | ExplainView
+
+
+def _create_source(cursor: Cursor, at: Position) -> CreateSource:
+    name = free_name(cursor, "source")
+    columns: list[Column] = []
+    if cursor.accept("("):
+        while True:
+            columns.append(column_declaration(cursor, columns))
+            if not cursor.accept(","):
+                break
+        cursor.expect(")")
+    place = cursor.offset
+    cursor.expect("USING", "for example USING postgres OPTIONS (url '..', table 'orders')")
+    system = cursor.choice(*(s.upper() for s in SYSTEMS)).lower()
+    given = options(cursor, reserved=()) if cursor.accept("OPTIONS") else ()
+    key = _key(cursor) if cursor.accept("KEY") else ()
+    changes, table = ("snapshot", None) if system != "postgres" else ("trigger", None)
+    if cursor.accept("CHANGES", "BY"):
+        place = cursor.offset
+        changes = cursor.choice(*(c.upper() for c in CAPTURES)).lower()
+        if changes == "table":
+            table = cursor.name("change table").text
+            while cursor.accept("."):
+                table += "." + cursor.name("change table").text
+    if changes != "snapshot" and system != "postgres":
+        raise cursor.source.unsupported(
+            place, f"A {system} source cannot tell its changes by {changes}", "write CHANGES BY SNAPSHOT"
+        )
+    cursor.end()
+    return CreateSource(Source(name, tuple(columns), system, given, key, changes, table), at)
+
+
+def _key(cursor: Cursor) -> tuple[str, ...]:
+    cursor.expect("(")
+    names = [cursor.name("column").text]
+    while cursor.accept(","):
+        names.append(cursor.name("column").text)
+    cursor.expect(")")
+    return tuple(names)
+
+
+def _create_view(cursor: Cursor, at: Position) -> CreateView:
+    name = free_name(cursor, "view")
+    every: int | None = None
+    strategy: str | None = None
+    while not cursor.accept("AS"):
+        if cursor.accept("REFRESH", "EVERY"):
+            length = cursor.until("AS", "MAINTAIN")
+            if not length:
+                raise cursor.source.error(cursor.offset, "Expected a length of time, for example 10 SECONDS")
+            every = positive_length(cursor.source, length)
+        elif cursor.accept("MAINTAIN", "BY"):
+            strategy = cursor.name("strategy").text.lower()
+        else:
+            raise cursor.source.error(cursor.offset, "Expected REFRESH EVERY .., MAINTAIN BY .. or AS SELECT ..")
+    start = cursor.offset
+    if cursor.peek() not in ("SELECT", "WITH", "("):
+        raise cursor.source.error(start, "Expected SELECT")
+    tokens = cursor.until()
+    place = cursor.source.position(start)
+    text = cursor.source.text[start : tokens[-1].end + 1]
+    return CreateView(name, text, place.line, place.column, every, strategy, at)
+
+
+def _drop_source(cursor: Cursor, at: Position) -> DropSource:
+    name = cursor.name("source").text
+    cursor.end()
+    return DropSource(name, at)
+
+
+def _drop_view(cursor: Cursor, at: Position) -> DropView:
+    if_exists = cursor.accept("IF", "EXISTS")
+    name = cursor.name("view").text
+    cursor.end()
+    return DropView(name, if_exists, at)
+
+
+def _refresh(cursor: Cursor, at: Position) -> RefreshView:
+    name = cursor.name("view").text
+    full = cursor.accept("FULL")
+    cursor.end()
+    return RefreshView(name, full, at)
+
+
+def _show_sources(cursor: Cursor, at: Position) -> ShowSources:
+    cursor.end()
+    return ShowSources(at)
+
+
+def _show_views(cursor: Cursor, at: Position) -> ShowViews:
+    cursor.end()
+    return ShowViews(at)
+
+
+def _explain_view(cursor: Cursor, at: Position) -> ExplainView:
+    name = cursor.name("view").text
+    cursor.end()
+    return ExplainView(name, at)
+
+
+VIEW_PARSERS: dict[str, Callable[[Cursor, Position], ViewStatement]] = {
+    "CREATE SOURCE": _create_source,
+    "CREATE MATERIALIZED VIEW": _create_view,
+    "DROP SOURCE": _drop_source,
+    "DROP MATERIALIZED VIEW": _drop_view,
+    "DROP VIEW": _drop_view,
+    "REFRESH MATERIALIZED VIEW": _refresh,
+    "REFRESH VIEW": _refresh,
+    "SHOW SOURCES": _show_sources,
+    "SHOW VIEWS": _show_views,
+    "EXPLAIN VIEW": _explain_view,
+}

@@ -1,0 +1,227 @@
+"""Bound syntax trees of a view to expressions that can be evaluated outside Spark, each with its Spark type.
+
+Wider than the kernel subset of standing queries: `*` and `/`, arithmetic of any numbers, and constants of type date, timestamp and
+decimal. Whatever else there is in SQL is refused here, at its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+
+from sqlglot import exp
+
+from penstock.errors import SqlError
+from penstock.model import And, Arithmetic, Compare, Expression, In, IsNull, Literal, Not, Or, Term
+from penstock.sql.expressions import expression
+from penstock.sql.inference import NUMBER_RANK, VOID, integer_literal, type_of
+from penstock.sql.position import Text, start_of
+from penstock.sql.scope import ref_of, unwrapped
+from penstock.sql.types import decimal_digits, family
+
+_OPERATORS: dict[type[exp.Expr], str] = {
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+}  # fmt: skip
+_ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+_KNOWN = "a view knows columns, constants, + - * /, comparisons, AND, OR, NOT, IN, BETWEEN and IS NULL; compute the rest in the source"
+MOST_DIGITS = 38
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A term and the Spark type of its values."""
+
+    term: Term
+    type: str
+
+    @property
+    def constant(self) -> bool:
+        return isinstance(self.term, Literal)
+
+
+def view_expression(node: exp.Expr, source: Text) -> tuple[Expression, str]:
+    """A value of a view and its type."""
+    found = _term(node, source)
+    return replace(expression(node), term=found.term), found.type
+
+
+def view_condition(node: exp.Expr, source: Text) -> Expression:
+    """A condition of a view."""
+    found, kind = view_expression(node, source)
+    if kind not in ("boolean", VOID):
+        raise source.error(start_of(node), f"A condition must be true or false, this is of type {kind}")
+    return found
+
+
+def joins_equal(left: str, right: str) -> bool:
+    """True if columns of these types can be compared for a join without a cast of one by itself."""
+    return left == right or (_is_number(left) and _is_number(right))
+
+
+def _term(node: exp.Expr, source: Text) -> Typed:
+    node = unwrapped(node)
+    ref = ref_of(node)
+    if ref is not None:
+        return Typed(ref, type_of(node) or "")
+    constant = _constant(node, source)
+    if constant is not None:
+        return constant
+    arithmetic = _ARITHMETIC.get(type(node))
+    if arithmetic is not None:
+        return _computed(node, arithmetic, _term(node.this, source), _term(node.expression, source), source)
+    if isinstance(node, exp.Neg):
+        return _computed(node, "-", Typed(Literal(0, "bigint"), "int"), _term(node.this, source), source)
+    operator = _OPERATORS.get(type(node))
+    if operator is not None:
+        left, right = _aligned(node, _term(node.this, source), _term(node.expression, source), source)
+        return Typed(Compare(operator, left.term, right.term), "boolean")
+    if isinstance(node, exp.And | exp.Or):
+        terms = tuple(_truth(n, source) for n in node.flatten())
+        return Typed(And(terms) if isinstance(node, exp.And) else Or(terms), "boolean")
+    if isinstance(node, exp.Not):
+        return Typed(Not(_truth(node.this, source)), "boolean")
+    if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
+        return Typed(IsNull(_term(node.this, source).term), "boolean")
+    if isinstance(node, exp.Between) and not node.args.get("symmetric"):
+        tested = _term(node.this, source)
+        low = _aligned(node, tested, _term(node.args["low"], source), source)
+        high = _aligned(node, tested, _term(node.args["high"], source), source)
+        return Typed(
+            And((Compare(">=", low[0].term, low[1].term), Compare("<=", high[0].term, high[1].term))), "boolean"
+        )
+    if isinstance(node, exp.In) and node.expressions:
+        return _membership(node, source)
+    raise _refused(node, source)
+
+
+def _refused(node: exp.Expr, source: Text) -> SqlError:
+    what = node.name if isinstance(node, exp.Anonymous) else type(node).__name__
+    return source.unsupported(start_of(node), f"{what.upper()} is not supported in a view", _KNOWN)
+
+
+def _truth(node: exp.Expr, source: Text) -> Term:
+    found = _term(node, source)
+    if found.type not in ("boolean", VOID):
+        raise source.error(start_of(node), f"A condition must be true or false, this is of type {found.type}")
+    return found.term
+
+
+def _membership(node: exp.In, source: Text) -> Typed:
+    tested = _term(node.this, source)
+    values = []
+    for element in node.expressions:
+        value = _term(element, source)
+        if not isinstance(value.term, Literal):
+            raise source.unsupported(
+                start_of(element), "IN takes constants only in a view", "write OR between comparisons"
+            )
+        aligned = _aligned(node, tested, value, source)[1].term
+        assert isinstance(aligned, Literal)
+        values.append(aligned)
+    return Typed(In(tested.term, tuple(values)), "boolean")
+
+
+def _constant(node: exp.Expr, source: Text) -> Typed | None:
+    if isinstance(node, exp.Null):
+        return Typed(Literal(None, VOID), VOID)
+    if isinstance(node, exp.Boolean):
+        return Typed(Literal(bool(node.this), "boolean"), "boolean")
+    integer = integer_literal(node)
+    if integer is not None:
+        return Typed(Literal(integer[0], "bigint"), integer[1])
+    if isinstance(node, exp.Literal) and node.is_string:
+        return Typed(Literal(node.name, "string"), "string")
+    if isinstance(node, exp.Cast) and isinstance(unwrapped(node.this), exp.Literal) and unwrapped(node.this).is_string:
+        kind = type_of(node)
+        if kind in _TIMES:
+            return Typed(Literal(_moment(unwrapped(node.this).name, kind, node, source), kind), kind)
+    sign, operand = ("-", unwrapped(node.this)) if isinstance(node, exp.Neg) else ("", node)
+    kind = type_of(operand) if isinstance(operand, exp.Literal) else None
+    if kind == "double":
+        return Typed(Literal(float(sign + operand.name), "double"), "double")
+    if kind is not None and decimal_digits(kind) is not None and not operand.is_string:
+        return Typed(Literal(sign + operand.name, kind), kind)
+    return None
+
+
+def _moment(text: str, kind: str, node: exp.Expr, source: Text) -> str:
+    """The text of a date or time, checked."""
+    try:
+        return (date if kind == "date" else datetime).fromisoformat(text.strip()).isoformat()
+    except ValueError:
+        example = "2024-12-31" if kind == "date" else "2024-12-31 23:59:59"
+        raise source.error(start_of(node), f"{text!r} is no {kind}", f"write it like '{example}'") from None
+
+
+def _is_number(kind: str) -> bool:
+    return family(kind) in ("integer", "floating") or decimal_digits(kind) is not None
+
+
+def _aligned(node: exp.Expr, left: Typed, right: Typed, source: Text) -> tuple[Typed, Typed]:
+    """Both sides as they are compared; a string constant becomes what it is compared with."""
+    left, right = _read(left, right, node, source), _read(right, left, node, source)
+    if VOID in (left.type, right.type) or joins_equal(left.type, right.type):
+        return left, right
+    raise source.unsupported(
+        start_of(node), f"{left.type} and {right.type} are not compared in a view", "compare values of one type"
+    )
+
+
+def _read(constant: Typed, beside: Typed, node: exp.Expr, source: Text) -> Typed:
+    """A string constant as a value of the type beside it, as Spark casts it."""
+    if not (isinstance(constant.term, Literal) and constant.type == "string") or beside.type in ("string", VOID):
+        return constant
+    text = str(constant.term.value)
+    if beside.type in _TIMES:
+        return Typed(Literal(_moment(text, beside.type, node, source), beside.type), beside.type)
+    try:
+        if family(beside.type) == "integer":
+            return Typed(Literal(int(text), "bigint"), "bigint")
+        if family(beside.type) == "floating":
+            return Typed(Literal(float(text), "double"), "double")
+    except ValueError:
+        raise source.error(start_of(node), f"{text!r} is no value of type {beside.type}") from None
+    return constant
+
+
+def _computed(node: exp.Expr, operator: str, left: Typed, right: Typed, source: Text) -> Typed:
+    for side in (left, right):
+        if side.type != VOID and not _is_number(side.type):
+            raise source.unsupported(start_of(node), f"{operator} takes numbers in a view, not {side.type}", _KNOWN)
+    term = Arithmetic(operator, left.term, right.term)
+    if VOID in (left.type, right.type):
+        return Typed(term, left.type if right.type == VOID else right.type)
+    families = {family(left.type), family(right.type)}
+    if "floating" in families:
+        same = left.type == right.type and operator != "/"
+        return Typed(term, left.type if same else "double")
+    if families == {"integer"}:
+        return Typed(term, "double" if operator == "/" else max(left.type, right.type, key=lambda t: NUMBER_RANK[t]))
+    if operator == "/":
+        raise source.unsupported(
+            start_of(node),
+            "Decimals are not divided in a view",
+            "divide when you read it, or declare the column as DOUBLE",
+        )
+    one, other = _digits(left), _digits(right)
+    if operator == "*":
+        precision, scale = one[0] + other[0] + 1, one[1] + other[1]
+    else:
+        scale = max(one[1], other[1])
+        precision = max(one[0] - one[1], other[0] - other[1]) + scale + 1
+    if precision > MOST_DIGITS:
+        raise source.unsupported(
+            start_of(node),
+            f"The result could have {precision} digits, and decimals have {MOST_DIGITS}",
+            "use narrower columns",
+        )
+    return Typed(term, f"decimal({precision},{scale})")
+
+
+def _digits(side: Typed) -> tuple[int, int]:
+    if isinstance(side.term, Literal) and family(side.type) == "integer":
+        return len(str(abs(int(str(side.term.value))))), 0
+    found = decimal_digits(side.type)
+    assert found is not None
+    return found

@@ -1,0 +1,130 @@
+"""How PostgreSQL itself records changes: triggers that write every changed row, with its transaction, into a change table.
+
+**Why not by sequence number.** A change table numbered by a sequence is tempting: read what is above the last number seen. But
+numbers are drawn when a row is written, and rows appear when their transaction commits: a slow transaction may show number 7 after
+another has shown 9, and a reader that has gone on to 9 never sees it. Every change therefore carries the id of its transaction
+(`pg_current_xact_id()`), and a position is a *snapshot* (`pg_current_snapshot()`): the changes between two positions are those whose
+transaction is visible in the second and not in the first. None is skipped and none comes twice, in whatever order they commit.
+
+**Why a position can still be a number.** Snapshots of one server only grow: of two, one sees every transaction that the other sees.
+The number of transactions that a snapshot regards as over, `xmax` less those still in progress, grows whenever one more of them
+ends, so it orders snapshots and two with the same number see the same. The text of the snapshot is its *mark*, which a later
+process needs to go on from it. (This holds for a primary server. A transaction that reads must not have an id of its own.)
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+
+from penstock.errors import RegistrationError
+
+SCHEMA = "penstock"
+XID = "change_xid"
+SIGN = "change_count"
+_SNAPSHOT = re.compile(r"(\d+):(\d+):([\d,]*)")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one statement saw, as PostgreSQL writes it: `xmin:xmax:in progress`."""
+
+    text: str
+
+    @property
+    def position(self) -> int:
+        """How many transactions were over."""
+        match = _SNAPSHOT.fullmatch(self.text)
+        if match is None:
+            raise ValueError(f"{self.text!r} is no snapshot")
+        return int(match[2]) - (match[3].count(",") + 1 if match[3] else 0)
+
+    @property
+    def oldest(self) -> int:
+        """Every transaction with a smaller id was over."""
+        return int(self.text.partition(":")[0])
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text_literal(value: str) -> str:
+    """A string constant; the session has standard_conforming_strings on."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def qualified(table: str) -> str:
+    """`table` or `schema.table`, quoted part by part."""
+    parts = table.split(".")
+    if len(parts) > 2 or not all(parts):
+        raise RegistrationError(f"{table!r} is no name of a table; write table or schema.table")
+    return ".".join(quoted(part) for part in parts)
+
+
+def change_table(table: str, capture: str) -> str:
+    """Where the triggers of one capture write the changes of a table."""
+    name = f"{table}_{capture}".replace(".", "_")
+    # PostgreSQL cuts long names, and two cut names may be the same.
+    return f"{SCHEMA}.{name if len(name) <= 50 else f'{name[:40]}_{zlib.crc32(name.encode()):08x}'}"
+
+
+def install(table: str, capture: str, columns: list[str]) -> list[str]:
+    """The statements that begin to capture a table; all in one transaction, and once more changes nothing.
+
+    Creating a trigger waits for the transactions that write to the table, and holds back others until it is committed. So
+    every transaction that ends later than this one has captured all it wrote.
+    """
+    base, changes = qualified(table), qualified(change_table(table, capture))
+    function = qualified(change_table(table, capture) + "_write")
+    names = ", ".join(quoted(c) for c in columns)
+
+    def write(sign: int, rows: str) -> str:
+        return f"INSERT INTO {changes} ({SIGN}, {names}) SELECT {sign}, {names} FROM {rows};"
+
+    statements = [
+        f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
+        f"CREATE TABLE IF NOT EXISTS {SCHEMA}.trimmed (change_table text PRIMARY KEY, snapshot text NOT NULL)",
+        f"CREATE TABLE {changes} AS SELECT {names} FROM {base} WITH NO DATA",
+        f"ALTER TABLE {changes} ADD COLUMN {SIGN} smallint NOT NULL, ADD COLUMN {XID} xid8 NOT NULL DEFAULT pg_current_xact_id()",
+        f"CREATE INDEX ON {changes} ({XID})",
+        # The writer of the table needs no rights on the change table.
+        (
+            f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $body$ BEGIN "
+            f"IF TG_OP = 'TRUNCATE' THEN {write(-1, base)} END IF; "
+            f"IF TG_OP IN ('UPDATE', 'DELETE') THEN {write(-1, 'old_rows')} END IF; "
+            f"IF TG_OP IN ('UPDATE', 'INSERT') THEN {write(1, 'new_rows')} END IF; "
+            "RETURN NULL; END $body$"
+        ),
+    ]
+    events = {
+        "insert": "AFTER INSERT ON {base} REFERENCING NEW TABLE AS new_rows",
+        "update": "AFTER UPDATE ON {base} REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows",
+        "delete": "AFTER DELETE ON {base} REFERENCING OLD TABLE AS old_rows",
+        "truncate": "BEFORE TRUNCATE ON {base}",
+    }
+    for event, clause in events.items():
+        trigger = quoted(f"penstock_{capture}_{event}")
+        statements.append(
+            f"CREATE TRIGGER {trigger} {clause.format(base=base)} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
+        )
+    return statements
+
+
+def remove(table: str, capture: str) -> list[str]:
+    """The statements that end a capture and give up what it has recorded."""
+    function = qualified(change_table(table, capture) + "_write")
+    return [
+        f"DROP FUNCTION IF EXISTS {function}() CASCADE",  # with its triggers
+        f"DROP TABLE IF EXISTS {qualified(change_table(table, capture))}",
+    ]
+
+
+def between(after: Snapshot, until: str) -> str:
+    """The condition on a change: its transaction is over in `until` (an expression) and was not in `after`."""
+    first = text_literal(after.text)
+    return (
+        f"{XID} >= '{after.oldest}'::xid8 AND pg_visible_in_snapshot({XID}, {until}) "
+        f"AND NOT pg_visible_in_snapshot({XID}, {first}::pg_snapshot)"
+    )

@@ -1,0 +1,105 @@
+"""Warm connections to one PostgreSQL server, each used by one request at a time.
+
+Every request is a single statement outside any transaction, so that it reads one snapshot and never has a transaction id of its own.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import RegistrationError, StepError
+
+CONNECTIONS = 6
+_SESSION = (
+    "SET standard_conforming_strings = on",
+    "SET jit = off",  # it costs more than any lookup
+    "SET timezone = 'UTC'",
+)
+
+
+class Pool:
+    """Connections to one server, opened when they are first needed and then kept."""
+
+    def __init__(self, url: str, connections: int = CONNECTIONS) -> None:
+        if connections < 1:
+            raise RegistrationError(f"connections must be at least 1, not {connections}")
+        self.url, self.connections = url, connections
+        self._free: queue.LifoQueue[Any] = queue.LifoQueue()
+        self._slots = threading.Semaphore(connections)
+        self.warm(1)
+
+    def warm(self, count: int | None = None) -> None:
+        """Open connections now, all of them by default, so that no request waits for it."""
+        opened = [self._open() for _ in range((count or self.connections) - self._free.qsize())]
+        for connection in opened:
+            self._free.put(connection)
+
+    @contextmanager
+    def connection(self) -> Iterator[Any]:
+        """A connection that nobody else uses; one that has failed is not used again."""
+        with self._slots:
+            try:
+                connection = self._free.get_nowait()
+            except queue.Empty:
+                connection = self._open()
+            try:
+                yield connection
+            except BaseException:
+                connection.close()
+                raise
+            self._free.put(connection)
+
+    def fetch(self, sql: str, parameters: pa.RecordBatch | None = None) -> pa.Table:
+        """The rows of one statement."""
+        with self.connection() as connection, wrapped(), connection.cursor() as cursor:
+            cursor.execute(sql, parameters=parameters)
+            return cursor.fetch_arrow_table()
+
+    def run(self, statements: Sequence[str]) -> None:
+        """Statements without rows, in one transaction."""
+        with self.connection() as connection, wrapped(), connection.cursor() as cursor:
+            cursor.execute("BEGIN")
+            for statement in statements:
+                cursor.execute(statement)
+            cursor.execute("COMMIT")
+
+    def close(self) -> None:
+        while not self._free.empty():
+            self._free.get().close()
+
+    def _open(self) -> Any:
+        try:
+            from adbc_driver_postgresql import dbapi  # noqa: PLC0415  (an extra: only those who use it need it)
+        except ImportError:
+            msg = "PostgreSQL sources need the package adbc-driver-postgresql; install penstock[views]"
+            raise RegistrationError(msg) from None
+        try:
+            connection = dbapi.connect(self.url, autocommit=True)
+        except dbapi.Error as error:
+            raise RegistrationError(f"cannot connect to PostgreSQL: {_brief(error)}") from None
+        with connection.cursor() as cursor:
+            for statement in _SESSION:
+                cursor.execute(statement)
+        return connection
+
+
+@contextmanager
+def wrapped() -> Iterator[None]:
+    """What the server refuses, in one line."""
+    from adbc_driver_manager import dbapi  # noqa: PLC0415
+
+    try:
+        yield
+    except dbapi.Error as error:
+        raise StepError(f"PostgreSQL refused a request: {_brief(error)}") from error
+
+
+def _brief(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:3])

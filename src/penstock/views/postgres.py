@@ -1,0 +1,350 @@
+"""A PostgreSQL table as a source: lookups are pushed down as SQL, changes come from a change table (see `capture`).
+
+A lookup is one statement: `= any(array)` with bound parameters, or above `ARRAY_KEYS` keys a join with a temporary table that has
+statistics. The same statement returns the snapshot it read, in a row of its own, so that rows and position always belong together.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import RegistrationError, StateError
+from penstock.model import Column, Expression
+from penstock.model.view import Source
+from penstock.views.capture import (
+    SCHEMA,
+    SIGN,
+    XID,
+    Snapshot,
+    between,
+    change_table,
+    install,
+    qualified,
+    quoted,
+    remove,
+    text_literal,
+)
+from penstock.views.evaluate import select
+from penstock.views.pool import Pool, wrapped
+from penstock.views.pushdown import condition
+from penstock.views.source import COUNT, Answer
+from penstock.views.types import postgres_type, schema_of
+
+ARRAY_KEYS = 20_000
+CAPTURE = "changes"  # the name of the capture where the source gives none
+_HEADER = "_snapshot"
+
+
+class PostgresReader:
+    """A live PostgreSQL source with changes by trigger or from a change table of the user's."""
+
+    def __init__(self, source: Source, pool: Pool) -> None:
+        self.source, self.pool = source, pool
+        self.requests = 0
+        self.connections = pool.connections
+        options = dict(source.options)
+        self._table = _resolved(pool, options["table"])
+        self._capture = options.get("capture", CAPTURE)
+        self._schema = schema_of(source.name, source.columns)
+        self._marks: dict[int, Snapshot] = {}
+        self._lock = threading.Lock()
+        if source.changes == "trigger":
+            self._changes = change_table(self._table, self._capture)
+            self._sign = SIGN
+            self._install()
+            self._check()
+        elif source.changes == "snapshot":
+            self._changes, self._sign = "", ""  # only read whole, and compared
+        else:
+            assert source.change_table is not None
+            self._changes, self._sign = source.change_table, options.get("sign", COUNT)
+            self._check()
+
+    # -- positions --------------------------------------------------------------------------------------------------
+
+    def position(self) -> int:
+        return self._seen(self._fetch("SELECT pg_current_snapshot()::text").column(0)[0].as_py())
+
+    def mark(self, position: int) -> str:
+        """What a later process needs to go on from a position that this reader gave."""
+        return self._snapshot(position).text
+
+    def resume(self, mark: str) -> int:
+        """The position of a mark, known from now on."""
+        return self._seen(mark)
+
+    def settle(self, position: int) -> None:
+        """Nobody will ask for changes before this position any more."""
+        with self._lock:
+            self._marks = {p: s for p, s in self._marks.items() if p >= position}
+        if self.source.changes == "trigger":
+            self._trim(self._snapshot(position))
+
+    # -- rows -------------------------------------------------------------------------------------------------------
+
+    def changes(self, after: int, until: int | None = None) -> tuple[pa.Table, int]:
+        start = self._snapshot(after)
+        end = "pg_current_snapshot()" if until is None else f"{text_literal(self._snapshot(until).text)}::pg_snapshot"
+        names = [c.name for c in self.source.columns]
+        body = (
+            f"SELECT {self._columns(names)}, {quoted(self._sign)}::bigint FROM {qualified(self._changes)} "
+            f"WHERE {between(start, end)}"
+        )
+        found, snapshot = self._answer(names, body, trimmed=self.source.changes == "trigger")
+        if snapshot.trimmed is not None and start.position < Snapshot(snapshot.trimmed).position:
+            msg = (
+                f"source {self.source.name!r}: changes that are still needed were removed from {self._changes} by another engine; "
+                "give each engine a capture of its own: OPTIONS (capture 'name')"
+            )
+            raise StateError(msg)
+        return found, snapshot.position if until is None else until
+
+    def lookup(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
+        names = keys.column_names
+        if keys.num_rows > ARRAY_KEYS:
+            return self._lookup_by_table(columns, keys, filters)
+        casts, arrays = [], []
+        for number, name in enumerate(names, 1):
+            values = keys.column(name).combine_chunks()
+            cast = ""
+            if pa.types.is_decimal(values.type):
+                values, cast = pc.cast(values, pa.string()), "::text[]::numeric[]"
+            casts.append(f"${number}{cast}")
+            arrays.append(pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), _contiguous(values)))
+        if len(names) == 1:
+            test = f"{quoted(names[0])} = ANY ({casts[0]})"
+        else:
+            test = f"({', '.join(quoted(n) for n in names)}) IN (SELECT * FROM unnest({', '.join(casts)}))"
+        parameters = pa.record_batch(arrays, [f"p{n}" for n in range(len(arrays))])
+        return self._rows(columns, filters, [test], parameters)
+
+    def scan(self, columns: Sequence[str], filters: Sequence[Expression]) -> Answer:
+        return self._rows(columns, filters, [])
+
+    def close(self) -> None:
+        """The pool belongs to whoever made it."""
+
+    def drop_capture(self) -> None:
+        """End the capture of changes: triggers and change table go."""
+        if self.source.changes == "trigger":
+            self.pool.run(remove(self._table, self._capture))
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _rows(
+        self,
+        columns: Sequence[str],
+        filters: Sequence[Expression],
+        tests: list[str],
+        parameters: pa.RecordBatch | None = None,
+    ) -> Answer:
+        body, read, left = self._body(columns, filters, tests)
+        found, header = self._answer(read, body, parameters)
+        return self._selected(found, columns, left, header.position)
+
+    def _body(
+        self, columns: Sequence[str], filters: Sequence[Expression], tests: list[str]
+    ) -> tuple[str, list[str], list[Expression]]:
+        """The SELECT, the columns it reads, and the filters that are left to be decided here."""
+        pushed = {f: condition(f, self.source) for f in filters}
+        left = [f for f, text in pushed.items() if text is None]
+        read = list(dict.fromkeys([*columns, *(r.column for f in left for r in f.refs)]))
+        where = " AND ".join([*tests, *(text for text in pushed.values() if text is not None)])
+        body = f"SELECT {self._columns(read)}{', ' if read else ''}1::bigint FROM {qualified(self._table)}"
+        return body + (f" WHERE {where}" if where else ""), read, left
+
+    def _selected(self, found: pa.Table, columns: Sequence[str], left: list[Expression], position: int) -> Answer:
+        return Answer(select(found, left, lambda ref: ref.column).select([*columns, COUNT]), position)
+
+    def _lookup_by_table(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
+        name = f"penstock_keys_{uuid.uuid4().hex[:12]}"
+        names = keys.column_names
+        casts = {n: "::numeric" if pa.types.is_decimal(keys.column(n).type) else "" for n in names}
+        shipped = pa.table({n: pc.cast(keys.column(n), pa.string()) if casts[n] else keys.column(n) for n in names})
+        test = f"({', '.join(quoted(n) for n in names)}) IN (SELECT {', '.join(quoted(n) + casts[n] for n in names)} FROM {name})"
+        body, read, left = self._body(columns, filters, [test])
+        with self.pool.connection() as connection, wrapped(), connection.cursor() as cursor:
+            self._count(4)
+            cursor.adbc_ingest(name, shipped, mode="create", temporary=True)
+            # Without statistics PostgreSQL takes any temporary table for two thousand rows, and reads the whole source.
+            cursor.execute(f"ANALYZE {name}")
+            cursor.execute(self._statement(read, body))
+            raw = cursor.fetch_arrow_table()
+            cursor.execute(f"DROP TABLE {name}")
+        found, header = self._opened(read, raw)
+        return self._selected(found, columns, left, header.position)
+
+    def _answer(
+        self, names: list[str], body: str, parameters: pa.RecordBatch | None = None, *, trimmed: bool = False
+    ) -> tuple[pa.Table, _Header]:
+        return self._opened(names, self._fetch(self._statement(names, body, trimmed=trimmed), parameters))
+
+    def _statement(self, names: list[str], body: str, *, trimmed: bool = False) -> str:
+        """The rows of `body` after one row with the snapshot that this very statement reads."""
+        kinds = [f"NULL::{_PG_CASTS.get(self._type(n)) or 'numeric'} AS {quoted(n)}" for n in names]
+        mark = (
+            f"(SELECT snapshot FROM {SCHEMA}.trimmed WHERE change_table = {text_literal(self._changes)})"
+            if trimmed
+            else "NULL::text"
+        )
+        head = ", ".join(
+            ["pg_current_snapshot()::text AS _snapshot", f"{mark} AS _trimmed", *kinds, f"0::bigint AS {COUNT}"]
+        )
+        inner = body.replace("SELECT ", "SELECT NULL::text, NULL::text, ", 1)
+        return f"SELECT {head} UNION ALL {inner}"
+
+    def _opened(self, names: list[str], raw: pa.Table) -> tuple[pa.Table, _Header]:
+        marked = pc.is_valid(raw.column(0))
+        header = raw.filter(marked)
+        snapshot = header.column(0)[0].as_py()
+        rows = raw.filter(pc.invert(marked))
+        columns = {n: _cast(rows.column(i + 2), self._schema.field(n).type) for i, n in enumerate(names)}
+        columns[COUNT] = rows.column(len(names) + 2)
+        return pa.table(columns), _Header(self._seen(snapshot), header.column(1)[0].as_py())
+
+    def _columns(self, names: Sequence[str]) -> str:
+        # A cast in the statement would keep an index on the column from being used only in conditions, not here.
+        return ", ".join(f"{quoted(n)}::{_PG_CASTS.get(self._type(n)) or 'numeric'}" for n in names)
+
+    def _type(self, name: str) -> str:
+        column = self.source.column(name)
+        assert column is not None, name
+        return column.type
+
+    def _fetch(self, sql: str, parameters: pa.RecordBatch | None = None) -> pa.Table:
+        self._count(1)
+        return self.pool.fetch(sql, parameters)
+
+    def _count(self, requests: int) -> None:
+        with self._lock:
+            self.requests += requests
+
+    def _seen(self, text: str) -> int:
+        snapshot = Snapshot(text)
+        with self._lock:
+            self._marks[snapshot.position] = snapshot
+        return snapshot.position
+
+    def _snapshot(self, position: int) -> Snapshot:
+        with self._lock:
+            found = self._marks.get(position)
+        if found is None:
+            msg = f"source {self.source.name!r}: position {position} is not known to this reader; resume it by its mark"
+            raise StateError(msg)
+        return found
+
+    def _install(self) -> None:
+        known = self._fetch(f"SELECT to_regclass({text_literal(qualified(self._changes))})::text").column(0)[0].as_py()
+        if known is None:
+            self.pool.run(install(self._table, self._capture, [c.name for c in columns_of(self.pool, self._table)]))
+
+    def _check(self) -> None:
+        """Refuse a change table from which changes could get lost."""
+        schema, _, name = self._changes.rpartition(".")
+        found = dict(_described(self.pool, name, schema))
+        if not found:
+            raise RegistrationError(f"source {self.source.name!r}: there is no change table {self._changes!r}")
+        wanted = [*(c.name for c in self.source.columns), self._sign]
+        for column in wanted:
+            if column not in found:
+                remedy = (
+                    "drop the capture and declare the source again"
+                    if self.source.changes == "trigger"
+                    else "add it, or name the column with the sign by OPTIONS (sign 'column')"
+                )
+                raise RegistrationError(
+                    f"source {self.source.name!r}: {self._changes} has no column {column!r}; {remedy}"
+                )
+        if found.get(XID) != "xid8":
+            msg = (
+                f"source {self.source.name!r}: {self._changes} has no column {XID} of type xid8, and by its order of writing alone a change "
+                f"could be missed; ALTER TABLE {self._changes} ADD COLUMN {XID} xid8 NOT NULL DEFAULT pg_current_xact_id()"
+            )
+            raise RegistrationError(msg)
+
+    def _trim(self, snapshot: Snapshot) -> None:
+        mark, name = text_literal(snapshot.text), text_literal(self._changes)
+        condition_ = (
+            f"{XID} < '{snapshot.text.split(':')[1]}'::xid8 AND pg_visible_in_snapshot({XID}, {mark}::pg_snapshot)"
+        )
+        self._count(1)
+        self.pool.run([
+            f"INSERT INTO {SCHEMA}.trimmed VALUES ({name}, {mark}) ON CONFLICT (change_table) DO UPDATE SET snapshot = excluded.snapshot",
+            f"DELETE FROM {qualified(self._changes)} WHERE {condition_}",
+        ])  # fmt: skip
+
+
+class _Header:
+    """What came with the rows of one statement."""
+
+    def __init__(self, position: int, trimmed: str | None) -> None:
+        self.position, self.trimmed = position, trimmed
+
+
+_PG_CASTS = {
+    "tinyint": "smallint",
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "boolean": "boolean",
+    "string": "text",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+
+
+def columns_of(pool: Pool, table: str) -> tuple[Column, ...]:
+    """The columns of a table, with Spark's types; refuses a type that views do not hold."""
+    schema, _, name = _resolved(pool, table).rpartition(".")
+    kinds = _described(pool, name, schema)
+    columns = []
+    for column, kind in kinds:
+        base, _, sizes = kind.partition("(")
+        numbers = [int(n) for n in sizes.rstrip(")").split(",")] if base == "numeric" and sizes else [None, None]
+        known = postgres_type(base, numbers[0], numbers[1] if len(numbers) > 1 else 0)
+        if known is None and base != "numeric":
+            known = postgres_type(kind.split("(")[0], None, None)
+        if known is None:
+            msg = f"column {column!r} of {table} has type {kind}, which views do not hold; declare the source with the columns that it needs"
+            raise RegistrationError(msg)
+        columns.append(Column(column, known))
+    return tuple(columns)
+
+
+def _resolved(pool: Pool, table: str) -> str:
+    """The table with its schema: what captures its changes must not depend on anybody's search path."""
+    found = pool.fetch(
+        "SELECT nspname::text, relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
+        f"WHERE c.oid = to_regclass({text_literal(qualified(table))})"
+    ).to_pylist()
+    if not found:
+        raise RegistrationError(f"PostgreSQL has no table {table!r}; check the name, and the schema before it")
+    return f"{found[0]['nspname']}.{found[0]['relname']}"
+
+
+def _described(pool: Pool, name: str, schema: str) -> list[tuple[str, str]]:
+    """(column, type) of a table or view, in order; empty if there is none."""
+    target = qualified(f"{schema}.{name}" if schema else name)
+    rows = pool.fetch(
+        "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute "
+        f"WHERE attrelid = to_regclass({text_literal(target)}) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+    )
+    return [(row["attname"], row["format_type"]) for row in rows.to_pylist()]
+
+
+def _contiguous(values: pa.Array) -> pa.Array:
+    return pa.concat_arrays([values]) if values.offset else values
+
+
+def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if isinstance(values.type, pa.BaseExtensionType):
+        values = pa.chunked_array([c.storage for c in values.chunks], values.type.storage_type)
+    return values if values.type == kind else pc.cast(values, kind)

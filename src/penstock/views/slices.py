@@ -1,0 +1,144 @@
+"""Signed rows in immutable Arrow files, mapped into memory, with the order of their codes kept beside them.
+
+A lookup is a binary search for each key and one gather. What a set of slices means together is said elsewhere.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import zlib
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import StateError
+from penstock.state.store import LocalStore
+from penstock.views.bag import counts
+from penstock.views.codes import Ints, codes_of
+
+
+@dataclass(frozen=True)
+class SliceFile:
+    """A file of signed rows: its name, its rows, its bytes, and whether all its counts are positive."""
+
+    name: str
+    rows: int
+    bytes: int
+    positive: bool
+
+
+@dataclass
+class Slices:
+    """Reads and writes the slices of one folder of a store; what was read stays mapped."""
+
+    store: LocalStore
+    folder: str
+    _tables: dict[str, pa.Table] = field(default_factory=dict)
+    _orders: dict[tuple[str, tuple[str, ...]], tuple[Ints, Ints]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def write(self, table: pa.Table) -> SliceFile:
+        """A new file; nobody sees it until a manifest names it."""
+        name = f"{self.folder}/{uuid.uuid4().hex}.arrow"
+        whole = table.combine_chunks()
+        data = _ipc(whole)
+        self.store.write(name, data)
+        return SliceFile(name, table.num_rows, data.size, bool((counts(table) > 0).all()))
+
+    def table(self, file: SliceFile) -> pa.Table:
+        with self._lock:
+            if file.name not in self._tables:
+                self._tables[file.name] = self._open(file)
+            return self._tables[file.name]
+
+    def find(self, file: SliceFile, names: Sequence[str], columns: Sequence[str], sought: Ints) -> pa.Table:
+        """The columns `names` of the rows whose code over `columns` is among the sorted, distinct `sought`."""
+        table = self.table(file)
+        if not table.num_rows or not len(sought):
+            return table.select(names).slice(0, 0)
+        return table.select(names).take(pa.array(self.positions(file, columns, sought)))
+
+    def positions(self, file: SliceFile, columns: Sequence[str], sought: Ints) -> Ints:
+        """The numbers of those rows."""
+        codes, order = self._order(file, tuple(columns))
+        first = np.searchsorted(codes, sought, "left")
+        length = np.searchsorted(codes, sought, "right") - first
+        hit = np.flatnonzero(length)
+        first, length = first[hit], length[hit]
+        ends = np.cumsum(length)
+        at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - ends + length, length)
+        found: Ints = order[at]
+        return found
+
+    def forget(self, dropped: Sequence[SliceFile]) -> None:
+        """Unmap and delete files that no manifest names any more, with their orders."""
+        for file in dropped:
+            with self._lock:
+                self._tables.pop(file.name, None)
+                gone = [key for key in self._orders if key[0] == file.name]
+                kept = [self._orders.pop(key) for key in gone]
+            for _, columns in gone:
+                self.store.delete(self._order_name(file, columns))
+            del kept
+            self.store.delete(file.name)
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Keeps other writers out while a version is made: one would take the other's new files for orphans."""
+        return LocalStore(self.store.path(self.folder), self.store.durable).owner_lock()
+
+    def collect(self, kept: Sequence[SliceFile]) -> None:
+        """Delete what a process that died has left in the folder."""
+        names = {file.name for file in kept}
+        for found in self.store.names(self.folder):
+            if ".arrow" in found and f"{self.folder}/{found.partition('.arrow')[0]}.arrow" not in names:
+                self.store.delete(f"{self.folder}/{found}")
+
+    def _open(self, file: SliceFile) -> pa.Table:
+        buffer = self.store.map(file.name)
+        if buffer.size != file.bytes:
+            msg = f"{self.store.path(file.name)} has {buffer.size} bytes instead of {file.bytes}; restore it from a backup, or recompute the view"
+            raise StateError(msg)
+        return pa.ipc.open_file(buffer).read_all()
+
+    def _order(self, file: SliceFile, columns: tuple[str, ...]) -> tuple[Ints, Ints]:
+        """Sorted codes of the rows, and the rows in that order."""
+        with self._lock:
+            known = self._orders.get((file.name, columns))
+        if known is None:
+            known = self._load_order(file, columns)
+            with self._lock:
+                self._orders[file.name, columns] = known
+        return known
+
+    def _load_order(self, file: SliceFile, columns: tuple[str, ...]) -> tuple[Ints, Ints]:
+        table = self.table(file)
+        name = self._order_name(file, columns)
+        try:
+            found = pa.ipc.open_file(self.store.map(name)).read_all()
+        except (FileNotFoundError, pa.ArrowInvalid):
+            codes = codes_of(table, columns)
+            order = np.argsort(codes, kind="stable")
+            found = pa.table({"code": codes[order], "row": order})
+            if table.num_rows >= _WORTH_KEEPING:
+                # It follows from the rows: if two make it at once, or half of it is lost, it is made anew.
+                self.store.delete(name)
+                self.store.put_if_absent(name, _ipc(found).to_pybytes())
+        return found.column(0).to_numpy(), found.column(1).to_numpy()
+
+    def _order_name(self, file: SliceFile, columns: tuple[str, ...]) -> str:
+        digest = zlib.crc32("\0".join(columns).encode())
+        return f"{file.name}.{digest:08x}.order"
+
+
+_WORTH_KEEPING = 100_000
+
+
+def _ipc(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()

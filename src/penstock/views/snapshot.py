@@ -1,0 +1,122 @@
+"""A source without positions of its own, read frozen: each look at it is compared with the one before and kept as a version.
+
+Lookups and scans answer from the newest version and never from the source itself, so that all requests of one refresh see the
+same rows. A `Feed` knows how to look.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from penstock.model import Expression
+from penstock.model.view import Source
+from penstock.state.store import LocalStore
+from penstock.views.bag import negated, total
+from penstock.views.codes import codes_of
+from penstock.views.evaluate import select
+from penstock.views.source import COUNT, Answer
+from penstock.views.types import schema_of
+from penstock.views.versions import Versions
+
+Rows = Callable[[], pa.Table]  # everything the newest version holds, with hidden columns and counts
+
+
+class Feed(Protocol):
+    """How one kind of source is looked at."""
+
+    hidden: pa.Schema  # columns beside the source's own that it keeps with each row
+
+    def look(self, state: dict[str, Any], held: Rows) -> tuple[pa.Table, dict[str, Any]] | None:
+        """The signed rows by which the source now differs from `held`, and what to remember; None if nothing has changed."""
+        ...
+
+
+class SnapshotReader:
+    """Looks at a source when asked for its position or its changes, and answers from what it saw last."""
+
+    connections = 4  # lookups are memory and cores, not a server's
+
+    def __init__(self, source: Source, store: LocalStore, folder: str, feed: Feed) -> None:
+        self.source, self.feed = source, feed
+        self.requests = 0
+        own = schema_of(source.name, source.columns)
+        self._versions = Versions(store, folder, pa.schema([*own, *feed.hidden]))
+        self._looking = threading.Lock()
+
+    def position(self) -> int:
+        with self._looking:
+            newest = self._versions.newest
+            self.requests += 1
+            found = self.feed.look(newest.state, self._held)
+            if found is not None:
+                newest = self._versions.append(*found)
+            elif not newest.number:
+                newest = self._versions.append(self._versions.schema.empty_table(), {})
+            return newest.number
+
+    def changes(self, after: int, until: int | None = None) -> tuple[pa.Table, int]:
+        end = self.position() if until is None else until
+        return self._versions.changes(after, end).select([*(c.name for c in self.source.columns), COUNT]), end
+
+    def lookup(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
+        sought, version = codes_of(keys, keys.column_names), self._newest()
+        read = self._read(columns, filters)
+        rows = self._versions.find(read, keys.column_names, sought, version)
+        return self._answer(rows, columns, filters, version.number)
+
+    def scan(self, columns: Sequence[str], filters: Sequence[Expression]) -> Answer:
+        version = self._newest()
+        rows = self._versions.rows(self._read(columns, filters), version)
+        return self._answer(rows, columns, filters, version.number)
+
+    def mark(self, position: int) -> str:
+        return str(position)
+
+    def resume(self, mark: str) -> int:
+        return int(mark)
+
+    def settle(self, position: int) -> None:
+        self._versions.settle(position)
+
+    def close(self) -> None: ...
+
+    def _newest(self) -> Any:
+        if not self._versions.newest.number:
+            self.position()
+        with self._looking:
+            self.requests += 1
+            return self._versions.newest
+
+    def _held(self) -> pa.Table:
+        return self._versions.rows([n for n in self._versions.schema.names if n != COUNT])
+
+    def _read(self, columns: Sequence[str], filters: Sequence[Expression]) -> list[str]:
+        return list(dict.fromkeys([*columns, *(r.column for f in filters for r in f.refs)]))
+
+    def _answer(self, rows: pa.Table, columns: Sequence[str], filters: Sequence[Expression], position: int) -> Answer:
+        return Answer(select(rows, filters, lambda ref: ref.column).select([*columns, COUNT]), position)
+
+
+class Comparison:
+    """A feed that reads everything and compares; `read` gives the rows of now, in the source's own columns."""
+
+    hidden = pa.schema([])
+
+    def __init__(self, read: Callable[[], pa.Table]) -> None:
+        self.read = read
+
+    def look(self, state: dict[str, Any], held: Rows) -> tuple[pa.Table, dict[str, Any]] | None:
+        now = counted(self.read())
+        delta = total([now, negated(held().select(now.column_names).cast(now.schema))])
+        return (delta, state) if delta.num_rows else None
+
+
+def counted(rows: pa.Table, count: int = 1) -> pa.Table:
+    """Rows with their count; one each unless they have it already."""
+    if COUNT in rows.column_names:
+        return rows
+    return rows.append_column(pa.field(COUNT, pa.int64()), pa.repeat(pa.scalar(count, pa.int64()), rows.num_rows))

@@ -1,0 +1,246 @@
+"""The installed view: signed rows appended as files, merged when read, and one manifest per version.
+
+A version says which files make up the view and up to which position of each source they go; both change together, by putting
+the next manifest if nobody else has. Readers see one version whole. Whoever dies before the manifest leaves the old version and
+files that the next one removes; the refresh is then simply repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import StateError, StepError
+from penstock.state.seal import seal, unseal
+from penstock.state.store import LocalStore
+from penstock.views.aggregate import Grouping
+from penstock.views.bag import consolidated, total
+from penstock.views.codes import codes_of
+from penstock.views.slices import SliceFile, Slices
+from penstock.views.source import COUNT
+
+MOST_SLICES = 16
+ROWS, GROUPS = "rows", "groups"
+_KEPT_FACTS = 50  # refreshes
+
+
+@dataclass(frozen=True)
+class Installed:
+    """One version: the files of each bag, the mark of each source, and what the refreshes cost, newest last."""
+
+    number: int = 0
+    bags: Mapping[str, tuple[SliceFile, ...]] = field(default_factory=dict)
+    marks: Mapping[str, str] = field(default_factory=dict)
+    facts: tuple[Mapping[str, Any], ...] = ()
+
+
+class ViewStore:
+    """The versions of one view under `folder`. `schema` are the view's joined rows, without their counts."""
+
+    def __init__(self, store: LocalStore, folder: str, schema: pa.Schema, grouping: Grouping | None = None) -> None:
+        self.store, self.folder, self.grouping = store, folder, grouping
+        self.schema = schema.append(pa.field(COUNT, pa.int64()))
+        self.slices = Slices(store, f"{folder}/slices")
+        self.newest = self.load()
+        self._cleared = False
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def install(
+        self, rows: pa.Table, marks: Mapping[str, str], facts: Mapping[str, Any], *, whole: bool = False
+    ) -> Installed:
+        """The next version: the view plus these signed rows, or (`whole`) these rows alone."""
+        with self._writing():
+            return self._install(rows, marks, facts, whole=whole)
+
+    def _install(self, rows: pa.Table, marks: Mapping[str, str], facts: Mapping[str, Any], *, whole: bool) -> Installed:
+        before = replace(self.newest, bags={}) if whole else self.newest
+        rows = consolidated(rows.select(self.schema.names).cast(self.schema))
+        bags = dict(before.bags)
+        if self.grouping is None:
+            bags[ROWS] = self._grown(before, ROWS, rows, self.schema)
+        else:
+            states = self._regrouped(before, rows)
+            if self.grouping.needs_rows:
+                bags[ROWS] = self._grown(before, ROWS, rows, self.schema)
+            bags[GROUPS] = self._grown(before, GROUPS, states, self.grouping.state)
+        return self._commit(
+            Installed(self.newest.number + 1, bags, dict(marks), (*self.newest.facts, facts)[-_KEPT_FACTS:])
+        )
+
+    def compact(self) -> Installed:
+        """The same content in one file for each bag."""
+        with self._writing():
+            bags = {
+                bag: files if len(files) <= 1 else (self.slices.write(self.content(bag, self.newest)),)
+                for bag, files in self.newest.bags.items()
+            }
+            return self._commit(replace(self.newest, number=self.newest.number + 1, bags=bags))
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def load(self) -> Installed:
+        """The newest version there is; number 0 if the view was never computed."""
+        while numbers := [int(n[:-5]) for n in self.store.names(self.folder) if n.endswith(".json")]:
+            name = self._name(max(numbers))
+            try:
+                return _decode(unseal(self.store.read(name), self.store.path(name)))
+            except FileNotFoundError:
+                continue  # two more versions have been installed since it was listed
+        return Installed()
+
+    def read(self) -> tuple[pa.Table, int]:
+        """What a reader sees, with counts (one of each group under aggregates), and the version."""
+        for last in (False, False, True):
+            try:
+                found = self.content(GROUPS if self.grouping else ROWS, self.newest)
+                break
+            except FileNotFoundError:
+                # Another process has installed a newer version and removed a file of this one.
+                if last:
+                    raise
+                self.newest = self.load()
+        if self.grouping is not None:
+            found = self.grouping.answer(found)
+            found = found.append_column(COUNT, pa.repeat(pa.scalar(1, pa.int64()), len(found)))
+        return found, self.newest.number
+
+    def content(self, bag: str, version: Installed) -> pa.Table:
+        """All rows of a bag. Rows that no deletion concerns are not touched."""
+        schema = self.schema if bag == ROWS else self._state()
+        files = version.bags.get(bag, ())
+        first, later = files[:1], files[1:]
+        added = consolidated(pa.concat_tables([schema.empty_table(), *(self.slices.table(f) for f in later)]))
+        removed = added.filter(pc.less(added.column(COUNT), 0))
+        if not first:
+            return added
+        base = self.slices.table(first[0])
+        if not len(removed):
+            return pa.concat_tables([base, added]) if len(added) else base
+        columns = _key(schema, self.grouping if bag == GROUPS else None)
+        at = self.slices.positions(first[0], columns, np.unique(codes_of(removed, columns)))
+        stays = np.ones(len(base), np.bool_)
+        stays[at] = False
+        changed = total([base.take(pa.array(at)), added])
+        _refuse_negative(changed)
+        return pa.concat_tables([base.filter(pa.array(stays)), changed])
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Alone, on the newest version, and with nothing left of one who died."""
+        with self.slices.writing():
+            found = self.load()
+            if found.number != self.newest.number:
+                self.newest = found
+                msg = f"version {found.number} of {self.store.path(self.folder)} was installed by somebody else; refresh again"
+                raise StateError(msg)
+            if not self._cleared:
+                self.slices.collect([f for files in found.bags.values() for f in files])
+                self._cleared = True
+            yield
+
+    def _grown(self, before: Installed, bag: str, delta: pa.Table, schema: pa.Schema) -> tuple[SliceFile, ...]:
+        """The files of a bag with one more, merged where there are too many."""
+        files = before.bags.get(bag, ())
+        if not len(delta) and files:
+            return files
+        self._check(files, delta, _key(schema, self.grouping if bag == GROUPS else None))
+        files = (*files, self.slices.write(delta))
+        first, later = files[0], files[1:]
+        if later and sum(f.rows for f in later) > max(first.rows // 2, 1_000):
+            return (self.slices.write(self.content(bag, Installed(bags={bag: files}))),)
+        if len(files) > MOST_SLICES:
+            return (first, self.slices.write(total([self.slices.table(f) for f in later])))
+        return files
+
+    def _check(self, files: Sequence[SliceFile], delta: pa.Table, columns: Sequence[str]) -> None:
+        """Report the deletion of a row that is not there."""
+        removed = delta.filter(pc.less(delta.column(COUNT), 0))
+        if not len(removed):
+            return
+        sought = np.unique(codes_of(removed, columns))
+        there = [self.slices.find(f, delta.column_names, columns, sought) for f in files]
+        _refuse_negative(total([removed, *there]))
+
+    def _regrouped(self, before: Installed, rows: pa.Table) -> pa.Table:
+        grouping = self.grouping
+        assert grouping is not None
+
+        def find(bag: str, schema: pa.Schema, wanted: pa.Table) -> pa.Table:
+            files = before.bags.get(bag, ())
+            if not grouping.groups:
+                return pa.concat_tables([schema.empty_table(), *(self.slices.table(f) for f in files)])
+            sought = np.unique(codes_of(wanted, grouping.groups))
+            found = [self.slices.find(f, schema.names, grouping.groups, sought) for f in files]
+            return pa.concat_tables([schema.empty_table(), *found])
+
+        def held(touched: pa.Table) -> pa.Table:
+            return total([find(ROWS, self.schema, touched), rows])
+
+        return grouping.change(rows, consolidated(find(GROUPS, grouping.state, rows)), held)
+
+    def _state(self) -> pa.Schema:
+        assert self.grouping is not None
+        return self.grouping.state
+
+    def _commit(self, version: Installed) -> Installed:
+        if not self.store.put_if_absent(self._name(version.number), seal(_encode(version))):
+            raise StateError(
+                f"version {version.number} of {self.store.path(self.folder)} is there already; refresh again"
+            )
+        kept = {f for files in version.bags.values() for f in files}
+        before, self.newest = self.newest, version
+        self.slices.forget([f for files in before.bags.values() for f in files if f not in kept])
+        self.store.delete(self._name(before.number - 1))
+        return version
+
+    def _name(self, number: int) -> str:
+        return f"{self.folder}/{number:08d}.json"
+
+
+def repeated(table: pa.Table) -> pa.Table:
+    """Each row as often as its count says, without the count."""
+    times = table.column(COUNT).to_numpy()
+    plain = table.drop_columns(COUNT)
+    if (times == 1).all():
+        return plain
+    return plain.take(pa.array(np.repeat(np.arange(len(times)), times)))
+
+
+def _key(schema: pa.Schema, grouping: Grouping | None) -> list[str]:
+    """The columns by which rows of a bag are found: the groups, or all of them."""
+    if grouping is not None and grouping.groups:
+        return list(grouping.groups)
+    return [n for n in schema.names if n != COUNT]
+
+
+def _refuse_negative(rows: pa.Table) -> None:
+    wrong = rows.filter(pc.less(rows.column(COUNT), 0))
+    if len(wrong):
+        row = wrong.slice(0, 1).to_pylist()[0]
+        times = row.pop(COUNT)
+        msg = f"{row} would be in the view {times} times: a row was deleted that is not there; find out which source reports it, and recompute the view"
+        raise StepError(msg)
+
+
+def _encode(version: Installed) -> dict[str, Any]:
+    bags = {bag: [[f.name, f.rows, f.bytes, f.positive] for f in files] for bag, files in version.bags.items()}
+    return {
+        "number": version.number,
+        "bags": bags,
+        "marks": dict(version.marks),
+        "facts": [dict(f) for f in version.facts],
+    }
+
+
+def _decode(body: dict[str, Any]) -> Installed:
+    bags = {bag: tuple(SliceFile(*f) for f in files) for bag, files in body["bags"].items()}
+    return Installed(body["number"], bags, body["marks"], tuple(body["facts"]))

@@ -1,0 +1,78 @@
+"""The types a source may have: Spark's simple names, and how Arrow and PostgreSQL hold their values."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.errors import RegistrationError
+from penstock.model import Column
+
+_ARROW = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+# What a column of a PostgreSQL table is called here; `numeric` has its own rule.
+_POSTGRES = {
+    "smallint": "smallint",
+    "integer": "int",
+    "bigint": "bigint",
+    "real": "float",
+    "double precision": "double",
+    "boolean": "boolean",
+    "text": "string",
+    "character varying": "string",
+    "character": "string",
+    "date": "date",
+    "timestamp with time zone": "timestamp",
+    "timestamp without time zone": "timestamp_ntz",
+}
+KNOWN = ", ".join((*_ARROW, "decimal(p,s)"))
+
+
+def arrow_type(name: str) -> pa.DataType | None:
+    """The Arrow type of a Spark type, or None where sources do not have it."""
+    if name.startswith("decimal("):
+        precision, scale = (int(part) for part in name[8:-1].split(","))
+        return pa.decimal128(precision, scale) if precision <= 38 else None
+    return _ARROW.get(name)
+
+
+def spark_type(kind: pa.DataType) -> str | None:
+    """The Spark type of values that Arrow holds as `kind`, or None where sources do not have it."""
+    if pa.types.is_dictionary(kind):
+        return spark_type(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return "string"
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})" if kind.precision <= 38 else None
+    return next((name for name, known in _ARROW.items() if known == kind), None)
+
+
+def postgres_type(name: str, precision: int | None, scale: int | None) -> str | None:
+    """The Spark type of a column, from PostgreSQL's information schema."""
+    if name == "numeric":
+        return f"decimal({precision},{scale})" if precision is not None and precision <= 38 else None
+    return _POSTGRES.get(name)
+
+
+def schema_of(source: str, columns: tuple[Column, ...]) -> pa.Schema:
+    """The Arrow schema of a source's columns; refuses a type that sources do not have."""
+    fields = []
+    for column in columns:
+        kind = arrow_type(column.type)
+        if kind is None:
+            msg = f"source {source!r}: column {column.name!r} has type {column.type}, which views do not hold; leave it out, or cast it to one of: {KNOWN}"
+            raise RegistrationError(msg)
+        fields.append(pa.field(column.name, kind))
+    return pa.schema(fields)

@@ -1,0 +1,154 @@
+"""The content of a source, version by version, for sources that have no positions of their own.
+
+A version is what one look at the source found: the signed rows by which it differs from the one before. Versions are a log
+of manifests, so a view that was last refreshed at version 7 can be brought up to date by another process, and what is read is
+always one version whole, however the source moves on meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import StateError
+from penstock.state.seal import seal, unseal
+from penstock.state.store import LocalStore
+from penstock.views.bag import consolidated, total
+from penstock.views.codes import Ints
+from penstock.views.slices import SliceFile, Slices
+from penstock.views.source import COUNT
+
+MOST_SLICES = 12
+
+
+@dataclass(frozen=True)
+class Version:
+    """`content`: slices that add up to the source. `deltas`: the change that each version brought, as far as still needed.
+
+    `state` is what the look at the source wants to remember.
+    """
+
+    number: int
+    content: tuple[SliceFile, ...]
+    deltas: tuple[tuple[int, SliceFile], ...]
+    state: dict[str, Any]
+
+
+class Versions:
+    """The log of one source under `folder`; one writer at a time, by put-if-absent."""
+
+    def __init__(self, store: LocalStore, folder: str, schema: pa.Schema) -> None:
+        self.store, self.folder = store, folder
+        self.schema = schema if COUNT in schema.names else schema.append(pa.field(COUNT, pa.int64()))
+        self.slices = Slices(store, f"{folder}/slices")
+        self._lock = threading.Lock()
+        self._settled = 0
+        with self.slices.writing():
+            self.newest = self._load()
+            self.slices.collect(list(_files(self.newest)))
+
+    def append(self, delta: pa.Table, state: dict[str, Any]) -> Version:
+        """One more version; without rows only if there is none yet. The state is remembered with the version."""
+        with self._lock, self.slices.writing():
+            before = self.newest
+            if self._load().number != before.number:
+                msg = f"{self.store.path(self.folder)} was changed by another process; open the source again"
+                raise StateError(msg)
+            if not delta.num_rows and before.number:
+                self.newest = replace(before, state=state)  # nothing to commit: the next look finds the same again
+                return self.newest
+            number = before.number + 1
+            file = self.slices.write(delta.select(self.schema.names).cast(self.schema))
+            content = self._merged((*before.content, file))
+            deltas = (*((n, f) for n, f in before.deltas if n > self._settled), (number, file))
+            version = Version(number, content, deltas, state)
+            if not self.store.put_if_absent(self._name(number), seal(_encode(version))):
+                msg = f"version {number} of {self.store.path(self.folder)} was already written by another process; refresh again"
+                raise StateError(msg)
+            self.newest = version
+            kept = {*content, *(f for _, f in deltas)}
+            self.slices.forget([f for f in _files(before) if f not in kept])
+            for old in self.store.names(self.folder):
+                if old.endswith(".json") and int(old[:-5]) < number:
+                    self.store.delete(f"{self.folder}/{old}")
+            return version
+
+    def changes(self, after: int, until: int) -> pa.Table:
+        """The signed rows between two versions."""
+        known = dict(self.newest.deltas)
+        wanted = range(after + 1, until + 1)
+        if missing := [n for n in wanted if n not in known]:
+            msg = f"version {missing[0]} of {self.store.path(self.folder)} is no longer kept; recompute the view"
+            raise StateError(msg)
+        return pa.concat_tables([self.schema.empty_table(), *(self.slices.table(known[n]) for n in wanted)])
+
+    def rows(self, names: Sequence[str], version: Version | None = None) -> pa.Table:
+        """All rows, with the columns `names` and their counts."""
+        at = version or self.newest
+        tables = [self.slices.table(file).select([*names, COUNT]) for file in at.content]
+        return self._summed(at, names, tables)
+
+    def find(
+        self, names: Sequence[str], columns: Sequence[str], sought: Ints, version: Version | None = None
+    ) -> pa.Table:
+        """The rows whose code over `columns` is among `sought`."""
+        at, wanted = version or self.newest, np.unique(sought)
+        tables = [self.slices.find(file, [*names, COUNT], columns, wanted) for file in at.content]
+        return self._summed(at, names, tables)
+
+    def settle(self, number: int) -> None:
+        """Nobody will ask for changes up to this version any more."""
+        with self._lock:
+            self._settled = max(self._settled, number)
+
+    def _summed(self, at: Version, names: Sequence[str], tables: list[pa.Table]) -> pa.Table:
+        fields = pa.schema([self.schema.field(n) for n in (*names, COUNT)])
+        whole = pa.concat_tables([fields.empty_table(), *tables])
+        return whole if all(file.positive for file in at.content) else consolidated(whole)
+
+    def _merged(self, content: tuple[SliceFile, ...]) -> tuple[SliceFile, ...]:
+        """One slice instead of many, once looking into all of them, or rows that cancel, cost more than merging."""
+        first, others = content[0], content[1:]
+        if len(content) <= MOST_SLICES and sum(f.rows for f in others) <= max(first.rows // 2, 1_000):
+            return content
+        tables = [self.slices.table(f) for f in content]
+        if all(f.positive for f in content):
+            return (self.slices.write(pa.concat_tables(tables)),)
+        return (self.slices.write(total(tables)),)
+
+    def _load(self) -> Version:
+        numbers = [int(n[:-5]) for n in self.store.names(self.folder) if n.endswith(".json")]
+        if not numbers:
+            return Version(0, (), (), {})
+        name = self._name(max(numbers))
+        return _decode(unseal(self.store.read(name), self.store.path(name)))
+
+    def _name(self, number: int) -> str:
+        return f"{self.folder}/{number:08d}.json"
+
+
+def _files(version: Version) -> set[SliceFile]:
+    return {*version.content, *(f for _, f in version.deltas)}
+
+
+def _encode(version: Version) -> dict[str, Any]:
+    return {
+        "number": version.number,
+        "content": [_packed(f) for f in version.content],
+        "deltas": [[n, _packed(f)] for n, f in version.deltas],
+        "state": version.state,
+    }
+
+
+def _decode(body: dict[str, Any]) -> Version:
+    content = tuple(SliceFile(*f) for f in body["content"])
+    return Version(body["number"], content, tuple((n, SliceFile(*f)) for n, f in body["deltas"]), body["state"])
+
+
+def _packed(file: SliceFile) -> list[Any]:
+    return [file.name, file.rows, file.bytes, file.positive]

@@ -1,0 +1,347 @@
+"""A view as people hold it: read it, refresh it, ask how fresh it is and why it is refreshed the way it is.
+
+A refresh is: the change of the joined rows (`maintain`), one version more (`store`), and the plans of the next refresh learn from it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from penstock.errors import PenstockError, RegistrationError
+from penstock.model import Expression
+from penstock.model.time import SECOND, duration
+from penstock.model.view import Source, View
+from penstock.planner.views.choice import Choice, Chooser
+from penstock.planner.views.plan import MaintenancePlan
+from penstock.planner.views.statistics import Sample, Statistics
+from penstock.planner.views.strategies import STRATEGIES, batch, recompute
+from penstock.state.store import LocalStore
+from penstock.views.aggregate import grouping_of
+from penstock.views.evaluate import column, select
+from penstock.views.maintain import Refreshed, compute, graph_of, maintain
+from penstock.views.source import COUNT, Answer, SourceReader
+from penstock.views.store import ViewStore, repeated
+from penstock.views.types import schema_of
+
+COMPUTED_BY = ("auto", "local", "spark")
+SPARK_ROWS = 5_000_000  # scanned rows above which the first computation is given to Spark
+
+
+class LiveReader(SourceReader, Protocol):
+    """A reader whose positions outlive the process."""
+
+    def mark(self, position: int) -> str: ...
+
+    def resume(self, mark: str) -> int: ...
+
+    def settle(self, position: int) -> None: ...
+
+
+OnSpark = Callable[[View, Mapping[str, pa.Table]], tuple[pa.Table, str]]  # (joined rows with counts, the shape as text)
+
+
+@dataclass
+class Parts:
+    """What a view is made of; readers may serve other views too."""
+
+    view: View
+    readers: Mapping[str, LiveReader]
+    store: LocalStore
+    folder: str
+    on_spark: OnSpark | None = None
+    settled: Callable[[], None] = lambda: None
+    to_frame: Callable[[pa.Table], DataFrame] | None = None
+
+
+class ViewHandle:
+    """One materialized view."""
+
+    def __init__(self, parts: Parts, *, strategy: str = "auto", computed: str = "auto") -> None:
+        if strategy not in ("auto", *STRATEGIES):
+            raise RegistrationError(f"there is no strategy {strategy!r}; known: {', '.join(('auto', *STRATEGIES))}")
+        if computed not in COMPUTED_BY:
+            raise RegistrationError(f"computed must be one of {', '.join(COMPUTED_BY)}, not {computed!r}")
+        self.parts, self.view, self.name = parts, parts.view, parts.view.name
+        self.strategy, self.computed = strategy, computed
+        self.schema = _outputs(parts.view, parts.readers)
+        self.grouping = grouping_of(self.view, self.schema) if self.view.aggregated else None
+        self.store = ViewStore(parts.store, parts.folder, self.schema, self.grouping)
+        self._graph = graph_of(self.view)
+        self._chooser: Chooser | None = None
+        self._choice: Choice | None = None
+        self._refreshing = threading.Lock()
+        self._pool = ThreadPoolExecutor(2 * len(self.view.nodes), thread_name_prefix=f"penstock-view-{self.name}")
+        self._timer: _Timer | None = None
+
+    def __repr__(self) -> str:
+        return f"ViewHandle({self.name!r})"
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def read(self) -> DataFrame:
+        """The rows of the newest version, as a DataFrame that later refreshes do not change."""
+        assert self.parts.to_frame is not None
+        return self.parts.to_frame(self.to_arrow())
+
+    def to_arrow(self) -> pa.Table:
+        """The rows of the newest version, each as often as it occurs."""
+        if not self.store.newest.number:
+            raise PenstockError(f"view {self.name!r} was never computed; call refresh() first")
+        rows = repeated(self.store.read()[0])
+        if not self.view.aggregated:
+            return rows.rename_columns([str(item.name) for item in self.view.items])
+        return pa.table(
+            [column(rows, item.expression, lambda ref: ref.column) for item in self.view.items],
+            names=[str(item.name) for item in self.view.items],
+        )
+
+    def status(self) -> dict[str, Any]:
+        """How fresh the view is, what the last refresh cost, and which plan it used."""
+        version = self.store.newest
+        last = dict(version.facts[-1]) if version.facts else None
+        files = [f for found in version.bags.values() for f in found]
+        return {
+            "name": self.name,
+            "version": version.number,
+            "refreshed_at": None if last is None else last["at"],
+            "age": None if last is None else time.time() - last["at"],
+            "marks": dict(version.marks),
+            "files": len(files),
+            "bytes": sum(f.bytes for f in files),
+            "last": last,
+            "strategy": self.strategy,
+            "every": None if self._timer is None else self._timer.seconds,
+            "error": None if self._timer is None else self._timer.error,
+        }
+
+    def explain(self) -> str:
+        """The join graph, how the view was first computed, and the plan of the last refresh with the prices of others."""
+        names = [node.alias for node in self.view.nodes]
+        lines = [f"view {self.name} over {', '.join(f'{n.alias} ({n.source})' for n in self.view.nodes)}"]
+        for edge in self.view.edges:
+            left, right = names[edge.left], names[edge.right]
+            equal = [f"{left}.{a} = {right}.{b}" for a, b in edge.equal]
+            others = [e.sql(lambda ref: f"{names[ref.role]}.{ref.column}") for e in edge.others]
+            lines.append(f"  {left} - {right}: {' AND '.join([*equal, *others])}")
+        shapes = [fact["shape"] for fact in self.store.newest.facts if fact.get("shape")]
+        if shapes:
+            lines += ["first computation:", *(f"  {line}" for line in shapes[-1].splitlines())]
+        if self._choice is not None:
+            lines += ["last refresh:", *(f"  {line}" for line in self._choice.explain(names).splitlines())]
+        return "\n".join(lines)
+
+    # -- refreshing -------------------------------------------------------------------------------------------------
+
+    def refresh(self, *, full: bool = False) -> dict[str, Any]:
+        """Bring the view up to date, by its changes or (`full`) from its sources as they are; what it cost.
+
+        Without changes nothing is written.
+        """
+        with self._refreshing:
+            began = time.perf_counter()
+            whole = full or not self.store.newest.number
+            if whole:
+                found, sizes, shape = self._compute()
+            else:
+                found, sizes = self._maintain()
+                shape = None
+            if not whole and not any(sizes):
+                return self._facts(found, sizes, began, shape)
+            marks = {name: self.parts.readers[name].mark(position) for name, position in found.positions.items()}
+            facts = self._facts(found, sizes, began, shape)
+            self.store.install(found.rows, marks, facts, whole=found.whole)
+            seconds = time.perf_counter() - began
+            self._learn(found, sizes, seconds)
+        self.parts.settled()
+        return {**facts, "seconds": seconds}
+
+    def start(self, every: str | int = "1 second") -> ViewHandle:
+        """Refresh again and again, each time so long after the last one began."""
+        seconds = duration(every) / SECOND
+        if seconds <= 0:
+            raise RegistrationError(f"view {self.name!r}: every must be longer than nothing, not {every!r}")
+        self.stop()
+        self._timer = _Timer(self, seconds)
+        self._timer.start()
+        return self
+
+    def stop(self) -> None:
+        """Refresh no more by itself."""
+        if self._timer is not None:
+            self._timer.finish()
+
+    def close(self) -> None:
+        self.stop()
+        self._pool.shutdown()
+
+    def positions(self) -> dict[str, int]:
+        """Up to which position of each source the view goes."""
+        return {name: self.parts.readers[name].resume(mark) for name, mark in self.store.newest.marks.items()}
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _compute(self) -> tuple[Refreshed, tuple[int, ...], str | None]:
+        """Every source is read once, whole; then the joins are done here or, of very many rows, by Spark."""
+        began, asked = time.perf_counter(), sum(r.requests for r in self.parts.readers.values())
+        scanned = self._scan()
+        many = sum(s.rows.num_rows for s in scanned.values()) > SPARK_ROWS
+        shape = None
+        if self.parts.on_spark is not None and (self.computed == "spark" or (self.computed == "auto" and many)):
+            rows, shape = self.parts.on_spark(self.view, {name: s.rows for name, s in scanned.items()})
+        else:
+            rows = compute(self.view, scanned, self._pool).rows
+        found = Refreshed(
+            rows,
+            {name: s.position() for name, s in scanned.items()},
+            recompute(self._graph),
+            len(scanned),
+            sum(r.requests for r in self.parts.readers.values()) - asked,
+            (),
+            time.perf_counter() - began,
+            whole=True,
+        )
+        samples = tuple(
+            Sample(k, (), 0, 0, scanned[node.source].rows.num_rows, 0, 0, 0.0) for k, node in enumerate(self.view.nodes)
+        )
+        return replace(found, samples=samples), tuple(0 for _ in self.view.nodes), shape
+
+    def _scan(self) -> dict[str, _Scanned]:
+        needed: dict[str, dict[str, None]] = {}
+        nodes: dict[str, list[int]] = {}
+        for number, node in enumerate(self.view.nodes):
+            filtered = (ref.column for e in self.view.local(number) for ref in e.refs)
+            needed.setdefault(node.source, {}).update(dict.fromkeys((*self.view.columns(number), *filtered)))
+            nodes.setdefault(node.source, []).append(number)
+
+        def scan(name: str) -> _Scanned:
+            # Nodes of one source may have different filters; then all its rows are read.
+            filters = self.view.local(nodes[name][0]) if len(nodes[name]) == 1 else ()
+            answer = self.parts.readers[name].scan(list(needed[name]), filters)
+            return _Scanned(self.parts.readers[name].source, answer)
+
+        return dict(zip(needed, self._pool.map(scan, needed), strict=True))
+
+    def _maintain(self) -> tuple[Refreshed, tuple[int, ...]]:
+        sizes: tuple[int, ...] = ()
+        self._choice = None
+
+        def choose(changed: tuple[int, ...]) -> MaintenancePlan:
+            nonlocal sizes
+            sizes = changed
+            if not any(changed) or len(self.view.nodes) == 1:
+                return batch(self._graph)
+            self._choice = self._prepared(changed).choose(changed)
+            return self._choice.plan
+
+        return maintain(self.view, self.parts.readers, self.positions(), choose, self._pool), sizes
+
+    def _prepared(self, changed: Sequence[int]) -> Chooser:
+        """The chooser, from what the first computation counted."""
+        if self._chooser is None:
+            counted = [fact for fact in self.store.newest.facts if fact.get("scanned")]
+            rows = counted[-1]["scanned"] if counted else [100.0 * (size + 1) for size in changed]
+            statistics = Statistics(
+                tuple(float(r) for r in rows),
+                tuple(len(self.view.columns(node)) for node in range(len(self.view.nodes))),
+                {},
+                recompute=counted[-1]["seconds"] if counted else None,
+                connections=tuple(self.parts.readers[n.source].connections for n in self.view.nodes),
+            )
+            allowed = STRATEGIES if self.strategy == "auto" else (self.strategy,)
+            self._chooser = Chooser(self._graph, statistics, allowed)
+        return self._chooser
+
+    def _learn(self, found: Refreshed, sizes: Sequence[int], seconds: float) -> None:
+        if self._choice is not None and self._chooser is not None:
+            self._chooser.learn(self._choice, sizes, found.samples, seconds)
+
+    def _facts(self, found: Refreshed, sizes: Sequence[int], began: float, shape: str | None) -> dict[str, Any]:
+        """What is remembered of a refresh; its seconds are without the writing of the facts themselves."""
+        facts: dict[str, Any] = {
+            "at": time.time(),
+            "strategy": found.plan.strategy,
+            "changed": list(sizes),
+            "rows": found.rows.num_rows,
+            "requests": found.requests,
+            "physical": found.physical,
+            "rounds": found.plan.rounds,
+            "seconds": time.perf_counter() - began,
+        }
+        if found.whole:
+            scanned = {sample.node: sample.rows for sample in found.samples}
+            facts["scanned"] = [scanned.get(node, 0) for node in range(len(self.view.nodes))]
+        return facts if shape is None else {**facts, "shape": shape}
+
+
+class _Scanned:
+    """A source whose rows have been read: it answers scans, all at one position."""
+
+    connections = 1
+
+    def __init__(self, source: Source, answer: Answer) -> None:
+        self.source, self.rows, self.requests = source, answer.rows, 0
+        self._position = answer.position
+
+    def position(self) -> int:
+        return self._position
+
+    def scan(self, columns: Sequence[str], filters: Sequence[Expression]) -> Answer:
+        rows = select(self.rows, filters, lambda ref: ref.column)
+        return Answer(rows.select([*columns, COUNT]), self._position)
+
+    def changes(self, after: int, until: int | None = None) -> tuple[pa.Table, int]:
+        raise NotImplementedError(f"{self.source.name} was read at {self._position} only, not from {after} to {until}")
+
+    def lookup(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
+        del keys  # rows that were not asked for do no harm
+        return self.scan(columns, filters)
+
+    def close(self) -> None: ...
+
+
+class _Timer(threading.Thread):
+    """Refreshes a view until told to stop. A refresh that fails is tried again at the next turn."""
+
+    def __init__(self, view: ViewHandle, seconds: float) -> None:
+        super().__init__(name=f"penstock-refresh-{view.name}", daemon=True)
+        self.view, self.seconds = view, seconds
+        self.error: str | None = None
+        self._asked = threading.Event()
+
+    def run(self) -> None:
+        wait = 0.0
+        while not self._asked.wait(wait):
+            began = time.monotonic()
+            try:
+                self.view.refresh()
+                self.error = None
+            except Exception as error:  # noqa: BLE001  (whatever a source did; status shows it, the next turn tries again)
+                self.error = str(error) or type(error).__name__
+            wait = max(0.0, self.seconds - (time.monotonic() - began))
+
+    def finish(self) -> None:
+        self._asked.set()
+        if threading.current_thread() is not self:
+            self.join()
+
+
+def _outputs(view: View, readers: Mapping[str, LiveReader]) -> pa.Schema:
+    """The types of the joined rows, from evaluating their expressions over no rows."""
+    fields = []
+    empty = {}
+    for number, node in enumerate(view.nodes):
+        source = readers[node.source].source
+        for field in schema_of(source.name, source.columns):
+            empty[f"{number}.{field.name}"] = pa.array([], field.type)
+    table = pa.table(empty)
+    for name, expression in view.outputs:
+        fields.append(pa.field(name, column(table, expression, lambda ref: f"{ref.role}.{ref.column}").type))
+    return pa.schema(fields)

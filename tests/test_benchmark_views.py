@@ -1,0 +1,76 @@
+"""The benchmark of views: its sources follow its truth, and a view that is wrong is seen to be."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks import views, views_sources
+from benchmarks.views import Bench, Case
+from benchmarks.views_shapes import Random
+from benchmarks.views_sources import Chain, Files, expected, fingerprint
+from penstock.planner.views.relations import Relations, Tie
+from penstock.views.store import ViewStore
+
+
+@pytest.fixture(autouse=True)
+def few_files(monkeypatch):
+    monkeypatch.setattr(views_sources, "FILES", 4)
+
+
+def bench(folder, learning=1):
+    chain = Chain(4, 60)
+    return Bench(chain, Files(chain.relations, folder / "files"), folder / "views", learning=learning)
+
+
+def test_every_strategy_keeps_the_view_of_the_changed_files(tmp_path):
+    found = bench(tmp_path).run(Case(0.1), turns=1)
+    assert found["equal"]
+    assert found["changed_rows"] == 4 * 6
+    assert found["requests"]["batch"] == 12
+    assert found["requests"]["conditional"] == 6
+    assert set(found["ms"]) == {*views.SINGLE, "auto", "native"}
+    assert found["best"] in views.SINGLE
+
+
+def test_a_view_that_misses_a_change_is_not_equal(tmp_path, monkeypatch):
+    at = bench(tmp_path)
+    install = ViewStore.install
+
+    def forgetful(self, rows, *given, **named):
+        return install(self, rows.slice(0, len(rows) - 1), *given, **named)
+
+    monkeypatch.setattr(ViewStore, "install", forgetful)
+    assert not at.run(Case(0.1), turns=1)["equal"]
+
+
+def test_files_hold_what_the_truth_says(tmp_path):
+    chain = Chain(2, 40)
+    system = Files(chain.relations, tmp_path / "files")
+    for _ in range(3):
+        chain.change(system, 0.2)
+    for name, relation in chain.relations.items():
+        held = pa.concat_tables([pq.read_table(p) for p in sorted((tmp_path / "files" / name).glob("*.parquet"))])
+        assert fingerprint(held, held.column_names) == fingerprint(relation.rows, relation.rows.column_names)
+        assert len(set(relation.rows["id"].to_pylist())) == 40
+    truth = expected(chain.relations, chain.sql)
+    native = system.native(chain.sql)
+    assert fingerprint(truth, truth.column_names) == fingerprint(native, native.column_names)
+
+
+def test_the_fingerprint_counts_rows_and_knows_no_order():
+    rows = pa.table({"x": [3, 1, 1]})
+    counted = pa.table({"x": [1, 3], "_count": [2, 1]})
+    assert fingerprint(rows, ["x"]) == fingerprint(counted, ["x"])
+    assert fingerprint(rows, ["x"]) != fingerprint(rows.slice(1), ["x"])
+
+
+def test_random_queries_are_trees_whose_results_stay_near_the_size_of_a_relation():
+    sizes = []
+    for seed in range(5):
+        case = Random(8, seed, rows=500)
+        edges = case.edges()
+        Relations((1.0,) * 8, tuple(Tie(a, b, 0.5) for a, b in edges))  # refuses what is not connected
+        assert len(edges) == 7
+        sizes.append(case.answer()[0])
+    assert 50 < np.median(sizes) < 5_000

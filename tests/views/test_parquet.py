@@ -1,0 +1,196 @@
+"""Files as a source: whatever happens to them, each version is the one before plus its changes."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import RegistrationError, StateError, StepError
+from penstock.model import Column, Compare, Expression, Literal, Ref
+from penstock.model.view import Source
+from penstock.state.store import LocalStore
+from penstock.views import versions
+from penstock.views.parquet import ParquetFeed, columns_of
+from penstock.views.snapshot import SnapshotReader
+from penstock.views.source import COUNT
+
+COLUMNS = (Column("k", "bigint"), Column("v", "string"))
+
+
+def reader(folder, state, columns=COLUMNS) -> SnapshotReader:
+    source = Source("s", columns, "parquet", (("path", str(folder)),))
+    return SnapshotReader(source, LocalStore(str(state), durable=False), "sources/s", ParquetFeed(source))
+
+
+def write(path, rows) -> None:
+    """A file that appears whole, with a time of change of its own."""
+    table = pa.table(
+        {"k": pa.array([k for k, _ in rows], pa.int64()), "v": pa.array([v for _, v in rows], pa.string())}
+    )
+    stamp = path.stat().st_mtime_ns + 1_000_000 if path.exists() else None
+    pq.write_table(table, path.with_suffix(".tmp"))
+    if stamp is not None:
+        os.utime(path.with_suffix(".tmp"), ns=(stamp, stamp))
+    path.with_suffix(".tmp").rename(path)
+
+
+def bag(rows: pa.Table) -> Counter:
+    found: Counter = Counter()
+    for row in rows.to_pylist():
+        found[tuple(v for n, v in row.items() if n != COUNT)] += row[COUNT]
+    return Counter({row: count for row, count in found.items() if count})
+
+
+ROWS = st.lists(st.tuples(st.one_of(st.none(), st.integers(-2, 3)), st.sampled_from(["a", "b", "", None])), max_size=6)
+ACTIONS = st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), ROWS), st.booleans()), max_size=12)
+
+
+@given(actions=ACTIONS, most=st.sampled_from([1, 3, 12]))
+def test_every_version_is_the_one_before_plus_its_changes(tmp_path_factory, actions, most):
+    """Files come, go and are written anew; the reader is opened again in between; slices are merged early or late."""
+    root = tmp_path_factory.mktemp("case")
+    folder, files = root / "files", {}
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(versions, "MOST_SLICES", most)
+        source = reader(folder, root / "state")
+        seen = [(source.position(), Counter())]
+        for number, rows, reopened in actions:
+            path = folder / f"{number}.parquet"
+            if rows is not None:
+                write(path, rows)
+                files[number] = rows
+            elif files.pop(number, None) is not None:
+                path.unlink()
+            if reopened:
+                source = reader(folder, root / "state")
+            position = source.position()
+            expected = Counter(row for found in files.values() for row in found)
+            seen.append((position, expected))
+            whole = source.scan(["k", "v"], [])
+            assert (whole.position, bag(whole.rows)) == (position, expected)
+            keys = pa.table({"k": pa.array([1, 3, 77], pa.int64())})
+            found = source.lookup(["k", "v"], keys, [])
+            hits = found.rows.filter(pc.is_in(found.rows.column("k"), keys.column("k")))
+            assert bag(hits) == {row: n for row, n in expected.items() if row[0] in (1, 3)}
+        for start, before in seen:
+            for end, after in seen:
+                if start <= end:
+                    assert source.changes(start, end)[1] == end
+                    change = bag(source.changes(start, end)[0])
+                    assert {r: n for r in {*before, *change} if (n := before[r] + change[r])} == after
+
+
+def test_requests_of_one_refresh_see_the_same_rows_while_files_come(tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    write(folder / "a.parquet", [(1, "a")])
+    source = reader(folder, tmp_path / "state")
+    position = source.position()
+    write(folder / "b.parquet", [(1, "b")])
+    found = source.lookup(["v"], pa.table({"k": pa.array([1])}), [])
+    assert (found.position, bag(found.rows)) == (position, {("a",): 1})
+    assert bag(source.changes(position)[0]) == {(1, "b"): 1}
+
+
+def test_rows_that_stay_when_a_file_is_written_anew_are_no_change(tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    write(folder / "a.parquet", [(k, "same") for k in range(100)])
+    source = reader(folder, tmp_path / "state")
+    start = source.position()
+    write(folder / "a.parquet", [(k, "same" if k else "new") for k in range(100)])
+    changes, _ = source.changes(start)
+    assert changes.num_rows == 2
+    assert bag(changes) == {(0, "same"): -1, (0, "new"): 1}
+
+
+def test_filters_use_columns_that_are_not_asked_for(tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    write(folder / "a.parquet", [(1, "a"), (2, "b")])
+    above = Expression((Ref(3, "k"),), Compare(">", Ref(3, "k"), Literal(1, "bigint")), total=True)
+    found = reader(folder, tmp_path / "state").scan(["v"], [above])
+    assert found.rows.to_pylist() == [{"v": "b", COUNT: 1}]
+
+
+def test_changes_that_nobody_needs_are_given_up(tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    source = reader(folder, tmp_path / "state")
+    for number in range(40):
+        write(folder / f"{number}.parquet", [(number, "x")])
+        source.settle(source.position() - 1)
+    assert len(list((tmp_path / "state/sources/s").glob("*.json"))) == 1
+    assert len(list((tmp_path / "state/sources/s/slices").glob("*.arrow*"))) <= versions.MOST_SLICES + 2
+    assert source.scan(["k"], []).rows.num_rows == 40
+    with pytest.raises(StateError, match="no longer kept; recompute the view"):
+        source.changes(1)
+
+
+VALUES = {
+    "tinyint": [1, None, -1],
+    "bigint": [2**62, None, -(2**62)],
+    "float": [0.5, None, -0.0],
+    "double": [float("nan"), None, -0.0],
+    "boolean": [True, None, False],
+    "string": ["", None, "ä€"],
+    "date": [date(1969, 12, 31), None, date(2024, 2, 29)],
+    "timestamp": [datetime(2024, 1, 1, tzinfo=UTC), None, datetime(1900, 1, 1, tzinfo=UTC)],
+    "timestamp_ntz": [datetime(2024, 1, 1), None, datetime(1900, 1, 1)],  # noqa: DTZ001
+    "decimal(10,2)": [Decimal("1.25"), None, Decimal("-99999999.99")],
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_keys_of_every_type_find_their_rows_and_only_they_matter(tmp_path, kind):
+    columns = (Column("x", kind), Column("y", "int"))
+    folder = tmp_path / "files"
+    folder.mkdir()
+    from penstock.views.types import arrow_type
+
+    values = pa.array(VALUES[kind], arrow_type(kind))
+    pq.write_table(pa.table({"x": values, "y": pa.array([0, 1, 2], pa.int32())}), folder / "a.parquet")
+    assert columns_of(str(folder)) == columns
+    source = reader(folder, tmp_path / "state", columns)
+    for names in (["x"], ["x", "y"]):
+        for row in (0, 2):
+            keys = pa.table({"x": values.slice(row, 1), "y": pa.array([row], pa.int32())}).select(names)
+            assert source.lookup(["y"], keys, []).rows.to_pylist() == [{"y": row, COUNT: 1}]
+
+
+def test_zero_finds_minus_zero(tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    pq.write_table(pa.table({"x": [-0.0, 1.0]}), folder / "a.parquet")
+    source = reader(folder, tmp_path / "state", (Column("x", "double"),))
+    assert source.lookup(["x"], pa.table({"x": [0.0]}), []).rows.num_rows == 1
+
+
+def test_mistakes_name_the_file(tmp_path):
+    with pytest.raises(RegistrationError, match="there is no Parquet file"):
+        columns_of(str(tmp_path))
+    (tmp_path / "half.parquet").write_bytes(b"PAR1")
+    with pytest.raises(StepError, match=r"half\.parquet cannot be read"):
+        reader(tmp_path, tmp_path / "state").position()
+    pq.write_table(pa.table({"k": [[1]]}), tmp_path / "half.parquet")
+    with pytest.raises(RegistrationError, match="which views do not hold"):
+        columns_of(str(tmp_path))
+
+
+def test_hidden_files_are_not_looked_at(tmp_path):
+    write(tmp_path / "a.parquet", [(1, "a")])
+    (tmp_path / "_temporary").mkdir()
+    write(tmp_path / "_temporary" / "b.parquet", [(2, "b")])
+    (tmp_path / "part=1").mkdir()
+    write(tmp_path / "part=1" / "c.parquet", [(3, "c")])
+    assert bag(reader(tmp_path, tmp_path / "../state").scan(["k"], []).rows) == {(1,): 1, (3,): 1}

@@ -1,0 +1,325 @@
+"""PostgreSQL as a source: rows and position of one snapshot, and no change skipped in whatever order transactions commit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import RegistrationError, StateError, StepError
+from penstock.model import Arithmetic, Column, Compare, Expression, In, IsNull, Literal, Not, Ref
+from penstock.model.view import Source
+from penstock.views import postgres
+from penstock.views.capture import Snapshot
+from penstock.views.pool import Pool
+from penstock.views.postgres import PostgresReader, columns_of
+from penstock.views.source import COUNT
+from tests.views.postgres import Session, server
+
+COLUMNS = (Column("k", "bigint"), Column("v", "string"))
+
+
+@pytest.fixture(scope="module")
+def url():
+    with server() as found:
+        yield found
+
+
+@pytest.fixture
+def table(url):
+    """A fresh, empty table t(k, v)."""
+    session = Session(url)
+    session.execute(
+        "DROP SCHEMA IF EXISTS penstock CASCADE", "DROP TABLE IF EXISTS t", "CREATE TABLE t (k bigint, v text)"
+    )
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def pool(url):
+    made = Pool(url, 3)
+    yield made
+    made.close()
+
+
+def reader(pool: Pool, **options: str) -> PostgresReader:
+    given_options = {"table": "t", "url": pool.url, **options}
+    return PostgresReader(Source("t", COLUMNS, "postgres", tuple(given_options.items()), changes="trigger"), pool)
+
+
+def bag(rows: pa.Table) -> Counter:
+    found: Counter = Counter()
+    for row in rows.to_pylist():
+        found[tuple(v for n, v in row.items() if n != COUNT)] += row[COUNT]
+    return Counter({row: count for row, count in found.items() if count})
+
+
+def plus(one: Counter, other: Counter) -> Counter:
+    return Counter({row: n for row in one | other | dict.fromkeys((*one, *other), 1) if (n := one[row] + other[row])})
+
+
+def condition(term) -> Expression:
+    return Expression((Ref(0, "k"), Ref(0, "v")), term, total=True)  # as the text would name its columns
+
+
+# A writer begins, writes, commits or rolls back; readers look at any moment.
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("insert"), st.integers(0, 2), st.integers(0, 4)),
+        st.tuples(st.just("delete"), st.integers(0, 2), st.integers(0, 4)),
+        st.tuples(st.just("commit"), st.integers(0, 2), st.booleans()),
+        st.tuples(st.just("look"), st.sampled_from(["scan", "lookup", "position"]), st.just(0)),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=20)
+@given(actions=ACTIONS)
+def test_content_at_any_position_is_content_before_plus_the_changes_between(url, pool, table, actions):
+    """Three writers with open transactions commit in any order: sequence numbers would skip some of these changes."""
+    table.execute(
+        "DROP SCHEMA IF EXISTS penstock CASCADE", "DELETE FROM t", "INSERT INTO t VALUES (0, 'a'), (0, 'a'), (1, 'b')"
+    )
+    source = reader(pool)
+    writers = [Session(url) for _ in range(3)]
+    try:
+        for number, writer in enumerate(writers):
+            writer.execute("SET lock_timeout = '50ms'", "BEGIN", f"INSERT INTO t VALUES ({number}, 'begin')")
+        whole = source.scan(["k", "v"], [])
+        seen = [(whole.position, bag(whole.rows))]
+        for kind, who, what in actions:
+            if kind == "look":
+                if who == "position":
+                    source.position()
+                    continue
+                keys = pa.table({"k": pa.array(range(5), pa.int64())})
+                found = source.scan(["k", "v"], []) if who == "scan" else source.lookup(["k", "v"], keys, [])
+                seen.append((found.position, bag(found.rows)))
+                continue
+            try:
+                if kind == "insert":
+                    writers[who].execute(f"INSERT INTO t VALUES ({what}, 'w{who}')")
+                elif kind == "delete":
+                    writers[who].execute(f"DELETE FROM t WHERE k = {what} AND v IN ('a', 'b', 'begin', 'w{who}')")
+                else:
+                    writers[who].execute("COMMIT" if what else "ROLLBACK", "BEGIN")
+            except Exception:  # noqa: BLE001  (rows that another has deleted: this one gives up)
+                writers[who].execute("ROLLBACK", "BEGIN")
+        for writer in writers:
+            writer.execute("COMMIT")
+        last = source.scan(["k", "v"], [])
+        seen.append((last.position, bag(last.rows)))
+        for (start, before), (end, after) in pairwise(seen):
+            changes, reached = source.changes(start, end)
+            assert reached == end >= start
+            assert plus(before, bag(changes)) == after
+        first, content = seen[0]
+        changes, reached = source.changes(first)
+        assert reached >= seen[-1][0]
+        assert plus(content, bag(changes)) == seen[-1][1]
+    finally:
+        for writer in writers:
+            writer.close()
+
+
+def test_a_change_that_commits_after_a_later_one_is_not_skipped(url, pool, table):
+    source = reader(pool)
+    slow = Session(url)
+    slow.execute("BEGIN", "INSERT INTO t VALUES (1, 'slow')")
+    start = source.position()
+    table.execute("INSERT INTO t VALUES (2, 'fast')")
+    first, middle = source.changes(start)
+    slow.execute("COMMIT")
+    second, _ = source.changes(middle)
+    slow.close()
+    assert bag(first) == {(2, "fast"): 1}
+    assert bag(second) == {(1, "slow"): 1}
+
+
+def test_subtransactions_belong_to_their_transaction(url, pool, table):
+    source = reader(pool)
+    writer = Session(url)
+    writer.execute("BEGIN", "SAVEPOINT a", "INSERT INTO t VALUES (1, 'kept')", "RELEASE a")
+    start = source.position()
+    table.execute("INSERT INTO t VALUES (2, 'other')")
+    assert source.position() > start
+    writer.execute("SAVEPOINT b", "INSERT INTO t VALUES (3, 'lost')", "ROLLBACK TO b", "COMMIT")
+    writer.close()
+    assert bag(source.changes(start)[0]) == {(1, "kept"): 1, (2, "other"): 1}
+
+
+def test_every_kind_of_write_is_captured(pool, table):
+    table.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, NULL)")
+    source = reader(pool)
+    start = source.position()
+    table.execute("UPDATE t SET v = 'c' WHERE k <= 2")
+    one, middle = source.changes(start)
+    assert bag(one) == {(1, "a"): -1, (2, "b"): -1, (1, "c"): 1, (2, "c"): 1}
+    table.execute("TRUNCATE t", "INSERT INTO t VALUES (9, 'z')")
+    assert bag(source.changes(middle)[0]) == {(1, "c"): -1, (2, "c"): -1, (3, None): -1, (9, "z"): 1}
+
+
+def test_a_later_process_goes_on_from_a_mark(pool, table):
+    source = reader(pool)
+    mark = source.mark(source.position())
+    table.execute("INSERT INTO t VALUES (1, 'a')")
+    later = reader(pool)
+    assert bag(later.changes(later.resume(mark))[0]) == {(1, "a"): 1}
+    with pytest.raises(StateError, match="resume it by its mark"):
+        later.changes(1)
+
+
+def test_changes_that_nobody_needs_are_removed_and_asking_for_them_is_an_error(pool, table):
+    source = reader(pool)
+    start = source.position()
+    early = source.mark(start)
+    table.execute("INSERT INTO t VALUES (1, 'a')")
+    _, middle = source.changes(start)
+    table.execute("INSERT INTO t VALUES (2, 'b')")
+    source.settle(middle)
+    assert table.rows("SELECT k FROM penstock.public_t_changes") == [(2,)]
+    assert bag(source.changes(middle)[0]) == {(2, "b"): 1}
+    with pytest.raises(StateError, match="capture of its own"):
+        source.changes(source.resume(early))
+    own = reader(pool, capture="own")
+    assert bag(own.scan(["k", "v"], []).rows) == {(1, "a"): 1, (2, "b"): 1}
+
+
+def test_a_transaction_still_open_when_changes_are_removed_keeps_its_own(url, pool, table):
+    source = reader(pool)
+    writer = Session(url)
+    writer.execute("BEGIN", "INSERT INTO t VALUES (1, 'open')")
+    table.execute("INSERT INTO t VALUES (2, 'done')")
+    middle = source.position()
+    source.settle(middle)
+    writer.execute("COMMIT")
+    writer.close()
+    assert bag(source.changes(middle)[0]) == {(1, "open"): 1}
+
+
+@pytest.mark.parametrize("limit", [0, 100])
+def test_lookups_by_array_and_by_temporary_table_agree(pool, table, monkeypatch, limit):
+    monkeypatch.setattr(postgres, "ARRAY_KEYS", limit)
+    table.execute("INSERT INTO t SELECT g % 7, 'v' || g FROM generate_series(1, 50) g")
+    source = reader(pool)
+    start = source.position()
+    found = source.lookup(["v"], pa.table({"k": pa.array([2, 3, 99])}), [])
+    assert sorted(found.rows.column("v").to_pylist()) == sorted(f"v{g}" for g in range(1, 51) if g % 7 in (2, 3))
+    assert found.rows.column_names == ["v", COUNT]
+    pairs = pa.table({"k": pa.array([2, 3]), "v": ["v2", "v2"]})
+    assert bag(source.lookup(["k", "v"], pairs, []).rows) == {(2, "v2"): 1}
+    # A temporary table is written in a transaction of its own: it must not look like a change that is to come.
+    assert source.changes(start)[0].num_rows == 0
+    assert source.lookup(["k"], pa.table({"k": pa.array([1])}), []).position <= source.position()
+
+
+TYPES = [
+    ("smallint", "smallint", "3", 3),
+    ("integer", "int", "3", 3),
+    ("bigint", "bigint", "3", 3),
+    ("real", "float", "1.5", 1.5),
+    ("double precision", "double", "'-0'", 0.0),
+    ("boolean", "boolean", "true", True),
+    ("text", "string", "'it''s'", "it's"),
+    ("varchar(9)", "string", "'ä'", "ä"),
+    ("numeric(10,2)", "decimal(10,2)", "1.25", Decimal("1.25")),
+    ("date", "date", "'2024-02-29'", date(2024, 2, 29)),
+    ("timestamptz", "timestamp", "'2024-02-29 12:00+02'", datetime(2024, 2, 29, 10, tzinfo=UTC)),
+    ("timestamp", "timestamp_ntz", "'2024-02-29 12:00:00.000001'", datetime(2024, 2, 29, 12, 0, 0, 1)),  # noqa: DTZ001
+]
+
+
+@pytest.mark.parametrize("limit", [0, 100])
+@pytest.mark.parametrize(("declared", "known", "text", "value"), TYPES)
+def test_values_of_every_type_come_and_go(pool, table, monkeypatch, declared, known, text, value, limit):
+    monkeypatch.setattr(postgres, "ARRAY_KEYS", limit)
+    table.execute("DROP TABLE IF EXISTS typed", f"CREATE TABLE typed (x {declared}, y int)")
+    columns = columns_of(pool, "typed")
+    assert columns[0] == Column("x", known)
+    options = (("table", "typed"), ("url", pool.url))
+    source = PostgresReader(Source("typed", columns, "postgres", options, changes="trigger"), pool)
+    start = source.position()
+    table.execute(f"INSERT INTO typed VALUES ({text}, 1), (NULL, 2)")
+    changes, _ = source.changes(start)
+    assert bag(changes) == {(value, 1): 1, (None, 2): 1}
+    keys = changes.select(["x"]).filter(pa.compute.is_valid(changes.column("x")))
+    found = source.lookup(["x", "y"], keys, [])
+    assert bag(found.rows) == {(value, 1): 1}
+    assert found.rows.schema.field("x").type == changes.schema.field("x").type
+
+
+def test_nan_finds_nan(pool, table):
+    table.execute("DROP TABLE IF EXISTS f", "CREATE TABLE f (x float8)", "INSERT INTO f VALUES ('NaN'), (0), (1)")
+    options = (("table", "f"), ("url", pool.url))
+    source = PostgresReader(Source("f", (Column("x", "double"),), "postgres", options, changes="trigger"), pool)
+    found = source.lookup(["x"], pa.table({"x": [float("nan"), -0.0]}), [])
+    assert sorted(map(str, found.rows.column("x").to_pylist())) == ["0.0", "nan"]
+
+
+@pytest.mark.parametrize(
+    ("term", "kept"),
+    [
+        (Compare("<", Ref(0, "v"), Literal("a", "string")), {"B"}),  # byte by byte, not as a dictionary would
+        (Compare(">=", Literal(2, "bigint"), Ref(0, "k")), {"a", "B", None}),
+        (Not(Compare("=", Ref(0, "v"), Literal("a", "string"))), {"B", "c'"}),
+        (In(Ref(0, "v"), (Literal("c'", "string"), Literal(None, "void"))), {"c'"}),
+        (IsNull(Ref(0, "v")), {None}),
+        (Compare("=", Arithmetic("+", Ref(0, "k"), Literal(1, "bigint")), Literal(2, "bigint")), {"a"}),
+    ],
+)
+def test_filters_are_decided_as_spark_would_wherever_they_run(pool, table, term, kept):
+    table.execute("INSERT INTO t VALUES (1, 'a'), (2, 'B'), (3, 'c'''), (0, NULL)")
+    found = reader(pool).scan(["v"], [condition(term)])
+    assert set(found.rows.column("v").to_pylist()) == kept
+    assert found.rows.column_names == ["v", COUNT]
+
+
+def test_a_change_table_of_the_users_own_is_read_by_transaction(pool, table):
+    table.execute("DROP TABLE IF EXISTS log", "CREATE TABLE log (k bigint, v text, sign int)")
+    options = (("table", "t"), ("url", pool.url), ("sign", "sign"))
+    source = Source("t", COLUMNS, "postgres", options, changes="table", change_table="log")
+    with pytest.raises(RegistrationError, match="ADD COLUMN change_xid xid8"):
+        PostgresReader(source, pool)
+    table.execute("ALTER TABLE log ADD COLUMN change_xid xid8 NOT NULL DEFAULT pg_current_xact_id()")
+    found = PostgresReader(source, pool)
+    start = found.position()
+    table.execute("BEGIN", "INSERT INTO t VALUES (1, 'a')", "INSERT INTO log VALUES (1, 'a', 1)", "COMMIT")
+    assert bag(found.changes(start)[0]) == {(1, "a"): 1}
+
+
+def test_mistakes_name_the_cause_and_the_remedy(url, pool, table):
+    with pytest.raises(RegistrationError, match="no table 'missing'"):
+        columns_of(pool, "missing")
+    table.execute("DROP TABLE IF EXISTS odd", "CREATE TABLE odd (j jsonb)")
+    with pytest.raises(RegistrationError, match="jsonb, which views do not hold"):
+        columns_of(pool, "odd")
+    with pytest.raises(RegistrationError, match="cannot connect"):
+        Pool("postgresql:///x?host=/nowhere")
+    source = reader(pool)
+    table.execute("ALTER TABLE t RENAME v TO w")
+    with pytest.raises(StepError, match='column "v" does not exist'):
+        source.scan(["v"], [])
+    table.execute("ALTER TABLE t RENAME w TO v")
+    assert source.scan(["v"], []).rows.num_rows == 0  # the connection that failed was replaced
+
+
+def test_snapshots_are_numbered_by_the_transactions_that_are_over():
+    assert Snapshot("10:20:10,14,19").position == 17
+    assert Snapshot("20:20:").position == 20
+    with pytest.raises(ValueError, match="no snapshot"):
+        _ = Snapshot("x").position
+
+
+def test_dropping_a_capture_leaves_nothing_behind(pool, table):
+    source = reader(pool)
+    source.drop_capture()
+    assert table.rows("SELECT count(*) FROM pg_trigger WHERE tgrelid = 't'::regclass") == [(0,)]
+    assert table.rows("SELECT to_regclass('penstock.public_t_changes')::text") == [(None,)]
