@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sql import CreateQuery, CreateStream, parse_query, parse_script
+from penstock.sql import CreateQuery, CreateSource, CreateStream, CreateView, parse_query, parse_script, parse_view
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
@@ -31,7 +31,12 @@ def test_python_examples_run_one_after_the_other(tmp_path):
 def test_sql_examples_parse(script):
     statements = parse_script(script)
     streams = {s.stream.name: s.stream for s in statements if isinstance(s, CreateStream)}
-    queries = [s for s in statements if isinstance(s, CreateQuery)]
-    assert queries
-    for query in queries:
-        parse_query(query.select, streams, script=script, line=query.line, column=query.column)
+    sources = {s.source.name: s.source for s in statements if isinstance(s, CreateSource)}
+    asked = [s for s in statements if isinstance(s, CreateQuery | CreateView)]
+    assert asked
+    for one in asked:
+        place = {"script": script, "line": one.line, "column": one.column}
+        if isinstance(one, CreateView):
+            parse_view(one.select, sources, name=one.name, **place)
+        else:
+            parse_query(one.select, streams, **place)
