@@ -25,6 +25,7 @@ from penstock.views.changes import Changes
 from penstock.views.delta import Delta, Joins, split, unify
 from penstock.views.match import Codes, Ints, among, combined
 from penstock.views.source import COUNT, Answer, SourceReader
+from penstock.views.together import computed_together
 
 Choose = Callable[[tuple[int, ...]], MaintenancePlan]  # from the number of changed rows per node
 
@@ -33,7 +34,7 @@ _NONE: Ints = np.empty(0, np.int64)
 
 @dataclass(frozen=True)
 class Refreshed:
-    """Signed rows of the view's outputs, consolidated, as of `positions`; `whole` if they are the view itself.
+    """Signed rows of the view's outputs as of `positions`: its change, consolidated, or (`whole`) all of it.
 
     `requests` counts what the plan says, `physical` what the sources were really asked, changes included.
     """
@@ -239,12 +240,16 @@ def take_back(joins: Joins, node: int, rows: Ints, change: Ints, keys: pa.Table 
 def compute(
     view: View, sources: Mapping[str, SourceReader], pool: Executor | None = None, plan: MaintenancePlan | None = None
 ) -> Refreshed:
-    """The whole view from scans of all sources, joined here, smallest first.
+    """The whole view: computed by the database that holds all sources, else from scans, joined here, smallest first.
 
     Nodes of one source are brought to one position; different sources need not be.
     """
     began, asked = perf_counter(), _asked(view, sources)
     nodes = range(len(view.nodes))
+    plan = plan if plan is not None else MaintenancePlan("recompute", tuple(nodes), (), parallel=True)
+    together = computed_together(view, sources)
+    if together is not None:
+        return Refreshed(*together, plan, 1, 1, (), perf_counter() - began, whole=True)
 
     def scan(node: int) -> tuple[Answer, float]:
         start = perf_counter()
@@ -265,11 +270,17 @@ def compute(
         rows.append(found)
         samples.append(Sample(k, (), 0, 0, answer.rows.num_rows, 0, 0, seconds))
     joined = join_all(graph_of(view), joins, rows)
-    plan = plan if plan is not None else MaintenancePlan("recompute", tuple(nodes), (), parallel=True)
     spent = perf_counter() - began
     physical = _asked(view, sources) - asked
     return Refreshed(
-        joins.outputs([joined]), positions, plan, len(answers), physical, tuple(samples), spent, whole=True
+        joins.outputs([joined], cancel=False),
+        positions,
+        plan,
+        len(answers),
+        physical,
+        tuple(samples),
+        spent,
+        whole=True,
     )
 
 
