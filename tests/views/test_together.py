@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from penstock.model import Arithmetic, Column, Compare, Edge, Item, Literal, Node, Ref, Source, View
@@ -12,7 +13,7 @@ from penstock.views.delta import Joins
 from penstock.views.maintain import compute, graph_of, join_all, maintain
 from penstock.views.pool import Pool
 from penstock.views.postgres import PostgresReader
-from penstock.views.together import computed_together
+from penstock.views.together import _opened, computed_together
 
 from .memory import bag, expression, ref
 from .postgres import Session, server
@@ -120,3 +121,12 @@ def test_it_is_left_to_scans_where_it_cannot_be(database):
     mixed = {"one": readers["one"], "two": PostgresReader(readers["two"].source, other)}
     assert computed_together(made, mixed) is None
     other.close()
+
+
+def test_the_snapshot_is_found_wherever_it_stands():
+    for at in (0, 2):
+        marks, values = [None] * 3, [7, 8, 9]
+        marks[at] = "5:5:"
+        snapshot, rows = _opened(pa.table([pa.array(marks, pa.string()), pa.array(values)], ["s", "v"]))
+        assert snapshot == "5:5:"
+        assert rows.column("v").to_pylist() == [v for k, v in enumerate(values) if k != at]

@@ -44,9 +44,7 @@ def computed_together(view: View, sources: Mapping[str, SourceReader]) -> tuple[
     refs = list(dict.fromkeys(r for e in (*conditions, *(e for _, e in view.outputs)) for r in e.refs))
     reader = next(iter(tables.values()))
     raw = reader.pool.fetch(_statement(view, tables, refs, [[t for t in texts if t is not None] for texts in sent]))
-    header = pc.is_valid(raw.column(0))
-    snapshot = raw.filter(header).column(0)[0].as_py()
-    rows = raw.filter(pc.invert(header))
+    snapshot, rows = _opened(raw)
     schemas = {name: schema_of(name, r.source.columns) for name, r in tables.items()}
     columns = [
         _cast(rows.column(k + 1), schemas[view.nodes[ref.role].source].field(ref.column).type)
@@ -75,6 +73,14 @@ def _statement(view: View, tables: Mapping[str, PostgresReader], refs: list[Ref]
     equal = [f"t{edge.left}.{quoted(a)} = t{edge.right}.{quoted(b)}" for edge in view.edges for a, b in edge.equal]
     body = f"SELECT {', '.join(['NULL::text', *taken])} FROM {', '.join(joined)} WHERE {' AND '.join(equal)}"  # noqa: S608
     return f"SELECT {head} UNION ALL {body}"
+
+
+def _opened(raw: pa.Table) -> tuple[str, pa.Table]:
+    """(the snapshot, the other rows). It nearly always comes first; then nothing need be copied."""
+    if raw.column(0)[0].is_valid:
+        return raw.column(0)[0].as_py(), raw.slice(1)
+    header = pc.is_valid(raw.column(0))
+    return raw.filter(header).column(0)[0].as_py(), raw.filter(pc.invert(header))
 
 
 def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
