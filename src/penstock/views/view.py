@@ -235,7 +235,8 @@ class ViewHandle:
 
     def _maintain(self) -> tuple[Refreshed, tuple[int, ...]]:
         sizes: tuple[int, ...] = ()
-        self._choice = None
+        foreseen = self._chooser.foreseen() if self._chooser is not None else None
+        self._choice = self._choice if foreseen is not None else None
 
         def choose(changed: tuple[int, ...]) -> MaintenancePlan:
             nonlocal sizes
@@ -245,8 +246,11 @@ class ViewHandle:
             self._choice = self._prepared(changed).choose(changed)
             return self._choice.plan
 
+        positions = self.positions()
         foreseen = self._chooser.foreseen() if self._chooser is not None else None
-        return maintain(self.view, self.parts.readers, self.positions(), choose, self._pool, foreseen), sizes
+        if foreseen is not None and all(self.parts.readers[n].position() == at for n, at in positions.items()):
+            foreseen = None  # nothing has happened: the changes, none, are cheaper than everything
+        return maintain(self.view, self.parts.readers, positions, choose, self._pool, foreseen), sizes
 
     def _prepared(self, changed: Sequence[int]) -> Chooser:
         """The chooser, from what the first computation counted."""
