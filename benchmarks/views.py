@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, sleep
@@ -35,17 +36,16 @@ class Keeper:
     """One strategy with a view of its own, which begins as a copy of another one."""
 
     def __init__(self, view: View, readers: Mapping[str, Any], root: Path, strategy: str) -> None:
-        self.root, self.strategy = root, strategy
-        # Whoever recomputes asks for no changes first.
-        known = {"auto" if strategy == NATIVE else strategy} - {RECOMPUTE}
-        self.handle = ViewHandle(Parts(view, readers, LocalStore(str(root)), "view"), strategy=min(known, default=AUTO))
+        self.root = root
+        parts = Parts(view, readers, LocalStore(str(root)), "view")
+        self.handle = ViewHandle(parts, strategy=AUTO if strategy == NATIVE else strategy)
 
     def copy(self, readers: Mapping[str, Any], root: Path, strategy: str) -> Keeper:
         links(self.root, root)
         return Keeper(self.handle.view, readers, root, strategy)
 
     def refresh(self) -> Json:
-        return self.handle.refresh(full=self.strategy == RECOMPUTE)
+        return self.handle.refresh()
 
     def recompute_natively(self, system: System, sql: str, delay: float) -> Json:
         """As one would without Penstock: the system computes the view anew, and all of it is installed."""
@@ -102,8 +102,8 @@ class Bench:
         for turn in range(turns + 1):
             changed = self.workload.change(self.system, case.share, case.changed)
             started = perf_counter()
-            for reader in self.system.readers.values():
-                reader.position()
+            with ThreadPoolExecutor(len(readers)) as pool:  # as a refresh would
+                list(pool.map(lambda reader: reader.position(), self.system.readers.values()))
             looks.append(perf_counter() - started)
             order = list(keepers) if turn % 2 else list(reversed(keepers))
             for name in order:
@@ -120,6 +120,8 @@ class Bench:
                 if not same:
                     say(f"  {name} does not hold the view after {case}")
                 equal = equal and same
+        for name in (*self.names, NATIVE):
+            keepers[name].handle.close()
         return self._summary(case, changed, {n: r[1:] for n, r in runs.items()}, looks[1:], equal)
 
     def _summary(

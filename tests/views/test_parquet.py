@@ -99,6 +99,7 @@ def test_requests_of_one_refresh_see_the_same_rows_while_files_come(tmp_path):
     write(folder / "b.parquet", [(1, "b")])
     found = source.lookup(["v"], pa.table({"k": pa.array([1])}), [])
     assert (found.position, bag(found.rows)) == (position, {("a",): 1})
+    assert bag(source.scan(["v"], []).rows) == {("a",): 1, ("b",): 1}  # who asks for everything gets what is there
     assert bag(source.changes(position)[0]) == {(1, "b"): 1}
 
 

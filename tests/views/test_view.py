@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from datetime import date
@@ -27,7 +28,7 @@ ORDERS = (Column("k", "bigint"), Column("cust", "int"), Column("price", "decimal
 LINES = (Column("k", "bigint"), Column("v", "string"))
 JOIN = "SELECT o.k, c.name, l.v FROM orders o, custs c, lines l WHERE o.cust = c.cust AND o.k = l.k AND o.price > 1"
 TOTALS = (
-    "SELECT c.name, count(*) AS n, sum(o.price) AS total, max(o.k) AS last, avg(o.price) AS mean "
+    "SELECT c.name, count(*) AS n, sum(o.price) AS total, max(o.k) AS last, avg(o.k) AS mean "
     "FROM orders o, custs c WHERE o.cust = c.cust GROUP BY c.name"
 )
 SELF = "SELECT a.k AS x, b.k AS y FROM lines a, lines b, orders o WHERE a.v = b.v AND a.k = o.k AND a.k <= b.k"
@@ -98,7 +99,7 @@ CHANGES = st.lists(
 @settings(max_examples=8)
 @given(
     rounds=st.lists(CHANGES, min_size=1, max_size=4),
-    strategy=st.sampled_from(("auto", *STRATEGIES)),
+    strategy=st.sampled_from(("auto", *(s for s in STRATEGIES if s != "adjacent"))),
     reopened=st.booleans(),
 )
 def test_views_hold_what_they_say_after_every_refresh(tmp_path_factory, url, session, rounds, strategy, reopened):
@@ -110,21 +111,23 @@ def test_views_hold_what_they_say_after_every_refresh(tmp_path_factory, url, ses
         return [made.add_view(sql, name, strategy=strategy) for name, sql in (("j", JOIN), ("t", TOTALS), ("s", SELF))]
 
     views, file = declared(), 0
-    for changes in rounds:
-        for change in changes:
-            if isinstance(change, str):
-                session.execute(change)
-            else:
-                write(root / "lines" / f"{file % 3}.parquet", change)
-                file += 1
-        if reopened:
-            made.close()
-            made = catalog(url, root)
-            views = declared()
-        for view in views:
-            view.refresh()
-            assert bag(view.to_arrow()) == expected(view, made, session, root), view
-    made.close()
+    try:
+        for changes in rounds:
+            for change in changes:
+                if isinstance(change, str):
+                    session.execute(change)
+                else:
+                    write(root / "lines" / f"{file % 3}.parquet", change)
+                    file += 1
+            if reopened:
+                made.close()
+                made = catalog(url, root)
+                views = declared()
+            for view in views:
+                view.refresh()
+                assert bag(view.to_arrow()) == expected(view, made, session, root), view
+    finally:
+        made.close()
 
 
 def test_a_view_over_two_systems_step_by_step(tmp_path, url, session):
@@ -161,9 +164,7 @@ def test_a_view_goes_on_after_a_restart_and_refuses_another_definition(tmp_path,
     again = catalog(url, tmp_path)
     view = again.add_view(TOTALS, "v")
     assert view.refresh()["strategy"] != "recompute"
-    assert view.to_arrow().to_pylist() == [
-        {"name": "Ann", "n": 2, "total": Decimal("3.50"), "last": 2, "mean": Decimal("1.750000")}
-    ]
+    assert view.to_arrow().to_pylist() == [{"name": "Ann", "n": 2, "total": Decimal("3.50"), "last": 2, "mean": 1.5}]
     again.close()
     other = catalog(url, tmp_path)
     with pytest.raises(RegistrationError, match="another SELECT"):
@@ -211,6 +212,16 @@ def test_a_delete_of_a_row_that_is_not_there_is_reported(tmp_path, url, session)
     assert view.to_arrow().to_pylist() == [{"name": "Ann"}]
     view.refresh(full=True)
     assert view.to_arrow().to_pylist() == [{"name": "Ann"}]
+    made.close()
+
+
+def test_a_full_refresh_looks_at_files_too(tmp_path, url, session):
+    made = catalog(url, tmp_path)
+    view = made.add_view("SELECT v FROM lines", "v")
+    view.refresh()
+    write(tmp_path / "lines" / "0.parquet", [(1, "x")])
+    view.refresh(full=True)
+    assert view.to_arrow().to_pylist() == [{"v": "x"}]
     made.close()
 
 
@@ -295,6 +306,16 @@ def test_sources_that_cannot_be_are_refused(tmp_path, source, fragment):
         ViewCatalog(None, LocalStore(str(tmp_path)), None).add_source(source)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "fragment"), [("magic", "there is no strategy 'magic'"), ("adjacent", "four sources")]
+)
+def test_strategies_that_cannot_be_are_refused(tmp_path, strategy, fragment):
+    made = ViewCatalog(None, LocalStore(str(tmp_path / "state")), None)
+    made.add_source(Source("lines", LINES, "parquet", (("path", str(tmp_path)),)))
+    with pytest.raises(RegistrationError, match=fragment):
+        made.add_view("SELECT k FROM lines", "v", strategy=strategy)
+
+
 def test_dates_and_computed_columns(tmp_path, url, session):
     session.execute("DROP TABLE IF EXISTS days", "CREATE TABLE days (d date, n int)")
     session.execute("INSERT INTO days VALUES ('2024-01-31', 3), ('2024-03-01', 5), (NULL, 7)")
@@ -306,4 +327,43 @@ def test_dates_and_computed_columns(tmp_path, url, session):
     session.execute("UPDATE days SET d = '2023-12-31' WHERE n = 5")
     view.refresh()
     assert {r["half"] for r in view.to_arrow().to_pylist()} == {1.5, 2.5}
+    made.close()
+
+
+def test_a_view_is_right_after_writers_were_at_work_during_its_refreshes(tmp_path, url, session):
+    """Transactions over both tables commit in any order while the view is refreshed; in the end all of them are in it."""
+    made = catalog(url, tmp_path)
+    session.execute("INSERT INTO custs SELECT g, 'n' || g % 3 FROM generate_series(0, 9) g")
+    session.execute("INSERT INTO orders SELECT g, g % 10, g FROM generate_series(0, 99) g")
+    write(tmp_path / "lines" / "0.parquet", [(k, "x") for k in range(0, 100, 3)])
+    views = [made.add_view(JOIN, "j"), made.add_view(TOTALS, "t")]
+    for view in views:
+        view.refresh()
+
+    def work(number: int) -> None:
+        writer = Session(url)
+        for turn in range(25):
+            key = 1000 * number + turn
+            writer.execute(
+                "BEGIN",
+                f"INSERT INTO orders VALUES ({key}, {turn % 10}, {turn}.25)",
+                f"DELETE FROM orders WHERE k = {4 * turn + number}",
+                "COMMIT" if turn % 5 else "ROLLBACK",
+            )
+            if turn % 6 == number:
+                writer.execute(f"UPDATE custs SET name = 'w{number}' WHERE cust = {turn % 10}")
+        writer.close()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 4)]
+    for thread in threads:
+        thread.start()
+    refreshes = 0
+    while any(thread.is_alive() for thread in threads) or refreshes < 3:
+        write(tmp_path / "lines" / f"{1 + refreshes % 2}.parquet", [(1000 + refreshes, "y"), (2001, "z")])
+        for view in views:
+            view.refresh()
+        refreshes += 1
+    for view in views:
+        view.refresh()
+        assert bag(view.to_arrow()) == expected(view, made, session, tmp_path)
     made.close()

@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Executor
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import StepError
 from penstock.model import View
-from penstock.views.bag import consolidated
+from penstock.views.bag import consolidated, counts, negated, total
+from penstock.views.delta import Joins
 from penstock.views.evaluate import select
+from penstock.views.match import Ints, among, combined
 from penstock.views.source import COUNT, SourceReader
 from penstock.views.types import schema_of
 
@@ -98,3 +102,32 @@ class Changes:
             raw = select(raw, self.view.local(node), lambda ref: ref.column)
         narrow = raw.select([*schema.names, COUNT]).cast(schema.append(pa.field(COUNT, pa.int64())))
         return consolidated(narrow)
+
+
+def take_back(joins: Joins, node: int, rows: Ints, change: Ints, keys: pa.Table | None, source: str) -> Ints:
+    """Rows of a node as they were before a change, as far as it concerns `keys` (None: everything).
+
+    Rows that were not asked for may be incomplete, so nothing is taken back from them.
+    """
+    held = joins.rows[node]
+    touched = np.ones(len(rows), np.bool_)
+    if keys is not None and len(change):
+        kinds = [held.schema.field(name).type for name in keys.column_names]
+        mine = [held.codes(name, kind) for name, kind in zip(keys.column_names, kinds, strict=True)]
+        asked = [joins.coder.encode(_flat(column), kind) for column, kind in zip(keys.columns, kinds, strict=True)]
+        change = change[among(*combined([c.take(change) for c in mine], asked))]
+        touched = among(*combined([c.take(rows) for c in mine], [c.take(change) for c in mine]))
+    if not len(change):
+        return rows
+    before = total([held.table(rows[touched]), negated(held.table(change))])
+    if (counts(before) < 0).any():
+        row = before.filter(pc.less(before.column(COUNT), 0)).slice(0, 1).to_pylist()[0]
+        times = row.pop(COUNT)
+        msg = f"the changes of source {source!r} do not fit its content: {row} would have been there {times} times; set its change capture up again and recompute the view"
+        raise StepError(msg)
+    return np.concatenate([rows[~touched], held.append(before)])
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    whole = column.combine_chunks()
+    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)

@@ -175,21 +175,21 @@ class Joins:
         taken = [self.rows[ref.role].column(ref.column).take(pa.array(delta.held[ref.role])) for ref in wanted.values()]
         return pa.table([*taken, pa.array(delta.count)], [*wanted, COUNT])
 
-    def outputs(self, members: Sequence[Delta]) -> pa.Table:
-        """The view's columns for members that hold every node, consolidated.
+    def outputs(self, members: Sequence[Delta], *, cancel: bool = True) -> pa.Table:
+        """The view's columns for members that hold every node.
 
-        Rows that exist only between two states cancel before any expression sees them.
+        With `cancel` they are consolidated, and rows that exist only between two states are gone before any expression
+        sees them; where there is one state only, there are none.
         """
         expressions: list[Expression] = [e for _, e in self.view.outputs]
         refs = [ref for e in (*expressions, *self.view.residuals) for ref in e.refs]
-        table = consolidated(self.gather(unify(members), refs))
-        table = select(table, self.view.residuals, name_of)
+        table = self.gather(unify(members), refs)
+        table = select(consolidated(table) if cancel else table, self.view.residuals, name_of)
         columns = [column(table, e, name_of) for e in expressions]
-        names = [name for name, _ in self.view.outputs]
-        result = pa.table([*columns, table.column(COUNT)], [*names, COUNT])
-        plain = [e.term for e in expressions if isinstance(e.term, Ref)]
-        same = len(plain) == len(expressions) and len({name_of(ref) for ref in refs}) == len(set(plain))
-        return result if same else consolidated(result)
+        result = pa.table([*columns, table.column(COUNT)], [*(name for name, _ in self.view.outputs), COUNT])
+        plain = {e.term for e in expressions if isinstance(e.term, Ref)}
+        same = all(isinstance(e.term, Ref) for e in expressions) and len(set(refs)) == len(plain)
+        return result if same or not cancel else consolidated(result)
 
 
 def name_of(ref: Ref) -> str:

@@ -15,16 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import StepError
 from penstock.model import View
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.views.plan import MaintenancePlan, Request
 from penstock.planner.views.statistics import Sample
-from penstock.views.bag import counts, negated, normalized, total
-from penstock.views.changes import Changes
+from penstock.views.bag import normalized
+from penstock.views.changes import Changes, take_back
 from penstock.views.delta import Delta, Joins, split, unify
-from penstock.views.match import Codes, Ints, among, combined
-from penstock.views.source import COUNT, Answer, SourceReader
+from penstock.views.match import Codes, Ints, combined
+from penstock.views.source import Answer, SourceReader
+from penstock.views.together import computed_together
 
 Choose = Callable[[tuple[int, ...]], MaintenancePlan]  # from the number of changed rows per node
 
@@ -33,7 +33,7 @@ _NONE: Ints = np.empty(0, np.int64)
 
 @dataclass(frozen=True)
 class Refreshed:
-    """Signed rows of the view's outputs, consolidated, as of `positions`; `whole` if they are the view itself.
+    """Signed rows of the view's outputs as of `positions`: its change, consolidated, or (`whole`) all of it.
 
     `requests` counts what the plan says, `physical` what the sources were really asked, changes included.
     """
@@ -212,39 +212,19 @@ class _Run:
         return take_back(self._joins, node, rows, change, keys, self.view.nodes[node].source)
 
 
-def take_back(joins: Joins, node: int, rows: Ints, change: Ints, keys: pa.Table | None, source: str) -> Ints:
-    """Rows of a node as they were before a change, as far as it concerns `keys` (None: everything).
-
-    Rows that were not asked for may be incomplete, so nothing is taken back from them.
-    """
-    held = joins.rows[node]
-    touched = np.ones(len(rows), np.bool_)
-    if keys is not None and len(change):
-        kinds = [held.schema.field(name).type for name in keys.column_names]
-        mine = [held.codes(name, kind) for name, kind in zip(keys.column_names, kinds, strict=True)]
-        asked = [joins.coder.encode(_flat(column), kind) for column, kind in zip(keys.columns, kinds, strict=True)]
-        change = change[among(*combined([c.take(change) for c in mine], asked))]
-        touched = among(*combined([c.take(rows) for c in mine], [c.take(change) for c in mine]))
-    if not len(change):
-        return rows
-    before = total([held.table(rows[touched]), negated(held.table(change))])
-    if (counts(before) < 0).any():
-        row = before.filter(pc.less(before.column(COUNT), 0)).slice(0, 1).to_pylist()[0]
-        times = row.pop(COUNT)
-        msg = f"the changes of source {source!r} do not fit its content: {row} would have been there {times} times; set its change capture up again and recompute the view"
-        raise StepError(msg)
-    return np.concatenate([rows[~touched], held.append(before)])
-
-
 def compute(
     view: View, sources: Mapping[str, SourceReader], pool: Executor | None = None, plan: MaintenancePlan | None = None
 ) -> Refreshed:
-    """The whole view from scans of all sources, joined here, smallest first.
+    """The whole view: computed by the database that holds all sources, else from scans, joined here, smallest first.
 
     Nodes of one source are brought to one position; different sources need not be.
     """
     began, asked = perf_counter(), _asked(view, sources)
     nodes = range(len(view.nodes))
+    plan = plan if plan is not None else MaintenancePlan("recompute", tuple(nodes), (), parallel=True)
+    together = computed_together(view, sources)
+    if together is not None:
+        return Refreshed(*together, plan, 1, 1, (), perf_counter() - began, whole=True)
 
     def scan(node: int) -> tuple[Answer, float]:
         start = perf_counter()
@@ -265,11 +245,17 @@ def compute(
         rows.append(found)
         samples.append(Sample(k, (), 0, 0, answer.rows.num_rows, 0, 0, seconds))
     joined = join_all(graph_of(view), joins, rows)
-    plan = plan if plan is not None else MaintenancePlan("recompute", tuple(nodes), (), parallel=True)
     spent = perf_counter() - began
     physical = _asked(view, sources) - asked
     return Refreshed(
-        joins.outputs([joined]), positions, plan, len(answers), physical, tuple(samples), spent, whole=True
+        joins.outputs([joined], cancel=False),
+        positions,
+        plan,
+        len(answers),
+        physical,
+        tuple(samples),
+        spent,
+        whole=True,
     )
 
 
@@ -300,11 +286,6 @@ def _fitted(keys: pa.Table, schema: pa.Schema) -> pa.Table:
             fits = pc.and_(fits, pc.fill_null(same, False))
         columns.append(cast)
     return pa.table(columns, schema=schema).filter(fits)
-
-
-def _flat(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
 
 
 def _asked(view: View, sources: Mapping[str, SourceReader]) -> int:

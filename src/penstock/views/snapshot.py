@@ -1,7 +1,7 @@
 """A source without positions of its own, read frozen: each look at it is compared with the one before and kept as a version.
 
-Lookups and scans answer from the newest version and never from the source itself, so that all requests of one refresh see the
-same rows. A `Feed` knows how to look.
+Lookups answer from the newest version and never from the source itself, so that those of one refresh see the same rows; a scan looks
+first. A `Feed` knows how to look.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Feed(Protocol):
 
 
 class SnapshotReader:
-    """Looks at a source when asked for its position or its changes, and answers from what it saw last."""
+    """Looks at a source when asked for its position, its changes or all of it, and answers from what it saw last."""
 
     connections = 4  # lookups are memory and cores, not a server's
 
@@ -69,6 +69,7 @@ class SnapshotReader:
         return self._answer(rows, columns, filters, version.number)
 
     def scan(self, columns: Sequence[str], filters: Sequence[Expression]) -> Answer:
+        self.position()  # who asks for everything wants what is there now
         version = self._newest()
         rows = self._versions.rows(self._read(columns, filters), version)
         return self._answer(rows, columns, filters, version.number)

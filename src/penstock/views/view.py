@@ -67,6 +67,10 @@ class ViewHandle:
     def __init__(self, parts: Parts, *, strategy: str = "auto", computed: str = "auto") -> None:
         if strategy not in ("auto", *STRATEGIES):
             raise RegistrationError(f"there is no strategy {strategy!r}; known: {', '.join(('auto', *STRATEGIES))}")
+        if strategy == "adjacent" and len(parts.view.nodes) < 4:
+            raise RegistrationError(
+                "adjacent puts neighbours of four sources or more together; take 'conditional' or 'auto'"
+            )
         if computed not in COMPUTED_BY:
             raise RegistrationError(f"computed must be one of {', '.join(COMPUTED_BY)}, not {computed!r}")
         self.parts, self.view, self.name = parts, parts.view, parts.view.name
@@ -153,7 +157,7 @@ class ViewHandle:
             else:
                 found, sizes = self._maintain()
                 shape = None
-            if not whole and not any(sizes):
+            if not found.whole and not any(sizes):
                 return self._facts(found, sizes, began, shape)
             marks = {name: self.parts.readers[name].mark(position) for name, position in found.positions.items()}
             facts = self._facts(found, sizes, began, shape)
@@ -231,7 +235,8 @@ class ViewHandle:
 
     def _maintain(self) -> tuple[Refreshed, tuple[int, ...]]:
         sizes: tuple[int, ...] = ()
-        self._choice = None
+        foreseen = self._chooser.foreseen() if self._chooser is not None else None
+        self._choice = self._choice if foreseen is not None else None
 
         def choose(changed: tuple[int, ...]) -> MaintenancePlan:
             nonlocal sizes
@@ -241,7 +246,11 @@ class ViewHandle:
             self._choice = self._prepared(changed).choose(changed)
             return self._choice.plan
 
-        return maintain(self.view, self.parts.readers, self.positions(), choose, self._pool), sizes
+        positions = self.positions()
+        foreseen = self._chooser.foreseen() if self._chooser is not None else None
+        if foreseen is not None and all(self.parts.readers[n].position() == at for n, at in positions.items()):
+            foreseen = None  # nothing has happened: the changes, none, are cheaper than everything
+        return maintain(self.view, self.parts.readers, positions, choose, self._pool, foreseen), sizes
 
     def _prepared(self, changed: Sequence[int]) -> Chooser:
         """The chooser, from what the first computation counted."""
@@ -275,7 +284,7 @@ class ViewHandle:
             "rounds": found.plan.rounds,
             "seconds": time.perf_counter() - began,
         }
-        if found.whole:
+        if found.whole and found.samples:  # a database that computed it by itself does not tell
             scanned = {sample.node: sample.rows for sample in found.samples}
             facts["scanned"] = [scanned.get(node, 0) for node in range(len(self.view.nodes))]
         return facts if shape is None else {**facts, "shape": shape}

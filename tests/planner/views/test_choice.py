@@ -135,6 +135,8 @@ def test_a_recompute_that_was_clearly_cheaper_is_foreseen_for_a_while():
     choice = chooser.choose([20_000] * 6)
     assert choice.plan.strategy == "recompute"
     foreseen = [chooser.foreseen() for _ in range(5)]
+    chooser.learn(choice, (), (), 0.2)
+    assert chooser.statistics.recompute == 0.2
     assert [plan is not None for plan in foreseen] == [True, True, True, False, False]
     chooser.choose([20_000] * 6)
     assert chooser.foreseen() is not None

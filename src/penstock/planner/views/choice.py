@@ -76,14 +76,14 @@ class Chooser:
     _records: dict[tuple[str, int], _Record] = field(default_factory=dict)
     _made: dict[tuple[int, ...], dict[str, tuple[float, MaintenancePlan]]] = field(default_factory=dict)
     _refreshes: int = 0
+    _taus: dict[tuple[int, int], Tau] | None = None
     _blind: int | None = None  # foreseen recomputes since the changes were last looked at
 
     def choose(self, deltas: Sequence[int]) -> Choice:
         """The plan for a refresh with so many changed rows at each node."""
-        magnitude = tuple(int(changed).bit_length() for changed in deltas)
-        if magnitude not in self._made:
-            self._made[magnitude] = priced(self.graph, self.statistics, [float(d) for d in deltas], self.allowed)
-        offers, size = self._made[magnitude], _size(deltas)
+        offers, size = dict(self._offers(deltas)), _size(deltas)
+        if "recompute" in offers:
+            offers["recompute"] = (self.statistics.recompute or inf, offers["recompute"][1])
         corrected = {name: self._corrected(name, cost, size) for name, (cost, _) in offers.items()}
         ranked = sorted(corrected.items(), key=lambda item: item[1])
         if not ranked:
@@ -105,22 +105,27 @@ class Chooser:
         return recompute(self.graph)
 
     def learn(self, choice: Choice, deltas: Sequence[int], samples: Sequence[Sample], seconds: float) -> None:
-        """Take in what a refresh took: its requests, and the whole of it."""
+        """Take in what a refresh took: its requests, and the whole of it. Of a foreseen one the deltas are not known."""
         self.statistics = learned(self.statistics, samples)
         self._refreshes += 1
-        if self._refreshes % _PATIENCE == 0 or self._refreshes in (1, 2, 4):
+        if self._taus is None or self._refreshes % _PATIENCE == 0 or self._refreshes in (1, 2, 4):
+            self._taus = _fitted(self.graph, self.statistics)
             self._made.clear()
+        self._remember(choice, deltas, seconds)
+        if deltas:
+            self._offers(deltas)  # while nobody waits for it
+
+    def _remember(self, choice: Choice, deltas: Sequence[int], seconds: float) -> None:
         key = choice.plan.strategy, _size(deltas)
         record = self._record(*key)
         if choice.plan.strategy == "recompute":
             before = self.statistics.recompute or seconds
             known = min(before, seconds) if record.tries < _TRIED else _moved(before, seconds)
             self.statistics = replace(self.statistics, recompute=known)
-            self._made.clear()
             self._records[key] = _Record(record.tries + 1, 1.0, 1.0, self._refreshes)
             return
         # Against what is known by now: the first predictions knew nothing of these sources.
-        foretold = price(self.graph, self.statistics, choice.plan, [float(d) for d in deltas])
+        foretold = price(self.graph, self.statistics, choice.plan, [float(d) for d in deltas], self._taus)
         self._beside.append(max(0.0, seconds - foretold))
         new = _Record(record.tries + 1, seconds, foretold, self._refreshes)
         if record.tries >= _TRIED:
@@ -129,6 +134,14 @@ class Chooser:
             # The first tries meet cold caches: the better of them counts.
             new.seconds, new.foretold = record.seconds, record.foretold
         self._records[key] = new
+
+    def _offers(self, deltas: Sequence[int]) -> dict[str, tuple[float, MaintenancePlan]]:
+        """The priced plans for changes of about this size, made once for each fit of the models."""
+        about = tuple((int(changed).bit_length() + 1) // 2 for changed in deltas)
+        if about not in self._made:
+            taus = self._taus if self._taus is not None else _fitted(self.graph, self.statistics)
+            self._made[about] = priced(self.graph, self.statistics, [float(d) for d in deltas], self.allowed, taus)
+        return self._made[about]
 
     @property
     def overhead(self) -> float:
@@ -159,10 +172,14 @@ def _moved(old: float, new: float) -> float:
 
 
 def priced(
-    graph: JoinGraph, statistics: Statistics, deltas: Sequence[float], allowed: Collection[str] = STRATEGIES
+    graph: JoinGraph,
+    statistics: Statistics,
+    deltas: Sequence[float],
+    allowed: Collection[str] = STRATEGIES,
+    taus: dict[tuple[int, int], Tau] | None = None,
 ) -> dict[str, tuple[float, MaintenancePlan]]:
     """The best plan of each strategy that is allowed, with its price."""
-    taus = _taus(graph, statistics)
+    taus = taus if taus is not None else _fitted(graph, statistics)
     offers: dict[str, tuple[float, MaintenancePlan]] = {}
     for plan in _candidates(graph, statistics, deltas, allowed, taus):
         cost = price(graph, statistics, plan, deltas, taus)
@@ -189,7 +206,8 @@ def _candidates(
         for k in range(graph.count)
     }
     for orders in (by_cost, near):
-        plans += [sweep(graph, orders), batch(graph, orders), batch(graph, orders, parallel=True)]
+        plans += [batch(graph, orders), batch(graph, orders, parallel=True)]
+        plans += [sweep(graph, orders)] if "batch" not in allowed else []  # it asks the same, more often
     paths = [
         (grouping_cost(statistics, lambda v, j: taus[v, j], deltas, path), path)
         for path in islice(hamiltonian_paths(graph), _PATHS)
@@ -202,7 +220,7 @@ def _candidates(
     return [plan for plan in plans if plan.strategy in allowed]
 
 
-def _taus(graph: JoinGraph, statistics: Statistics) -> dict[tuple[int, int], Tau]:
+def _fitted(graph: JoinGraph, statistics: Statistics) -> dict[tuple[int, int], Tau]:
     pairs = [(a, b) for a in range(graph.count) for b in range(graph.count) if a != b and graph.joined(a, b)]
     return {(v, node): statistics.tau(v, node) for v, node in pairs}
 

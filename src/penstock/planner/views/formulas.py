@@ -37,8 +37,14 @@ def uniform_costs(
 
 def grown(graph: JoinGraph, statistics: Statistics, held: frozenset[int], start: int) -> float:
     """Rows made of one row of `start`: other cardinalities times the selectivities of all edges inside."""
-    edges = [(a, b) for a in held for b in held if a < b and graph.joined(a, b)]
-    return prod(statistics.rows[v] for v in held if v != start) * prod(statistics.selectivity(*e) for e in edges)
+    rows = 1.0
+    for v in held:
+        if v != start:
+            rows *= statistics.rows[v]
+        for w in held:
+            if w < v and graph.joined(w, v):
+                rows *= statistics.selectivity(w, v)
+    return rows
 
 
 def batch_cost(

@@ -19,21 +19,22 @@ class Costs:
 
     `byte` is what sending costs further for each byte of a row, `contention` what each further core adds to f(k), `job` what a Spark
     job costs by itself and `hop` what an exchange does, `write` what a row costs that is written out between two pieces. Tables of
-    `small` bytes at most are copied to every core. The defaults were measured by `views.calibrate` on one machine.
+    `small` bytes at most are copied to every core. The defaults were measured by
+    `views.calibrate` on two busy cores: their proportions matter, not the seconds.
     """
 
-    read: float = 0.9e-7
-    partition: float = 1.5e-7
-    send: float = 1.5e-7
-    build: float = 1.2e-7
-    probe: float = 0.8e-7
+    read: float = 4.7e-7
+    partition: float = 5.7e-7
+    send: float = 5.7e-7
+    build: float = 1.7e-6
+    probe: float = 9e-7
     setup: float = 0.0
     deplete: float = 0.0
-    byte: float = 0.0
+    byte: float = 8e-9
     contention: float = 0.0
-    job: float = 0.1
-    hop: float = 0.02
-    write: float = 4e-7
+    job: float = 0.075
+    hop: float = 0.037
+    write: float = 8.8e-7
     small: float = 2.0**20
 
     @property

@@ -1,0 +1,89 @@
+"""A view whose sources are all tables of one PostgreSQL database, computed by that database in one statement.
+
+Only equal columns and the filters that mean the same there are sent; every other condition, and all expressions, are
+decided here on the joined rows. The statement also tells its snapshot, which is the position of every source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.model import Ref, View
+from penstock.views.capture import qualified, quoted
+from penstock.views.delta import name_of
+from penstock.views.evaluate import column, select
+from penstock.views.postgres import PostgresReader
+from penstock.views.pushdown import condition
+from penstock.views.source import COUNT, SourceReader
+from penstock.views.types import schema_of
+
+_TYPES = {
+    "tinyint": "smallint", "smallint": "smallint", "int": "integer", "bigint": "bigint", "float": "real",
+    "double": "double precision", "boolean": "boolean", "string": "text", "date": "date", "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}  # fmt: skip
+
+
+def computed_together(view: View, sources: Mapping[str, SourceReader]) -> tuple[pa.Table, dict[str, int]] | None:
+    """(the view's outputs with counts, not consolidated, and the position of each source), or None if no one database can do it."""
+    readers = {node.source: sources[node.source] for node in view.nodes}
+    tables = {name: reader for name, reader in readers.items() if isinstance(reader, PostgresReader)}
+    pools = {id(reader.pool) for reader in tables.values()}
+    if len(tables) < len(readers) or len(pools) > 1 or len(view.nodes) < 2:
+        return None
+    if any(reader.source.changes == "snapshot" for reader in tables.values()):
+        return None  # such a position is a copy, not a snapshot of the database
+    if not all(edge.equal for edge in view.edges):
+        return None
+    conditions = [*(e for edge in view.edges for e in edge.others), *view.residuals]
+    sent = [[condition(e, tables[node.source].source) for e in view.local(k)] for k, node in enumerate(view.nodes)]
+    conditions += [e for k, texts in enumerate(sent) for e, t in zip(view.local(k), texts, strict=True) if t is None]
+    refs = list(dict.fromkeys(r for e in (*conditions, *(e for _, e in view.outputs)) for r in e.refs))
+    reader = next(iter(tables.values()))
+    raw = reader.pool.fetch(_statement(view, tables, refs, [[t for t in texts if t is not None] for texts in sent]))
+    snapshot, rows = _opened(raw)
+    schemas = {name: schema_of(name, r.source.columns) for name, r in tables.items()}
+    columns = [
+        _cast(rows.column(k + 1), schemas[view.nodes[ref.role].source].field(ref.column).type)
+        for k, ref in enumerate(refs)
+    ]
+    ones = pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
+    table = select(pa.table([*columns, ones], [*map(name_of, refs), COUNT]), conditions, name_of)
+    outputs = [column(table, e, name_of) for _, e in view.outputs]
+    found = pa.table([*outputs, table.column(COUNT)], [*(name for name, _ in view.outputs), COUNT])
+    return found, {name: r.resume(snapshot) for name, r in tables.items()}
+
+
+def _statement(view: View, tables: Mapping[str, PostgresReader], refs: list[Ref], sent: list[list[str]]) -> str:
+    kinds = []
+    for ref in refs:
+        declared = tables[view.nodes[ref.role].source].source.column(ref.column)
+        assert declared is not None, ref
+        kinds.append(_TYPES.get(declared.type, "numeric"))
+    head = ", ".join(["pg_current_snapshot()::text", *(f"NULL::{kind}" for kind in kinds)])
+    taken = [f"t{r.role}.{quoted(r.column)}::{kind}" for r, kind in zip(refs, kinds, strict=True)]
+    joined = []
+    for k, node in enumerate(view.nodes):
+        table = qualified(dict(tables[node.source].source.options)["table"])
+        where = f" WHERE {' AND '.join(sent[k])}" if sent[k] else ""
+        joined.append(f"(SELECT * FROM {table}{where}) t{k}")  # noqa: S608  (all names are quoted)
+    equal = [f"t{edge.left}.{quoted(a)} = t{edge.right}.{quoted(b)}" for edge in view.edges for a, b in edge.equal]
+    body = f"SELECT {', '.join(['NULL::text', *taken])} FROM {', '.join(joined)} WHERE {' AND '.join(equal)}"  # noqa: S608
+    return f"SELECT {head} UNION ALL {body}"
+
+
+def _opened(raw: pa.Table) -> tuple[str, pa.Table]:
+    """(the snapshot, the other rows). It nearly always comes first; then nothing need be copied."""
+    if raw.column(0)[0].is_valid:
+        return raw.column(0)[0].as_py(), raw.slice(1)
+    header = pc.is_valid(raw.column(0))
+    return raw.filter(header).column(0)[0].as_py(), raw.filter(pc.invert(header))
+
+
+def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if isinstance(values.type, pa.BaseExtensionType):
+        values = pa.chunked_array([c.storage for c in values.chunks], values.type.storage_type)
+    return values if values.type == kind else pc.cast(values, kind)

@@ -1,0 +1,132 @@
+"""A view over tables of one database is what scans of them would give, at one snapshot of all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from penstock.model import Arithmetic, Column, Compare, Edge, Item, Literal, Node, Ref, Source, View
+from penstock.planner.views.strategies import batch, conditional
+from penstock.views.delta import Joins
+from penstock.views.maintain import compute, graph_of, join_all, maintain
+from penstock.views.pool import Pool
+from penstock.views.postgres import PostgresReader
+from penstock.views.together import _opened, computed_together
+
+from .memory import bag, expression, ref
+from .postgres import Session, server
+
+COLUMNS = (
+    Column("k", "bigint"),
+    Column("n", "int"),
+    Column("s", "string"),
+    Column("d", "double"),
+    Column("m", "decimal(9,2)"),
+)
+
+
+@pytest.fixture(scope="module")
+def database():
+    with server() as url:
+        user = Session(url)
+        for name in ("one", "two"):
+            user.execute(f"CREATE TABLE {name} (k bigint, n int, s text, d double precision, m numeric(9,2))")
+            user.execute(
+                f"INSERT INTO {name} SELECT nullif(g % 7, 3), g % 5, 'x' || g % 3, CASE g % 4 WHEN 0 THEN 'NaN' ELSE g::double precision END, g / 4.0 "
+                "FROM generate_series(1, 40) g"
+            )
+        user.execute("INSERT INTO one SELECT * FROM one WHERE k = 1")
+        pool = Pool(url)
+        readers = {
+            name: PostgresReader(Source(name, COLUMNS, "postgres", (("table", name),), changes="trigger"), pool)
+            for name in ("one", "two")
+        }
+        yield user, readers
+        pool.close()
+        user.close()
+
+
+def view(*, others=(), filters=(), residuals=()):
+    """Two tables, one of them twice."""
+    nodes = (Node("a", "one"), Node("b", "two"), Node("c", "one"))
+    edges = (Edge(0, 1, (("k", "k"), ("s", "s")), others), Edge(1, 2, (("d", "d"), ("m", "m"))))
+    product = expression(Arithmetic("*", Ref(0, "n"), Ref(2, "n")), Ref(0, "n"), Ref(2, "n"))
+    items = (Item(None, ref(0, "k")), Item(None, ref(1, "m")), Item(None, ref(2, "d")), Item(None, product))
+    return View("v", "", nodes, edges, filters, items, residuals=residuals)
+
+
+def compared(left, op, right, *refs):
+    return expression(Compare(op, left, right), *refs)
+
+
+A, B, C = Ref(0, "n"), Ref(1, "n"), Ref(2, "n")
+VIEWS = {
+    "plain": view(),
+    "filters": view(
+        filters=(
+            compared(A, "<", Literal(4, "bigint"), A),
+            compared(Arithmetic("+", C, C), ">", Literal(2, "bigint"), C),
+            compared(Ref(1, "s"), "<=", Literal("x1", "string"), Ref(1, "s")),
+        )
+    ),
+    "others": view(
+        others=(compared(A, "<=", B, A, B),), residuals=(compared(Arithmetic("+", A, B), ">=", C, A, B, C),)
+    ),
+}
+
+
+def by_scans(view, readers):
+    """As `compute` does where no one database holds all sources."""
+    from penstock.views.changes import schemas
+
+    joins = Joins(view, schemas(view, readers))
+    rows = [
+        joins.rows[k].append(readers[node.source].scan(view.columns(k), view.local(k)).rows)
+        for k, node in enumerate(view.nodes)
+    ]
+    return bag(joins.outputs([join_all(graph_of(view), joins, rows)]))
+
+
+@pytest.mark.parametrize("name", sorted(VIEWS))
+def test_it_is_what_scans_give_and_goes_on_from_there(database, name):
+    user, readers = database
+    made = VIEWS[name]
+    first = compute(made, readers)
+    assert (first.requests, first.whole) == (1, True)
+    held = bag(first.rows)
+    assert held == by_scans(made, readers)
+    assert held
+    user.execute(
+        "DELETE FROM two WHERE n = 1 AND k = 2",
+        "INSERT INTO one VALUES (1, 3, 'x1', 'NaN', 1.00), (5, 1, 'x2', 5, 1.25)",
+        "UPDATE two SET s = 'x0' WHERE k = 5",
+    )
+    for plan in (batch(graph_of(made)), conditional(graph_of(made))):
+        done = maintain(made, readers, first.positions, lambda _, plan=plan: plan)
+        change = bag(done.rows)
+        assert change
+        now = {row: held[row] + change[row] for row in {**held, **change}}
+        assert {row: times for row, times in now.items() if times} == by_scans(made, readers)
+
+
+def test_it_is_left_to_scans_where_it_cannot_be(database):
+    _, readers = database
+    made = VIEWS["plain"]
+    assert computed_together(made, readers) is not None
+    loose = replace(made, edges=(replace(made.edges[0], equal=(), others=(compared(A, "=", B, A, B),)), made.edges[1]))
+    assert computed_together(loose, readers) is None
+    other = Pool(readers["two"].pool.url)
+    mixed = {"one": readers["one"], "two": PostgresReader(readers["two"].source, other)}
+    assert computed_together(made, mixed) is None
+    other.close()
+
+
+def test_the_snapshot_is_found_wherever_it_stands():
+    for at in (0, 2):
+        marks, values = [None] * 3, [7, 8, 9]
+        marks[at] = "5:5:"
+        snapshot, rows = _opened(pa.table([pa.array(marks, pa.string()), pa.array(values)], ["s", "v"]))
+        assert snapshot == "5:5:"
+        assert rows.column("v").to_pylist() == [v for k, v in enumerate(values) if k != at]
