@@ -113,7 +113,7 @@ def _links(network: Network, table: StateTable, measured: Counters, runs: Sequen
     """
     found = facts(table, measured, runs)
     integer = network.streams[table.stream].integer_time
-    work = _work(network, table, measured, found) if len(table.chain) > 1 else [""]
+    work = _work(network, table, measured, found) if len(table.chain) > 1 else [""] * len(table.chain)
     lines = []
     for cut, done in zip(table.chain, work, strict=True):
         ending = {
