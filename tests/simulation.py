@@ -209,6 +209,8 @@ class Simulation:
                 self.errors.update(work.errors)
                 for index, counts in work.counts.items():
                     self._count(step.tables[network.tables[index].name], counts)
+                for (index, name), number in work.links.items():
+                    step.tables[network.tables[index].name][name] += number
         assert not posted
 
     def _seen(self, join: Join, slices: Slices) -> Slices:

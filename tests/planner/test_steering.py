@@ -1,13 +1,22 @@
 """Steering: counts of steps become statistics, statistics orders, orders routes; and all of it survives a restart."""
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from penstock.model import Column, Stream
+from penstock.model.time import SECOND
 from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.routes import MOVED, WHOLE
 from penstock.planner.steering import EXCHANGE, SENT, Steering, graph_of, statistics
 from penstock.sql import parse_query
+from tests.planner.drift import RARE_B, RARE_C, Drift, lived
+from tests.state.runs import entry_of
 
+ROWS = 20
+SETTLED = 5  # steps in which nothing is known yet
 STREAMS = {
     name: Stream(name, tuple(Column(c, t) for c, t in (("ts", "timestamp"), ("x", "bigint"), ("y", "bigint"), ("v", "double"))), "ts", 0)
     for name in "abc"
@@ -28,8 +37,9 @@ def counted(network, rows, pairs):
     return {f"join:{network.joins[0].name}": flows}
 
 
-def held(network, rows):
-    return {t.name: rows for t in network.tables}
+def runs(network, rows, first=0, last=0):
+    """A run of each table, with rows of these times."""
+    return [entry_of(t.name, table=t.name, rows=rows, min_time=first, max_time=last) for t in network.tables]
 
 
 def test_two_streams_have_nothing_to_choose():
@@ -42,10 +52,90 @@ def test_two_streams_have_nothing_to_choose():
 
 def test_counts_become_statistics():
     network = network_of(ONE_KEY)
-    found = statistics(network, network.joins[0], counted(network, 100, {(0, 1): 7}), held(network, 50))
+    step = counted(network, 100, {(0, 1): 7})
+    found = statistics(network, network.joins[0], step, runs(network, 50), runs(network, 100))
     assert found.arrivals == (100.0, 100.0, 100.0)
-    assert found.held == (50.0, 50.0, 50.0)
+    assert found.held == (100.0, 100.0, 100.0)
     assert found.flows == {(0, frozenset({0, 1})): 7.0, (1, frozenset({0, 1})): 7.0}
+    # Of two rows of one step, the one at the later position meets the other.
+    assert found.chances == {(0, frozenset({0, 1})): 100 * 50, (1, frozenset({0, 1})): 100 * 150}
+
+
+def test_what_no_row_could_meet_is_not_rare_but_unknown():
+    network, late = network_of(ONE_KEY), 100 * SECOND
+    step = counted(network, 100, {(0, 1): 0, (1, 2): 0})
+    found = statistics(network, network.joins[0], step, runs(network, 50), runs(network, 100, late, late))
+    assert found.chances[0, frozenset({0, 1})] == 0
+    assert found.evidence == {frozenset({0, 1}): (0, 100 * 100), frozenset({1, 2}): (0, 100 * 100)}
+    first = {name: n for name, n in step[f"join:{network.joins[0].name}"].items() if not name.startswith(("1:", "2:"))}
+    alone = {f"join:{network.joins[0].name}": first}
+    assert (
+        statistics(network, network.joins[0], alone, runs(network, 50), runs(network, 100, late, late)).evidence == {}
+    )
+
+
+def test_a_step_without_rows_that_are_kept_sees_all_rows():
+    network = network_of(ONE_KEY)
+    assert statistics(network, network.joins[0], {}, runs(network, 50), ()).held == (50.0, 50.0, 50.0)
+
+
+def test_a_step_of_one_stream_says_how_many_rows_the_others_hold():
+    network = network_of(ONE_KEY)
+    only = [run for run in runs(network, 100) if run.table == "c(x)"]
+    assert statistics(network, network.joins[0], {}, runs(network, 50), only).held == (50.0, 50.0, 100.0)
+
+
+moments = st.integers(0, 60)
+
+
+@given(st.lists(st.tuples(moments, moments), min_size=1, max_size=4), st.tuples(moments, moments), st.integers(1, 80))
+def test_rows_are_found_among_those_in_reach(old, new, window):
+    text = "SELECT a.v FROM a [RANGE {0} SECONDS], b [RANGE {0} SECONDS], c [RANGE 1 DAY] WHERE " + ONE_KEY
+    query = StandingQuery(1, "q", parse_query(text.format(window), STREAMS))
+    network = build_network([query], STREAMS)
+
+    def spread(times):
+        first, last = sorted(times)
+        return [first * SECOND + (last - first) * SECOND * k // (ROWS - 1) for k in range(ROWS)]
+
+    def kept(name, times):
+        return entry_of(name, table=name, rows=ROWS, min_time=min(times) * SECOND, max_time=max(times) * SECOND)
+
+    step = counted(network, ROWS, {(0, 1): 1})
+    found = statistics(
+        network, network.joins[0], step, [kept("a(x)", times) for times in old], [kept(f"{n}(x)", new) for n in "abc"]
+    )
+    for start, runs_met in ((0, []), (1, [*old, new])):  # b has no old rows, and a comes before it
+        pairs = [(x, y) for x in spread(new) for times in runs_met for y in spread(times)]
+        met = sum(-window * SECOND < x - y < window * SECOND for x, y in pairs)
+        assert found.chances[start, frozenset({0, 1})] == pytest.approx(met, abs=0.2 * len(pairs))
+    assert found.chances[1, frozenset({0, 1})] <= ROWS**2 * (len(old) + 1)
+
+
+def test_after_a_swap_of_selectivities_the_work_is_close_to_that_of_the_best_fixed_orders():
+    drift = Drift()
+    half = drift.files // 2
+    for seed in range(4):
+        work, changes = lived(drift, seed=seed)
+        assert half in changes  # at once, by what the first step of the second half has shown
+        for steps, best in ((slice(SETTLED, half), RARE_C), (slice(half, None), RARE_B)):
+            assert sum(work[steps]) <= 1.10 * sum(lived(drift, best, seed)[0][steps])
+
+
+def test_where_nothing_changes_no_order_is_tried_after_the_first_steps():
+    drift = Drift(files=20, drifts=False)
+    for seed in range(4):
+        work, changes = lived(drift, seed=seed)
+        assert max(changes) < SETTLED
+        assert sum(work[SETTLED:]) <= 1.005 * sum(lived(drift, RARE_C, seed)[0][SETTLED:])
+
+
+def test_rows_of_both_halves_in_one_window_are_no_reason_to_stay():
+    drift = Drift(gap=False)
+    half = drift.files // 2
+    for seed in range(2):
+        work, _ = lived(drift, seed=seed)
+        assert sum(work[half:]) <= 1.10 * sum(lived(drift, RARE_B, seed)[0][half:])
 
 
 def test_conditions_are_edges_of_the_graph():
@@ -65,7 +155,7 @@ def test_orders_follow_what_was_counted_and_are_remembered():
         step = counted(network, 100, pairs)
         name = next(iter(step))
         step[name] |= {f"{start}:0,1,2": 1 for start in range(3)}
-        decisions += steering.observe(step, {}, held(network, 1000))
+        decisions += steering.observe(step, {}, runs(network, 950), runs(network, 100))
     assert steering.routes.joins[0][0].order == (2, 1)
     assert steering.routes.joins[0][1].order == (2, 0)
     assert any(d.changed for d in decisions) or steering.modes[0].orders[0] == (2, 1)

@@ -32,8 +32,8 @@ class Wandering(Steering):
         self.steps = getattr(self, "steps", 0) + 1
         self.routes = any_routes(self.seed)(self.network, self.steps)
 
-    def observe(self, step, totals, held):
-        decisions = super().observe(step, totals, held)
+    def observe(self, step, totals, old, new):
+        decisions = super().observe(step, totals, old, new)
         self.refresh()
         return decisions
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kernels.compare import holds
+from penstock.kernels.links import count_probes, count_results, links_of
 from penstock.kernels.probe import Counts, Reach, Words, build_reach, probe, to_words, word_count
 from penstock.kernels.scan import common_bounds, numbers, pairs_by_time, ranges, scan
 from penstock.model import Expression, Ref
@@ -33,11 +34,15 @@ FEW = 1 << 13  # matches of one run that go on alone; fewer wait for those of th
 
 @dataclass
 class Work:
-    """What a task did: probes by state table of the start, raised expressions by query, composites by (join, start, positions)."""
+    """What a task did: probes by state table of the start, raised expressions by query, composites by (join, start, positions).
+
+    `links` has, by (state table, name of counter), what the links of its chain had to do.
+    """
 
     counts: dict[int, Counts] = field(default_factory=dict)
     errors: Counter[int] = field(default_factory=Counter)
     flows: Counter[tuple[int, int, tuple[int, ...]]] = field(default_factory=Counter)
+    links: Counter[tuple[int, str]] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -184,6 +189,9 @@ class _Walk:
         if done == len(self.route.hops):
             matches = self._conditions(composite, self._late_conditions())
             if len(matches):
+                for links in links_of(self.network, self.join).values():
+                    own = matches.times[:, matches.positions.index(links.position)]
+                    count_results(links, matches.result_time - own, self.work.links)
                 yield self.route, done, matches
             return
         hop = self.route.hops[done]
@@ -216,6 +224,9 @@ class _Walk:
     def _look_up(self, composite: Matches, hop: Hop, *, last: bool) -> Iterator[Matches]:
         counts = self.work.counts.setdefault(self.join.tables[self.route.start], Counts())
         counts.probed += len(composite)
+        links = links_of(self.network, self.join).get((hop.position, hop.table))
+        if links is not None:
+            count_probes(links, composite.bits, self.work.links)
         reach = _reach(self.network, self.join, composite.positions, hop.position)
         runs = self.slices.of(hop)
         found: list[tuple[int, Ints, Ints, Words]] = []

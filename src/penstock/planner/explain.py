@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 
 from penstock.model import Stream
 from penstock.model.time import FOREVER, format_duration
 from penstock.planner.chain import link_of
+from penstock.planner.links import link_counters
 from penstock.planner.network import Join, Member, Network, StateTable
 from penstock.planner.routes import MOVED, WHOLE, Hop, Routes, build_routes
-from penstock.planner.share import Counters, Facts, Held, compare_strategies, facts
+from penstock.planner.share import Counters, Facts, Held, compare_strategies, facts, partners
 
 NOTHING: Counters = MappingProxyType({})
 
@@ -85,7 +87,7 @@ def _table(network: Network, table: StateTable, measured: Counters, runs: Sequen
                 f"  counts all rows of {table.stream}, for {_count(len(table.counted), 'window')}, by {', '.join(table.order)}"
             )
         if _sampled(table, measured):
-            lines += _links(table, facts(table, measured, runs), runs, integer=integer)
+            lines += _links(network, table, measured, runs)
     for index in table.indexes:
         lines.append(
             f"  predicate index on {index.column}: {_count(len(index.literals), 'literal')}, {len(set(index.masks))} distinct masks"
@@ -104,10 +106,16 @@ def _table(network: Network, table: StateTable, measured: Counters, runs: Sequen
     return lines
 
 
-def _links(table: StateTable, found: Facts, runs: Sequence[Held], *, integer: bool) -> list[str]:
-    """For each link the rows that end in it: estimated, and as the runs hold them (fresh runs are of the longest link they reach)."""
+def _links(network: Network, table: StateTable, measured: Counters, runs: Sequence[Held]) -> list[str]:
+    """For each link the rows that end in it, estimated and as the runs hold them (fresh runs are of the longest link they reach).
+
+    Where there are several links, also the rows that probed it and the results with a row of its ages.
+    """
+    found = facts(table, measured, runs)
+    integer = network.streams[table.stream].integer_time
+    work = _work(network, table, measured, found) if len(table.chain) > 1 else [""] * len(table.chain)
     lines = []
-    for cut in table.chain:
+    for cut, done in zip(table.chain, work, strict=True):
         ending = {
             life: rate
             for life, rate in found.lives.items()
@@ -120,9 +128,53 @@ def _links(table: StateTable, found: Facts, runs: Sequence[Held], *, integer: bo
             if r.table == table.name and r.life <= table.chain[-1] and link_of(table.chain, r.life) == cut
         ]
         lines.append(
-            f"  link to {_length(cut, integer=integer)}: {rows}holds {sum(r.rows for r in held):,} in {_count(len(held), 'run')}"
+            f"  link to {_length(cut, integer=integer)}: {rows}holds {sum(r.rows for r in held):,} in {_count(len(held), 'run')}{done}"
         )
     return lines
+
+
+def _work(network: Network, table: StateTable, measured: Counters, found: Facts) -> list[str]:
+    """For each link of a chain its probes and results so far: as the cost model has them, and as counted.
+
+    The model lets every wanted row of the other streams visit every link, and spreads what they find over the rows by age; what the
+    table's own rows find has such a row of age 0. It knows nothing of composites, so results are estimated for joins of two alone.
+    """
+    counts = measured.get(f"table:{table.name}", {})
+    others = [network.tables[other] for other in sorted(partners(network, table))]
+    probes = round(sum(_wanted(other, measured) for other in others))
+    joins = [join for join in network.joins if any(own == table.index for _, own in join.places)]
+    pairs = [measured.get(f"table:{other.name}", {}).get("compared", 0) for other in others]
+    held = [
+        0.0
+        if end >= FOREVER
+        else sum(rate for life, rate in found.lives.items() if life > begin) * (end - max(begin, 0))
+        for begin, end in pairwise((0, *table.chain))
+    ]
+    told = (
+        all(len(join.tables) == 2 for join in joins) and table.chain[-1] < FOREVER and sum(held) > 0 and len(others) > 0
+    )
+    lines = []
+    names = (link_counters(kind, table.chain) for kind in ("probes", "results"))
+    for k, (probed, results) in enumerate(zip(*names, strict=True)):
+        text = f"; probes: estimated {probes:,}, counted {counts.get(probed, 0):,}; results: "
+        if told:
+            own = counts.get("compared", 0) if k == 0 else 0
+            text += f"estimated {round(own + sum(pairs) * held[k] / sum(held)):,}, "
+        lines.append(f"{text}counted {counts.get(results, 0):,}")
+    return lines
+
+
+def _wanted(table: StateTable, measured: Counters) -> float:
+    """The rows so far that some query wanted."""
+    counts = measured.get(f"table:{table.name}", {})
+    return sum(number for name, number in counts.items() if name.startswith("life:")) * _scale(table, measured)
+
+
+def _scale(table: StateTable, measured: Counters) -> float:
+    """All rows so far to those whose lives and roles were counted, which may be those of some steps only."""
+    sampled = measured.get(f"table:{table.name}", {}).get("sampled", 0)
+    rows = measured.get(f"stream:{table.stream}", {}).get("accepted", sampled)
+    return rows / sampled if sampled else 0.0
 
 
 def _join(
@@ -170,24 +222,29 @@ def _member(network: Network, join: Join, member: Member, measured: Counters, kn
         text += f" (reaches back {', '.join(spans)})"
     if member.finished_by_spark:
         text += ", finished by Spark"
-    alone = _alone(network, join, member, known)
+    alone = _alone(network, join, member, measured, known)
     if alone is not None:
-        text += f", alone it would hold {alone:,} rows"
+        text += f", alone it would hold {alone[0]:,} rows, and probe with {alone[1]:,} so far"
     counts = measured.get(f"query:{member.id}", {})
     if counts:
         text += ", " + ", ".join(f"{k} {v:,}" for k, v in counts.items())
     return text
 
 
-def _alone(network: Network, join: Join, member: Member, known: Mapping[int, Facts]) -> int | None:
-    """Rows that a query would hold if it were alone, estimated."""
-    total = 0.0
+def _alone(
+    network: Network, join: Join, member: Member, measured: Counters, known: Mapping[int, Facts]
+) -> tuple[int, int] | None:
+    """Rows that a query would hold if it were alone, and rows that would have probed for it, estimated."""
+    held = probes = 0.0
     for position, index in enumerate(join.tables):
-        entry = next(e for e in network.tables[index].entries if e.query == member.share and e.position == position)
+        table = network.tables[index]
+        entry = next(e for e in table.entries if e.query == member.share and e.position == position)
         if index not in known or entry.life >= FOREVER:
             return None
-        total += known[index].roles[entry.id] * entry.life
-    return round(total) if len(join.tables) > 1 else None
+        held += known[index].roles[entry.id] * entry.life
+        role = measured[f"table:{table.name}"].get(f"role:{entry.id}", 0)
+        probes += role * _scale(table, measured)
+    return (round(held), round(probes)) if len(join.tables) > 1 else None
 
 
 def _label(network: Network, join: Join, position: int) -> str:

@@ -83,7 +83,7 @@ def choose_chains(network: Network, mode: str, counters: Counters, runs: Sequenc
     costs = replace(COSTS, pair=COSTS.pair * _candidates(counters, runs))
     tables = []
     for table in network.tables:
-        probes = sum(sum(known[other].lives.values()) for other in _partners(network, table))
+        probes = sum(sum(known[other].lives.values()) for other in partners(network, table))
         tables.append(replace(table, chain=_chain(table, mode, known[table.index], probes, costs)))
     return replace(network, tables=tuple(tables))
 
@@ -104,7 +104,8 @@ def _candidates(counters: Counters, runs: Sequence[Held]) -> float:
     return met / probed / held if probed and held else 1e-3
 
 
-def _partners(network: Network, table: StateTable) -> set[int]:
+def partners(network: Network, table: StateTable) -> set[int]:
+    """The state tables whose new rows probe this one."""
     return {
         other
         for join in network.joins

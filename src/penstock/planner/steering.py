@@ -6,9 +6,12 @@ the mode of each join, which decides now and then; whether new rows of a table g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from penstock.planner.network import Join, Network
 from penstock.planner.orders.cost import EngineCost, Price
@@ -18,14 +21,16 @@ from penstock.planner.orders.mode import Mode
 from penstock.planner.orders.modes import make_mode
 from penstock.planner.orders.statistics import Statistics
 from penstock.planner.routes import HERE, MOVED, Routes, build_routes, route_of
+from penstock.planner.share import Counters, Held
 
-Counters = Mapping[str, Mapping[str, int]]
+Floats = npt.NDArray[np.float64]
 
 # In units of the cost model (one row looked up, or one composite made: about 50 ns). An exchange costs about 0.15 s, whatever goes through
 # it, and a row that is sent through one about 1.5 us.
 EXCHANGE = 3_000_000.0
 SENT = 30.0
 PACKED = 4.0  # a composite in a parcel
+_MOMENTS = 16  # at which the rows in reach of a step's new rows are counted
 
 
 class Steering:
@@ -56,12 +61,12 @@ class Steering:
         """What a restart needs, by join."""
         return {self.network.joins[index].name: mode.to_json() for index, mode in self.modes.items()}
 
-    def observe(self, step: Counters, totals: Counters, held: Mapping[str, int]) -> list[Decision]:
-        """Take in what one step counted, with the totals and the rows held by table; the decisions that were due."""
+    def observe(self, step: Counters, totals: Counters, old: Sequence[Held], new: Sequence[Held]) -> list[Decision]:
+        """Take in what one step counted, with the totals, the runs it saw and those it wrote; the decisions that were due."""
         self.counters = totals
         decisions = []
         for index, mode in self.modes.items():
-            mode.observe(statistics(self.network, self.network.joins[index], step, held))
+            mode.observe(statistics(self.network, self.network.joins[index], step, old, new))
             if mode.due:
                 decisions.append(mode.check())
         if decisions:
@@ -110,16 +115,61 @@ def graph_of(join: Join) -> JoinGraph:
     return JoinGraph(len(join.tables), [c.positions for c in join.classes], pairs)
 
 
-def statistics(network: Network, join: Join, step: Counters, held: Mapping[str, int]) -> Statistics:
-    """What one step counted of a join: new rows that serve it, rows held, and composites by start and set."""
+def statistics(network: Network, join: Join, step: Counters, old: Sequence[Held], new: Sequence[Held]) -> Statistics:
+    """What one step counted of a join: new rows that serve it, composites by start and set, and the rows they were found among.
+
+    `old` are the runs that the step could see, `new` those it wrote. A row meets old rows in reach, and of the step's own only those
+    at earlier positions (see `Hop.fresh`): a set that no row could find is not one that is rare.
+    """
     arrivals = [0.0] * len(join.tables)
     flows = {}
     for name, count in step.get(f"join:{join.name}", {}).items():
-        start, positions = name.split(":")
+        of, positions = name.split(":")
         members = frozenset(map(int, positions.split(",")))
         if len(members) == 1:
-            arrivals[int(start)] = count
+            arrivals[int(of)] = count
         else:
-            flows[int(start), members] = float(count)
-    rows = [held.get(network.tables[table].name, 0) for table in join.tables]
-    return Statistics.counted(arrivals, rows, flows)
+            flows[int(of), members] = float(count)
+    names = [network.tables[table].name for table in join.tables]
+    before = {name: _extents(r for r in old if r.table == name) for name in names}
+    came = {name: _extents(r for r in new if r.table == name) for name in names}
+    places = range(len(names))
+    seen, held = [[0.0] * len(names) for _ in places], [0.0] * len(names)
+    everything = np.concatenate(list(came.values()))
+    for start in places:
+        own = came[names[start]]
+        moments = _moments(own if len(own) else everything)
+        for p in places:
+            if p == start:
+                continue
+            back = max(m.bounds[p][start] for m in join.leads)
+            ahead = max(m.bounds[start][p] for m in join.leads)
+            older = _in_reach(before[names[p]], moments, back, ahead)
+            fresh = _in_reach(came[names[p]], moments, back, ahead)
+            seen[start][p] = older + (fresh if p < start else 0.0)
+            # For all starts alike: of two positions, one meets the rows that the other got in this step.
+            held[p] = max(held[p], older + fresh / 2)
+    return Statistics.counted(arrivals, held, flows, seen=seen)
+
+
+def _extents(runs: Iterable[Held]) -> Floats:
+    """Of each run the first time, the one behind the last, and the rows."""
+    return np.array([(r.min_time, r.max_time + 1.0, r.rows) for r in runs], dtype=np.float64).reshape(-1, 3)
+
+
+def _moments(came: Floats) -> Floats:
+    """Times that stand for those of a step's new rows, which are taken to be spread evenly."""
+    if not len(came):
+        return np.empty(0)
+    first, end = came[:, 0].min(), came[:, 1].max()
+    return np.asarray(first + (end - first) * (np.arange(_MOMENTS) + 0.5) / _MOMENTS)
+
+
+def _in_reach(runs: Floats, moments: Floats, back: int, ahead: int) -> float:
+    """The rows of these runs that a row of one of the moments can meet, on the average; without moments, all rows."""
+    if not len(runs) or not len(moments):
+        return float(runs[:, 2].sum())
+    low = np.maximum(runs[:, :1], moments - float(back))
+    high = np.minimum(runs[:, 1:2], moments + float(ahead) + 1.0)
+    shares = np.clip(high - low, 0.0, None) / (runs[:, 1:2] - runs[:, :1])
+    return float((shares.mean(axis=1) * runs[:, 2]).sum())

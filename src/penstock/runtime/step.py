@@ -416,14 +416,11 @@ class Stepper:
 
     def _steered(self, entry: Entry) -> dict[str, Any]:
         """What the choice of orders made of the step: decisions, and what to remember of them."""
-        held: dict[str, int] = {}
-        for run in self.manifest.runs.values():
-            held[run.table] = held.get(run.table, 0) + run.rows
-        for run in entry.runs_added:
-            if run.level == 0:  # of two positions, one meets the rows that the other got in this step
-                held[run.table] = held.get(run.table, 0) + run.rows // 2
+        fresh = [run for run in entry.runs_added if run.level == 0]
         started = time.perf_counter()
-        decisions = self.steering.observe(entry.counters, self.manifest.counters, held)
+        decisions = self.steering.observe(
+            entry.counters, self.manifest.counters, list(self.manifest.runs.values()), fresh
+        )
         self.planning = time.perf_counter() - started
         if not decisions:
             return {}

@@ -483,6 +483,9 @@ class _Worker:
             table = self.report.tables.setdefault(self.network.tables[index].name, {})
             for name, value in asdict(counts).items():
                 table[name] = table.get(name, 0) + value
+        for (index, name), value in self.work.links.items():
+            table = self.report.tables.setdefault(self.network.tables[index].name, {})
+            table[name] = table.get(name, 0) + value
         for query, errors in self.work.errors.items():
             if errors:
                 own = self.report.queries.setdefault(str(query), {})

@@ -153,6 +153,18 @@ def test_a_guess_is_tried_one_at_a_time_and_judged_early():
     assert mode.due
 
 
+def test_after_a_change_all_promising_guesses_are_tried_at_once():
+    worlds = (ON_ID, replace(ON_ID, matching={A: 30, B: 3000, C: 100, D: 300}))
+    mode = adaptive(ON_ID, counted(ON_ID, ON_ID.best()))
+    mode.orders = ON_ID.best()
+    begun = []
+    for world in worlds:
+        mode.observe(counted(world, mode.orders))
+        mode.check()
+        begun.append(len(mode.trials))
+    assert begun[0] <= 1 < begun[1]
+
+
 def test_a_bad_trial_is_taken_back_and_counted():
     mode = on_trial()
     ((start, before),) = mode.trials.items()

@@ -41,6 +41,13 @@ def test_a_set_that_met_no_combination_is_unknown():
     assert nothing_held.step_selectivity(A, named("A"), B) is None
 
 
+def test_a_start_that_could_meet_no_row_says_nothing():
+    seen = ((0, 0, 20), (100, 0, 20), (100, 50, 0))
+    counted = Statistics.counted((10, 40, 0), (100, 50, 20), {**ABC, (A, named("AB")): 0.0}, seen=seen)
+    assert counted.selectivities == {named("AB"): 10 / (40 * 100), named("ABC"): 2 / (40 * 100 * 20)}
+    assert counted.held == (100, 50, 20)
+
+
 def test_results_stand_in_for_a_set_of_all_that_no_start_counted():
     counted = Statistics.counted((10, 40, 5), (100, 50, 20), {}, outputs=9)
     assert counted.selectivities == {named("ABC"): 9 / (10 * 50 * 20 + 40 * 100 * 20 + 5 * 100 * 50)}

@@ -114,7 +114,7 @@ class Adaptive(Mode):
             part = (
                 self.interval.rows / self.parameters.period
             )  # of what a period will bring, as an interval may be shorter
-            decision = self._decision(number, self._checked(view, overhead * part))
+            decision = self._decision(number, self._checked(view, overhead * part, new))
         else:
             reason = f"{why} moved by {moved:.3g}: checked with probability {chance:.3g}, drew {drawn:.3g}"
             outcomes = [replace(outcome, action="bypassed") for outcome in self._kept("not checked")]
@@ -137,20 +137,27 @@ class Adaptive(Mode):
             (magnitude(before[2], signs[2]), "work"),
         )
 
-    def _checked(self, view: _View, overhead: float) -> list[Outcome]:
-        """Judge trials, plan where anything says that an order may be worse, and begin at most one new trial."""
+    def _checked(self, view: _View, overhead: float, changed: bool) -> list[Outcome]:
+        """Judge trials, plan where anything says that an order may be worse, and begin new trials.
+
+        One at a time, so that a wrong guess costs little; after a change of selectivities all that promise enough, as
+        then the orders in force are no better founded than the guesses.
+        """
         ran, violated, suspicions = self.orders, {}, {}
         for start, order in sorted(ran.items()):
             violated[start] = violations(self.ranges.get(start, ()), view.sizes(start))
             suspicions[start] = self._judged(start, order, view) or self._suspicion(start, violated[start])
         planned = {start: self._gated(start, view, overhead) for start in ran if suspicions[start]}
         self.orders = {**self.orders, **{start: order for start, (order, _) in planned.items()}}
-        guess = self._guess(planned.keys(), view, overhead)
-        if guess is not None:
+        untried = set(planned)
+        while (guess := self._guess(untried, view, overhead)) is not None:
             start, order, reason = guess
             self.trials[start] = self.orders[start]
             self.orders = {**self.orders, start: order}
             planned[start] = (order, reason)
+            untried.remove(start)
+            if not changed:
+                break
         outcomes = []
         for start, order in self.orders.items():
             old, new = (view.cost(start, o) for o in (ran[start], order))

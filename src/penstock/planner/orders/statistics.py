@@ -43,10 +43,13 @@ class Statistics:
         held: Sequence[float],
         flows: Mapping[Flow, float] | None = None,
         outputs: float | None = None,
+        seen: Sequence[Sequence[float]] | None = None,
     ) -> Statistics:
         """The counts of one interval; raises `ValueError` for numbers that no count can have.
 
-        `outputs` may be left out where every start counts the set of all positions itself.
+        `outputs` may be left out where every start counts the set of all positions itself. `seen` are the rows of every
+        position that rows of each start could meet, where that is not the same for all starts: of two rows of one step,
+        only one meets the other.
         """
         flows = dict(flows or {})
         if len(arrivals) != len(held):
@@ -56,8 +59,9 @@ class Statistics:
         positions = range(len(arrivals))
         if any(start not in members or not members <= set(positions) for start, members in flows):
             raise ValueError(f"a flow is of a set of positions with its start among them: {sorted(flows, key=str)}")
-        among = {(start, members): chances(arrivals, held, start, members) for start, members in flows}
-        whole = 0.0 if outputs is None else sum(chances(arrivals, held, start, positions) for start in positions)
+        met = [held] * len(held) if seen is None else seen
+        among = {(start, members): chances(arrivals, met[start], start, members) for start, members in flows}
+        whole = 0.0 if outputs is None else sum(chances(arrivals, met[start], start, positions) for start in positions)
         return cls(tuple(arrivals), tuple(held), flows, among, outputs or 0.0, whole)
 
     @classmethod
