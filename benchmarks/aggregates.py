@@ -7,11 +7,12 @@ row for the newest of them and for some queries, in number for all.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -248,9 +249,25 @@ def native_run(spark, folder: Path, data: Input, queries: Sequence[Asked], *, ch
     return {**found, "counts": counts, "equal": not check or Answer(data).agrees(queries, counts, some)}
 
 
+@contextlib.contextmanager
+def planned(plan: str | None) -> Iterator[None]:
+    """Make all aggregates of an engine in this process follow one plan; None leaves it to the planner."""
+    if plan is None:
+        yield
+        return
+    from penstock.planner import grouped
+
+    original = grouped.plan_aggregates
+    grouped.plan_aggregates = partial(original, wanted=plan)
+    try:
+        yield
+    finally:
+        grouped.plan_aggregates = original
+
+
 def worker(job: Json) -> Json:
     """One measured run. A new process warms up for the same time on every side; later only what dies when idle."""
-    with harness.scratch() as folder:
+    with harness.scratch() as folder, planned(job.get("plan")):
         native = job["side"] == "native"
         first, started = SparkSession.getActiveSession() is None, time.monotonic()
         spark = harness.session(job["cores"], **(HDFS if native else {}))

@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks import (
     aggregates,
+    aggregates_figures,
     charts,
     command,
     datasets,
@@ -433,6 +434,7 @@ def test_all_pictures_of_sharing_are_measured_and_drawn(here):
 
 # -- window aggregates -----------------------------------------------------------------------------------------------------------
 
+PICTURES = (aggregates_figures.slack, aggregates_figures.unions, aggregates_figures.skew)
 FEW = aggregates.Input(rows=400, files=3, keys=20, seconds=10)
 
 
@@ -522,3 +524,50 @@ def test_spark_windows_that_begin_elsewhere_end_where_ours_do(here, spark, monke
     assert found["result_rows"] == sum(found["counts"]) > 0
     assert found["result_bytes"] > 0
     assert len(found["batch_ms"]) == 2
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_sliding_aggregates_have_equal_results_and_their_ratios(fresh, monkeypatch):
+    monkeypatch.setattr(aggregates, "WARM_UP", 0)
+    case = aggregates.Case(short=FEW, capped=2, full=FEW, tail=7, counts=(1, 4), least=3)
+    report = aggregates.measure(case, pairs=1, cores=1)
+    line = line_of(report)
+    assert (line["name"], line["equal"]) == ("aggregates", True)
+    assert set(line["ratios"]) == {"spark_sliding", "spark_sliding_600", "own_k4"}
+    for part in ("sliding", "sliding_600"):
+        for side in ("penstock", "native"):
+            assert line["figures"][part][side]["result_rows"] > 0
+            assert line["figures"][part][side]["result_bytes"] > 0
+    assert line["figures"]["sliding_600"]["native"]["batches"] == 1
+    assert "sliding_600" in aggregates.describe(report)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_all_pictures_of_aggregates_are_measured_and_drawn(here, monkeypatch):
+    monkeypatch.setattr(aggregates, "WARM_UP", 0)
+    sizes = aggregates_figures.Sizes(
+        ranges=FEW, lengths=(1, 7), capped=1, numbers=FEW, counts=(1, 3), isolated=3, native=1, tail=7, block=49,
+        slacks=(0, 50), skews=(0, 5), rows=2_000, groups=(33,), step=200.0,
+    )  # fmt: skip
+    case = aggregates.Case(short=FEW, full=FEW, least=3)
+    found = aggregates_figures.all_figures(lambda side: aggregates.worker, case, 1, sizes, here / "figures")
+    assert all(cell["equal"] for picture in found.values() for cell in picture.values())
+    assert set(found["ranges"]["7"]) == {"equal", *aggregates_figures.PLANS, "native"}
+    assert set(found["numbers"]["3"]) == {"equal", "shared", "isolated"}
+    drawn = {path.stem for path in (here / "figures").iterdir()}
+    assert drawn == {"aggregates", *(f"aggregates-{picture}" for picture in found)}
+
+
+def test_the_lab_pictures_of_aggregates_have_the_published_shapes():
+    """Figs 6-12, 8-8 and 6-19."""
+    sizes = aggregates_figures.Sizes(slacks=(0, 218, 434, 491), skews=(0, 10, 20), rows=6_000)
+    slack, unions, skew = (picture(sizes) for picture in PICTURES)
+    assert slack["punctuation"]["wrong_percent"] == slack["491"]["wrong_percent"] == 0
+    assert all(slack[length]["wrong_percent"] > 0 for length in ("0", "218", "434"))
+    assert slack["491"]["seconds"] > slack["punctuation"]["seconds"]
+    assert unions["20"]["merge"] - unions["10"]["merge"] == pytest.approx(100, abs=5)
+    assert unions["20"]["meld"] <= unions["0"]["meld"] + 3
+    assert all(cell["beside_better"] <= 1.1 for cell in skew.values())
+    assert all(cell["equal"] for picture in (slack, unions, skew) for cell in picture.values())
