@@ -4,11 +4,16 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 from functools import partial
 
+import duckdb
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import (
+    aggregates,
+    aggregates_figures,
     charts,
     command,
     datasets,
@@ -23,10 +28,12 @@ from benchmarks import (
     sharing_figures,
     step,
 )
+from benchmarks.aggregates import Asked
 from benchmarks.charts import Panel
 from benchmarks.datasets import DataSet, Law
 from benchmarks.harness import Report
 
+EPOCH_SECONDS = harness.EPOCH // 1_000_000
 SVG = "{http://www.w3.org/2000/svg}"
 PARTS = {"receive", "prepare", "open", "probe", "write", "store", "merge"}
 
@@ -423,3 +430,144 @@ def test_all_pictures_of_sharing_are_measured_and_drawn(here):
     drawn = {path.stem for path in (here / "figures").iterdir()}
     names = {"numbers", "three", "chains", "saved", "strategies-rate", "strategies-state"}
     assert drawn == {f"sharing-{name}" for name in names} | {"sharing"}
+
+
+# -- window aggregates -----------------------------------------------------------------------------------------------------------
+
+PICTURES = (aggregates_figures.slack, aggregates_figures.unions, aggregates_figures.skew)
+FEW = aggregates.Input(rows=400, files=3, keys=20, seconds=10)
+
+
+def by_definition(data, asked, due):
+    """All windows that hold a row of a key and end by `due`, each over its own rows."""
+    second, folder = 1_000_000, data.folder()
+    ends = f"SELECT unnest(range({EPOCH_SECONDS - 100}, {due // second} + 1)) AS e"
+    sql = (
+        f"SELECT k, e * {second}, count(*), sum(v) FROM '{folder}/s/*.parquet' JOIN ({ends}) "
+        f"ON epoch_us(ts) < e * {second} AND epoch_us(ts) >= (e - {asked.range}) * {second} "
+        f"WHERE e % {asked.slide} = 0 GROUP BY ALL HAVING count(*) >= {asked.least} ORDER BY ALL"
+    )
+    return duckdb.connect().execute(sql).fetchall()
+
+
+@pytest.mark.parametrize("asked", [Asked(60, 1), Asked(5, 2, 3), Asked(7, 10), Asked(3, 3, 4), Asked(1, 1)])
+def test_the_answer_from_panes_is_that_of_the_definition(fresh, asked):
+    answer = aggregates.Answer(FEW)
+    for due in answer.due:
+        wanted = by_definition(FEW, asked, due)
+        assert [tuple(row) for row in answer.rows(asked, due).tolist()] == wanted
+        assert answer.count(asked, due) == len(wanted) > 0
+        since = due - 5_000_000
+        assert answer.rows(asked, due, since).tolist() == [list(row) for row in wanted if row[1] > since]
+
+
+def test_only_results_that_are_due_and_right_agree(fresh):
+    answer, queries = aggregates.Answer(FEW), [Asked(6, 2), Asked(9, 1, 2)]
+
+    def found(due, change=None):
+        tables = []
+        for asked in queries:
+            rows = answer.rows(asked, due)
+            if change:
+                change(rows)
+            ended = pa.array(rows[:, 1]).cast(pa.timestamp("us", tz="UTC"))
+            tables.append(pa.table({"k": rows[:, 0], "ended": ended, "c": rows[:, 2], "total": rows[:, 3]}))
+        counts = [len(table) for table in tables]
+        return counts, lambda number, since: tables[number].filter(
+            pc.greater(tables[number]["ended"].cast(pa.int64()), since)
+        )
+
+    before, after = answer.due
+    assert answer.agrees(queries, *found(before))
+    assert answer.agrees(queries, *found(after))
+    assert not answer.agrees(queries, *found(before - 3_000_000))
+    for column in range(4):
+
+        def change(rows, column=column):
+            rows[-1, column] += 1
+
+        assert not answer.agrees(queries, *found(after, change))
+
+
+def test_files_of_a_longer_input_begin_with_those_of_a_shorter_and_no_row_is_late(fresh):
+    tables = [
+        [pq.read_table(f) for f in sorted((data.folder() / "s").iterdir())]
+        for data in (FEW, replace(FEW, files=1, tail=7))
+    ]
+    assert tables[0][0] == tables[1][0]
+    assert [len(table) for table in tables[1]] == [400, 7]
+    times = np.concatenate([table["ts"].to_numpy().astype("int64") for table in tables[0]])
+    assert 0 < (np.maximum.accumulate(times) - times).max() < aggregates.DELAY * 1_000_000
+    shares = np.bincount(np.concatenate([table["k"].to_numpy() for table in tables[0]]), minlength=20)
+    assert shares[0] > 3 * shares[9] > 0
+
+
+def test_many_queries_have_windows_of_their_own():
+    asked = aggregates.mix(64, 300)
+    assert len(set(asked)) == 64
+    assert (asked[0].range, asked[0].slide) == (600, 1)
+    assert {query.slide for query in asked} == set(aggregates.SLIDES)
+
+
+@pytest.mark.spark
+def test_spark_windows_that_begin_elsewhere_end_where_ours_do(here, spark, monkeypatch):
+    monkeypatch.setattr(aggregates, "WARM_UP", 0)
+    setting = "spark.sql.streaming.noDataMicroBatches.enabled"
+    spark.conf.set(setting, "false")
+    try:
+        data = replace(FEW, files=1, tail=7)
+        queries = [Asked(60, 1), Asked(5, 2, 3), Asked(9, 5)]
+        found = aggregates.worker(aggregates.job(data, "native", queries, 1))
+    finally:
+        spark.conf.unset(setting)
+    assert found["equal"]
+    assert found["result_rows"] == sum(found["counts"]) > 0
+    assert found["result_bytes"] > 0
+    assert len(found["batch_ms"]) == 2
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_sliding_aggregates_have_equal_results_and_their_ratios(fresh, monkeypatch):
+    monkeypatch.setattr(aggregates, "WARM_UP", 0)
+    case = aggregates.Case(short=FEW, capped=2, full=FEW, tail=7, counts=(1, 4), least=3)
+    report = aggregates.measure(case, pairs=1, cores=1)
+    line = line_of(report)
+    assert (line["name"], line["equal"]) == ("aggregates", True)
+    assert set(line["ratios"]) == {"spark_sliding", "spark_sliding_600", "own_k4"}
+    for part in ("sliding", "sliding_600"):
+        for side in ("penstock", "native"):
+            assert line["figures"][part][side]["result_rows"] > 0
+            assert line["figures"][part][side]["result_bytes"] > 0
+    assert line["figures"]["sliding_600"]["native"]["batches"] == 1
+    assert "sliding_600" in aggregates.describe(report)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_all_pictures_of_aggregates_are_measured_and_drawn(here, monkeypatch):
+    monkeypatch.setattr(aggregates, "WARM_UP", 0)
+    sizes = aggregates_figures.Sizes(
+        ranges=FEW, lengths=(1, 7), capped=1, numbers=FEW, counts=(1, 3), isolated=3, native=1, tail=7, block=49,
+        slacks=(0, 50), skews=(0, 5), rows=2_000, groups=(33,), step=200.0,
+    )  # fmt: skip
+    case = aggregates.Case(short=FEW, full=FEW, least=3)
+    found = aggregates_figures.all_figures(lambda side: aggregates.worker, case, 1, sizes, here / "figures")
+    assert all(cell["equal"] for picture in found.values() for cell in picture.values())
+    assert set(found["ranges"]["7"]) == {"equal", *aggregates_figures.PLANS, "native"}
+    assert set(found["numbers"]["3"]) == {"equal", "shared", "isolated"}
+    drawn = {path.stem for path in (here / "figures").iterdir()}
+    assert drawn == {"aggregates", *(f"aggregates-{picture}" for picture in found)}
+
+
+def test_the_lab_pictures_of_aggregates_have_the_published_shapes():
+    """Figs 6-12, 8-8 and 6-19."""
+    sizes = aggregates_figures.Sizes(slacks=(0, 218, 434, 491), skews=(0, 10, 20), rows=6_000)
+    slack, unions, skew = (picture(sizes) for picture in PICTURES)
+    assert slack["punctuation"]["wrong_percent"] == slack["491"]["wrong_percent"] == 0
+    assert all(slack[length]["wrong_percent"] > 0 for length in ("0", "218", "434"))
+    assert slack["491"]["seconds"] > slack["punctuation"]["seconds"]
+    assert unions["20"]["merge"] - unions["10"]["merge"] == pytest.approx(100, abs=5)
+    assert unions["20"]["meld"] <= unions["0"]["meld"] + 3
+    assert all(cell["beside_better"] <= 1.1 for cell in skew.values())
+    assert all(cell["equal"] for picture in (slack, unions, skew) for cell in picture.values())

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from penstock.lab.disorder.flush import TwoLevels
 from penstock.lab.disorder.joins import InputBufferedJoin, OrderAgnosticJoin, OutputBufferedJoin, Timed
 from penstock.lab.disorder.merge import Meld, Merge
+from penstock.lab.disorder.ring import Load, Ring, keeps_up, sustained_rate
 from penstock.lab.disorder.slack import SlackCount, wrong_share
 from penstock.lab.disorder.windows import PunctuatedCount, Sliding, true_counts
 from penstock.lab.workload import LabError
@@ -252,3 +253,25 @@ def test_without_order_there_is_no_burst():
     assert largest["iop"] > 20
     assert largest["lazy"] <= 1
     assert largest["slow"] <= 2
+
+
+def test_a_ring_loses_rows_when_they_come_faster_than_they_are_served_or_a_burst_does_not_fit():
+    few = Load(groups=1, length=5.0, windows=2)
+    assert sustained_rate(8, "lazy", few, Ring(places=24, row=1e-2, slot=0.0), step=5) == pytest.approx(100, abs=15)
+    ring = Ring(places=10, row=1e-3, slot=1e-2)
+    assert keeps_up(TwoLevels(64, "lazy"), ring, few, 500)
+    assert not keeps_up(TwoLevels(64, "iop"), ring, Load(groups=64, length=5.0, windows=3), 500)
+
+
+def test_without_order_the_rate_does_not_fall_with_the_number_of_groups():
+    """The shape of Fig. 8-7: equal with few groups; with many, and slots enough, about twice the rate of a flush in order."""
+    rates = {
+        (groups, slots, policy): sustained_rate(round(groups * slots), policy, Load(groups), step=50)
+        for groups, slots in ((66, 2), (520, 1), (520, 2))
+        for policy in ("iop", "lazy", "slow")
+    }
+    assert rates[66, 2, "iop"] >= 0.9 * rates[66, 2, "lazy"]
+    for slots in (1, 2):
+        assert min(rates[520, slots, "lazy"], rates[520, slots, "slow"]) >= 1.9 * rates[520, slots, "iop"]
+    assert rates[520, 2, "iop"] <= rates[520, 1, "iop"]
+    assert rates[520, 2, "lazy"] >= rates[520, 1, "lazy"]

@@ -1,0 +1,277 @@
+"""The larger pictures of window aggregates: plans by range, numbers of queries, and what the lab says of disorder, unions and skew.
+
+Ranges and numbers are measured on Spark. Disorder, unions, skewed groups and flushes are simulated with the operators of Li 2008, chapters 6 and
+8: each cell is also checked, so that what is compared gives the same answers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from benchmarks import charts
+from benchmarks.aggregates import Asked, Case, Input, Peers, job, mix, of_side
+from benchmarks.charts import Panel
+from benchmarks.harness import Json, say
+from penstock.lab.adaptwid.groups import SMALL, run, skewed_rows
+from penstock.lab.disorder.merge import Meld, Merge
+from penstock.lab.disorder.ring import Load, sustained_rate
+from penstock.lab.disorder.slack import SlackCount, wrong_share
+from penstock.lab.disorder.windows import PunctuatedCount, Sliding, true_counts
+from penstock.model import windows as model
+from penstock.model.time import FOREVER
+
+PLANS = ("paned", "wid", "buffered")
+POLICIES = {"adapt": "AdaptWID", "eager": "partials only", "lazy": "rows only"}
+FLUSHES = {"iop": "in order", "lazy": "when in the way", "slow": "one every few rows"}
+SIZES = {"half as many slots": 0.5, "as many": 1.0, "twice as many": 2.0}  # as groups
+SWEEP = Input(rows=100_000, files=6, seconds=20)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is run; the rest of the pictures is small."""
+
+    ranges: Input = SWEEP
+    lengths: tuple[int, ...] = (1, 2, 5, 10, 60, 600)  # seconds, with a slide of one
+    capped: int = 60  # seconds: with longer windows Spark gets one file and a tail
+    numbers: Input = SWEEP
+    counts: tuple[int, ...] = (1, 4, 16, 64, 256)
+    isolated: int = 64  # queries at most
+    native: int = 4
+    tail: int = 500
+    block: int = 490  # seconds
+    slacks: tuple[int, ...] = (0, 55, 109, 218, 327, 434, 491, 600)
+    skews: tuple[int, ...] = (0, 5, 10, 20, 40)  # seconds
+    rows: int = 12_000  # of a data set with skewed groups
+    groups: tuple[int, ...] = (66, 130, 260, 520)  # of a flush; thousands in the thesis
+    step: float = 25.0
+
+
+def all_figures(peers: Peers, case: Case, cores: int, sizes: Sizes | None = None, folder: Path | None = None) -> Json:
+    sizes = sizes or Sizes()
+    found = {
+        "ranges": ranges(peers, cores, sizes),
+        "numbers": numbers(peers, cores, sizes, case.least),
+        "slack": slack(sizes),
+        "unions": unions(sizes),
+        "skew": skew(sizes),
+        "flush": flush(sizes),
+    }
+    charts.write("aggregates", found, folder)
+    draw(found, folder)
+    return found
+
+
+# -- measured -----------------------------------------------------------------------------------------------------------------
+
+
+def _cell(sides: Json) -> Json:
+    return {"equal": all(side["equal"] for side in sides.values()), **sides}
+
+
+def _run(peers: Peers, data: Input, side: str, queries: Sequence[Asked], cores: int, **changes: object) -> Json:
+    found = peers(side)({**job(data, side, queries, cores), **changes})
+    say(f"  {side} {' '.join(map(str, changes.values()))}: {found['says']}")
+    return of_side([found], data)
+
+
+def ranges(peers: Peers, cores: int, sizes: Sizes) -> Json:
+    """Each plan over windows of one second up to the longest, beside Spark's own."""
+    shown: Json = {}
+    for length in sizes.lengths:
+        say(f"{length} s / 1 s")
+        asked, run_one = [Asked(length, 1)], partial(_run, peers, queries=[Asked(length, 1)], cores=cores)
+        cell = {plan: run_one(data=sizes.ranges, side="penstock", plan=plan) for plan in PLANS}
+        few = replace(sizes.ranges, files=2) if length <= sizes.capped else _capped(sizes.ranges, sizes.tail)
+        cell["native"] = _run(peers, few, "native", asked, cores)
+        shown[str(length)] = _cell(cell)
+    return shown
+
+
+def numbers(peers: Peers, cores: int, sizes: Sizes, least: int) -> Json:
+    """K queries with HAVING that share panes, K that share nothing, and as many native ones as a small machine can run."""
+    shown: Json = {}
+    for count in sizes.counts:
+        say(f"{count} queries with HAVING")
+        queries = mix(count, least)
+        cell = {"shared": _run(peers, sizes.numbers, "penstock", queries, cores)}
+        if count <= sizes.isolated:
+            options = {"strategy": "isolated"}
+            cell["isolated"] = _run(peers, sizes.numbers, "penstock", queries, cores, options=options)
+        if count <= sizes.native:
+            cell["native"] = _run(peers, _capped(sizes.numbers, sizes.tail), "native", queries, cores)
+        shown[str(count)] = _cell(cell)
+    return shown
+
+
+def _capped(data: Input, tail: int) -> Input:
+    return replace(data, files=1, tail=tail)
+
+
+# -- simulated ----------------------------------------------------------------------------------------------------------------
+
+
+def slack(sizes: Sizes) -> Json:
+    """Blocks of time shuffled inside, a row a second: what waiting costs and spoils, and what being told does (Fig. 6-12)."""
+    windows, source = Sliding(600, 60), random.Random(7)
+    times: list[int] = []
+    for block in range(12):
+        inside = list(range(block * sizes.block, (block + 1) * sizes.block))
+        source.shuffle(inside)
+        times += inside
+    truth = dict(true_counts(windows, times))
+    whole = {window: number for number, time in enumerate(times) for window in windows.wids(time)}  # its last row
+
+    told, waits = PunctuatedCount(windows), []
+    for number, time in enumerate(times):
+        told.arrive(time)
+        if (number + 1) % sizes.block == 0:
+            waits += [number - whole[window] for window in told.punctuate(number + 1)]
+    told.punctuate(FOREVER)
+    wrong = 100 * wrong_share(told.answers, truth)
+    shown: Json = {"punctuation": {"equal": wrong == 0, "wrong_percent": wrong, "seconds": _mean(waits)}}
+    for length in sizes.slacks:
+        count, waits = SlackCount(windows, length), []
+        for number, time in enumerate(times):
+            waits += [number - whole[window] for window in count.arrive(time)]
+        count.finish()
+        wrong = 100 * wrong_share(count.answers, truth)
+        # A slack as long as a block must be right; a shorter one is not meant to be.
+        shown[str(length)] = {
+            "equal": wrong == 0 or length < sizes.block,
+            "wrong_percent": round(wrong, 2),
+            "seconds": _mean(waits),
+        }
+    return shown
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(sum(values) / max(1, len(values)), 1)
+
+
+def unions(sizes: Sizes) -> Json:
+    """Two inputs of ten rows a second, one behind the other: the most rows and counts held with and without order (8-8, 8-11)."""
+    windows, pace = Sliding(600, 100), 10
+    shown: Json = {}
+    for skewed in sizes.skews:
+        merge, meld = Merge(2), Meld(2)
+        ordered, open_count = PunctuatedCount(windows), PunctuatedCount(windows)
+        passed, peaks = 0, {"merge": 0, "meld": 0}
+        rows = [(now, source, now - source * skewed * pace) for now in range(200 * pace) for source in (0, 1)]
+        for _, source, time in rows:
+            if time < 0:
+                continue
+            merge.arrive(source, time)
+            for row in merge.output[passed:]:
+                ordered.punctuate(row)
+                ordered.arrive(row)
+            passed = len(merge.output)
+            open_count.arrive(time)
+            if (bound := meld.punctuate(source, time)) is not None:
+                open_count.punctuate(bound)
+            peaks["merge"] = max(peaks["merge"], merge.counts.state + ordered.counts.state)
+            peaks["meld"] = max(peaks["meld"], open_count.counts.state)
+        for source in (0, 1):
+            merge.punctuate(source, FOREVER)
+        for row in merge.output[passed:]:
+            ordered.arrive(row)
+        for count in (ordered, open_count):
+            count.punctuate(FOREVER)
+        truth = dict(true_counts(windows, [time for *_, time in rows if time >= 0]))
+        shown[str(skewed)] = {"equal": ordered.answers == open_count.answers == truth, **peaks}
+    return shown
+
+
+def skew(sizes: Sizes) -> Json:
+    """The most that is held, in sizes of a row, on the five data sets (Fig. 6-19): a partial is as large as two rows if windows
+    tumble, and as one if they slide, ten to a range."""
+    shown: Json = {}
+    for kind, slide, size in (("tumbling", 1_000, 2.0), ("sliding", 100, 1.0)):
+        for name in SMALL:
+            rows = skewed_rows(name, sizes.rows, 1_000)
+            found = {policy: run(rows, model.Sliding(1_000, slide), policy, size) for policy in POLICIES}
+            results = [sorted(operator.results) for operator in found.values()]
+            peaks = {policy: operator.peak for policy, operator in found.items()}
+            shown[f"{kind}, {name}"] = {
+                "equal": results[0] == results[1] == results[2],
+                **peaks,
+                "beside_better": round(peaks["adapt"] / min(peaks["eager"], peaks["lazy"]), 3),
+                "switches": found["adapt"].switches,
+            }
+    return shown
+
+
+def flush(sizes: Sizes) -> Json:
+    """Rows a second before the first is lost, by groups, slots and how old slots leave (Fig. 8-7). Totals are checked by the tests."""
+    shown: Json = {}
+    for name, share in SIZES.items():
+        for groups in sizes.groups:
+            rates = {
+                policy: sustained_rate(round(groups * share), policy, Load(groups), step=sizes.step)
+                for policy in FLUSHES
+            }
+            shown[f"{name}, {groups}"] = {"equal": True, **rates}
+    return shown
+
+
+# -- the charts ---------------------------------------------------------------------------------------------------------------
+
+
+def draw(found: Json, folder: Path | None = None) -> None:
+    draw_measured(found, folder)
+    slacks = [int(name) for name in found["slack"] if name != "punctuation"]
+    panels = []
+    for title, unit, measure in (
+        ("Wrong answers", "% of windows", "wrong_percent"),
+        ("Delay", "seconds", "seconds"),
+    ):
+        series = {
+            "slack": [found["slack"][str(length)][measure] for length in slacks],
+            "punctuation": [found["slack"]["punctuation"][measure]] * len(slacks),
+        }
+        panels.append(Panel(title, "slack, seconds", unit, slacks, series))
+    charts.draw("aggregates-slack", "Blocks shuffled inside: guessing and being told", "simulated", panels, folder)
+    skews = [int(name) for name in found["unions"]]
+    series = {
+        name: [found["unions"][str(s)][side] for s in skews]
+        for name, side in {"Merge, in order": "merge", "Meld": "meld"}.items()
+    }
+    panel = Panel("Most held", "seconds that one input is behind", "rows and counts", skews, series)
+    charts.draw("aggregates-unions", "Union of two inputs, one behind the other", "simulated", [panel], folder)
+    panels = [
+        Panel(kind.capitalize(), "data set", "most held, sizes of a row", list(SMALL),
+              {title: [found["skew"][f"{kind}, {name}"][policy] for name in SMALL] for policy, title in POLICIES.items()}, "bars")
+        for kind in ("tumbling", "sliding")
+    ]  # fmt: skip
+    charts.draw("aggregates-skew", "Skewed groups: partials, rows, or either", "simulated", panels, folder)
+    groups = list(dict.fromkeys(int(name.split(", ")[1]) for name in found["flush"]))
+    panels = [
+        Panel(f"Slots: {size}", "groups", "rows per second", groups,
+              {title: [found["flush"][f"{size}, {count}"][policy] for count in groups] for policy, title in FLUSHES.items()})
+        for size in SIZES
+    ]  # fmt: skip
+    charts.draw("aggregates-flush", "Rate before rows are lost, by flush", "simulated", panels, folder, level=True)
+
+
+def draw_measured(found: Json, folder: Path | None = None) -> None:
+    for picture, title, axis, sides in (
+        ("ranges", "Windows of a slide of one second", "range / slide",
+         {**{plan: plan for plan in PLANS}, "Spark's window()": "native"}),
+        ("numbers", "Many aggregates over one stream", "queries",
+         {"shared": "shared", "isolated": "isolated", "one Spark query each": "native"}),
+    ):  # fmt: skip
+        at = [int(name) for name in found[picture]]
+        panels = []
+        for name, unit, measure in (
+            ("Rate", "input rows per second", "rows_per_second"),
+            ("State at the end", "rows", "state_rows"),
+        ):
+            series = {
+                label: [found[picture][str(x)].get(side, {}).get(measure) for x in at] for label, side in sides.items()
+            }
+            panels.append(Panel(name, axis, unit, at, series, log="xy"))
+        charts.draw(f"aggregates-{picture}", title, "measured", panels, folder)
