@@ -416,7 +416,7 @@ class Engine:
         query = parse_query(sql, streams)
         check_supported(StandingQuery(1, "(this query)", query))
         facts = analyze(self.spark, "(this query)", query, streams)
-        standing = StandingQuery(1, "(this query)", query, key_types=facts.key_types)
+        standing = StandingQuery(1, "(this query)", query, key_types=facts.key_types, types=facts.aggregated)
         return explain_network(build_network([standing], streams))
 
     def network(self) -> Network:

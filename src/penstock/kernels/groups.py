@@ -68,6 +68,8 @@ def closed_keys(network: Network, progress: Mapping[str, Progress]) -> dict[int,
 
 def _met_by(network: Network, table: StateTable) -> dict[str, str]:
     """The streams that rows of a table are joined with, each with the column that equals the table's key."""
+    if table.grouped:
+        return {}
     columns: dict[str, set[str | None]] = {}
     for number in {entry.join for entry in table.entries}:
         join = network.joins[number]

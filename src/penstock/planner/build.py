@@ -12,6 +12,7 @@ from penstock.model import Compare, Expression, Query, Ref, Rows, Stream, Term, 
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import Bounds, check_bounded, time_bounds
+from penstock.planner.grouped import check_aggregated, grouped_tables
 from penstock.planner.index import INDEXED_TYPES, build_index, indexable
 from penstock.planner.keys import INTEGRAL, common_type, normalized
 from penstock.planner.network import (
@@ -48,11 +49,15 @@ class _Builder:
         self.derived: dict[tuple[str, tuple[str | Ref, ...]], Derived] = {}
 
     def build(self, queries: Sequence[StandingQuery]) -> Network:
-        laid = [self._lay_out(q) for q in sorted(queries, key=lambda q: q.id)]
+        known = sorted(queries, key=lambda q: q.id)
+        laid = [self._lay_out(q) for q in known if q.query.aggregation is None]
+        aggregated = [q for q in known if q.query.aggregation is not None]
+        for standing in aggregated:
+            check_supported(standing)
         keys: dict[str, _TableKey] = {}
         for stream in self.streams:
             found = {t.name: t for plan in laid for own in plan.tables for t in own if t.stream == stream}
-            if not found:
+            if not found and all(q.query.roles[0].stream != stream for q in aggregated):
                 found = {stream: _TableKey(stream, stream)}
             keys.update(found)
         number = {name: i for i, name in enumerate(keys)}
@@ -61,8 +66,12 @@ class _Builder:
             groups.setdefault(plan.name, []).append(plan)
         joins = tuple(self._join(i, name, number, plans) for i, (name, plans) in enumerate(sorted(groups.items())))
         tables = tuple(self._table(number[name], key, keys, joins, laid) for name, key in keys.items())
+        grouped = list(grouped_tables(aggregated, self.streams, self.strategy, len(tables), self))
         derived = tuple(self.derived.values())
-        return Network(self.version, dict(self.streams), tables, joins, derived, tuple(queries), self.strategy)
+        return Network(
+            self.version, dict(self.streams), (*tables, *(table for table, _ in grouped)), joins, derived, tuple(queries),
+            self.strategy, tuple(aggregate for _, aggregate in grouped),
+        )  # fmt: skip
 
     def _lay_out(self, standing: StandingQuery) -> _Laid:
         """Decide the key classes, the state tables of each role, and the order of positions (by table names)."""
@@ -164,12 +173,12 @@ class _Builder:
         order: tuple[str, ...] = ()
         plans = {plan.standing.id: plan for plan in laid}
         guards = tuple(
-            "" if total else self._derive(key.stream, part, risky=True)
+            "" if total else self.derive(key.stream, part, risky=True)
             for part, total in zip(key.key, key.total, strict=True)
         )
         # A key that cannot be computed matches nothing, and is an error of every query that joins on it.
         computable = tuple(
-            self._derive(key.stream, ("(", *part, ") IS NOT NULL"), risky=True)
+            self.derive(key.stream, ("(", *part, ") IS NOT NULL"), risky=True)
             for part, total in zip(key.key, key.total, strict=True)
             if not total
         )
@@ -189,7 +198,7 @@ class _Builder:
                     role = member.roles[position]
                     for residual in member.residuals:
                         stored.update(r.column for r in residual.refs if r.role == position)
-                    terms, truths = self._predicates(plan.query, role, stream)
+                    terms, truths = self.predicates(plan.query, role, stream)
                     truths = tuple(dict.fromkeys((*truths, *computable)))
                     for column, term in terms:
                         indexed.setdefault(column, []).append((len(entries), term))
@@ -252,7 +261,7 @@ class _Builder:
         exact = len(key.types) == 1 and key.types[0] in INTEGRAL
         return () if exact else self._verify(key, stream)
 
-    def _predicates(self, query: Query, role: int, stream: Stream) -> tuple[list[tuple[str, Term]], tuple[str, ...]]:
+    def predicates(self, query: Query, role: int, stream: Stream) -> tuple[list[tuple[str, Term]], tuple[str, ...]]:
         """Split a role's predicates into those the index decides and those Spark evaluates before the exchange.
 
         Predicates that may raise are evaluated as one, behind all that cannot, so that a guard like `w <> 5 AND
@@ -269,12 +278,12 @@ class _Builder:
             if predicate.term is not None and declared is not None and declared.type in INDEXED_TYPES:
                 terms.append((declared.name, predicate.term))
             else:
-                truths.append(self._derive(stream.name, predicate.parts, risky=False))
+                truths.append(self.derive(stream.name, predicate.parts, risky=False))
         if not all(p.total for p in own):
             parts: list[str | Ref] = []
             for predicate in sorted(own, key=lambda p: not p.total):
                 parts += [" AND " if parts else "", "(", *predicate.parts, ")"]
-            truths.append(self._derive(stream.name, tuple(parts), risky=True))
+            truths.append(self.derive(stream.name, tuple(parts), risky=True))
         return terms, tuple(dict.fromkeys(truths))
 
     def _verify(self, key: _TableKey, stream: Stream) -> tuple[str, ...]:
@@ -287,10 +296,11 @@ class _Builder:
             elif len(key.types) == 1 and kind in INTEGRAL:
                 names.append("")
             else:
-                names.append(self._derive(key.stream, part, risky=not total))
+                names.append(self.derive(key.stream, part, risky=not total))
         return tuple(names)
 
-    def _derive(self, stream: str, parts: tuple[str | Ref, ...], *, risky: bool) -> str:
+    def derive(self, stream: str, parts: tuple[str | Ref, ...], *, risky: bool) -> str:
+        """The name of a value that Spark computes for each row."""
         found = self.derived.get((stream, parts))
         if found is None:
             # Stored runs hold derived columns, so a name must mean the same in every network: it follows from the text.
@@ -400,11 +410,7 @@ def check_supported(standing: StandingQuery) -> None:
     """Refuse what SQL can say and no plan is made for yet."""
     query = standing.query
     if query.aggregation is not None:
-        msg = (
-            f"query {standing.name!r}: window aggregates can be parsed but not yet run; register the filter or join below it and "
-            "aggregate its results"
-        )
-        raise RegistrationError(msg)
+        check_aggregated(standing)
     for role in query.roles:
         if role.union:
             msg = (

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from penstock.model import Stream
 from penstock.model.time import FOREVER, format_duration
 from penstock.planner.chain import link_of
+from penstock.planner.explain_aggregates import aggregates_of, explain_aggregates
 from penstock.planner.links import link_counters
 from penstock.planner.network import Join, Member, Network, StateTable
 from penstock.planner.routes import MOVED, WHOLE, Hop, Routes, build_routes
@@ -27,13 +28,17 @@ def explain_network(
     """The whole network, or what concerns one query; with what was measured, also estimates of what sharing saves."""
     joins = [j for j in network.joins if name is None or any(m.name == name for m in j.members)]
     tables = [t for t in network.tables if name is None or any(t.index == own for j in joins for _, own in j.places)]
+    tables = [t for t in tables if not t.grouped]
+    shown = {t.stream for t in tables} | {a.stream for a in aggregates_of(network, name)}
     queries = _count(len(network.queries), "query", "queries")
     sizes = f"{queries}, {_count(len(network.streams), 'stream')}, {_count(len(network.joins), 'join')}"
+    if network.aggregates:
+        sizes += f", {_count(len(network.aggregates), 'aggregate')}"
     lines = [f"network version {network.version}: {sizes}"]
     if name is None:
         lines.append(_strategy(network, measured, runs))
     for stream in network.streams.values():
-        if name is not None and not any(t.stream == stream.name for t in tables):
+        if name is not None and stream.name not in shown:
             continue
         lines.append(
             f"stream {stream.name}: event time {stream.event_time}, {_progress(stream)}, late -> {stream.late}, bad -> {stream.bad}"
@@ -43,7 +48,7 @@ def explain_network(
     known = {t.index: facts(t, measured, runs) for t in tables if _sampled(t, measured)}
     for join in joins:
         lines += _join(network, join, measured, known, name, routes)
-    return "\n".join(lines)
+    return "\n".join([*lines, *explain_aggregates(network, measured, runs, name)])
 
 
 def _progress(stream: Stream) -> str:

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from penstock.model import Expression, Query, Ref, Rows, Stream, Term, Tumbling
+from penstock.model import Expression, Landmark, Query, Ref, Rows, Session, Sliding, Stream, Term, Tumbling
 from penstock.model.time import FOREVER, NEVER
+from penstock.planner.aggregates import AggregatePlan
 from penstock.planner.bounds import Bounds
 from penstock.planner.index import ColumnIndex
 
@@ -25,7 +26,9 @@ COUNTING = 1 << 48  # added to the id of a role for the bit of all rows that its
 class StandingQuery:
     """A query with its permanent id. `key_types` (per key part and role) is needed for keys that are not bare columns.
 
-    Queries that began together and differ only in select list and sink have the same `share`: the id whose bits they read.
+    Queries that began together and differ only in select list and sink have the same `share`: the id whose bits they read. Those that
+    aggregate need only ask the same of rows for that; `types` are the types of their groups, and of the argument of each aggregate.
+    They began with step `since`, and see all rows from the times `complete_from` on.
     """
 
     id: int
@@ -34,6 +37,9 @@ class StandingQuery:
     on_error: str = "skip"
     key_types: tuple[tuple[str, ...], ...] = ()
     share: int | None = None
+    types: tuple[tuple[str, ...], ...] = ()
+    since: int = 0
+    complete_from: tuple[tuple[str, int], ...] = ()
 
     @property
     def bits_of(self) -> int:
@@ -93,7 +99,8 @@ class StateTable:
     """Rows of one stream, sorted by one key; with `timed`, by time alone. With neither it keeps nothing: rows only pass through.
 
     A stream that is joined by several keys has a table for each; `others` = (column that holds a row's key in another table, its name).
-    `chain` holds the ends of its links, ascending: a stored row stays until the end of the link in which its own life ends.
+    `chain` holds the ends of its links, ascending: a stored row stays until the end of the link in which its own life ends. A `grouped` table
+    serves window aggregates: it holds partials (or rows) by group, NULL being a group, and without a key all is one group.
     """
 
     index: int
@@ -112,6 +119,8 @@ class StateTable:
     timed: bool = False
     others: tuple[tuple[str, str], ...] = ()
     order: tuple[str, ...] = ()  # the columns that order rows, time being the first, where windows count them
+    grouped: bool = False
+    watched: frozenset[str] = frozenset()  # computed predicates that only tell whether something raised
 
     @property
     def counted(self) -> tuple[Entry, ...]:
@@ -125,7 +134,7 @@ class StateTable:
 
     @property
     def stateless(self) -> bool:
-        return not self.key and not self.timed
+        return not self.key and not self.timed and not self.grouped
 
     @cached_property
     def truths(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -240,6 +249,47 @@ class Join:
 
 
 @dataclass(frozen=True)
+class AggregateMember:
+    """A query as part of an aggregate; `bit` is its bit in result rows. Windows that start before `first` were not seen whole."""
+
+    id: int
+    name: str
+    bit: int
+    first: int = NEVER
+
+
+@dataclass(frozen=True)
+class WindowAggregate:
+    """Aggregated queries over one stream with the same groups, answered together from one state table.
+
+    `groups` and `arguments` are the columns of the state table that hold them; the plan numbers them in that order. `order` are those that order
+    rows of one time, with their types, if the plan needs them.
+    """
+
+    index: int
+    table: int
+    name: str
+    stream: str
+    plan: AggregatePlan
+    members: tuple[AggregateMember, ...]
+    groups: tuple[str, ...]
+    group_types: tuple[str, ...]
+    arguments: tuple[str, ...]
+    order: tuple[tuple[str, str], ...] = ()
+
+    def closed(self, progress: Mapping[str, int]) -> tuple[int, int]:
+        """Windows that end after the first of these times and not after the second are closed by this step."""
+        return progress.get(closing(self.stream), NEVER), progress.get(self.stream, NEVER)
+
+    def closes(self, before: int, now: int) -> bool:
+        """Whether some window may end after the first time and not after the second."""
+        windows = [query.window for query in self.plan.queries]
+        if now >= FOREVER or not all(isinstance(w, Sliding | Landmark) for w in windows):
+            return now > before
+        return any(w.closed(now) > w.closed(before) for w in windows if isinstance(w, Sliding | Landmark))
+
+
+@dataclass(frozen=True)
 class Network:
     """The whole plan. `version` is the registry version it was built from, `strategy` how it shares."""
 
@@ -250,20 +300,23 @@ class Network:
     derived: tuple[Derived, ...]
     queries: tuple[StandingQuery, ...] = field(default=())
     strategy: str = "state_slice"
+    aggregates: tuple[WindowAggregate, ...] = ()
 
     @cached_property
     def closes(self) -> tuple[str, ...]:
-        """The streams of all windows that count rows."""
-        return tuple(dict.fromkeys(stream for join in self.joins for stream in join.closes))
+        """The streams of all windows that are answered once progress has passed them: those that count rows, and those of aggregates."""
+        counted = (stream for join in self.joins for stream in join.closes)
+        return tuple(dict.fromkeys([*counted, *(aggregate.stream for aggregate in self.aggregates)]))
 
     def tables_of(self, stream: str) -> tuple[StateTable, ...]:
         """The state tables of a stream; its first one also carries late and bad rows and all counts."""
         return tuple(t for t in self.tables if t.stream == stream)
 
     @cached_property
-    def bits(self) -> dict[int, tuple[int, int]]:
-        """Query id -> (join, bit in its result rows)."""
-        return {m.id: (j.index, m.bit) for j in self.joins for m in j.members}
+    def bits(self) -> dict[int, tuple[str, int]]:
+        """Query id -> (name of its join or aggregate, bit in its result rows)."""
+        joined = {m.id: (join.name, m.bit) for join in self.joins for m in join.members}
+        return joined | {m.id: (a.name, m.bit) for a in self.aggregates for m in a.members}
 
 
 def closing(stream: str) -> str:
@@ -272,7 +325,20 @@ def closing(stream: str) -> str:
 
 
 def output_progress(query: Query, progress: Mapping[str, int]) -> int:
-    """No result is yet to come with a time below this; windows that count rows hold results back until a step has closed them."""
+    """No result is yet to come with a time below this; windows that count rows hold results back until a step has closed them.
+
+    The result time of an aggregate is the end of its window, so that it is that of the first window still open.
+    """
+    if query.aggregation is not None:
+        reached = progress.get(closing(query.roles[0].stream), NEVER)
+        if abs(reached) >= FOREVER:
+            return reached
+        match query.aggregation.window:
+            case Sliding() | Landmark() as sliding:
+                return sliding.extent(sliding.closed(reached))[1]
+            case Session():
+                return reached + 1
+        return reached
     counted = [closing(role.stream) for role in query.roles if isinstance(role.window, Rows)]
     least = min(progress.get(name, NEVER) for name in [*counted, *(role.stream for role in query.roles)])
     window = query.roles[0].window

@@ -119,7 +119,7 @@ def compare_strategies(network: Network, counters: Counters, runs: Sequence[Held
     """Strategy -> rows that it would hold, estimated; rows that live for ever are left out."""
     totals = dict.fromkeys(("state_slice", "push_down", "pull_up", "isolated"), 0.0)
     for table in network.tables:
-        if table.stateless:
+        if table.stateless or table.grouped:
             continue
         found = facts(table, counters, runs)
         finite = [entry for entry in table.entries if entry.life < FOREVER]

@@ -11,8 +11,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import RegistrationError
-from penstock.model import Query, Ref, Stream
-from penstock.model.expression import PSEUDO_ROLE
+from penstock.kernels.aggregate.stored import stored_type
+from penstock.model import Aggregation, Query, Ref, Stream
+from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WINDOW_START
+from penstock.sql.aggregates import result_type
 
 # Operators that keep state of their own or read the past: a stream must be a plain projection of its source.
 _STATEFUL = ("EventTimeWatermark", "Aggregate", "Join", "Deduplicate", "FlatMapGroupsWithState", "TransformWithState")
@@ -20,15 +22,21 @@ _STATEFUL = ("EventTimeWatermark", "Aggregate", "Join", "Deduplicate", "FlatMapG
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and types of the select list, and types of the keys (per key and role; `void` where a key does not reach a role)."""
+    """Names and types of the select list, and types of the keys (per key and role; `void` where a key does not reach a role).
+
+    Of an aggregated query `aggregated` are the types of groups, of the argument of each aggregate, and of its value.
+    """
 
     names: tuple[str, ...]
     types: tuple[str, ...]
     key_types: tuple[tuple[str, ...], ...]
+    aggregated: tuple[tuple[str, ...], ...] = ()
 
 
 def analyze(spark: SparkSession, name: str, query: Query, streams: Mapping[str, Stream]) -> Facts:
     """Let Spark resolve every expression of the query, all at once, against empty tables of the streams' schemas."""
+    if query.aggregation is not None:
+        return _analyze_aggregated(spark, name, query, query.aggregation, streams)
     frame = _empty(spark, tuple(streams[role.stream] for role in query.roles))
 
     def column(ref: Ref) -> str:
@@ -37,19 +45,68 @@ def analyze(spark: SparkSession, name: str, query: Query, streams: Mapping[str, 
     items = [item.expression.sql(column) for item in query.items]
     keys = ["NULL" if e is None else e.sql(column) for part in query.keys for e in part]
     conditions = [f"CASE WHEN {c.sql(column)} THEN 1 END" for c in (*query.predicates, *query.residuals)]
-    try:
-        resolved = frame.selectExpr(*items, *keys, *conditions)
-    except AnalysisException as error:
-        raise RegistrationError(f"query {name!r}: {spark_message(error)}") from None
-    if not resolved._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001
-        msg = f"query {name!r} uses a non-deterministic function; its answer would change when a step is repeated"
-        raise RegistrationError(msg)
-    found = [(f.name, f.dataType.simpleString()) for f in resolved.schema.fields]
+    found = _resolved(name, frame, [*items, *keys, *conditions])
     names = [item.name or given for item, (given, _) in zip(query.items, found, strict=False)]
     of_keys = [kind for _, kind in found[len(items) : len(items) + len(keys)]]
     width = len(query.roles)
     parts = [tuple(of_keys[start : start + width]) for start in range(0, len(of_keys), width)]
     return Facts(tuple(names), tuple(kind for _, kind in found[: len(items)]), tuple(parts))
+
+
+def _resolved(name: str, frame: DataFrame, texts: list[str]) -> list[tuple[str, str]]:
+    """The names and types that Spark gives to expressions over a frame."""
+    try:
+        resolved = frame.selectExpr(*texts)
+    except AnalysisException as error:
+        raise RegistrationError(f"query {name!r}: {spark_message(error)}") from None
+    if not resolved._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001
+        msg = f"query {name!r} uses a non-deterministic function; its answer would change when a step is repeated"
+        raise RegistrationError(msg)
+    return [(f.name, f.dataType.simpleString()) for f in resolved.schema.fields]
+
+
+def _analyze_aggregated(
+    spark: SparkSession, name: str, query: Query, aggregation: Aggregation, streams: Mapping[str, Stream]
+) -> Facts:
+    """First groups, arguments and conditions over rows of the streams; then the select list and HAVING over groups and values."""
+
+    def column(ref: Ref) -> str:
+        return f"_r{ref.role}.`{ref.column}`"
+
+    groups = [item.expression.sql(column) for item in aggregation.groups]
+    arguments = ["NULL" if a.argument is None else a.argument.sql(column) for a in aggregation.aggregates]
+    conditions = [f"CASE WHEN {c.sql(column)} THEN 1 END" for c in (*query.predicates, *query.residuals)]
+    frame = _empty(spark, tuple(streams[role.stream] for role in query.roles))
+    kinds = (
+        [kind for _, kind in _resolved(name, frame, [*groups, *arguments, *conditions])] if groups or arguments else []
+    )
+    group_types = tuple(kinds[: len(groups)])
+    argument_types = tuple(
+        "" if a.argument is None else kind
+        for a, kind in zip(aggregation.aggregates, kinds[len(groups) :], strict=False)
+    )
+    for kind in (*group_types, *argument_types):
+        try:
+            stored_type(kind or "bigint")
+        except ValueError as error:
+            raise RegistrationError(f"query {name!r}: {error}") from None
+    values = tuple(
+        str(result_type(a.function, kind or None, len(a.parameters)))
+        for a, kind in zip(aggregation.aggregates, argument_types, strict=True)
+    )
+    time = "bigint" if streams[query.roles[0].stream].integer_time else "timestamp"
+    fields = [f"{pseudo} {time}" for pseudo in (RESULT_TIME, WINDOW_START, WINDOW_END)]
+    fields += [f"g{n} {kind}" for n, kind in enumerate(group_types)] + [f"a{n} {kind}" for n, kind in enumerate(values)]
+    having = [] if aggregation.having is None else [f"CASE WHEN {aggregation.having.sql(_name)} THEN 1 END"]
+    shown = spark.createDataFrame([], ", ".join(fields))
+    found = _resolved(name, shown, [*(item.expression.sql(_name) for item in query.items), *having])
+    names = [item.name or given for item, (given, _) in zip(query.items, found, strict=False)]
+    types = tuple(kind for _, kind in found[: len(query.items)])
+    return Facts(tuple(names), types, (), (group_types, argument_types, values))
+
+
+def _name(ref: Ref) -> str:
+    return ref.column
 
 
 _empties: dict[

@@ -22,6 +22,7 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import time_bounds
 from penstock.planner.build import STRATEGIES, build_network, check_supported
 from penstock.planner.coverage import held_from
+from penstock.planner.grouped import reach as aggregate_reach
 from penstock.planner.network import Network, StandingQuery, output_progress
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.orders.modes import MODES
@@ -29,7 +30,7 @@ from penstock.planner.share import CHAINS, choose_chains
 from penstock.planner.steering import Steering
 from penstock.runtime.analysis import analyze, spark_message
 from penstock.runtime.declare import check_stream, difference
-from penstock.runtime.results import ResultView
+from penstock.runtime.results import AggregateView, ResultView
 from penstock.sql import parse_query
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
@@ -173,6 +174,12 @@ class Catalog:
         if ordered and isinstance(into, Sink):
             msg = f"query {name!r} is ordered, and a {into.format} sink keeps no order; deliver it to a path or a function"
             raise RegistrationError(msg)
+        if record.start == "state" and query.aggregation is not None:
+            msg = (
+                f"query {name!r} cannot begin from the state: what is held for other aggregates is put together for their windows; let it "
+                "begin with the rows to come (FROM NOW)"
+            )
+            raise RegistrationError(msg)
         counted = next((role for role in query.roles if isinstance(role.window, Rows)), None)
         if record.start == "state" and counted is not None:
             msg = (
@@ -180,7 +187,9 @@ class Catalog:
                 "held; let it begin with the rows to come (FROM NOW)"
             )
             raise RegistrationError(msg)
-        build_network([StandingQuery(1, name, query, record.on_error, facts.key_types)], self.streams)
+        build_network(
+            [StandingQuery(1, name, query, record.on_error, facts.key_types, types=facts.aggregated)], self.streams
+        )
         for role in query.roles:
             if len(query.roles) > 1 and role.window == Window(None):
                 text = f"query {name!r} keeps every row of {role.alias!r} for ever ([RANGE ALL]): its state only grows"
@@ -192,6 +201,7 @@ class Catalog:
             item_names=facts.names,
             item_types=facts.types,
             key_types=facts.key_types,
+            types=facts.aggregated,
         )
 
     def add(self, record: QueryRecord, target: Into | None, *, instead: bool = False) -> None:
@@ -225,6 +235,8 @@ class Catalog:
 
     def view(self, record: QueryRecord) -> ResultView:
         query = self.parsed(record)
+        if query.aggregation is not None:
+            return AggregateView(self.store, record, query, self.known_streams, ())
         if record.id not in self._positions:
             alone = build_network([self._standing(record)], self.known_streams)
             # A query's role at each position of its join is the same in every network that it is ever part of.
@@ -242,6 +254,8 @@ class Catalog:
     def lives(self, record: QueryRecord) -> list[tuple[str, int]]:
         """(stream, how long past its time a row of it can be part of a result) of each role."""
         query = self.parsed(record)
+        if query.aggregation is not None:
+            return [(query.roles[0].stream, aggregate_reach(query.aggregation))]
         reach = [FOREVER if max(row) >= FOREVER else max(row) + 1 for row in time_bounds(query)]
         return [(role.stream, life) for role, life in zip(query.roles, reach, strict=True)]
 
@@ -278,9 +292,7 @@ class Catalog:
         conf = {key: str(self.spark.conf.get(key)) for key in SQL_SETTINGS}
         settings = dict(self.registry.settings) or conf
         network = self.network()
-        joins = {j.index: j.name for j in network.joins}
-        bits = {q: (joins[j], bit) for q, (j, bit) in network.bits.items()}
-        wanted = replace(self.registry, settings=settings, bits=bits, strategy=strategy)
+        wanted = replace(self.registry, settings=settings, bits=network.bits, strategy=strategy)
         if replace(wanted, version=self.saved.version) != self.saved or self.saved.version == 0:
             wanted = replace(wanted, version=self.saved.version + 1)
             RegistryLog(self.store).append(wanted)
@@ -318,8 +330,9 @@ class Catalog:
 
     def _standing(self, record: QueryRecord) -> StandingQuery:
         return StandingQuery(
-            record.id, record.name, self.parsed(record), record.on_error, record.key_types, record.share
-        )
+            record.id, record.name, self.parsed(record), record.on_error, record.key_types, record.share, record.types[:2],
+            max(record.since, 0), record.complete_from,
+        )  # fmt: skip
 
     def _begin(self, manifest: Manifest) -> None:
         """Give new queries their first step, the times from which on they see all rows, and bits they can share."""
@@ -363,6 +376,12 @@ class Catalog:
 def _shared_form(record: QueryRecord, query: Query) -> object | None:
     """What queries must have in common to read the same bits; None if something in the query may raise, on its own account."""
     expressions = [*query.predicates, *query.residuals, *(e for part in query.keys for e in part if e is not None)]
+    if query.aggregation is not None:
+        # Aggregates of the same rows share what is kept of them, whatever they compute and show.
+        expressions += [item.expression for item in query.aggregation.groups]
+        expressions += [a.argument for a in query.aggregation.aggregates if a.argument is not None]
+        total = all(e.total for e in expressions)
+        return ("aggregate", query.roles[0].stream, query.predicates, record.start) if total else None
     if not all(e.total for e in expressions) or not all(item.expression.total for item in query.items):
         return None
     roles = tuple((role.stream, role.window) for role in query.roles)

@@ -292,9 +292,9 @@ def _targets(
 
 
 def _key(table: StateTable, layout: Layout) -> str:
-    """The hash of a row's key in one state table; NULL if a part of it is NULL or cannot be computed."""
+    """The hash of a row's key in one state table; NULL if a part of it is NULL or cannot be computed, unless a key may be so."""
     if not table.key:
-        return "xxhash64(_ts)"
+        return "0L" if table.grouped else "xxhash64(_ts)"
     parts = [
         f"_try{guard}.v" if guard else _fill(part, table.stream, layout)
         for part, guard in zip(table.key, table.guards, strict=True)
@@ -303,6 +303,8 @@ def _key(table: StateTable, layout: Layout) -> str:
         hashed = "xxhash64(CAST(" + INTEGRAL[table.key_types[0]].format(parts[0]) + " AS BIGINT))"
     else:
         hashed = f"xxhash64({', '.join(parts)})"
+        if table.grouped:  # NULL is a group
+            return hashed
     missing = " OR ".join(f"({p}) IS NULL" for p in parts)
     return f"CASE WHEN {missing} THEN CAST(NULL AS BIGINT) ELSE {hashed} END"
 

@@ -10,15 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.errors import StateError
-from penstock.model import Query, Ref, Stream
-from penstock.model.expression import PSEUDO_ROLE
+from penstock.model import Expression, Query, Ref, Stream
+from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, PSEUDO_ROLE, WINDOW_START
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import result_column
-from penstock.runtime.ingest import SIDE_FORMATS
+from penstock.runtime.ingest import SIDE_FORMATS, try_eval
+from penstock.runtime.windows import measure_column
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, RegistryLog
 from penstock.state.store import LocalStore
@@ -66,7 +67,10 @@ class ResultView:
         self, spark: SparkSession, manifest: Manifest, part: Part, *, step: bool = False, time: bool = False
     ) -> DataFrame:
         """Exactly the select list, plus `_step` and `_time` if asked."""
-        items = [F.expr(f"CAST({text} AS {kind})").alias(name) for text, kind, name in self._items()]
+        items = [
+            self._value(number, f"CAST({text} AS {kind})").alias(name)
+            for number, (text, kind, name) in enumerate(self._items())
+        ]
         items += [F.col(name) for name, asked in (("_step", step), ("_time", time)) if asked]
         schema = ", ".join(f"{n} {t}" for n, t in self._fields().items())
         files = self._files(manifest, part)
@@ -78,17 +82,14 @@ class ResultView:
             paths = [self._checked(f) for f in files if f.version == version]
             frame = spark.read.schema(f"{schema}, _bits{bit // 64} bigint").options(**VERIFIED).parquet(*paths)
             mine = f"shiftright(_bits{bit // 64}, {bit % 64}) & 1 = 1 AND {part.condition}"
-            frames.append(frame.where(mine).select(*items))
+            frames.append(self._chosen(frame.where(mine)).select(*items))
         return reduce(DataFrame.union, frames)
 
     def table(self, manifest: Manifest, part: Part, *, ordered: bool = False) -> pa.Table | None:
         """The same rows without a Spark job, if the select list is columns as they stand; else None."""
-        names = []
-        for item, (text, _, _) in zip(self.query.items, self._items(), strict=True):
-            refs = item.expression.refs
-            if item.expression.total and (len(item.expression.parts) != 1 or not refs):
-                return None
-            names.append("_time" if refs and refs[0].role == PSEUDO_ROLE else text)
+        names = self._plain_columns()
+        if names is None:
+            return None
         pieces = []
         for file in self._files(manifest, part):
             bit = self._bit(file.version)
@@ -108,9 +109,28 @@ class ResultView:
             rows = rows.sort_by("_time")
         columns = [rows.column(name) for name in names]
         for number, (name, item) in enumerate(zip(names, self.query.items, strict=True)):
-            if name == "_time" and item.expression.refs and not self.streams[0].integer_time:
+            timed = name in ("_time", WINDOW_START)
+            if timed and item.expression.refs and not self.streams[0].integer_time:
                 columns[number] = pc.cast(columns[number], pa.timestamp("us", tz="UTC"))
         return pa.table(columns, names=list(self.record.item_names))
+
+    def _plain_columns(self) -> list[str] | None:
+        """The stored columns that are the select list, if it is columns as they stand."""
+        names = []
+        for item, (text, _, _) in zip(self.query.items, self._items(), strict=True):
+            refs = item.expression.refs
+            if item.expression.total and (len(item.expression.parts) != 1 or not refs):
+                return None
+            names.append("_time" if refs and refs[0].role == PSEUDO_ROLE else text)
+        return names
+
+    def _value(self, _number: int, text: str) -> Column:
+        """A select item; what may raise was computed before it was stored."""
+        return F.expr(text)
+
+    def _chosen(self, frame: DataFrame) -> DataFrame:
+        """The rows that are results: all that are stored."""
+        return frame
 
     def _items(self) -> list[tuple[str, str, str]]:
         """(SQL over the stored columns, type, name) of each select item."""
@@ -156,6 +176,64 @@ class ResultView:
             msg = f"result file {path} {state}; restore it from a backup, or remove the state directory and replay the sources"
             raise StateError(msg)
         return path
+
+
+class AggregateView(ResultView):
+    """An aggregated query's view on the result files of its aggregate. HAVING beyond the kernels, and what may raise, are evaluated here."""
+
+    def _plain_columns(self) -> list[str] | None:
+        if self._left_to_spark is not None:
+            return None
+        names = []
+        for item in self.query.items:
+            bare = item.expression.parts[0] if len(item.expression.parts) == 1 else None
+            if not isinstance(bare, Ref):
+                return None
+            names.append(self._stored(bare))
+        return names
+
+    def _value(self, number: int, text: str) -> Column:
+        value = F.expr(text)
+        return value if self.query.items[number].expression.total else try_eval(value)
+
+    def _chosen(self, frame: DataFrame) -> DataFrame:
+        having = self._left_to_spark
+        if having is None:
+            return frame
+        condition = F.expr(having.sql(self._column))
+        return frame.where(condition if having.total else try_eval(condition))
+
+    @property
+    def _left_to_spark(self) -> Expression | None:
+        assert self.query.aggregation is not None
+        having = self.query.aggregation.having
+        return having if having is not None and having.term is None else None
+
+    def _items(self) -> list[tuple[str, str, str]]:
+        items = zip(self.query.items, self.record.item_types, self.record.item_names, strict=True)
+        return [(item.expression.sql(self._column), kind, name) for item, kind, name in items]
+
+    def _fields(self) -> dict[str, str]:
+        fields = {"_time": "bigint", "_step": "bigint"}
+        groups, _, values = self.record.types
+        having = [] if self._left_to_spark is None else [self._left_to_spark]
+        for expression in (*(item.expression for item in self.query.items), *having):
+            for ref in expression.refs:
+                types = {GROUP_ROLE: groups, AGGREGATE_ROLE: values}.get(ref.role)
+                fields[self._stored(ref)] = "bigint" if types is None else types[int(ref.column[1:])]
+        return fields
+
+    def _column(self, ref: Ref) -> str:
+        name = self._stored(ref)
+        return f"timestamp_micros({name})" if ref.role == PSEUDO_ROLE and not self.streams[0].integer_time else name
+
+    def _stored(self, ref: Ref) -> str:
+        assert self.query.aggregation is not None
+        if ref.role == GROUP_ROLE:
+            return ref.column
+        if ref.role == AGGREGATE_ROLE:
+            return measure_column(self.query.aggregation.aggregates[int(ref.column[1:])])
+        return WINDOW_START if ref.column == WINDOW_START else "_time"
 
 
 def side_rows(spark: SparkSession, store: LocalStore, manifest: Manifest, stream: Stream, reason: str) -> DataFrame:

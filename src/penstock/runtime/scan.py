@@ -192,6 +192,8 @@ def _event_time(stream: Stream, rows: pa.Table) -> pa.Array:
 def _keys(table: StateTable, rows: pa.Table, times: pa.Array) -> pa.Array:
     """The hash of each row's key, as Spark computes it; of a table without a key, that of its time."""
     column = _key_column(table)
+    if column is None and table.grouped:
+        return pa.array(np.zeros(len(rows), dtype=np.int64))
     values = times if column is None else _whole(rows.column(column)).cast(pa.int64())
     hashed = pa.array(hash_bigint(pc.fill_null(values, 0).to_numpy(zero_copy_only=False)))
     return pc.if_else(values.is_valid(), hashed, None) if values.null_count else hashed

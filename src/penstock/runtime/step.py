@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.errors import StateError, StepError
+from penstock.kernels.aggregate.keep import horizon as horizon_of
 from penstock.kernels.groups import closed_keys
 from penstock.model import Column
 from penstock.model.time import FOREVER, NEVER
@@ -37,7 +38,7 @@ from penstock.runtime.retention import expired_results, horizon, merge_results
 from penstock.runtime.scan import MOST_TASKS, batch_files, is_scannable
 from penstock.runtime.sinks import RELEASED
 from penstock.runtime.worker import PARCEL_SCHEMA, Plan, Task, run_task
-from penstock.state.compaction import choose_merge
+from penstock.state.compaction import choose_merge, choose_settling
 from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile, SideFile
 from penstock.state.orphans import collect_orphans
 from penstock.state.progress import Seen, move, together
@@ -191,7 +192,7 @@ class Stepper:
             return True
 
     def _held_back(self, reached: Mapping[str, int]) -> bool:
-        """Whether windows that count rows hold rows back that this progress lets take part."""
+        """Whether windows that count rows, or aggregates, hold rows back that this progress lets take part."""
         number = {t.name: t.index for t in self.network.tables}
         for join in self.network.joins:
             if join.closes:
@@ -200,7 +201,8 @@ class Stepper:
                 runs = (r for r in self.manifest.runs.values() if number.get(r.table) in tables)
                 if any(r.min_time < now and r.max_time >= before for r in runs):
                     return True
-        return False
+        held = {r.table for r in self.manifest.runs.values() if not r.expired(reached)}
+        return any(a.name in held and a.closes(*a.closed(reached)) for a in self.network.aggregates)
 
     def _close(self, progress: Mapping[str, Progress], reached: Mapping[str, int], *, final: bool) -> None:
         """A tick with a job: rows that wait for this progress take part, and what they find is committed with it."""
@@ -299,7 +301,15 @@ class Stepper:
                 counted=bool(t.counted),
             )
             for t in self.network.tables
+            if not t.grouped
         ]
+        merges += [
+            choose_settling(
+                a.name, runs.get(a.table, ()), self.tasks, MERGE_ROWS, progress.get(a.stream, NEVER), self.registry.stale,
+                apart=horizon_of(a.plan, 0) is not None,
+            )
+            for a in self.network.aggregates
+        ]  # fmt: skip
         return Task(
             step,
             self.tasks,
@@ -311,6 +321,7 @@ class Stepper:
             merges=tuple(m for m in merges if m),
             suspended=frozenset(int(q) for q in self.manifest.suspended),
             closed=closed_keys(self.network, self.manifest.progress),
+            newest={a.stream: self._newest(a.stream) for a in self.network.aggregates},
         )
 
     def _segments(self, runs: Sequence[RunEntry]) -> tuple[int, ...]:

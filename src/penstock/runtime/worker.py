@@ -23,6 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.kernels.adopt import adopt
+from penstock.kernels.aggregate.close import close, partials
+from penstock.kernels.aggregate.keep import needed_until, settle
+from penstock.kernels.aggregate.stored import from_rows, received, to_rows
 from penstock.kernels.delta import build_delta, select
 from penstock.kernels.groups import Closed, alive_by_key
 from penstock.kernels.hash import hash_bigint
@@ -31,11 +34,12 @@ from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
 from penstock.kernels.parcel import pack, unpack
 from penstock.kernels.ranks import closed, rank
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import Join, Network, StateTable
+from penstock.planner.network import Join, Network, StateTable, WindowAggregate, closing
 from penstock.planner.routes import Route, Routes
 from penstock.runtime.admission import ACCEPTED, PUNCTUATION, SIDES, VERDICTS, of_verdicts, reasons, saw
 from penstock.runtime.handover import candidates, report_row
 from penstock.runtime.scan import Unreadable, in_range, read_rows
+from penstock.runtime.windows import write_windows
 from penstock.runtime.write import ResultWriter, file_name, result_table
 from penstock.state.compaction import Merge
 from penstock.state.run import Ints, Rows, RunEntry, checksum, decode_run, encode_run, expiry, key_ranges
@@ -71,6 +75,7 @@ class Task:
     merges: tuple[Merge, ...] = ()
     suspended: frozenset[int] = frozenset()
     closed: Mapping[int, Closed] = field(default_factory=dict)  # by table: keys that other streams have done with
+    newest: Mapping[str, int] = field(default_factory=dict)  # the newest time of each stream, where aggregates read it
     taking_over: frozenset[int] = frozenset()  # queries that take over the rows held; then there are no rows to receive
     files: Mapping[str, tuple[str, ...]] | None = None  # stream -> what to read; None: rows come through the exchange
 
@@ -151,12 +156,17 @@ class _Worker:
             fresh, every = self._deltas(received)
             watch.lap("prepare")
             # Rows that wait for progress may start anywhere, so every task needs those that all tasks start from.
-            own, whole = self._open_runs(every=self.task.routes.replicated if self.network.closes else ())
+            waits = any(join.closes for join in self.network.joins)
+            own, whole = self._open_runs(every=self.task.routes.replicated if waits else ())
             watch.lap("open")
             yield from self._join(Slices(own, _each(fresh), whole, _each(every)), self.task.suspended, watch)
             for index, rows in fresh.items():
-                self._store(self.network.tables[index], rows)
+                if not self.network.tables[index].grouped:
+                    self._store(self.network.tables[index], rows)
             watch.lap("store")
+            for aggregate in self.network.aggregates:
+                self._aggregate(aggregate, fresh.get(aggregate.table))
+            watch.lap("aggregate")
             for merge in self.task.merges:
                 self._merge(merge)
             watch.lap("merge")
@@ -369,7 +379,7 @@ class _Worker:
         for name, entries in table.truths:
             word, shift = self.plan.truths[name]
             bits = columns[f"_t{word}"].take(picked).to_numpy(zero_copy_only=False)
-            truths[name] = (bits >> shift) & 1 == 1
+            truths[name] = np.ones(len(bits), dtype=np.bool_) if name in table.watched else (bits >> shift) & 1 == 1
             raised = int(((bits >> shift) & 2 == 2).sum())
             if raised and count:
                 for entry in entries:
@@ -381,7 +391,9 @@ class _Worker:
         if not count:
             return delta.rows
         self.report.tables[table.name] = {"shipped": len(accepted), "unwanted": delta.unwanted}
-        if not table.stateless and (len(table.entries) <= FEW_ROLES or self.task.step % SAMPLE_EVERY == 0):
+        if not (table.stateless or table.grouped) and (
+            len(table.entries) <= FEW_ROLES or self.task.step % SAMPLE_EVERY == 0
+        ):
             self.report.tables[table.name] |= {"sampled": len(accepted), **_statistics(table, delta.rows)}
         return delta.rows
 
@@ -394,6 +406,8 @@ class _Worker:
         whole: dict[int, list[Rows]] = {}
         for index, entries in self.task.runs.items():
             table = self.network.tables[index]
+            if table.grouped:
+                continue
             if table.counted:
                 self.ranked.update(
                     zip((e.name for e in entries), rank(table, [self._open(e) for e in entries]), strict=True)
@@ -441,6 +455,41 @@ class _Worker:
             gone = select(rows, ~in_reach)
             self._keep_fresh(table, self._write_run(table, gone, 0, 0, named=False))
 
+    def _aggregate(self, aggregate: WindowAggregate, fresh: Rows | None) -> None:
+        """Put new rows into partials, close the windows that progress has passed, and store the partials."""
+        table, added = self.network.tables[aggregate.table], None
+        if fresh is not None and len(fresh):
+            added = partials(aggregate.plan, received(aggregate, fresh))
+        before, now = aggregate.closed(self.task.progress)
+        if aggregate.closes(before, now):
+            held = self._held(aggregate, self.task.runs.get(table.index, ()))
+            tables = held if added is None else [*held, added]
+            found = close(aggregate.plan, tables, before, now, newest=self.task.newest.get(aggregate.stream))
+            write_windows(aggregate, found, self.task, self.network.version, self.report)
+        if added is not None:
+            counts = self.report.tables.setdefault(table.name, {})
+            counts["aggregated"] = len(fresh or ())
+            counts["stored"] = len(added)
+            self._write_partials(aggregate, added, 0)
+
+    def _held(self, aggregate: WindowAggregate, entries: Sequence[RunEntry]) -> list[pa.Table]:
+        """The partials (or rows) that this task serves."""
+        shares = [self._own(self.network.tables[aggregate.table], entry) for entry in entries]
+        return [from_rows(aggregate, rows) for rows in shares if rows is not None and len(rows)]
+
+    def _write_partials(self, aggregate: WindowAggregate, table: pa.Table, level: int) -> None:
+        rows = to_rows(aggregate, table)
+        until = {closing(aggregate.stream): needed_until(aggregate.plan, int(rows.time.max()))}
+        self._write_run(self.network.tables[aggregate.table], rows, level, FOREVER, until=until)
+
+    def _settle(self, aggregate: WindowAggregate, merge: Merge) -> None:
+        """Merge partials, and give up what no window needs that this step leaves open."""
+        names = set(merge.runs)
+        held = self._held(aggregate, [e for e in self.task.runs[aggregate.table] if e.name in names])
+        kept = settle(aggregate.plan, held, aggregate.closed(self.task.progress)[1])
+        if kept is not None and len(kept):
+            self._write_partials(aggregate, kept, merge.level)
+
     def _in_reach(self, table: StateTable, rows: Rows) -> npt.NDArray[np.bool_]:
         return alive_by_key(table, rows, self.task.progress, self.task.closed.get(table.index, ()))
 
@@ -448,15 +497,24 @@ class _Worker:
         if table.index in self.task.routes.later:
             self.fresh.append(entry)
 
-    def _write_run(self, table: StateTable, rows: Rows, level: int, life: int, *, named: bool = True) -> RunEntry:
+    def _write_run(
+        self,
+        table: StateTable,
+        rows: Rows,
+        level: int,
+        life: int,
+        *,
+        named: bool = True,
+        until: Mapping[str, int] | None = None,
+    ) -> RunEntry:
         data = encode_run(rows, table.name)
         name = file_name("runs", self.task.step, "arrow")
         self.task.store.write(name, data)
-        lives = {entry.id: entry.lives for entry in table.entries}
+        if until is None:
+            until = expiry(rows, {entry.id: entry.lives for entry in table.entries}, FOREVER, table.pieces)
         run = RunEntry(
             name, table.name, level, self.task.step, len(rows), data.size, int(rows.time.min()), int(rows.time.max()),
-            int(rows.key[0]), int(rows.key[-1]), life, tuple(expiry(rows, lives, FOREVER, table.pieces).items()), self.network.version,
-            checksum(data),
+            int(rows.key[0]), int(rows.key[-1]), life, tuple(until.items()), self.network.version, checksum(data),
         )  # fmt: skip
         if named:
             self.report.runs.append(run.to_json())
@@ -468,6 +526,9 @@ class _Worker:
     def _merge(self, merge: Merge) -> None:
         """Merge this task's share of the runs; together the tasks replace them whole."""
         table = next(t for t in self.network.tables if t.name == merge.table)
+        if table.grouped:
+            self._settle(next(a for a in self.network.aggregates if a.table == table.index), merge)
+            return
         names = set(merge.runs)
         entries = [e for e in self.task.runs[table.index] if e.name in names]
         shares = [self._open(e).between(self.low, self.high) for e in entries]
@@ -534,7 +595,10 @@ def _keys(
     key = columns["_key"].take(picked) if "_key" in columns else own[str(table.plain_key)]
     values = pc.fill_null(key, 0).to_numpy(zero_copy_only=False)
     has_key = key.is_valid().to_numpy(zero_copy_only=False)
-    return values if "_key" in columns else hash_bigint(values), has_key
+    hashed = values if "_key" in columns else hash_bigint(values)
+    if table.grouped:  # rows without a value are a group too, and lie at 0
+        return np.where(has_key, hashed, 0), np.ones(len(hashed), dtype=np.bool_)
+    return hashed, has_key
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:

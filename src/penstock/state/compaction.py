@@ -98,6 +98,18 @@ def choose_merge(
     )
 
 
+def choose_settling(
+    table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: int, progress: int, stale: int, *, apart: bool
+) -> Merge | None:
+    """The next merge of partials. Where their time alone does not say whether they are needed (not `apart`), all runs go together."""
+    if apart:
+        return choose_merge(table, runs, tasks, budget_rows, progress, stale)
+    fresh = [r for r in runs if r.level == 0]
+    if len(fresh) < FAN_IN * tasks:
+        return None
+    return Merge(table, tuple(r.name for r in sorted(runs, key=lambda r: (r.step, r.name))), 1)
+
+
 def _widen(table: str, groups: Mapping[tuple[int, int], list[RunEntry]], tasks: int, budget_rows: int) -> Merge | None:
     """Put the oldest half of a link that has too many intervals into intervals of twice the length."""
     for life in sorted({life for life, _ in groups if life < FOREVER}):

@@ -18,7 +18,7 @@ from penstock.kernels.aggregate.entries import lift, load, sort
 from penstock.kernels.aggregate.ranking import let_go, wanted_rows
 from penstock.model.time import FOREVER, NEVER
 from penstock.model.windows import AggregateWindow, Landmark, PerRow, Session, Sliding, SlidingRows
-from penstock.planner.aggregates import AggregatePlan, Windowed
+from penstock.planner.aggregates import INSTANT, AggregatePlan, Windowed
 
 LATEST_END = 2 * FOREVER - 1  # no window ends later
 
@@ -43,6 +43,22 @@ def _earliest(window: AggregateWindow | None, progress: int) -> int | None:
             return progress
         case _:
             return None
+
+
+def needed_until(plan: AggregatePlan, position: int) -> int:
+    """The progress from which on no window needs what lies here or before; FOREVER where only `settle` can tell."""
+    found = position
+    for query in plan.queries:
+        match query.window:
+            case Sliding() | None:
+                window = query.window or INSTANT
+                inside = window.wids(position)
+                found = max(found, window.extent(inside[-1])[1]) if inside else found
+            case PerRow(length, 1):
+                found = max(found, position + length)
+            case _:
+                return FOREVER
+    return found
 
 
 def alive(plan: AggregatePlan, table: pa.Table, progress: int) -> npt.NDArray[np.bool_]:

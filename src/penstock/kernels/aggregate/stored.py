@@ -1,0 +1,141 @@
+"""Between rows of state tables and the tables that aggregates are computed from.
+
+Runs outlive plans: queries come and go, and with them the pieces that partials hold and the width of panes. So pieces are stored under
+names that follow from what they are, and a run is read by whatever plan there is. What an older run lacks only queries ask for that its rows
+do not serve: it gets the values of a row of NULLs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.kernels.aggregate.close import partials
+from penstock.kernels.aggregate.entries import patterns_of, with_patterns
+from penstock.kernels.aggregate.types import arrow_type
+from penstock.model.windows import PerRow, SlidingRows
+from penstock.planner.network import WindowAggregate
+from penstock.planner.taxonomy import ROWS, Piece
+from penstock.state.run import Rows
+
+_OWN = ("_key", "_ts", "_pane", "_bits")
+
+
+def received(aggregate: WindowAggregate, rows: Rows) -> pa.Table:
+    """New rows of the state table, as the kernels take them."""
+    columns: dict[str, pa.Array] = {"_key": pa.array(rows.key)}
+    columns |= {f"g{n}": rows.columns[name] for n, name in enumerate(aggregate.groups)}
+    columns["_ts"] = pa.array(rows.time)
+    columns |= {f"a{n}": rows.columns[name] for n, name in enumerate(aggregate.arguments)}
+    columns |= {f"o{n}": rows.columns[name] for n, (name, _) in enumerate(aggregate.order)}
+    columns["_bits"] = pa.array(rows.bits, type=pa.int32())
+    return with_patterns(pa.table(columns), rows.patterns)
+
+
+def to_rows(aggregate: WindowAggregate, table: pa.Table) -> Rows:
+    """Partials (or rows) as a run holds them."""
+    time = "_ts" if aggregate.plan.buffered else "_pane"
+    stored = {name: kept for kept, name in _stored_rows(aggregate).items()} if aggregate.plan.buffered else {}
+    columns = {}
+    for name in table.column_names:
+        if name in ("_key", "_bits", time):
+            continue
+        if name[0] == "p":
+            number, part = name[1:].split("_")
+            stored[name] = f"{_name(aggregate, aggregate.plan.pieces[int(number)])}_{part}"
+        columns[stored.get(name, name)] = _array(table, name)
+    key, position, bits = (table.column(name).to_numpy() for name in ("_key", time, "_bits"))
+    return Rows(key, position, bits, patterns_of(table) or (), columns)
+
+
+def from_rows(aggregate: WindowAggregate, rows: Rows) -> pa.Table:
+    """What a run holds, as the present plan wants it; rows that serve nobody any more are left out."""
+    plan = aggregate.plan
+    found = {name: stored for stored, name in _stored(aggregate, list(rows.columns)).items()}
+    lacking = len(_stored_rows(aggregate)) > len(found) if plan.buffered else _pieces_in(found) < len(plan.pieces)
+    if lacking:
+        example = _example(aggregate)
+        first = pa.array(np.zeros(len(rows), dtype=np.int64))
+        added = [n for n in example.column_names if n not in found and n[0] in "aop_" and n not in _OWN]
+        values = {name: _array(example, name).take(first) for name in added}
+    else:
+        values = {}
+    values |= {name: rows.columns[stored] for name, stored in found.items()}
+    columns: dict[str, pa.Array] = {"_key": pa.array(rows.key)}
+    columns |= {f"g{n}": rows.columns[f"g{n}"] for n in range(plan.groups)}
+    columns["_ts" if plan.buffered else "_pane"] = pa.array(rows.time)
+    # Tables are put together column by column, so that all must have the order that new ones have.
+    for name in sorted(values, key=_place):
+        if name[0] in "p_" and "_bits" not in columns:
+            columns["_bits"] = pa.array(rows.bits, type=pa.int32())
+        columns[name] = values[name]
+    columns.setdefault("_bits", pa.array(rows.bits, type=pa.int32()))
+    return _serving(aggregate, with_patterns(pa.table(columns), rows.patterns), rows)
+
+
+def _place(name: str) -> tuple[object, ...]:
+    """Arguments, what orders rows, pieces, and last the number of rows that went; each by number."""
+    if name == "_gone":
+        return ("z",)
+    return (name[0], *(int(part) for part in name[1:].split("_")))
+
+
+def _pieces_in(names: Collection[str]) -> int:
+    return len({name.split("_")[0] for name in names})
+
+
+def _serving(aggregate: WindowAggregate, table: pa.Table, rows: Rows) -> pa.Table:
+    """Rows that only dropped queries asked for go; where windows are made of rows all stay."""
+    selections = {query.selection for query in aggregate.plan.queries}
+    counted = any(isinstance(query.window, SlidingRows | PerRow) for query in aggregate.plan.queries)
+    if counted or all(selections.intersection(pattern) for pattern in rows.patterns):
+        return table
+    wanted = np.array([bool(selections.intersection(pattern)) for pattern in rows.patterns], dtype=np.bool_)
+    return table.filter(pa.array(wanted[rows.bits]))
+
+
+def _stored(aggregate: WindowAggregate, columns: Collection[str]) -> dict[str, str]:
+    """Name in a run -> name in the kernels' table, of the columns that both have."""
+    if aggregate.plan.buffered:
+        return {stored: name for stored, name in _stored_rows(aggregate).items() if stored in columns}
+    found: dict[str, str] = {}
+    for number, piece in enumerate(aggregate.plan.pieces):
+        own = f"{_name(aggregate, piece)}_"
+        found |= {name: f"p{number}_{name.removeprefix(own)}" for name in columns if name.startswith(own)}
+    return found
+
+
+def _stored_rows(aggregate: WindowAggregate) -> dict[str, str]:
+    names = {f"a:{column}": f"a{n}" for n, column in enumerate(aggregate.arguments)}
+    names |= {f"o:{column}": f"o{n}" for n, (column, _) in enumerate(aggregate.order)}
+    return names | ({"_gone": "_gone"} if aggregate.plan.ranked else {})
+
+
+def _name(aggregate: WindowAggregate, piece: Piece) -> str:
+    argument = "" if piece.argument == ROWS else aggregate.arguments[piece.argument]
+    text = f"{piece.kind}\0{argument}\0{piece.function}\0{piece.parameters}"
+    return "p:" + hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _example(aggregate: WindowAggregate) -> pa.Table:
+    """What the plan keeps of one row of NULLs."""
+    columns: dict[str, pa.Array] = {"_key": pa.array([0], pa.int64())}
+    columns |= {f"g{n}": pa.nulls(1, stored_type(kind)) for n, kind in enumerate(aggregate.group_types)}
+    columns["_ts"] = pa.array([0], pa.int64())
+    columns |= {f"a{n}": pa.nulls(1, stored_type(kind)) for n, kind in enumerate(aggregate.plan.types)}
+    columns |= {f"o{n}": pa.nulls(1, stored_type(kind)) for n, (_, kind) in enumerate(aggregate.order)}
+    columns["_bits"] = pa.array([0], type=pa.int32())
+    return partials(aggregate.plan, with_patterns(pa.table(columns), [()]))
+
+
+def stored_type(kind: str) -> pa.DataType:
+    """Arrow's type for Spark's name of a column's type."""
+    return pa.string() if kind.startswith(("char(", "varchar(")) else arrow_type(kind)
+
+
+def _array(table: pa.Table, name: str) -> pa.Array:
+    column = table.column(name)
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

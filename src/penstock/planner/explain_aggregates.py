@@ -1,0 +1,67 @@
+"""EXPLAIN of window aggregates: what queries share, how wide their panes are, how each is computed and why, and what is held."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.model.time import NEVER, format_duration
+from penstock.planner.network import Network, WindowAggregate
+from penstock.planner.panes import window_class
+from penstock.planner.share import Counters, Held
+from penstock.planner.taxonomy import ROWS, Piece
+
+
+def explain_aggregates(
+    network: Network, measured: Counters, runs: Sequence[Held], name: str | None = None
+) -> list[str]:
+    """The aggregates of a network, or the one of a query."""
+    lines = []
+    for aggregate in aggregates_of(network, name):
+        lines += _aggregate(network, aggregate, measured, runs, name)
+    return lines
+
+
+def aggregates_of(network: Network, name: str | None) -> list[WindowAggregate]:
+    return [a for a in network.aggregates if name is None or any(m.name == name for m in a.members)]
+
+
+def _aggregate(
+    network: Network, aggregate: WindowAggregate, measured: Counters, runs: Sequence[Held], name: str | None
+) -> list[str]:
+    plan = aggregate.plan
+    integer = network.streams[aggregate.stream].integer_time
+    count = len(aggregate.members)
+    shared = "1 query has" if count == 1 else f"{count} queries share"
+    if plan.width is None:
+        kept = "rows"
+    else:
+        width = str(plan.width) if integer else format_duration(plan.width)
+        kept = f"panes of {width}: {', '.join(_piece(aggregate, p) for p in plan.pieces)}"
+    lines = [f"aggregate {aggregate.name}: {shared} {kept}"]
+    for member, query, choice in zip(aggregate.members, plan.queries, plan.choices, strict=True):
+        if name is None or member.name == name:
+            text = f"  bit {member.bit}: {member.name}, {choice.plan} ({window_class(query.window)}; {choice.reason})"
+            if query.having is not None:
+                text += (
+                    f", HAVING {'in the kernel' if query.having.term is not None else 'by Spark when results are read'}"
+                )
+            if member.first > NEVER:
+                text += f", windows that start from {member.first} on"
+            counts = measured.get(f"query:{member.id}", {})
+            lines.append(text + "".join(f", {key} {value:,}" for key, value in counts.items()))
+    indexes = network.tables[aggregate.table].indexes
+    lines += [f"  predicate index on {index.column}: {len(index.literals)} literals" for index in indexes]
+    counts = dict(measured.get(f"table:{aggregate.name}", {}))
+    held = [r for r in runs if r.table == aggregate.name]
+    if held:
+        counts |= {"rows": sum(r.rows for r in held), "bytes": sum(r.bytes for r in held), "runs": len(held)}
+    if counts:
+        lines.append("  measured: " + ", ".join(f"{k} {v:,}" for k, v in counts.items()))
+    return lines
+
+
+def _piece(aggregate: WindowAggregate, piece: Piece) -> str:
+    what = "rows"
+    if piece.argument != ROWS:
+        what = aggregate.plan.arguments[piece.argument].sql(lambda ref: ref.column)
+    return f"{piece.function or piece.kind} of {what}"

@@ -1,0 +1,226 @@
+"""Where window aggregates are kept: which queries share a state table, by what it is keyed, and what it holds of each row.
+
+Queries over one stream with the same groups share partials, whatever their windows are; queries that need single rows share rows. Where
+windows are made of rows, those that began together and count the same rows share a table, since a rank means something only among these. How
+windows are computed is decided in `aggregates` and `panes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.errors import RegistrationError
+from penstock.model import Aggregation, Expression, PerRow, Query, Ref, Session, Sliding, SlidingRows, Stream, Term
+from penstock.model.time import FOREVER, NEVER
+from penstock.planner.aggregates import AggregatePlan, plan_aggregates
+from penstock.planner.index import build_index
+from penstock.planner.keys import common_type, normalized
+from penstock.planner.network import (
+    MAX_ROLES,
+    AggregateMember,
+    Entry,
+    StandingQuery,
+    StateTable,
+    WindowAggregate,
+    closing,
+)
+
+
+class Columns(Protocol):
+    """What the network can have computed for each row of a stream before the exchange."""
+
+    def derive(self, stream: str, parts: tuple[str | Ref, ...], *, risky: bool) -> str: ...
+
+    def predicates(self, query: Query, role: int, stream: Stream) -> tuple[list[tuple[str, Term]], tuple[str, ...]]: ...
+
+
+@dataclass(frozen=True)
+class _Set:
+    """Queries that may share a table: the same stream, groups, and rows to count."""
+
+    stream: str
+    groups: tuple[Expression, ...]
+    partition: tuple[str, ...] | None  # None: windows of time
+    own: str
+
+
+def grouped_tables(
+    queries: Sequence[StandingQuery], streams: Mapping[str, Stream], strategy: str, first: int, columns: Columns
+) -> Iterator[tuple[StateTable, WindowAggregate]]:
+    """The state tables of aggregated queries, numbered from `first`."""
+    sets: dict[_Set, list[StandingQuery]] = {}
+    for standing in queries:
+        sets.setdefault(_set_of(standing, strategy), []).append(standing)
+    number = 0
+    for key, members in sets.items():
+        for plan in _plans(members, streams):
+            yield _table(key, plan, members, streams[key.stream], first + number, number, columns)
+            number += 1
+
+
+def check_aggregated(standing: StandingQuery) -> None:
+    """Refuse aggregates that SQL can say and no plan is made for yet."""
+    query = standing.query
+    assert query.aggregation is not None
+    role = query.roles[0]
+    refusal = None
+    if len(query.roles) > 1:
+        refusal = "an aggregate over a join can be parsed but not yet run; register the join, and aggregate its results"
+    elif role.on is not None:
+        refusal = "a window ON a column can be parsed but not yet run; let it follow the event time"
+    elif query.aggregation.emit is not None:
+        refusal = "EMIT EARLY can be parsed but not yet run; leave it out, and each window is shown once it is over"
+    if refusal is not None:
+        raise RegistrationError(f"query {standing.name!r}: {refusal}")
+
+
+def reach(aggregation: Aggregation) -> int:
+    """How long past its time a row can be part of a result: until the last window that holds it ends."""
+    match aggregation.window:
+        case Sliding(length) | PerRow(length) | Session(length):
+            return length + 1
+        case None:
+            return 1
+    return FOREVER
+
+
+def _set_of(standing: StandingQuery, strategy: str) -> _Set:
+    aggregation = _aggregation(standing)
+    own = f" of query {standing.id}" if strategy == "isolated" else ""
+    partition = None
+    if isinstance(aggregation.window, SlidingRows | PerRow):
+        partition = aggregation.window.partition
+        own += f" since step {standing.since}"
+    groups = tuple(item.expression for item in aggregation.groups)
+    return _Set(standing.query.roles[0].stream, groups, partition, own)
+
+
+def _plans(members: Sequence[StandingQuery], streams: Mapping[str, Stream]) -> list[AggregatePlan]:
+    types: dict[Expression, str] = {}
+    for standing in members:
+        known = argument_types(standing, streams)
+        for aggregate, kind in zip(_aggregation(standing).aggregates, known, strict=True):
+            if aggregate.argument is not None:
+                types[aggregate.argument] = kind
+    aggregations = {standing.id: _aggregation(standing) for standing in members}
+    # A selection is known by the entry of the state table that stands for it.
+    selections = {standing.id: standing.bits_of * MAX_ROLES for standing in members}
+    return plan_aggregates(aggregations, types, selections=selections)
+
+
+def group_types(standing: StandingQuery, streams: Mapping[str, Stream]) -> tuple[str, ...]:
+    if standing.types:
+        return standing.types[0]
+    stream = streams[standing.query.roles[0].stream]
+    return tuple(_declared(item.expression, stream) for item in _aggregation(standing).groups)
+
+
+def argument_types(standing: StandingQuery, streams: Mapping[str, Stream]) -> tuple[str, ...]:
+    """The type of each aggregate's argument; none for count(*)."""
+    if standing.types:
+        return standing.types[1]
+    stream = streams[standing.query.roles[0].stream]
+    return tuple("" if a.argument is None else _declared(a.argument, stream) for a in _aggregation(standing).aggregates)
+
+
+def _declared(expression: Expression, stream: Stream) -> str:
+    ref = expression.parts[0] if len(expression.parts) == 1 else None
+    column = stream.column(ref.column) if isinstance(ref, Ref) else None
+    return column.type if column else "unknown"
+
+
+def _table(
+    key: _Set,
+    plan: AggregatePlan,
+    members: Sequence[StandingQuery],
+    stream: Stream,
+    index: int,
+    number: int,
+    columns: Columns,
+) -> tuple[StateTable, WindowAggregate]:
+    standing = {q.id: q for q in members}
+    mine = [standing[query.query] for query in plan.queries]
+    types = group_types(mine[0], {stream.name: stream})
+    groups = tuple(_column(e, stream, columns) for e in key.groups)
+    arguments = tuple(_column(e, stream, columns) for e in plan.arguments)
+    order = tuple((c, str(_type(stream, c))) for c in stream.order[1:]) if plan.ordered else ()
+    # Rows are counted in partitions, so that a partition must be with one task; it is the last of the groups.
+    parts = len(key.partition) if key.partition is not None else len(groups)
+    keyed = list(zip(key.groups, types, strict=True))[len(groups) - parts :]
+    common = [common_type([kind]) or kind for _, kind in keyed]
+    texts = tuple(normalized(e, kind, to) for (e, kind), to in zip(keyed, common, strict=True))
+    guards = tuple(
+        "" if e.total else columns.derive(stream.name, text, risky=True)
+        for (e, _), text in zip(keyed, texts, strict=True)
+    )
+    watched = {
+        e: columns.derive(stream.name, ("(", *e.parts, ") IS NULL OR TRUE"), risky=True)
+        for e in (*key.groups, *plan.arguments)
+        if not e.total
+    }
+    entries: list[Entry] = []
+    indexed: dict[str, list[tuple[int, Term]]] = {}
+    for share in dict.fromkeys(q.bits_of for q in mine):
+        asked = [q for q in mine if q.bits_of == share]
+        terms, truths = columns.predicates(asked[0].query, 0, stream)
+        for column, term in terms:
+            indexed.setdefault(column, []).append((len(entries), term))
+        used = {e for q in asked for e in _expressions(q)}
+        truths = (*truths, *(name for e, name in watched.items() if e in used))
+        entries.append(Entry(share, 0, -1, 0, _lives(stream), truths, tuple(terms)))
+    if key.partition is not None:  # all rows count, whatever the predicates say of them
+        entries.append(Entry(mine[0].bits_of, 0, -1, 0, _lives(stream), (), counting=True))
+    stored = dict.fromkeys([*groups, *arguments, *(c for c, _ in order)])
+    by = ", ".join(_text(e) for e in key.groups) or "nothing"
+    # Tables of different partitions have different groups, since partitions are among them.
+    name = f"{stream.name} by {by} in {'rows' if plan.buffered else 'panes'}{key.own}"
+    if key.partition is not None:
+        name += f" counted by {', '.join(key.partition) or 'nothing'}"
+    table = StateTable(
+        index, name, stream.name, texts, tuple(common), guards, (), tuple(entries), tuple(stored),
+        tuple(build_index(c, pairs, len(entries)) for c, pairs in sorted(indexed.items())),
+        order=(stream.event_time, *(c for c, _ in order)) if key.partition is not None else (), grouped=True,
+        watched=frozenset(watched.values()),
+    )  # fmt: skip
+    shown = tuple(AggregateMember(q.id, q.name, bit, _first(q, stream)) for bit, q in enumerate(mine))
+    return table, WindowAggregate(number, index, name, stream.name, plan, shown, groups, types, arguments, order)
+
+
+def _first(standing: StandingQuery, stream: Stream) -> int:
+    """Windows of time that start earlier have rows that came before the query did."""
+    timed = isinstance(_aggregation(standing).window, Sliding | PerRow | None)
+    return dict(standing.complete_from).get(stream.name, NEVER) if timed else NEVER
+
+
+def _lives(stream: Stream) -> tuple[tuple[str, int], ...]:
+    return ((closing(stream.name), FOREVER),)
+
+
+def _column(expression: Expression, stream: Stream, columns: Columns) -> str:
+    """The column that holds an expression: a declared one as it stands, or one that Spark computes."""
+    bare = expression.parts[0] if len(expression.parts) == 1 else None
+    if isinstance(bare, Ref):
+        return bare.column
+    return columns.derive(stream.name, expression.parts, risky=not expression.total)
+
+
+def _type(stream: Stream, column: str) -> str | None:
+    found = stream.column(column)
+    return found.type if found else None
+
+
+def _expressions(standing: StandingQuery) -> set[Expression]:
+    aggregation = _aggregation(standing)
+    arguments = {a.argument for a in aggregation.aggregates if a.argument is not None}
+    return arguments | {item.expression for item in aggregation.groups}
+
+
+def _text(expression: Expression) -> str:
+    return expression.sql(lambda ref: ref.column)
+
+
+def _aggregation(standing: StandingQuery) -> Aggregation:
+    assert standing.query.aggregation is not None
+    return standing.query.aggregation

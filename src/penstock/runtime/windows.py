@@ -1,0 +1,93 @@
+"""Results of window aggregates as they are stored: one file for a task and step.
+
+All queries of an aggregate share it; a row has the bit of its query, and aggregates that several queries compute share a column. HAVING
+and select items that only Spark can evaluate are evaluated when results are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.kernels.aggregate.close import Closed
+from penstock.kernels.probe import word_count
+from penstock.model import Aggregate
+from penstock.model.time import NEVER
+from penstock.planner.network import WindowAggregate
+from penstock.runtime.write import ROW_GROUP, file_name
+
+if TYPE_CHECKING:
+    from penstock.runtime.worker import Report, Task
+
+KIND = "aggregate"
+
+
+def measure_column(aggregate: Aggregate) -> str:
+    """The name under which the values of an aggregate are stored: it follows from what is computed."""
+    argument = "" if aggregate.argument is None else aggregate.argument.sql(lambda ref: f"\0{ref.column}\0")
+    text = f"{aggregate.function}\0{argument}\0{aggregate.distinct}\0{aggregate.parameters}"
+    return "m" + hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def write_windows(
+    aggregate: WindowAggregate, closed: Sequence[Closed], task: Task, version: int, report: Report
+) -> None:
+    """Write what was closed to one file, and enter it into the report."""
+    members = {m.id: m for m in aggregate.members}
+    windowed = {q.query: q for q in aggregate.plan.queries}
+    tables, counts = [], []
+    for found in closed:
+        member = members[found.query]
+        rows = found.table
+        if len(rows) and member.first > NEVER:
+            rows = rows.filter(pc.greater_equal(rows.column("window_start"), member.first))
+        if len(rows) == 0 or member.id in task.suspended:
+            continue
+        names = [measure_column(a) for a in windowed[found.query].aggregates]
+        tables.append(_stored(rows, member.bit, len(members), aggregate.plan.groups, names, task.step))
+        counts.append((member.id, len(rows)))
+    if not tables:
+        return
+    table = pa.concat_tables(tables, promote_options="default")
+    times = pc.min_max(table.column("_time")).as_py()
+    name = file_name("results", task.step, "parquet")
+    # As for joins: small files, which are merged and compressed later, go without compression.
+    compression = "none" if len(table) < ROW_GROUP else "snappy"
+    encoded = [f.name for f in table.schema if f.name.startswith(("_", "g")) or pa.types.is_string(f.type)]
+    with task.store.create(name) as file:
+        pq.write_table(
+            table,
+            file,
+            compression=compression,
+            use_dictionary=encoded,
+            write_page_checksum=True,
+            row_group_size=ROW_GROUP,
+        )
+    report.results.append({
+        "name": name, "join": aggregate.name, "step": task.step, "version": version, "rows": len(table),
+        "bytes": task.store.size(name), "min_time": times["min"], "max_time": times["max"], "counts": counts, "kind": KIND,
+    })  # fmt: skip
+    for query, count in counts:
+        own = report.queries.setdefault(str(query), {})
+        own["results"] = own.get("results", 0) + count
+
+
+def _stored(rows: pa.Table, bit: int, queries: int, groups: int, names: Sequence[str], step: int) -> pa.Table:
+    """Rows of one query as the result table has them."""
+    columns: dict[str, pa.ChunkedArray | pa.Array] = {
+        "_time": rows.column("window_end"),
+        "_step": pa.array(np.full(len(rows), step, dtype=np.int64)),
+    }
+    for word in range(word_count(queries)):
+        bits = np.uint64(1 << bit % 64 if word == bit // 64 else 0)
+        columns[f"_bits{word}"] = pa.array(np.full(len(rows), bits, dtype=np.uint64).view(np.int64))
+    columns["window_start"] = rows.column("window_start")
+    columns |= {f"g{n}": rows.column(f"g{n}") for n in range(groups)}
+    columns |= {name: rows.column(f"a{n}") for n, name in enumerate(names)}
+    return pa.table(columns)

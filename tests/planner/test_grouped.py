@@ -1,0 +1,94 @@
+import pytest
+
+from penstock.errors import RegistrationError
+from penstock.model import Ref
+from penstock.model.time import FOREVER, NEVER
+from penstock.planner.build import build_network
+from penstock.planner.explain import explain_network
+from penstock.planner.network import StandingQuery, closing, output_progress
+from penstock.sql import parse_query
+from tests.aggregates import STREAM, STREAMS
+
+COUNT = "SELECT k, count(*) FROM s [RANGE {} SLIDE {}] GROUP BY k"
+ROWS = "SELECT g, count(*) FROM s [RANGE 3 ROWS SLIDE 1 ROW PARTITION BY k] WHERE v > 1 GROUP BY g"
+
+
+def network_of(*queries, strategy="state_slice", **options):
+    standing = [StandingQuery(n + 1, f"q{n}", parse_query(sql, STREAMS), **options) for n, sql in enumerate(queries)]
+    return build_network(standing, STREAMS, strategy=strategy)
+
+
+def test_queries_with_the_same_groups_share_panes_whatever_their_windows_and_predicates():
+    others = (
+        "SELECT k, max(v), sum(v) FROM s [RANGE 9 SLIDE 6] WHERE v > 1 GROUP BY k",
+        "SELECT count(*) FROM s [SESSION 5]",
+    )
+    network = network_of(COUNT.format(12, 4), *others)
+    shared, session = network.aggregates
+    assert [m.id for m in shared.members] == [1, 2]
+    assert shared.plan.width == 1
+    table = network.tables[shared.table]
+    assert table.grouped
+    assert table.columns == ("k", "v")
+    assert [e.query for e in table.entries] == [1, 2]
+    assert [index.column for index in table.indexes] == ["v"]
+    assert (session.name, network.tables[session.table].key) == ("s by nothing in panes", ())
+    assert network.closes == ("s",)
+    assert network.bits == {1: (shared.name, 0), 2: (shared.name, 1), 3: (session.name, 0)}
+
+
+def test_isolated_queries_share_nothing():
+    assert len(network_of(COUNT.format(4, 2), COUNT.format(4, 2), strategy="isolated").aggregates) == 2
+
+
+def test_rows_are_counted_in_one_place_by_queries_that_began_together():
+    queries = [
+        StandingQuery(n + 1, f"q{n}", parse_query(ROWS, STREAMS), since=since) for n, since in enumerate((0, 0, 7))
+    ]
+    network = build_network(queries, STREAMS)
+    assert [[m.id for m in a.members] for a in network.aggregates] == [[1, 2], [3]]
+    table = network.tables[network.aggregates[0].table]
+    assert table.key == ((Ref(0, "k"),),)  # and not by the group, so that a partition is whole
+    assert [e.counting for e in table.entries] == [False, False, True]  # all rows count
+    assert table.order == STREAM.order
+
+
+def test_explain_says_what_is_shared_how_and_why():
+    network = network_of(COUNT.format(12, 4), COUNT.format(9, 6) + " HAVING count(*) > 1", ROWS)
+    measured = {"table:s by k in panes": {"stored": 12}, "query:1": {"results": 7}}
+    assert explain_network(network, measured).splitlines() == [
+        "network version 0: 3 queries, 1 stream, 0 joins, 2 aggregates",
+        "strategy state_slice",
+        "stream s: event time t, delay 0, late -> side, bad -> side",
+        "aggregate s by k in panes: 2 queries share panes of 1: count of rows",
+        "  bit 0: q0, differential (CF; sums of panes by difference), results 7",
+        "  bit 1: q1, differential (CF; sums of panes by difference), HAVING in the kernel",
+        "  measured: stored 12",
+        "aggregate s by g, k in rows since step 0 counted by k: 1 query has rows",
+        "  bit 0: q2, buffered (FCF; windows that end with rows or count them need single rows)",
+        "  predicate index on v: 1 literals",
+    ]
+    assert "q0" not in explain_network(network, measured, name="q2")
+
+
+@pytest.mark.parametrize(
+    ("window", "reached", "expected"),
+    [
+        ("RANGE 12 SLIDE 5", 7, 10),
+        ("RANGE ALL SLIDE 5", 10, 15),
+        ("SESSION 5", 7, 8),
+        ("RANGE 3 ROWS SLIDE 1 ROW", 7, 7),
+        ("RANGE 12 SLIDE 5", NEVER, NEVER),
+        ("RANGE 12 SLIDE 5", FOREVER, FOREVER),
+    ],
+)
+def test_output_progress_is_the_end_of_the_first_open_window_as_far_as_steps_have_closed_them(
+    window, reached, expected
+):
+    query = parse_query(f"SELECT count(*) FROM s [{window}]", STREAMS)
+    assert output_progress(query, {"s": 10**6, closing("s"): reached}) == expected
+
+
+def test_what_no_plan_is_made_for_is_refused():
+    with pytest.raises(RegistrationError, match="EMIT EARLY"):
+        network_of(COUNT.format(4, 2) + " EMIT EARLY EVERY 1 SECOND")

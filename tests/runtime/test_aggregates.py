@@ -1,0 +1,209 @@
+"""Window aggregates through Spark: every query's answer is the reference's, however the input was cut, and each window comes once.
+
+A run costs seconds whatever it computes, so each one answers many queries at once, with windows of all kinds; a join on the same
+stream must not notice them.
+"""
+
+import time
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+from hypothesis import Phase, event, given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import RegistrationError
+from penstock.model import Landmark
+from penstock.model.time import NEVER, SECOND
+from penstock.reference import admit, aggregate_results, results
+from penstock.sql import parse_query
+from tests.aggregates import ROWS, STREAM, WINDOWS, cases, same_bag
+from tests.oracle import bag
+from tests.runtime.replay import Replay, drain, rows_of, stream, wait_until
+from tests.runtime.test_online import JOIN as JOINS
+from tests.runtime.test_online import STREAMS, live, reference, rows_at  # noqa: F401  (a fixture)
+
+pytestmark = pytest.mark.spark
+
+PHASES = [Phase.explicit, Phase.reuse, Phase.generate]  # an example takes seconds: a failing one is shown as drawn
+AT_ONCE = 12
+JOINED = JOINS.format(9, 9)
+JOIN = "SELECT x.v, y.v AS w FROM s [RANGE 5] AS x, s [RANGE 3] AS y WHERE x.k = y.k AND x.v > 0"
+
+QUERIES = st.lists(cases(), min_size=AT_ONCE, max_size=AT_ONCE).map(list) | st.tuples(
+    *(cases(kind) for kind in WINDOWS for _ in range(2))
+).map(list)
+BATCHES = st.lists(ROWS, min_size=1, max_size=5)
+
+
+def answer(case, source, steps):
+    """The reference's answer to all accepted rows; landmarks also have the windows that progress closed behind the last row."""
+    streams = {"s": source}
+    query = parse_query(case.sql, streams)
+    rows = {"s": [row for step in steps for row in step.accepted]}
+    found = aggregate_results(query, streams, rows)
+    progress = steps[-1].progress if steps else NEVER
+    if isinstance(case.window, Landmark) and progress > NEVER:
+        shown = {row[1] for row in found}
+        early = aggregate_results(query, streams, rows, {"s": progress})
+        found += [row for row in early if row[1] not in shown and row[1] > max(shown, default=NEVER)]
+    return found
+
+
+def assert_accounts(engine, steps):
+    """Every row is accounted for, by the engine's own counters and as the reference judges it."""
+    manifest = engine.manifest()
+    judged = {kind: sum(len(getattr(s, kind)) for s in steps) for kind in ("accepted", "late", "bad")}
+    counts = manifest.counters.get("stream:s", {})
+    assert {kind: counts.get(kind, 0) for kind in judged} == judged
+    assert counts.get("rows", 0) == sum(judged.values())
+    for aggregate in engine.network().aggregates:
+        counts = manifest.counters.get(f"table:{aggregate.name}", {})
+        assert counts.get("aggregated", 0) + counts.get("unwanted", 0) == judged["accepted"], aggregate.name
+        held = sum(r.rows for r in manifest.runs_of(aggregate.name))
+        assert counts.get("stored", 0) - counts.get("dropped", 0) == held, aggregate.name
+
+
+def check(spark, root, queries, batches, *, delay=4, tasks=2, cuts=(), plain=True):
+    """Answer all batches, by several engines one after the other if `cuts` says so."""
+    source = replace(STREAM, delay=delay)
+    replay = Replay(root / "source", source)
+    replay.plain = plain
+    steps = admit(source, batches)
+    declared = {f"q{n}": case.sql for n, case in enumerate(queries)} | {"join": JOIN}
+    for number, batch in enumerate(batches):
+        replay.add(s=batch)
+        if number in cuts:
+            drain(replay.engine(spark, root / "state", declared, tasks=tasks))
+    engine = replay.engine(spark, root / "state", declared, tasks=tasks)
+    drain(engine, final=True)
+    for number, case in enumerate(queries):
+        expected = answer(case, source, steps)
+        assert same_bag(rows_of(engine.results(f"q{number}")), expected), case.sql
+        event("some results" if expected else "no result")
+    streams = {"s": source}
+    rows = {"s": [row for step in steps for row in step.accepted]}
+    assert bag(rows_of(engine.results("join"))) == bag(results(parse_query(JOIN, streams), streams, rows))
+    assert not engine.manifest().runs
+    assert_accounts(engine, steps)
+    return engine
+
+
+@settings(max_examples=3, deadline=None, phases=PHASES)
+@given(QUERIES, BATCHES, st.integers(0, 8), st.integers(1, 3), st.booleans())
+def test_results_are_the_references(spark, tmp_path_factory, queries, batches, delay, tasks, plain):
+    check(spark, tmp_path_factory.mktemp("run"), queries, batches, delay=delay, tasks=tasks, plain=plain)
+
+
+@settings(max_examples=3, deadline=None, phases=PHASES)
+@given(QUERIES, BATCHES, st.integers(0, 8), st.integers(1, 3), st.sets(st.integers(0, 4)))
+def test_restarts_and_merges_change_nothing(spark, tmp_path_factory, queries, batches, delay, tasks, cuts):
+    with patch("penstock.state.compaction.FAN_IN", 1), patch("penstock.runtime.step.SNAPSHOT_EVERY", 2):
+        check(spark, tmp_path_factory.mktemp("run"), queries, batches, delay=delay, tasks=tasks, cuts=cuts)
+
+
+@pytest.mark.long
+@settings(max_examples=25, deadline=None, phases=PHASES)
+@given(QUERIES, BATCHES, st.integers(0, 8), st.integers(1, 3), st.sets(st.integers(0, 4)), st.booleans())
+def test_many_results_are_the_references(spark, tmp_path_factory, queries, batches, delay, tasks, cuts, plain):
+    root = tmp_path_factory.mktemp("run")
+    with patch("penstock.state.compaction.FAN_IN", 2), patch("penstock.runtime.step.SNAPSHOT_EVERY", 3):
+        check(spark, root, queries, batches, delay=delay, tasks=tasks, cuts=cuts, plain=plain)
+
+
+# ----------------------------------------------------------------------------------------------------- one by one
+
+SLIDING = "SELECT k, count(*) AS n, sum(v) AS total, window_start, window_end FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k"
+SESSIONS = "SELECT count(*) AS n, max(v) AS m, window_end FROM a [SESSION 2 SECONDS] WHERE v <> 4"
+LATEST = "SELECT last(v) AS v, result_time FROM a [RANGE 3 ROWS SLIDE 2 ROWS] ORDER BY result_time"
+
+
+def aggregated(sql, numbers, progress=None, since=NEVER):
+    """The reference's answer to the rows of these steps; windows that start before `since` are left out."""
+    streams = {s.name: s for s in STREAMS}
+    rows = {"a": [row for number in numbers for row in rows_at(number)["a"]]}
+    query = parse_query(sql, streams)
+    reached = None if progress is None else {"a": progress}
+    found = aggregate_results(query, streams, rows, reached)
+    return bag(row for row in found if since == NEVER or row[-2] >= since)
+
+
+def test_windows_come_when_progress_has_passed_them_each_once_and_go_to_sinks(live):  # noqa: F811
+    got = []
+    one = live({"q": SLIDING, "s": SESSIONS, "join": JOINED})
+    one.engine.query(LATEST, name="ordered", into=lambda table, _: got.extend(table.to_pylist()))
+    for number in range(4):
+        one.feed(**rows_at(number))
+    # The newest row is of second 7, and rows may be two seconds late: a tick gives what the last step has closed.
+    for name, sql in (("q", SLIDING), ("s", SESSIONS)):
+        wait_until(lambda name=name, sql=sql: one.answer(name) == aggregated(sql, range(4), 5 * SECOND))
+    wait_until(lambda: len(got) == aggregated(LATEST, range(4), 5 * SECOND).total())
+    text = one.engine.explain()
+    assert "aggregate a by k in panes: 1 query has panes of 2 seconds: count of rows, count of v, sum of v" in text
+    assert "q, differential (CF; sums of panes by difference)" in text
+    one.run.stop(final=True)
+    for name, sql in (("q", SLIDING), ("s", SESSIONS), ("ordered", LATEST)):
+        assert one.answer(name) == aggregated(sql, range(4)), name
+    assert one.answer("join") == reference(JOINED, range(4))
+    assert [r["result_time"] for r in got] == sorted(r["result_time"] for r in got)
+    assert bag((r["v"],) for r in got) == bag((v,) for v, _ in one.answer("ordered").elements())
+    assert not one.run.stepper.manifest.runs
+
+
+def test_a_query_that_comes_later_has_the_windows_that_start_from_then_on_and_disturbs_nobody(live):  # noqa: F811
+    one = live({"first": SLIDING, "gone": SLIDING.replace("sum(v)", "min(v)").replace("4 S", "6 S")})
+    finer = (
+        "SELECT max(v) AS m, count(*) AS n, window_start, window_end FROM a [RANGE 2 SECONDS SLIDE 1 SECOND] GROUP BY k"
+    )
+    for number in range(2):
+        one.feed(**rows_at(number))
+    one.engine.query(finer, name="later")
+    with pytest.raises(RegistrationError, match="cannot begin from the state"):
+        one.engine.query(finer, name="state", start="state")
+    for number in range(2, 4):
+        one.feed(**rows_at(number))
+    one.engine.drop("gone")
+    for number in range(4, 6):
+        one.feed(**rows_at(number))
+    one.run.stop(final=True)
+    assert one.answer("first") == aggregated(SLIDING, range(6))
+    # Four seconds had passed when it came.
+    assert one.answer("later") == aggregated(finer, range(2, 6), since=4 * SECOND)
+    assert one.answer("gone").total() > 0
+
+
+def test_what_only_spark_can_evaluate_is_evaluated_on_the_way_in_or_when_results_are_read(live):  # noqa: F811
+    sql = (
+        "SELECT CAST(k AS STRING) AS g, 12 DIV (sum(v) - 1) AS d, sum(10 DIV v) AS s, count(*) AS n FROM a [RANGE 2 SECONDS "
+        "SLIDE 2 SECONDS] WHERE length(CAST(v AS STRING)) = 1 GROUP BY CAST(k AS STRING) HAVING sqrt(count(*)) > 1"
+    )
+    one = live({"q": sql})
+    for number in range(3):
+        one.feed(**rows_at(number))
+    one.run.stop(final=True)
+    # Seconds 0 and 1: the quotient of v = 0 is an error, counted and left out; the sum of values less one is zero.
+    assert one.answer("q") == bag([("1", None, 10, 2), ("1", 3, 8, 2), ("1", 1, 4, 2)])
+    assert one.run.status()["queries"]["q"]["errors"] == 1
+
+
+def test_when_a_stream_is_silent_the_clock_closes_its_windows(spark, tmp_path):
+    replay = Replay(tmp_path / "source", stream("a", "ts timestamp, k bigint, v bigint", idle=SECOND))
+    now = int(time.time() * SECOND)
+    replay.add(a=[{"ts": now, "k": n, "v": n} for n in range(3)])
+    sql = "SELECT sum(v) AS s FROM a [RANGE 1 SECOND SLIDE 1 SECOND]"
+    engine = replay.engine(spark, tmp_path / "state", {"q": sql})
+    run = engine.start("100 milliseconds")
+    wait_until(lambda: run.status()["queries"]["q"]["results"] == 1)
+    run.stop()
+    assert rows_of(engine.results("q")) == [(3,)]
+
+
+def test_what_no_plan_is_made_for_is_refused_with_the_reason(spark, tmp_path):
+    engine = Replay(tmp_path / "source", *STREAMS).engine(spark, tmp_path / "state")
+    joined = "SELECT count(*) FROM a [RANGE 2 SECONDS SLIDE 1 SECOND] AS a, b [RANGE 2 SECONDS SLIDE 1 SECOND] AS b WHERE a.k = b.k"
+    with pytest.raises(RegistrationError, match="an aggregate over a join can be parsed but not yet run"):
+        engine.query(joined, name="joined")
+    with pytest.raises(RegistrationError, match="EMIT EARLY can be parsed but not yet run"):
+        engine.query(SLIDING + " EMIT EARLY EVERY 1 SECOND", name="early")
+    with pytest.raises(RegistrationError, match="the type 'map<bigint,bigint>' is not supported"):
+        engine.query("SELECT first(map(k, v)) FROM a [RANGE 2 SECONDS SLIDE 1 SECOND]", name="nested")
