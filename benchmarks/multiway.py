@@ -285,10 +285,10 @@ def by_tasks(sides: Sides, case: Case, pairs: int) -> Json:
     }
 
 
-THREE = Case.even(3, rows=600_000, files=6, life=20, matches=4.0)
-FIVE = Case.even(5, rows=150_000, files=6, life=20, matches=2.0)
+THREE = Case.even(3, rows=600_000, files=3, life=20, seconds=20.0, matches=4.0)
+FIVE = Case.even(5, rows=120_000, files=3, life=20, seconds=20.0, matches=2.0)
 SEVEN = Case.even(7, rows=40_000, files=6, life=20, matches=1.5)
-THETA = Case.even(2, rows=30_000, files=4, life=20, seconds=20.0, tie="less")
+THETA = Case.even(2, rows=24_000, files=4, life=20, seconds=20.0, tie="less")
 Figures = Callable[[Sides, Json], Json]  # measures more, and draws it beside what was measured so far
 
 
@@ -297,7 +297,7 @@ def measure(cases: Sequence[Case], theta: Case, pairs: int, cores: int, figures:
     load = harness.load()
     sides = Sides(cores)
     ways = {f"{len(case.rows)}way": beside_spark(sides, case, pairs) for case in cases}
-    found = {**ways, "theta": by_tasks(sides, theta, pairs)}
+    found = {**ways, "theta": by_tasks(sides, theta, 1)}
     more = figures(sides, found) if figures else {}
     sides.close()
     equal = all(case["equal"] for case in found.values()) and all(
@@ -318,7 +318,7 @@ def measured(options: Namespace) -> Report:
 def main(arguments: list[str] | None = None) -> int:
     more = "also seven streams, orders, indexes and intervals, with charts in docs/figures: about 12 minutes"
     return command.run(
-        "multiway", __doc__, measured, everything=more, sizes={**PAIRS, **CORES}, worker=worker, arguments=arguments
+        "multiway", __doc__, measured, everything=more, sizes={"pairs": (2, PAIRS["pairs"][1]), **CORES}, worker=worker, arguments=arguments
     )
 
 
