@@ -156,7 +156,7 @@ def _table(
         for (e, _), text in zip(keyed, texts, strict=True)
     )
     watched = {
-        e: columns.derive(stream.name, ("(", *e.parts, ") IS NULL OR TRUE"), risky=True)
+        e: columns.derive(stream.name, ("(", *e.parts, ") IS NULL"), risky=True)
         for e in (*key.groups, *plan.arguments)
         if not e.total
     }
