@@ -77,10 +77,13 @@ def _analyze_aggregated(
     arguments = ["NULL" if a.argument is None else a.argument.sql(column) for a in aggregation.aggregates]
     conditions = [f"CASE WHEN {c.sql(column)} THEN 1 END" for c in (*query.predicates, *query.residuals)]
     frame = _empty(spark, tuple(streams[role.stream] for role in query.roles))
-    kinds = [kind for _, kind in _resolved(name, frame, [*groups, *arguments, *conditions])] if groups or arguments else []
+    kinds = (
+        [kind for _, kind in _resolved(name, frame, [*groups, *arguments, *conditions])] if groups or arguments else []
+    )
     group_types = tuple(kinds[: len(groups)])
     argument_types = tuple(
-        "" if a.argument is None else kind for a, kind in zip(aggregation.aggregates, kinds[len(groups) :], strict=False)
+        "" if a.argument is None else kind
+        for a, kind in zip(aggregation.aggregates, kinds[len(groups) :], strict=False)
     )
     for kind in (*group_types, *argument_types):
         try:

@@ -67,7 +67,10 @@ class ResultView:
         self, spark: SparkSession, manifest: Manifest, part: Part, *, step: bool = False, time: bool = False
     ) -> DataFrame:
         """Exactly the select list, plus `_step` and `_time` if asked."""
-        items = [self._value(number, f"CAST({text} AS {kind})").alias(name) for number, (text, kind, name) in enumerate(self._items())]
+        items = [
+            self._value(number, f"CAST({text} AS {kind})").alias(name)
+            for number, (text, kind, name) in enumerate(self._items())
+        ]
         items += [F.col(name) for name, asked in (("_step", step), ("_time", time)) if asked]
         schema = ", ".join(f"{n} {t}" for n, t in self._fields().items())
         files = self._files(manifest, part)
