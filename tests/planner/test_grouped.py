@@ -27,12 +27,12 @@ def test_queries_with_the_same_groups_share_panes_whatever_their_windows_and_pre
     shared, session = network.aggregates
     assert [m.id for m in shared.members] == [1, 2]
     assert shared.plan.width == 1
-    table = network.tables[shared.table]
+    table = network.tables[shared.home]
     assert table.grouped
     assert table.columns == ("k", "v")
     assert [e.query for e in table.entries] == [1, 2]
     assert [index.column for index in table.indexes] == ["v"]
-    assert (session.name, network.tables[session.table].key) == ("s by nothing in panes", ())
+    assert (session.name, network.tables[session.home].key) == ("s by nothing in panes", ())
     assert network.closes == ("s",)
     assert network.bits == {1: (shared.name, 0), 2: (shared.name, 1), 3: (session.name, 0)}
 
@@ -47,7 +47,7 @@ def test_rows_are_counted_in_one_place_by_queries_that_began_together():
     ]
     network = build_network(queries, STREAMS)
     assert [[m.id for m in a.members] for a in network.aggregates] == [[1, 2], [3]]
-    table = network.tables[network.aggregates[0].table]
+    table = network.tables[network.aggregates[0].home]
     assert table.key == ((Ref(0, "k"),),)  # and not by the group, so that a partition is whole
     assert [e.counting for e in table.entries] == [False, False, True]  # all rows count
     assert table.order == STREAM.order

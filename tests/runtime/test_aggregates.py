@@ -172,6 +172,31 @@ def test_a_query_that_comes_later_has_the_windows_that_start_from_then_on_and_di
     assert one.answer("gone").total() > 0
 
 
+def test_windows_over_a_union_close_with_the_slower_stream(live):  # noqa: F811
+    both = "(a UNION ALL b) [{}]"
+    queries = {
+        "sum": f"SELECT k, sum(v) AS s, window_end FROM {both.format('RANGE 4 SECONDS SLIDE 2 SECONDS')} WHERE v > 0 GROUP BY k",
+        "session": f"SELECT count(*) AS n, window_end FROM {both.format('SESSION 2 SECONDS')}",
+        "rows": f"SELECT sum(v + 2) AS s, result_time FROM {both.format('RANGE 3 ROWS SLIDE 2 ROWS')}",
+    }
+    one = live(queries | {"single": SLIDING})
+    streams = {s.name: s for s in STREAMS}
+    rows = {"a": [], "b": []}
+    for number in range(4):
+        given = rows_at(number) if number < 3 else {"a": rows_at(number)["a"], "b": []}
+        rows = {name: rows[name] + given[name] for name in rows}
+        one.feed(**given)
+    # Stream b ends with second 5, and rows may be two seconds late.
+    for name, sql in queries.items():
+        expected = bag(aggregate_results(parse_query(sql, streams), streams, rows, {"a": 5 * SECOND, "b": 3 * SECOND}))
+        wait_until(lambda name=name, expected=expected: one.answer(name) == expected)
+    one.run.stop(final=True)
+    for name, sql in queries.items():
+        assert one.answer(name) == bag(aggregate_results(parse_query(sql, streams), streams, rows)), name
+    assert one.answer("single") == aggregated(SLIDING, range(4))
+    assert not one.run.stepper.manifest.runs
+
+
 def test_what_only_spark_can_evaluate_is_evaluated_on_the_way_in_or_when_results_are_read(live):  # noqa: F811
     sql = (
         "SELECT CAST(k AS STRING) AS g, 12 DIV (sum(v) - 1) AS d, sum(10 DIV v) AS s, count(*) AS n FROM a [RANGE 2 SECONDS "

@@ -57,7 +57,9 @@ class _Builder:
         keys: dict[str, _TableKey] = {}
         for stream in self.streams:
             found = {t.name: t for plan in laid for own in plan.tables for t in own if t.stream == stream}
-            if not found and all(q.query.roles[0].stream != stream for q in aggregated):
+            if not found and not any(
+                stream in (role.stream, *role.union) for q in aggregated for role in q.query.roles
+            ):
                 found = {stream: _TableKey(stream, stream)}
             keys.update(found)
         number = {name: i for i, name in enumerate(keys)}
@@ -69,7 +71,7 @@ class _Builder:
         grouped = list(grouped_tables(aggregated, self.streams, self.strategy, len(tables), self))
         derived = tuple(self.derived.values())
         return Network(
-            self.version, dict(self.streams), (*tables, *(table for table, _ in grouped)), joins, derived, tuple(queries),
+            self.version, dict(self.streams), (*tables, *(table for own, _ in grouped for table in own)), joins, derived, tuple(queries),
             self.strategy, tuple(aggregate for _, aggregate in grouped),
         )  # fmt: skip
 
@@ -411,6 +413,7 @@ def check_supported(standing: StandingQuery) -> None:
     query = standing.query
     if query.aggregation is not None:
         check_aggregated(standing)
+        return
     for role in query.roles:
         if role.union:
             msg = (

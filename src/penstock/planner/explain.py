@@ -29,7 +29,7 @@ def explain_network(
     joins = [j for j in network.joins if name is None or any(m.name == name for m in j.members)]
     tables = [t for t in network.tables if name is None or any(t.index == own for j in joins for _, own in j.places)]
     tables = [t for t in tables if not t.grouped]
-    shown = {t.stream for t in tables} | {a.stream for a in aggregates_of(network, name)}
+    shown = {t.stream for t in tables} | {stream for a in aggregates_of(network, name) for stream in a.streams}
     queries = _count(len(network.queries), "query", "queries")
     sizes = f"{queries}, {_count(len(network.streams), 'stream')}, {_count(len(network.joins), 'join')}"
     if network.aggregates:

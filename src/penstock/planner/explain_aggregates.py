@@ -29,7 +29,7 @@ def _aggregate(
     network: Network, aggregate: WindowAggregate, measured: Counters, runs: Sequence[Held], name: str | None
 ) -> list[str]:
     plan = aggregate.plan
-    integer = network.streams[aggregate.stream].integer_time
+    integer = network.streams[aggregate.streams[0]].integer_time
     count = len(aggregate.members)
     shared = "1 query has" if count == 1 else f"{count} queries share"
     if plan.width is None:
@@ -49,7 +49,7 @@ def _aggregate(
                 text += f", windows that start from {member.first} on"
             counts = measured.get(f"query:{member.id}", {})
             lines.append(text + "".join(f", {key} {value:,}" for key, value in counts.items()))
-    indexes = network.tables[aggregate.table].indexes
+    indexes = network.tables[aggregate.home].indexes
     lines += [f"  predicate index on {index.column}: {len(index.literals)} literals" for index in indexes]
     counts = dict(measured.get(f"table:{aggregate.name}", {}))
     held = [r for r in runs if r.table == aggregate.name]

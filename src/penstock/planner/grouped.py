@@ -20,6 +20,7 @@ from penstock.planner.keys import common_type, normalized
 from penstock.planner.network import (
     MAX_ROLES,
     AggregateMember,
+    AggregateSource,
     Entry,
     StandingQuery,
     StateTable,
@@ -40,7 +41,7 @@ class Columns(Protocol):
 class _Set:
     """Queries that may share a table: the same stream, groups, and rows to count."""
 
-    stream: str
+    streams: tuple[str, ...]
     groups: tuple[Expression, ...]
     partition: tuple[str, ...] | None  # None: windows of time
     own: str
@@ -48,16 +49,18 @@ class _Set:
 
 def grouped_tables(
     queries: Sequence[StandingQuery], streams: Mapping[str, Stream], strategy: str, first: int, columns: Columns
-) -> Iterator[tuple[StateTable, WindowAggregate]]:
-    """The state tables of aggregated queries, numbered from `first`."""
+) -> Iterator[tuple[tuple[StateTable, ...], WindowAggregate]]:
+    """The state tables of aggregated queries, numbered from `first`, and what each aggregate makes of its own."""
     sets: dict[_Set, list[StandingQuery]] = {}
     for standing in queries:
         sets.setdefault(_set_of(standing, strategy), []).append(standing)
     number = 0
     for key, members in sets.items():
         for plan in _plans(members, streams):
-            yield _table(key, plan, members, streams[key.stream], first + number, number, columns)
+            made = _aggregate(key, plan, members, [streams[name] for name in key.streams], first, number, columns)
+            first += len(made[0])
             number += 1
+            yield made
 
 
 def check_aggregated(standing: StandingQuery) -> None:
@@ -94,7 +97,8 @@ def _set_of(standing: StandingQuery, strategy: str) -> _Set:
         partition = aggregation.window.partition
         own += f" since step {standing.since}"
     groups = tuple(item.expression for item in aggregation.groups)
-    return _Set(standing.query.roles[0].stream, groups, partition, own)
+    role = standing.query.roles[0]
+    return _Set((role.stream, *role.union), groups, partition, own)
 
 
 def _plans(members: Sequence[StandingQuery], streams: Mapping[str, Stream]) -> list[AggregatePlan]:
@@ -131,24 +135,53 @@ def _declared(expression: Expression, stream: Stream) -> str:
     return column.type if column else "unknown"
 
 
-def _table(
+def _aggregate(
     key: _Set,
     plan: AggregatePlan,
     members: Sequence[StandingQuery],
-    stream: Stream,
-    index: int,
+    streams: Sequence[Stream],
+    first: int,
     number: int,
     columns: Columns,
-) -> tuple[StateTable, WindowAggregate]:
+) -> tuple[tuple[StateTable, ...], WindowAggregate]:
     standing = {q.id: q for q in members}
     mine = [standing[query.query] for query in plan.queries]
-    types = group_types(mine[0], {stream.name: stream})
-    groups = tuple(_column(e, stream, columns) for e in key.groups)
-    arguments = tuple(_column(e, stream, columns) for e in plan.arguments)
-    order = tuple((c, str(_type(stream, c))) for c in stream.order[1:]) if plan.ordered else ()
+    types = group_types(mine[0], {s.name: s for s in streams})
+    order = tuple((c, str(_type(streams[0], c))) for c in streams[0].order[1:]) if plan.ordered else ()
+    by = ", ".join(_text(e) for e in key.groups) or "nothing"
+    name = f"{' + '.join(key.streams)} by {by} in {'rows' if plan.buffered else 'panes'}{key.own}"
+    if key.partition is not None:
+        name += f" counted by {', '.join(key.partition) or 'nothing'}"
+    tables, sources = [], []
+    for place, stream in enumerate(streams):
+        called = name if len(streams) == 1 else f"{name} from {stream.name}"
+        source = AggregateSource(
+            first + place,
+            stream.name,
+            tuple(_column(e, stream, columns) for e in key.groups),
+            tuple(_column(e, stream, columns) for e in plan.arguments),
+        )
+        tables.append(_table(key, plan, mine, types, stream, called, source, [c for c, _ in order], columns))
+        sources.append(source)
+    shown = tuple(AggregateMember(q.id, q.name, bit, _first(q, key.streams)) for bit, q in enumerate(mine))
+    return tuple(tables), WindowAggregate(number, name, tuple(sources), plan, shown, types, order)
+
+
+def _table(
+    key: _Set,
+    plan: AggregatePlan,
+    mine: Sequence[StandingQuery],
+    types: Sequence[str],
+    stream: Stream,
+    name: str,
+    source: AggregateSource,
+    order: Sequence[str],
+    columns: Columns,
+) -> StateTable:
+    """The state table through which the rows of one stream come."""
     # Rows are counted in partitions, so that a partition must be with one task; it is the last of the groups.
-    parts = len(key.partition) if key.partition is not None else len(groups)
-    keyed = list(zip(key.groups, types, strict=True))[len(groups) - parts :]
+    parts = len(key.partition) if key.partition is not None else len(key.groups)
+    keyed = list(zip(key.groups, types, strict=True))[len(key.groups) - parts :]
     common = [common_type([kind]) or kind for _, kind in keyed]
     texts = tuple(normalized(e, kind, to) for (e, kind), to in zip(keyed, common, strict=True))
     guards = tuple(
@@ -156,7 +189,7 @@ def _table(
         for (e, _), text in zip(keyed, texts, strict=True)
     )
     watched = {
-        e: columns.derive(stream.name, ("(", *e.parts, ") IS NULL OR TRUE"), risky=True)
+        e: columns.derive(stream.name, ("(", *e.parts, ") IS NULL"), risky=True)
         for e in (*key.groups, *plan.arguments)
         if not e.total
     }
@@ -168,30 +201,24 @@ def _table(
         for column, term in terms:
             indexed.setdefault(column, []).append((len(entries), term))
         used = {e for q in asked for e in _expressions(q)}
-        truths = (*truths, *(name for e, name in watched.items() if e in used))
+        truths = (*truths, *(watch for e, watch in watched.items() if e in used))
         entries.append(Entry(share, 0, -1, 0, _lives(stream), truths, tuple(terms)))
     if key.partition is not None:  # all rows count, whatever the predicates say of them
         entries.append(Entry(mine[0].bits_of, 0, -1, 0, _lives(stream), (), counting=True))
-    stored = dict.fromkeys([*groups, *arguments, *(c for c, _ in order)])
-    by = ", ".join(_text(e) for e in key.groups) or "nothing"
-    # Tables of different partitions have different groups, since partitions are among them.
-    name = f"{stream.name} by {by} in {'rows' if plan.buffered else 'panes'}{key.own}"
-    if key.partition is not None:
-        name += f" counted by {', '.join(key.partition) or 'nothing'}"
-    table = StateTable(
-        index, name, stream.name, texts, tuple(common), guards, (), tuple(entries), tuple(stored),
+    stored = dict.fromkeys([*source.groups, *source.arguments, *order])
+    return StateTable(
+        source.table, name, stream.name, texts, tuple(common), guards, (), tuple(entries), tuple(stored),
         tuple(build_index(c, pairs, len(entries)) for c, pairs in sorted(indexed.items())),
-        order=(stream.event_time, *(c for c, _ in order)) if key.partition is not None else (), grouped=True,
+        order=(stream.event_time, *order) if key.partition is not None else (), grouped=True,
         watched=frozenset(watched.values()),
     )  # fmt: skip
-    shown = tuple(AggregateMember(q.id, q.name, bit, _first(q, stream)) for bit, q in enumerate(mine))
-    return table, WindowAggregate(number, index, name, stream.name, plan, shown, groups, types, arguments, order)
 
 
-def _first(standing: StandingQuery, stream: Stream) -> int:
+def _first(standing: StandingQuery, streams: Sequence[str]) -> int:
     """Windows of time that start earlier have rows that came before the query did."""
     timed = isinstance(_aggregation(standing).window, Sliding | PerRow | None)
-    return dict(standing.complete_from).get(stream.name, NEVER) if timed else NEVER
+    known = dict(standing.complete_from)
+    return max(known.get(stream, NEVER) for stream in streams) if timed else NEVER
 
 
 def _lives(stream: Stream) -> tuple[tuple[str, int], ...]:

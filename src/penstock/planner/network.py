@@ -259,27 +259,44 @@ class AggregateMember:
 
 
 @dataclass(frozen=True)
-class WindowAggregate:
-    """Aggregated queries over one stream with the same groups, answered together from one state table.
+class AggregateSource:
+    """A state table through which rows of a stream come to an aggregate, and its columns that hold groups and arguments in the plan's order."""
 
-    `groups` and `arguments` are the columns of the state table that hold them; the plan numbers them in that order. `order` are those that order
-    rows of one time, with their types, if the plan needs them.
+    table: int
+    stream: str
+    groups: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WindowAggregate:
+    """Aggregated queries over one stream (or one union of streams) with the same groups, answered together.
+
+    What is kept of all `sources` lies in runs of the aggregate's own name. `order` are the columns that order rows of one time, with their
+    types, if the plan needs them.
     """
 
     index: int
-    table: int
     name: str
-    stream: str
+    sources: tuple[AggregateSource, ...]
     plan: AggregatePlan
     members: tuple[AggregateMember, ...]
-    groups: tuple[str, ...]
     group_types: tuple[str, ...]
-    arguments: tuple[str, ...]
     order: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return tuple(source.stream for source in self.sources)
+
+    @property
+    def home(self) -> int:
+        """The state table that stands for all of them where there can be only one."""
+        return self.sources[0].table
 
     def closed(self, progress: Mapping[str, int]) -> tuple[int, int]:
         """Windows that end after the first of these times and not after the second are closed by this step."""
-        return progress.get(closing(self.stream), NEVER), progress.get(self.stream, NEVER)
+        before = min(progress.get(closing(stream), NEVER) for stream in self.streams)
+        return before, min(progress.get(stream, NEVER) for stream in self.streams)
 
     def closes(self, before: int, now: int) -> bool:
         """Whether some window may end after the first time and not after the second."""
@@ -306,7 +323,7 @@ class Network:
     def closes(self) -> tuple[str, ...]:
         """The streams of all windows that are answered once progress has passed them: those that count rows, and those of aggregates."""
         counted = (stream for join in self.joins for stream in join.closes)
-        return tuple(dict.fromkeys([*counted, *(aggregate.stream for aggregate in self.aggregates)]))
+        return tuple(dict.fromkeys([*counted, *(stream for a in self.aggregates for stream in a.streams)]))
 
     def tables_of(self, stream: str) -> tuple[StateTable, ...]:
         """The state tables of a stream; its first one also carries late and bad rows and all counts."""
@@ -330,7 +347,8 @@ def output_progress(query: Query, progress: Mapping[str, int]) -> int:
     The result time of an aggregate is the end of its window, so that it is that of the first window still open.
     """
     if query.aggregation is not None:
-        reached = progress.get(closing(query.roles[0].stream), NEVER)
+        sources = (query.roles[0].stream, *query.roles[0].union)
+        reached = min(progress.get(closing(stream), NEVER) for stream in sources)
         if abs(reached) >= FOREVER:
             return reached
         match query.aggregation.window:

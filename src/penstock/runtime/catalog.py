@@ -114,7 +114,7 @@ class Catalog:
         if name not in self.streams:
             raise RegistrationError(f"there is no stream {name!r}; {did_you_mean(name, self.streams)}")
         for record in self.registry.live():
-            if any(role.stream == name for role in self.parsed(record).roles):
+            if any(name in (role.stream, *role.union) for role in self.parsed(record).roles):
                 raise RegistrationError(f"query {record.name!r} reads stream {name!r}; drop the query first")
         self.registry = self.registry.with_stream(replace(self.registry.streams[name], dropped=True))
         self.frames.pop(name, None)
@@ -255,7 +255,8 @@ class Catalog:
         """(stream, how long past its time a row of it can be part of a result) of each role."""
         query = self.parsed(record)
         if query.aggregation is not None:
-            return [(query.roles[0].stream, aggregate_reach(query.aggregation))]
+            role = query.roles[0]
+            return [(stream, aggregate_reach(query.aggregation)) for stream in (role.stream, *role.union)]
         reach = [FOREVER if max(row) >= FOREVER else max(row) + 1 for row in time_bounds(query)]
         return [(role.stream, life) for role, life in zip(query.roles, reach, strict=True)]
 
@@ -316,10 +317,10 @@ class Catalog:
     def check_streams(self) -> None:
         """Every stream that a live query reads must be declared in this program, not only registered."""
         for record in self.registry.live():
-            for role in self.parsed(record).roles:
-                if role.stream not in self.frames:
+            for stream in (s for role in self.parsed(record).roles for s in (role.stream, *role.union)):
+                if stream not in self.frames:
                     msg = (
-                        f"query {record.name!r} is registered in {self.store.root} and reads stream {role.stream!r}, which is not "
+                        f"query {record.name!r} is registered in {self.store.root} and reads stream {stream!r}, which is not "
                         "declared; declare the stream, or drop the query"
                     )
                     raise RegistrationError(msg)
@@ -342,7 +343,8 @@ class Catalog:
         for record in self.registry.queries:
             if record.since < 0 and not record.dropped:
                 query = self.parsed(record)
-                seen = tuple((s, newest[s]) for s in dict.fromkeys(r.stream for r in query.roles) if s in newest)
+                read = dict.fromkeys(s for r in query.roles for s in (r.stream, *r.union))
+                seen = tuple((s, newest[s]) for s in read if s in newest)
                 record = replace(record, since=manifest.step + 1, complete_from=seen)  # noqa: PLW2901
                 alike = _shared_form(record, query)
                 if alike is not None:
@@ -381,7 +383,11 @@ def _shared_form(record: QueryRecord, query: Query) -> object | None:
         expressions += [item.expression for item in query.aggregation.groups]
         expressions += [a.argument for a in query.aggregation.aggregates if a.argument is not None]
         total = all(e.total for e in expressions)
-        return ("aggregate", query.roles[0].stream, query.predicates, record.start) if total else None
+        return (
+            ("aggregate", query.roles[0].stream, query.roles[0].union, query.predicates, record.start)
+            if total
+            else None
+        )
     if not all(e.total for e in expressions) or not all(item.expression.total for item in query.items):
         return None
     roles = tuple((role.stream, role.window) for role in query.roles)

@@ -284,7 +284,7 @@ class Stepper:
 
     def _task(self, step: int, reached: Mapping[str, int] | None = None) -> Task:
         progress = self.manifest.reached() if reached is None else reached
-        number = {t.name: t.index for t in self.network.tables}
+        number = {t.name: t.index for t in self.network.tables} | {a.name: a.home for a in self.network.aggregates}
         runs: dict[int, list[RunEntry]] = {}
         for run in self.manifest.runs.values():
             if run.table in number and not run.expired(progress):
@@ -305,7 +305,7 @@ class Stepper:
         ]
         merges += [
             choose_settling(
-                a.name, runs.get(a.table, ()), self.tasks, MERGE_ROWS, progress.get(a.stream, NEVER), self.registry.stale,
+                a.name, runs.get(a.home, ()), self.tasks, MERGE_ROWS, a.closed(progress)[1], self.registry.stale,
                 apart=horizon_of(a.plan, 0) is not None,
             )
             for a in self.network.aggregates
@@ -321,7 +321,7 @@ class Stepper:
             merges=tuple(m for m in merges if m),
             suspended=frozenset(int(q) for q in self.manifest.suspended),
             closed=closed_keys(self.network, self.manifest.progress),
-            newest={a.stream: self._newest(a.stream) for a in self.network.aggregates},
+            newest={stream: self._newest(stream) for a in self.network.aggregates for stream in a.streams},
         )
 
     def _segments(self, runs: Sequence[RunEntry]) -> tuple[int, ...]:
@@ -465,7 +465,7 @@ class Stepper:
 
     def _gone(self, progress: Mapping[str, int]) -> list[str]:
         """Runs of which no row can be of use any more."""
-        tables = {table.name for table in self.network.tables}
+        tables = {table.name for table in self.network.tables} | {a.name for a in self.network.aggregates}
         return [r.name for r in self.manifest.runs.values() if r.table not in tables or r.expired(progress)]
 
     def _newest(self, name: str) -> int:

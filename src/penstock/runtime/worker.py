@@ -165,7 +165,7 @@ class _Worker:
                     self._store(self.network.tables[index], rows)
             watch.lap("store")
             for aggregate in self.network.aggregates:
-                self._aggregate(aggregate, fresh.get(aggregate.table))
+                self._aggregate(aggregate, fresh)
             watch.lap("aggregate")
             for merge in self.task.merges:
                 self._merge(merge)
@@ -455,37 +455,40 @@ class _Worker:
             gone = select(rows, ~in_reach)
             self._keep_fresh(table, self._write_run(table, gone, 0, 0, named=False))
 
-    def _aggregate(self, aggregate: WindowAggregate, fresh: Rows | None) -> None:
+    def _aggregate(self, aggregate: WindowAggregate, fresh: Mapping[int, Rows]) -> None:
         """Put new rows into partials, close the windows that progress has passed, and store the partials."""
-        table, added = self.network.tables[aggregate.table], None
-        if fresh is not None and len(fresh):
-            added = partials(aggregate.plan, received(aggregate, fresh))
+        added = []
+        for source in aggregate.sources:
+            rows = fresh.get(source.table, ())
+            if isinstance(rows, Rows) and len(rows):
+                added.append(partials(aggregate.plan, received(aggregate, source, rows)))
+                self.report.tables[self.network.tables[source.table].name]["aggregated"] = len(rows)
         before, now = aggregate.closed(self.task.progress)
         if aggregate.closes(before, now):
-            held = self._held(aggregate, self.task.runs.get(table.index, ()))
-            tables = held if added is None else [*held, added]
-            found = close(aggregate.plan, tables, before, now, newest=self.task.newest.get(aggregate.stream))
+            tables = [*self._held(aggregate, self.task.runs.get(aggregate.home, ())), *added]
+            newest = max(self.task.newest.get(stream, NEVER) for stream in aggregate.streams)
+            found = close(aggregate.plan, tables, before, now, newest=newest)
             write_windows(aggregate, found, self.task, self.network.version, self.report)
-        if added is not None:
-            counts = self.report.tables.setdefault(table.name, {})
-            counts["aggregated"] = len(fresh or ())
-            counts["stored"] = len(added)
-            self._write_partials(aggregate, added, 0)
+        for table in added:
+            counts = self.report.tables.setdefault(aggregate.name, {})
+            counts["stored"] = counts.get("stored", 0) + len(table)
+            self._write_partials(aggregate, table, 0)
 
     def _held(self, aggregate: WindowAggregate, entries: Sequence[RunEntry]) -> list[pa.Table]:
         """The partials (or rows) that this task serves."""
-        shares = [self._own(self.network.tables[aggregate.table], entry) for entry in entries]
+        shares = [self._own(self.network.tables[aggregate.home], entry) for entry in entries]
         return [from_rows(aggregate, rows) for rows in shares if rows is not None and len(rows)]
 
     def _write_partials(self, aggregate: WindowAggregate, table: pa.Table, level: int) -> None:
         rows = to_rows(aggregate, table)
-        until = {closing(aggregate.stream): needed_until(aggregate.plan, int(rows.time.max()))}
-        self._write_run(self.network.tables[aggregate.table], rows, level, FOREVER, until=until)
+        until = dict.fromkeys(map(closing, aggregate.streams), needed_until(aggregate.plan, int(rows.time.max())))
+        table = replace(self.network.tables[aggregate.home], name=aggregate.name)
+        self._write_run(table, rows, level, FOREVER, until=until)
 
     def _settle(self, aggregate: WindowAggregate, merge: Merge) -> None:
         """Merge partials, and give up what no window needs that this step leaves open."""
         names = set(merge.runs)
-        held = self._held(aggregate, [e for e in self.task.runs[aggregate.table] if e.name in names])
+        held = self._held(aggregate, [e for e in self.task.runs[aggregate.home] if e.name in names])
         kept = settle(aggregate.plan, held, aggregate.closed(self.task.progress)[1])
         if kept is not None and len(kept):
             self._write_partials(aggregate, kept, merge.level)
@@ -525,10 +528,11 @@ class _Worker:
 
     def _merge(self, merge: Merge) -> None:
         """Merge this task's share of the runs; together the tasks replace them whole."""
-        table = next(t for t in self.network.tables if t.name == merge.table)
-        if table.grouped:
-            self._settle(next(a for a in self.network.aggregates if a.table == table.index), merge)
+        aggregate = next((a for a in self.network.aggregates if a.name == merge.table), None)
+        if aggregate is not None:
+            self._settle(aggregate, merge)
             return
+        table = next(t for t in self.network.tables if t.name == merge.table)
         names = set(merge.runs)
         entries = [e for e in self.task.runs[table.index] if e.name in names]
         shares = [self._open(e).between(self.low, self.high) for e in entries]

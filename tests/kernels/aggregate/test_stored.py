@@ -43,8 +43,12 @@ class Task:
             held = [from_rows(aggregate, decode(data)) for data, _ in runs]
             added = []
             if rows:
-                delta = build_delta(network.tables[aggregate.table], *self._arrays(network, aggregate, standing, rows))
-                added = [partials(aggregate.plan, received(aggregate, delta.rows))] if len(delta.rows) else []
+                delta = build_delta(network.tables[aggregate.home], *self._arrays(network, aggregate, standing, rows))
+                added = (
+                    [partials(aggregate.plan, received(aggregate, aggregate.sources[0], delta.rows))]
+                    if len(delta.rows)
+                    else []
+                )
             for closed in close(aggregate.plan, [*held, *added], self.closed, now, newest=self.newest):
                 self._show(aggregate, closed, standing)
             if settled and runs:
@@ -60,7 +64,7 @@ class Task:
         return encode_run(rows, aggregate.name), needed_until(aggregate.plan, int(rows.time.max()))
 
     def _arrays(self, network, aggregate, standing, rows):
-        table = network.tables[aggregate.table]
+        table = network.tables[aggregate.home]
         columns = {
             c.name: pa.array([row[c.name] for row in rows], stored_type(c.type))
             for c in self.stream.columns

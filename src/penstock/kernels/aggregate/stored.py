@@ -17,19 +17,19 @@ from penstock.kernels.aggregate.close import partials
 from penstock.kernels.aggregate.entries import patterns_of, with_patterns
 from penstock.kernels.aggregate.types import arrow_type
 from penstock.model.windows import PerRow, SlidingRows
-from penstock.planner.network import WindowAggregate
+from penstock.planner.network import AggregateSource, WindowAggregate
 from penstock.planner.taxonomy import ROWS, Piece
 from penstock.state.run import Rows
 
 _OWN = ("_key", "_ts", "_pane", "_bits")
 
 
-def received(aggregate: WindowAggregate, rows: Rows) -> pa.Table:
-    """New rows of the state table, as the kernels take them."""
+def received(aggregate: WindowAggregate, source: AggregateSource, rows: Rows) -> pa.Table:
+    """New rows of a state table, as the kernels take them."""
     columns: dict[str, pa.Array] = {"_key": pa.array(rows.key)}
-    columns |= {f"g{n}": rows.columns[name] for n, name in enumerate(aggregate.groups)}
+    columns |= {f"g{n}": rows.columns[name] for n, name in enumerate(source.groups)}
     columns["_ts"] = pa.array(rows.time)
-    columns |= {f"a{n}": rows.columns[name] for n, name in enumerate(aggregate.arguments)}
+    columns |= {f"a{n}": rows.columns[name] for n, name in enumerate(source.arguments)}
     columns |= {f"o{n}": rows.columns[name] for n, (name, _) in enumerate(aggregate.order)}
     columns["_bits"] = pa.array(rows.bits, type=pa.int32())
     return with_patterns(pa.table(columns), rows.patterns)
@@ -109,13 +109,13 @@ def _stored(aggregate: WindowAggregate, columns: Collection[str]) -> dict[str, s
 
 
 def _stored_rows(aggregate: WindowAggregate) -> dict[str, str]:
-    names = {f"a:{column}": f"a{n}" for n, column in enumerate(aggregate.arguments)}
+    names = {f"a:{column}": f"a{n}" for n, column in enumerate(aggregate.sources[0].arguments)}
     names |= {f"o:{column}": f"o{n}" for n, (column, _) in enumerate(aggregate.order)}
     return names | ({"_gone": "_gone"} if aggregate.plan.ranked else {})
 
 
 def _name(aggregate: WindowAggregate, piece: Piece) -> str:
-    argument = "" if piece.argument == ROWS else aggregate.arguments[piece.argument]
+    argument = "" if piece.argument == ROWS else aggregate.sources[0].arguments[piece.argument]
     text = f"{piece.kind}\0{argument}\0{piece.function}\0{piece.parameters}"
     return "p:" + hashlib.sha256(text.encode()).hexdigest()[:12]
 
