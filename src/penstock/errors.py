@@ -50,6 +50,10 @@ class StateError(PenstockError):
     """The state directory is damaged, owned by another engine, or does not fit Spark's log."""
 
 
+class ChangesLostError(StateError):
+    """A source no longer knows all that has changed since a view was refreshed: the view must be recomputed."""
+
+
 class StepError(PenstockError):
     """A step failed; nothing of it was committed."""
 

@@ -135,3 +135,31 @@ def test_values_of_views_compare_and_multiply():
         value("/", 1, 0)
     with pytest.raises(Raised, match="64 bits"):
         value("*", 2**62, 2)
+
+
+def averages(kind, values, argument=None):
+    """The average of the values of one column, by the definition of a view."""
+    found = ViewAggregate("avg", argument or col(0, "x"))
+    view = View("v", "", (Node("l", "l"),), (), (), (Item(None, col(AGGREGATE_ROLE, "a0")),), (), (found,))
+    sources = {"l": Source("l", (Column("x", kind),), "dataframe")}
+    ((value,),) = answer(view, sources, {"l": Counter((v,) for v in values)})
+    return value
+
+
+@given(st.lists(st.integers(-(10**9), 10**9), min_size=1, max_size=7), st.integers(0, 6))
+def test_an_average_of_decimals_has_four_digits_more_rounded_half_up(units, scale):
+    """In whole numbers: n/d rounded half away from zero is (2n + d) // 2d of what has no sign."""
+    found = averages(f"decimal(18,{scale})", [Decimal(u).scaleb(-scale) for u in units])
+    whole, number = sum(units) * 10**4, len(units)
+    rounded = (2 * abs(whole) + number) // (2 * number)
+    assert found == Decimal(rounded if whole >= 0 else -rounded).scaleb(-scale - 4)
+    assert found.as_tuple().exponent == -scale - 4
+
+
+def test_averages_of_computed_decimals_have_the_digits_of_the_result():
+    x = Ref(0, "x")
+    values = [Decimal("0.01"), Decimal("0.01"), Decimal("0.02")]
+    product = Arithmetic("*", x, Literal("0.5", "decimal(1,1)"))
+    assert averages("decimal(5,2)", values, Expression((x, " * 0.5"), product, total=True)) == Decimal("0.0066667")
+    assert averages("decimal(5,2)", values, Expression((x, " + 1"), Arithmetic("+", x, Literal(1, "bigint")), total=True)) == Decimal("1.013333")  # fmt: skip
+    assert averages("bigint", [1, 2, 2]) == 5 / 3

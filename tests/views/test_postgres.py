@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import RegistrationError, StateError, StepError
+from penstock.errors import ChangesLostError, RegistrationError, StateError, StepError
 from penstock.model import Arithmetic, Column, Compare, Expression, In, IsNull, Literal, Not, Ref
 from penstock.model.view import Source
 from penstock.views import postgres
@@ -203,6 +203,59 @@ def test_a_transaction_still_open_when_changes_are_removed_keeps_its_own(url, po
     writer.execute("COMMIT")
     writer.close()
     assert bag(source.changes(middle)[0]) == {(1, "open"): 1}
+
+
+LOSSES = [
+    ["DROP TABLE t", "CREATE TABLE t (k bigint, v text)"],
+    ["ALTER TABLE t RENAME TO was_t", "CREATE TABLE t (k bigint, v text)", "DROP TABLE was_t"],
+    ["ALTER TABLE t DISABLE TRIGGER USER"],
+    ["DROP TRIGGER penstock_changes_insert ON t"],
+]
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+@pytest.mark.parametrize("statements", [*LOSSES, ["DROP SCHEMA penstock CASCADE"]])
+def test_changes_that_no_trigger_captured_are_reported_as_lost_and_capture_begins_anew(
+    pool, table, statements, reopened
+):
+    source = reader(pool)
+    start = source.position()
+    mark = source.mark(start)
+    table.execute("INSERT INTO t VALUES (1, 'seen')", *statements, "INSERT INTO t VALUES (2, 'not seen')")
+    if reopened or "SCHEMA" in statements[0]:
+        source = reader(pool)
+        start = source.resume(mark)
+    with pytest.raises(ChangesLostError, match="'t'"):
+        source.changes(start)
+    now = source.scan(["k", "v"], [])
+    assert bag(now.rows)[2, "not seen"] == 1
+    table.execute("INSERT INTO t VALUES (3, 'seen again')")
+    assert bag(source.changes(now.position)[0]) == {(3, "seen again"): 1}
+    source.settle(start)  # for one who has not heard of it
+    with pytest.raises(ChangesLostError, match="set up anew"):
+        source.changes(source.resume(mark))
+
+
+def test_numerics_without_digits_can_be_declared_with_them(pool, table):
+    table.execute("DROP TABLE IF EXISTS n", "CREATE TABLE n (x numeric, y numeric, j jsonb)")
+    with pytest.raises(RegistrationError, match="'x' of n has type numeric"):
+        columns_of(pool, "n")
+    columns = (Column("x", "decimal(10,2)"), Column("y", "decimal(38,0)"))
+    options = (("table", "n"), ("url", pool.url))
+    source = PostgresReader(Source("n", columns, "postgres", options, changes="trigger"), pool)
+    start = source.position()
+    table.execute(f"INSERT INTO n VALUES (1.5, 1), (2.5000, {10**37}), (NULL, NULL)")
+    rows, middle = source.changes(start)
+    held = {(Decimal("1.50"), 1): 1, (Decimal("2.50"), 10**37): 1, (None, None): 1}
+    assert bag(rows) == held
+    found = source.lookup(["x", "y"], pa.table({"x": pa.array([Decimal("2.50")], pa.decimal128(10, 2))}), [])
+    assert bag(found.rows) == {(Decimal("2.50"), 10**37): 1}
+    for odd in ("1.234", "123456789.00", "'NaN'"):
+        table.execute("TRUNCATE n", f"INSERT INTO n VALUES ({odd}, 0)")
+        with pytest.raises(StepError, match=r"'x' does not fit decimal\(10,2\)"):
+            source.changes(middle)
+        with pytest.raises(StepError, match="more digits"):
+            source.scan(["x"], [])
 
 
 @pytest.mark.parametrize("limit", [0, 100])

@@ -28,7 +28,7 @@ ORDERS = (Column("k", "bigint"), Column("cust", "int"), Column("price", "decimal
 LINES = (Column("k", "bigint"), Column("v", "string"))
 JOIN = "SELECT o.k, c.name, l.v FROM orders o, custs c, lines l WHERE o.cust = c.cust AND o.k = l.k AND o.price > 1"
 TOTALS = (
-    "SELECT c.name, count(*) AS n, sum(o.price) AS total, max(o.k) AS last, avg(o.k) AS mean "
+    "SELECT c.name, count(*) AS n, sum(o.price) AS total, max(o.k) AS last, avg(o.k) AS mean, avg(o.price) AS fair "
     "FROM orders o, custs c WHERE o.cust = c.cust GROUP BY c.name"
 )
 SELF = "SELECT a.k AS x, b.k AS y FROM lines a, lines b, orders o WHERE a.v = b.v AND a.k = o.k AND a.k <= b.k"
@@ -164,7 +164,8 @@ def test_a_view_goes_on_after_a_restart_and_refuses_another_definition(tmp_path,
     again = catalog(url, tmp_path)
     view = again.add_view(TOTALS, "v")
     assert view.refresh()["strategy"] != "recompute"
-    assert view.to_arrow().to_pylist() == [{"name": "Ann", "n": 2, "total": Decimal("3.50"), "last": 2, "mean": 1.5}]
+    wanted = {"name": "Ann", "n": 2, "total": Decimal("3.50"), "last": 2, "mean": 1.5, "fair": Decimal("1.75")}
+    assert view.to_arrow().to_pylist() == [wanted]
     again.close()
     other = catalog(url, tmp_path)
     with pytest.raises(RegistrationError, match="another SELECT"):
@@ -212,6 +213,28 @@ def test_a_delete_of_a_row_that_is_not_there_is_reported(tmp_path, url, session)
     assert view.to_arrow().to_pylist() == [{"name": "Ann"}]
     view.refresh(full=True)
     assert view.to_arrow().to_pylist() == [{"name": "Ann"}]
+    made.close()
+
+
+def test_a_table_made_anew_is_computed_anew_and_that_is_told(tmp_path, url, session):
+    made = catalog(url, tmp_path)
+    session.execute("INSERT INTO orders VALUES (1, 7, 2.50)", "INSERT INTO custs VALUES (7, 'Ann')")
+    views = [made.add_view(TOTALS, "v"), made.add_view("SELECT name FROM custs", "w")]
+    for view in views:
+        view.refresh()
+    session.execute(
+        "DROP TABLE custs", "CREATE TABLE custs (cust int, name text)", "INSERT INTO custs VALUES (7, 'Bob')"
+    )
+    for view in views:
+        with pytest.warns(UserWarning, match="lost its triggers|set up anew"):
+            facts = view.refresh()
+        assert "the view was recomputed" in facts["reason"]
+        assert view.status()["last"]["reason"] == facts["reason"]
+        assert bag(view.to_arrow()) == expected(view, made, session, tmp_path)
+    session.execute("INSERT INTO custs VALUES (7, 'Cid')")
+    for view in views:
+        assert "reason" not in view.refresh()
+        assert bag(view.to_arrow()) == expected(view, made, session, tmp_path)
     made.close()
 
 

@@ -37,6 +37,8 @@ def evaluate(term: Term, lookup: Lookup) -> object:
     match term:
         case Ref():
             return lookup(term)
+        case Literal(str(text), kind) if kind.startswith("decimal("):
+            return Decimal(text)
         case Literal(constant):
             return constant
         case Arithmetic(op, left, right):
@@ -54,7 +56,7 @@ def evaluate(term: Term, lookup: Lookup) -> object:
             return evaluate(inner, lookup) is None
         case In(inner, literals):
             value = evaluate(inner, lookup)
-            found = [_comparison("=", value, literal.value) for literal in literals]
+            found = [_comparison("=", value, evaluate(literal, lookup)) for literal in literals]
             return True if True in found else None if None in found else False
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 
-from penstock.model import Ref, Source, View
+from penstock.model import Arithmetic, Literal, Ref, Source, Term, View
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE
 from penstock.reference.evaluate import compare, evaluate, holds, term_of
 
@@ -45,7 +45,8 @@ def answer(view: View, sources: Mapping[str, Source], contents: Mapping[str, Bag
         for k, aggregate in enumerate(view.aggregates):
             at = names.index(f"a{k}") if aggregate.argument is not None else None
             found = [None if at is None else row[at] for row, times in members.items() for _ in range(times)]
-            values.append(_aggregate(aggregate.function, found, star=at is None, distinct=aggregate.distinct))
+            scale = None if aggregate.argument is None else _scale(term_of(aggregate.argument), view, sources)
+            values.append(_aggregate(aggregate.function, found, scale, star=at is None, distinct=aggregate.distinct))
 
         def look(ref: Ref, key: Values = key, values: Sequence[object] = values) -> object:
             part = {GROUP_ROLE: key, AGGREGATE_ROLE: values}[ref.role]
@@ -97,7 +98,41 @@ def _lookup(view: View, sources: Mapping[str, Source], rows: Sequence[Values]) -
     return look
 
 
-def _aggregate(function: str, values: list[object], *, star: bool, distinct: bool) -> object:
+def _scale(term: Term, view: View, sources: Mapping[str, Source]) -> int | None:
+    """The digits behind the point of a decimal term; None if it is of another type."""
+    match term:
+        case Ref(role, name):
+            columns = sources[view.nodes[role].source].columns
+            return _digits(next(c.type for c in columns if c.name.lower() == name.lower()))
+        case Literal(_, kind):
+            return _digits(kind)
+        case Arithmetic(op, left, right) if op != "/":
+            found = [_scale(side, view, sources) for side in (left, right)]
+            if found == [None, None]:
+                return None
+            whole = [scale or 0 for scale in found]  # beside a decimal, an integer is one
+            return sum(whole) if op == "*" else max(whole)
+    return None
+
+
+def _digits(kind: str) -> int | None:
+    return int(kind[8:-1].split(",")[1]) if kind.startswith("decimal(") else None
+
+
+def _average(values: list[object], scale: int | None) -> object:
+    """Of decimals a decimal with four digits more, rounded half up as Spark does: first to 39 digits, then to its own."""
+    whole = _sum(values)
+    if whole is None:
+        return None
+    if scale is None or not isinstance(whole, Decimal):
+        return float(whole) / len(values)
+    with localcontext() as context:
+        context.prec = 100
+        quotient = (whole / len(values)).quantize(Decimal(1).scaleb(-39), ROUND_HALF_UP)
+        return quotient.quantize(Decimal(1).scaleb(-min(38, scale + 4)), ROUND_HALF_UP)
+
+
+def _aggregate(function: str, values: list[object], scale: int | None, *, star: bool, distinct: bool) -> object:
     if star:
         return len(values)
     kept = [v for v in values if v is not None]
@@ -109,8 +144,7 @@ def _aggregate(function: str, values: list[object], *, star: bool, distinct: boo
         case "sum":
             return _sum(kept)
         case "avg":
-            whole = _sum(kept)
-            return None if whole is None else float(whole) / len(kept)
+            return _average(kept, scale)
         case "min" | "max":
             best: object = None
             for v in kept:
@@ -123,4 +157,6 @@ def _aggregate(function: str, values: list[object], *, star: bool, distinct: boo
 def _sum(values: list[object]) -> int | float | Decimal | None:
     if not values:
         return None
-    return sum(v for v in values if isinstance(v, int | float | Decimal))
+    with localcontext() as context:
+        context.prec = 100  # sums of decimals are exact
+        return sum(v for v in values if isinstance(v, int | float | Decimal))

@@ -323,11 +323,15 @@ def _fit(sums: Any, kind: pa.DataType, k: int) -> Any:
 
 
 def _decimal_average(sums: Any, number: Any, kind: pa.DataType) -> pa.Array:
-    unit = Decimal(1).scaleb(-kind.scale)
+    """As Spark divides: rounded half up to 39 digits behind the point, and then to those of the type."""
+    first, unit = Decimal(1).scaleb(-_WIDE - 1), Decimal(1).scaleb(-kind.scale)
     with localcontext() as context:
-        context.prec = 2 * _WIDE
+        context.prec = 3 * _WIDE
         found = [
-            None if s is None else (s / n).quantize(unit, ROUND_HALF_UP)
+            None if s is None else (s / n).quantize(first, ROUND_HALF_UP).quantize(unit, ROUND_HALF_UP)
             for s, n in zip(sums.to_pylist(), number.to_pylist(), strict=True)
         ]
-    return pa.array(found, kind)
+    try:
+        return pa.array(found, kind)
+    except pa.ArrowInvalid:
+        raise StepError(f"the average of a group does not fit {kind}; use a narrower decimal as its argument") from None

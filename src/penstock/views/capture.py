@@ -23,6 +23,12 @@ from penstock.errors import RegistrationError
 SCHEMA = "penstock"
 XID = "change_xid"
 SIGN = "change_count"
+_EVENTS = {
+    "insert": "AFTER INSERT ON {base} REFERENCING NEW TABLE AS new_rows",
+    "update": "AFTER UPDATE ON {base} REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows",
+    "delete": "AFTER DELETE ON {base} REFERENCING OLD TABLE AS old_rows",
+    "truncate": "BEFORE TRUNCATE ON {base}",
+}
 _SNAPSHOT = re.compile(r"(\d+):(\d+):([\d,]*)")
 
 
@@ -74,7 +80,8 @@ def install(table: str, capture: str, columns: list[str]) -> list[str]:
     """The statements that begin to capture a table; all in one transaction, and once more changes nothing.
 
     Creating a trigger waits for the transactions that write to the table, and holds back others until it is committed. So
-    every transaction that ends later than this one has captured all it wrote.
+    every transaction that ends later than this one has captured all it wrote. What ended before was not captured, so the
+    snapshot of that moment is noted as if all changes up to it had been removed.
     """
     base, changes = qualified(table), qualified(change_table(table, capture))
     function = qualified(change_table(table, capture) + "_write")
@@ -98,18 +105,39 @@ def install(table: str, capture: str, columns: list[str]) -> list[str]:
             "RETURN NULL; END $body$"
         ),
     ]
-    events = {
-        "insert": "AFTER INSERT ON {base} REFERENCING NEW TABLE AS new_rows",
-        "update": "AFTER UPDATE ON {base} REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows",
-        "delete": "AFTER DELETE ON {base} REFERENCING OLD TABLE AS old_rows",
-        "truncate": "BEFORE TRUNCATE ON {base}",
-    }
-    for event, clause in events.items():
+    for event, clause in _EVENTS.items():
         trigger = quoted(f"penstock_{capture}_{event}")
         statements.append(
             f"CREATE TRIGGER {trigger} {clause.format(base=base)} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
         )
-    return statements
+    return [*statements, trimmed(change_table(table, capture), "pg_current_snapshot()::text")]
+
+
+def trimmed(changes: str, snapshot: str) -> str:
+    """The statement that notes up to which snapshot (an expression) a change table no longer tells everything.
+
+    An earlier one than is noted changes nothing: what is gone does not come back.
+    """
+    later, noted = (
+        f"pg_snapshot_xmax({s}.snapshot::pg_snapshot)::text::numeric - (SELECT count(*) FROM pg_snapshot_xip({s}.snapshot::pg_snapshot))"
+        for s in ("excluded", "trimmed")
+    )
+    return (
+        f"INSERT INTO {SCHEMA}.trimmed VALUES ({text_literal(changes)}, {snapshot}) "
+        f"ON CONFLICT (change_table) DO UPDATE SET snapshot = excluded.snapshot WHERE {later} > {noted}"
+    )
+
+
+def capturing(table: str, capture: str) -> str:
+    """The condition that all triggers of a capture are on the table of this name and fire.
+
+    They go with a table that is dropped or renamed; the change table, and what it holds, stays.
+    """
+    function = qualified(change_table(table, capture) + "_write")
+    return (
+        f"(SELECT count(*) FROM pg_trigger WHERE tgrelid = to_regclass({text_literal(qualified(table))}) "
+        f"AND tgfoid = to_regproc({text_literal(function)}) AND tgenabled IN ('O', 'A')) = {len(_EVENTS)}"
+    )
 
 
 def remove(table: str, capture: str) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import RegistrationError, StateError
+from penstock.errors import ChangesLostError, RegistrationError, StateError, StepError
 from penstock.model import Column, Expression
 from penstock.model.view import Source
 from penstock.views.capture import (
@@ -22,12 +22,14 @@ from penstock.views.capture import (
     XID,
     Snapshot,
     between,
+    capturing,
     change_table,
     install,
     qualified,
     quoted,
     remove,
     text_literal,
+    trimmed,
 )
 from penstock.views.evaluate import select
 from penstock.views.pool import Pool, wrapped
@@ -37,7 +39,11 @@ from penstock.views.types import postgres_type, schema_of
 
 ARRAY_KEYS = 20_000
 CAPTURE = "changes"  # the name of the capture where the source gives none
-_HEADER = "_snapshot"
+_NOT_CAPTURED = "not captured"
+_LOST = (
+    "the table {} has lost its triggers (it was made anew, or they were dropped or disabled), and changes with them; "
+    "changes are captured again from now on"
+)
 
 
 class PostgresReader:
@@ -52,7 +58,7 @@ class PostgresReader:
         self._capture = options.get("capture", CAPTURE)
         self._schema = schema_of(source.name, source.columns)
         self._marks: dict[int, Snapshot] = {}
-        self._lock = threading.Lock()
+        self._lock, self._installing = threading.Lock(), threading.Lock()
         if source.changes == "trigger":
             self._changes = change_table(self._table, self._capture)
             self._sign = SIGN
@@ -95,13 +101,16 @@ class PostgresReader:
             f"SELECT {self._columns(names)}, {quoted(self._sign)}::bigint FROM {qualified(self._changes)} "
             f"WHERE {between(start, end)}"
         )
-        found, snapshot = self._answer(names, body, trimmed=self.source.changes == "trigger")
+        found, snapshot = self._answer(names, body, captured=self.source.changes == "trigger")
+        if snapshot.trimmed == _NOT_CAPTURED:
+            self._install()
+            raise ChangesLostError(f"source {self.source.name!r}: {_LOST.format(self._table)}")
         if snapshot.trimmed is not None and start.position < Snapshot(snapshot.trimmed).position:
             msg = (
-                f"source {self.source.name!r}: changes that are still needed were removed from {self._changes} by another engine; "
-                "give each engine a capture of its own: OPTIONS (capture 'name')"
+                f"source {self.source.name!r}: changes that are still needed are not in {self._changes}: another engine has removed them "
+                "(give each engine a capture of its own: OPTIONS (capture 'name')), or the capture was set up anew"
             )
-            raise StateError(msg)
+            raise ChangesLostError(msg)
         return found, snapshot.position if until is None else until
 
     def lookup(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
@@ -180,16 +189,18 @@ class PostgresReader:
         return self._selected(found, columns, left, header.position)
 
     def _answer(
-        self, names: list[str], body: str, parameters: pa.RecordBatch | None = None, *, trimmed: bool = False
+        self, names: list[str], body: str, parameters: pa.RecordBatch | None = None, *, captured: bool = False
     ) -> tuple[pa.Table, _Header]:
-        return self._opened(names, self._fetch(self._statement(names, body, trimmed=trimmed), parameters))
+        return self._opened(names, self._fetch(self._statement(names, body, captured=captured), parameters))
 
-    def _statement(self, names: list[str], body: str, *, trimmed: bool = False) -> str:
+    def _statement(self, names: list[str], body: str, *, captured: bool = False) -> str:
         """The rows of `body` after one row with the snapshot that this very statement reads."""
         kinds = [f"NULL::{_PG_CASTS.get(self._type(n)) or 'numeric'} AS {quoted(n)}" for n in names]
         mark = (
-            f"(SELECT snapshot FROM {SCHEMA}.trimmed WHERE change_table = {text_literal(self._changes)})"
-            if trimmed
+            f"CASE WHEN {capturing(self._table, self._capture)} THEN "
+            f"(SELECT snapshot FROM {SCHEMA}.trimmed WHERE change_table = {text_literal(self._changes)}) "
+            f"ELSE {text_literal(_NOT_CAPTURED)} END"
+            if captured
             else "NULL::text"
         )
         head = ", ".join(
@@ -203,9 +214,17 @@ class PostgresReader:
         header = raw.filter(marked)
         snapshot = header.column(0)[0].as_py()
         rows = raw.filter(pc.invert(marked))
-        columns = {n: _cast(rows.column(i + 2), self._schema.field(n).type) for i, n in enumerate(names)}
+        columns = {n: self._cast(rows.column(i + 2), n) for i, n in enumerate(names)}
         columns[COUNT] = rows.column(len(names) + 2)
         return pa.table(columns), _Header(self._seen(snapshot), header.column(1)[0].as_py())
+
+    def _cast(self, values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+        kind = self._schema.field(name).type
+        try:
+            return _cast(values, kind)
+        except pa.ArrowInvalid as error:
+            msg = f"source {self.source.name!r}: a value of column {name!r} does not fit {self._type(name)}: {error}; declare the column with more digits, or leave it out"
+            raise StepError(msg) from None
 
     def _columns(self, names: Sequence[str]) -> str:
         # A cast in the statement would keep an index on the column from being used only in conditions, not here.
@@ -239,9 +258,18 @@ class PostgresReader:
         return found
 
     def _install(self) -> None:
-        known = self._fetch(f"SELECT to_regclass({text_literal(qualified(self._changes))})::text").column(0)[0].as_py()
-        if known is None:
-            self.pool.run(install(self._table, self._capture, [c.name for c in columns_of(self.pool, self._table)]))
+        """Begin to capture changes, unless they are captured already.
+
+        If a change table is left but its triggers are not all on the table, changes got lost: capture begins anew, and
+        whoever asks for changes since before that is told.
+        """
+        with self._installing:
+            test = f"{capturing(self._table, self._capture)} AND to_regclass({text_literal(qualified(self._changes))}) IS NOT NULL"
+            if self._fetch(f"SELECT {test}").column(0)[0].as_py():
+                return
+            schema, _, name = self._table.rpartition(".")
+            columns = [column for column, _ in _described(self.pool, name, schema)]
+            self.pool.run([*remove(self._table, self._capture), *install(self._table, self._capture, columns)])
 
     def _check(self) -> None:
         """Refuse a change table from which changes could get lost."""
@@ -268,13 +296,13 @@ class PostgresReader:
             raise RegistrationError(msg)
 
     def _trim(self, snapshot: Snapshot) -> None:
-        mark, name = text_literal(snapshot.text), text_literal(self._changes)
+        mark = text_literal(snapshot.text)
         condition_ = (
             f"{XID} < '{snapshot.text.split(':')[1]}'::xid8 AND pg_visible_in_snapshot({XID}, {mark}::pg_snapshot)"
         )
         self._count(1)
         self.pool.run([
-            f"INSERT INTO {SCHEMA}.trimmed VALUES ({name}, {mark}) ON CONFLICT (change_table) DO UPDATE SET snapshot = excluded.snapshot",
+            trimmed(self._changes, mark),
             f"DELETE FROM {qualified(self._changes)} WHERE {condition_}",
         ])  # fmt: skip
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from penstock.errors import PenstockError, RegistrationError
+from penstock.errors import ChangesLostError, PenstockError, RegistrationError
 from penstock.model import Expression
 from penstock.model.time import SECOND, duration
 from penstock.model.view import Source, View
@@ -147,20 +148,26 @@ class ViewHandle:
     def refresh(self, *, full: bool = False) -> dict[str, Any]:
         """Bring the view up to date, by its changes or (`full`) from its sources as they are; what it cost.
 
-        Without changes nothing is written.
+        Without changes nothing is written. Where a source has lost changes the view is computed anew, and the `reason` is told.
         """
         with self._refreshing:
             began = time.perf_counter()
-            whole = full or not self.store.newest.number
-            if whole:
+            shape = reason = None
+            try:
+                whole = full or not self.store.newest.number
+                found, sizes = self._maintain() if not whole else (None, ())
+            except ChangesLostError as lost:
+                found, reason = None, f"{lost}; the view was recomputed"
+            if found is None:
+                self._choice = None
                 found, sizes, shape = self._compute()
-            else:
-                found, sizes = self._maintain()
-                shape = None
             if not found.whole and not any(sizes):
                 return self._facts(found, sizes, began, shape)
             marks = {name: self.parts.readers[name].mark(position) for name, position in found.positions.items()}
             facts = self._facts(found, sizes, began, shape)
+            if reason is not None:
+                facts["reason"] = reason
+                warnings.warn(f"view {self.name!r}: {reason}", stacklevel=2)
             self.store.install(found.rows, marks, facts, whole=found.whole)
             seconds = time.perf_counter() - began
             self._learn(found, sizes, seconds)
@@ -235,8 +242,6 @@ class ViewHandle:
 
     def _maintain(self) -> tuple[Refreshed, tuple[int, ...]]:
         sizes: tuple[int, ...] = ()
-        foreseen = self._chooser.foreseen() if self._chooser is not None else None
-        self._choice = self._choice if foreseen is not None else None
 
         def choose(changed: tuple[int, ...]) -> MaintenancePlan:
             nonlocal sizes
@@ -248,9 +253,13 @@ class ViewHandle:
 
         positions = self.positions()
         foreseen = self._chooser.foreseen() if self._chooser is not None else None
-        if foreseen is not None and all(self.parts.readers[n].position() == at for n, at in positions.items()):
+        if foreseen is not None and positions == self._now(sorted(positions)):
             foreseen = None  # nothing has happened: the changes, none, are cheaper than everything
+        self._choice = self._choice if foreseen is not None else None
         return maintain(self.view, self.parts.readers, positions, choose, self._pool, foreseen), sizes
+
+    def _now(self, names: Sequence[str]) -> dict[str, int]:
+        return dict(zip(names, self._pool.map(lambda n: self.parts.readers[n].position(), names), strict=True))
 
     def _prepared(self, changed: Sequence[int]) -> Chooser:
         """The chooser, from what the first computation counted."""
