@@ -149,3 +149,52 @@ def test_nothing_but_recompute_may_be_allowed():
     assert chooser.choose([1, 1, 1]).plan.strategy == "recompute"
     with pytest.raises(ValueError, match="no strategy"):
         Chooser(chain(3), measured(chain(3), 0.001, 0.0), allowed=["guess"]).choose([1, 1, 1])
+
+
+def settled(truth, refreshes, chooser, deltas, noise=lambda turn: 1.0):
+    """The strategies that are chosen when refreshes take what `truth` says."""
+    chosen = []
+    for turn in range(refreshes):
+        choice = chooser.choose(deltas)
+        chosen.append(choice.plan.strategy)
+        chooser.learn(choice, deltas, (), truth[choice.plan.strategy] * noise(turn))
+    return chosen
+
+
+@settings(max_examples=20)
+@given(
+    st.fixed_dictionaries({name: st.floats(0.08, 0.5) for name in STRATEGIES if name != "recompute"}),
+    st.floats(0.05, 3.0),
+)
+def test_no_strategy_is_tried_more_than_twice_before_the_best_of_the_tried_is_settled_on(truth, whole):
+    graph, deltas = chain(6), [100] * 6
+    chooser = Chooser(graph, measured(graph, 0.002, 2e-6, recompute=whole))
+    chosen = settled({**truth, "recompute": whole}, 40, chooser, deltas)
+    kept = chosen[-1]
+    tried = {name: chosen.count(name) for name in set(chosen)}
+    assert all(count <= 2 for name, count in tried.items() if name != kept), chosen
+    assert set(chosen[2 * len(STRATEGIES) :]) == {kept}
+    known = {**truth, "recompute": whole}
+    assert known[kept] <= min(known[name] for name in tried)
+    assert known[kept] <= whole  # what a recompute takes was known from the start
+
+
+def test_one_slow_refresh_changes_no_choice_and_lasting_slowness_does():
+    graph, deltas = chain(6), [100] * 6
+    truth = dict.fromkeys(STRATEGIES, 0.2) | {"parallel_batch": 0.15, "recompute": 4.0}
+    chooser = Chooser(graph, measured(graph, 0.002, 2e-6, recompute=4.0))
+    before = settled(truth, 20, chooser, deltas)[-1]
+    assert settled(truth, 10, chooser, deltas, lambda turn: 5.0 if turn == 3 else 1.0) == [before] * 10
+    assert settled(truth | {before: 0.9}, 8, chooser, deltas)[-1] != before
+
+
+def test_a_recompute_is_taken_as_soon_as_one_refresh_by_large_changes_took_longer():
+    """Prices know nothing of requests that large before one was made; what one took tells of the others."""
+    graph, small, large = chain(6), [100] * 6, [20_000] * 6
+    chooser = Chooser(graph, measured(graph, 0.0002, 1e-7, recompute=0.5))
+    truth = dict.fromkeys(STRATEGIES, 0.05) | {"recompute": 0.5}
+    settled(truth, 12, chooser, small)
+    chosen = settled(dict.fromkeys(STRATEGIES, 2.0) | {"recompute": 0.5}, 6, chooser, large)
+    assert [name for name in chosen if name != "recompute"][1:] == [], chosen
+    assert chosen[-3:] == ["recompute"] * 3, chosen
+    assert settled(truth, 1, chooser, small) != ["recompute"]

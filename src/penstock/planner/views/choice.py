@@ -1,13 +1,13 @@
 """Choosing how to refresh a view: every strategy's best plan is priced, and prices are corrected by what refreshes took.
 
-Plans that are close in price are each tried before one is settled on: a model of requests alone is not good enough to
-tell them apart.
+Strategies that are close in price are each tried, once or twice, before one is settled on: a model of requests alone is
+not good enough to tell them apart. What is clearly dearer is never tried.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import exp, inf, isqrt, log
@@ -23,11 +23,14 @@ from penstock.planner.views.statistics import Sample, Statistics, learned
 from penstock.planner.views.strategies import STRATEGIES, adjacent, batch, conditional, default_orders, recompute, sweep
 
 _PATHS = 200  # paths that are priced by formula, of which the best are played through
-_TRIED = 3  # refreshes after which a strategy's correction is believed
-_CLOSE = 1.5  # times the best price, within which a strategy is worth a try
-_WEIGHT = 0.3  # of the newest refresh in a correction
-_MOST = 3.0  # no strategy is corrected by more than this
-_PATIENCE = 8  # refreshes after which models are fitted anew, once they have settled
+_TRIED = 2  # refreshes after which what a strategy takes is believed
+_CLOSE = 1.5  # times the best, within which a strategy is worth a try
+_NEARBY = 1.1  # the same for one that is known from changes half or twice as many
+_AGAIN = 1.3  # times the best, within which it is worth a second one
+_CLEAR = 1.1  # times a recompute, above which changes need not be looked at
+_MOST = 10.0  # no price is corrected by more than this
+_KEPT = 5  # refreshes of a strategy whose times are kept
+_PATIENCE = 32  # refreshes after which models are fitted anew, once they have settled
 _FORGOTTEN = 64  # refreshes after which a strategy that was not used may be tried again
 _BLIND = 3  # recomputes in a row that are foreseen without looking at the changes
 
@@ -48,32 +51,32 @@ class Choice:
 
 @dataclass
 class _Record:
-    """How a strategy did at one size of changes: refreshes, what they took and should have taken, when last used."""
+    """How a strategy did with changes of one size: what the last refreshes took, the last price, when last used."""
 
-    tries: int = 0
-    seconds: float = 1.0
-    foretold: float = 1.0
+    times: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    foretold: float = 0.0
     used: int = 0
 
-    def ratio(self, overhead: float) -> float:
-        """What took longer (or less) than foretold, all in all."""
-        return min(_MOST, max(1 / _MOST, self.seconds / (self.foretold + overhead)))
+    @property
+    def seconds(self) -> float:
+        """The better of the first two, which may have met cold caches; then the median, for one slow refresh tells nothing."""
+        return min(self.times) if len(self.times) <= _TRIED else sorted(self.times)[(len(self.times) - 1) // 2]
 
 
 @dataclass
 class Chooser:
     """Decides refresh by refresh for one view, and learns from each.
 
-    What every refresh takes besides its requests (fetching changes, installing) is the overhead, the least of what
-    was lately left over; what remains between prediction and measurement corrects the strategy's price, for each order
-    of magnitude of changes.
+    What was measured counts for more than any price: prices say which strategies are worth a try, and with which plan.
+    What every refresh takes besides its requests (fetching changes, installing) is the overhead, the least of what was
+    lately left over.
     """
 
     graph: JoinGraph
     statistics: Statistics
     allowed: Collection[str] = STRATEGIES
     _beside: deque[float] = field(default_factory=lambda: deque(maxlen=_PATIENCE))
-    _records: dict[tuple[str, int], _Record] = field(default_factory=dict)
+    _records: dict[tuple[str, _Kind], _Record] = field(default_factory=dict)
     _made: dict[tuple[int, ...], dict[str, tuple[float, MaintenancePlan]]] = field(default_factory=dict)
     _refreshes: int = 0
     _taus: dict[tuple[int, int], Tau] | None = None
@@ -81,18 +84,18 @@ class Chooser:
 
     def choose(self, deltas: Sequence[int]) -> Choice:
         """The plan for a refresh with so many changed rows at each node."""
-        offers, size = dict(self._offers(deltas)), _size(deltas)
+        offers, kind = dict(self._offers(deltas)), _kind(deltas)
         if "recompute" in offers:
             offers["recompute"] = (self.statistics.recompute or inf, offers["recompute"][1])
-        corrected = {name: self._corrected(name, cost, size) for name, (cost, _) in offers.items()}
-        ranked = sorted(corrected.items(), key=lambda item: item[1])
+        expected = {name: self._expected(name, offers, kind) for name in offers}
+        ranked = sorted(expected.items(), key=lambda item: item[1])
         if not ranked:
             raise ValueError(f"no strategy among {sorted(self.allowed)} can refresh this view")
-        least = ranked[0][1]
-        untried = [n for n, s in ranked if self._record(n, size).tries < _TRIED and s <= _CLOSE * least and s < inf]
-        best = untried[0] if untried else ranked[0][0]
-        self._blind = 0 if best == "recompute" and len(ranked) > 1 and least * _CLOSE < ranked[1][1] else None
-        return Choice(offers[best][1], corrected[best], tuple(ranked))
+        least = max(ranked[0][1], 1e-9)
+        worth = [name for name, seconds in ranked if seconds < inf and self._worth_a_try(name, kind, seconds / least)]
+        best = worth[0] if worth else ranked[0][0]
+        self._blind = 0 if best == "recompute" and len(ranked) > 1 and least * _CLEAR < ranked[1][1] else None
+        return Choice(offers[best][1], expected[best], tuple(ranked))
 
     def foreseen(self) -> MaintenancePlan | None:
         """A recompute, if the last choice was clearly one: then changes need not be fetched to choose it again.
@@ -108,7 +111,8 @@ class Chooser:
         """Take in what a refresh took: its requests, and the whole of it. Of a foreseen one the deltas are not known."""
         self.statistics = learned(self.statistics, samples)
         self._refreshes += 1
-        if self._taus is None or self._refreshes % _PATIENCE == 0 or self._refreshes in (1, 2, 4):
+        seldom = self._refreshes & (self._refreshes - 1) == 0 or self._refreshes % _PATIENCE == 0
+        if samples and (self._taus is None or seldom):
             self._taus = _fitted(self.graph, self.statistics)
             self._made.clear()
         self._remember(choice, deltas, seconds)
@@ -116,24 +120,19 @@ class Chooser:
             self._offers(deltas)  # while nobody waits for it
 
     def _remember(self, choice: Choice, deltas: Sequence[int], seconds: float) -> None:
-        key = choice.plan.strategy, _size(deltas)
-        record = self._record(*key)
-        if choice.plan.strategy == "recompute":
-            before = self.statistics.recompute or seconds
-            known = min(before, seconds) if record.tries < _TRIED else _moved(before, seconds)
-            self.statistics = replace(self.statistics, recompute=known)
-            self._records[key] = _Record(record.tries + 1, 1.0, 1.0, self._refreshes)
+        strategy = choice.plan.strategy
+        key = (strategy, _EVERY if strategy == "recompute" else _kind(deltas))
+        record = self._records.setdefault(key, _Record())
+        if record.times and self._refreshes - record.used > _FORGOTTEN:
+            record.times.clear()
+        record.times.append(seconds)
+        record.used = self._refreshes
+        if strategy == "recompute":
+            self.statistics = replace(self.statistics, recompute=record.seconds)
             return
         # Against what is known by now: the first predictions knew nothing of these sources.
-        foretold = price(self.graph, self.statistics, choice.plan, [float(d) for d in deltas], self._taus)
-        self._beside.append(max(0.0, seconds - foretold))
-        new = _Record(record.tries + 1, seconds, foretold, self._refreshes)
-        if record.tries >= _TRIED:
-            new.seconds, new.foretold = _moved(record.seconds, seconds), _moved(record.foretold, foretold)
-        elif record.tries and record.seconds * foretold < seconds * record.foretold:
-            # The first tries meet cold caches: the better of them counts.
-            new.seconds, new.foretold = record.seconds, record.foretold
-        self._records[key] = new
+        record.foretold = price(self.graph, self.statistics, choice.plan, [float(d) for d in deltas], self._taus)
+        self._beside.append(max(0.0, seconds - record.foretold))
 
     def _offers(self, deltas: Sequence[int]) -> dict[str, tuple[float, MaintenancePlan]]:
         """The priced plans for changes of about this size, made once for each fit of the models."""
@@ -148,27 +147,45 @@ class Chooser:
         """Seconds of a refresh that no choice of plan can save."""
         return min(self._beside, default=0.0)
 
-    def _corrected(self, strategy: str, cost: float, size: int) -> float:
-        if strategy == "recompute":
-            return cost
-        record, overhead = self._record(strategy, size), self.overhead
-        near = [
-            r.ratio(overhead)
-            for (n, at), r in self._records.items()
-            if at == size and r.tries >= _TRIED and n != "recompute"
-        ]
-        ratio = exp(sum(map(log, near)) / len(near)) if near else 1.0
-        if record.tries:
-            ratio = record.ratio(overhead) if record.tries >= _TRIED else min(ratio, record.ratio(overhead))
-        return (cost + overhead) * ratio
+    def _expected(self, strategy: str, offers: Mapping[str, tuple[float, MaintenancePlan]], kind: _Kind) -> float:
+        """What was measured with such changes, else the price, by as much too low as it was for other strategies."""
+        cost = offers[strategy][0]
+        known = self._records.get((strategy, kind))
+        if strategy == "recompute" or known is not None:
+            return known.seconds if known is not None else cost
+        overhead = self.overhead
+        own = [r for (n, at), r in self._records.items() if n == strategy and at.near(kind)]
+        others = [r for (n, at), r in self._records.items() if n != "recompute" and at == kind]
+        found = own or others or [r for (n, _), r in self._records.items() if n != "recompute"]
+        logs = [log(max(1e-9, r.seconds) / max(1e-9, r.foretold + overhead)) for r in found]
+        ratio = exp(sum(logs) / len(logs)) if logs else 1.0
+        return (cost + overhead) * min(_MOST, max(1 / _MOST, ratio))
 
-    def _record(self, strategy: str, size: int) -> _Record:
-        found = self._records.get((strategy, size), _Record())
-        return _Record() if found.tries and self._refreshes - found.used > _FORGOTTEN else found
+    def _worth_a_try(self, strategy: str, kind: _Kind, times_the_least: float) -> bool:
+        """Close to the best, and not well known: not tried, tried but once, or long ago."""
+        record = self._records.get((strategy, _EVERY if strategy == "recompute" else kind))
+        if record is None or self._refreshes - record.used > _FORGOTTEN:
+            nearby = any(name == strategy and at != kind and at.near(kind) for name, at in self._records)
+            return times_the_least <= (_NEARBY if nearby else _CLOSE)
+        return len(record.times) < _TRIED and times_the_least <= _AGAIN
 
 
-def _moved(old: float, new: float) -> float:
-    return exp((1 - _WEIGHT) * log(max(old, 1e-9)) + _WEIGHT * log(max(new, 1e-9)))
+@dataclass(frozen=True)
+class _Kind:
+    """Changes that are alike: of the same nodes, and in all about as many."""
+
+    nodes: frozenset[int] = frozenset()
+    size: int = 0
+
+    def near(self, other: _Kind) -> bool:
+        return self.nodes == other.nodes and abs(self.size - other.size) <= 2
+
+
+_EVERY = _Kind()  # a recompute takes the same whatever has changed
+
+
+def _kind(deltas: Sequence[int]) -> _Kind:
+    return _Kind(frozenset(k for k, changed in enumerate(deltas) if changed), int(sum(deltas)).bit_length())
 
 
 def priced(
@@ -223,8 +240,3 @@ def _candidates(
 def _fitted(graph: JoinGraph, statistics: Statistics) -> dict[tuple[int, int], Tau]:
     pairs = [(a, b) for a in range(graph.count) for b in range(graph.count) if a != b and graph.joined(a, b)]
     return {(v, node): statistics.tau(v, node) for v, node in pairs}
-
-
-def _size(deltas: Sequence[int]) -> int:
-    """The class of sizes in which corrections are kept."""
-    return len(str(sum(deltas)))
