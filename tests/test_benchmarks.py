@@ -127,6 +127,7 @@ def test_the_join_has_equal_results_and_a_ratio(fresh, monkeypatch):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_the_step_is_held_against_its_budget(fresh, monkeypatch):
     monkeypatch.setattr(step, "WARM_UP", 1)
     report = step.measure([20], steps=2, cores=1, sides={"unsynced": False})
@@ -138,6 +139,7 @@ def test_the_step_is_held_against_its_budget(fresh, monkeypatch):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_sharing_has_equal_results_and_its_ratios(fresh, monkeypatch):
     monkeypatch.setattr(sharing, "SETTLED", 1)
     monkeypatch.setattr(sharing, "WARM_UP", 0)

@@ -105,7 +105,7 @@ def expected(case, stream, steps, first):
     return [r for r in aggregate_results(query, streams, rows) if not timed or first == NEVER or r[0] >= first]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(cases(), st.integers(0, 5), st.integers(0, 6)), min_size=1, max_size=5),
     st.lists(ROWS, min_size=1, max_size=5),

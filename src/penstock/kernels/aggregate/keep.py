@@ -97,8 +97,17 @@ def settle(plan: AggregatePlan, tables: Sequence[pa.Table], progress: int) -> pa
         # A pane that begins after progress must keep its time: the next landmark may end before it begins.
         at = whole.schema.get_field_index("_pane")
         panes = whole.column(at).to_numpy()
-        panes = np.where(alive(others, whole, progress) | (panes >= progress), panes, NEVER)
-        return merged_anew(plan, [whole.set_column(at, "_pane", pa.array(panes))])
+        kept = alive(others, whole, progress) | (panes >= progress) | (panes == NEVER)
+        origins = [
+            NEVER if q.window.origin is None else q.window.origin
+            for q in plan.queries
+            if isinstance(q.window, Landmark)
+        ]
+        # What lies before the origin of some landmark must keep its time, and before that of all nobody needs it.
+        together = ~kept & (panes >= max(origins))
+        kept |= panes >= min(origins)
+        placed = whole.set_column(at, "_pane", pa.array(np.where(together, NEVER, panes))).filter(pa.array(kept))
+        return merged_anew(plan, [placed]) if len(placed) else None
     if plan.ranked:
         partitions = [len(q.window.partition) for q in plan.queries if isinstance(q.window, SlidingRows | PerRow)]
         return let_go(whole, needed, max(partitions))
