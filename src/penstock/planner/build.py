@@ -10,6 +10,7 @@ from itertools import pairwise
 from penstock.errors import RegistrationError
 from penstock.model import Compare, Expression, Query, Ref, Rows, Stream, Term, Tumbling
 from penstock.model.expression import PSEUDO_ROLE
+from penstock.model.stream import INTEGER_TYPES
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import Bounds, check_bounded, time_bounds
 from penstock.planner.grouped import check_aggregated, grouped_tables
@@ -371,7 +372,8 @@ def _equation(part: _Part, one: int, other: int) -> Expression:
     """The equality of two roles as a condition."""
     (left, left_type), (right, right_type) = part.ends[one], part.ends[other]
     term = None
-    if left.term is not None and right.term is not None and left_type == right_type and left_type in INDEXED_TYPES:
+    alike = left_type == right_type or {left_type, right_type} <= INTEGER_TYPES
+    if left.term is not None and right.term is not None and alike and left_type in INDEXED_TYPES:
         term = Compare("=", left.term, right.term)
     return Expression(("(", *left.parts, ") = (", *right.parts, ")"), term, left.total and right.total)
 
