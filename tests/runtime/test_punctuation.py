@@ -103,12 +103,10 @@ def test_punctuations_without_data_release_results_and_let_state_go(spark, tmp_p
     wait_until(lambda: run.status()["batch"] == 0)
     assert rows_of(engine.results("q0")) == [(6, 50, 60)]
     assert rows_of(engine.results("q1")) == []
-    replay.add(a=[mark(7)], b=[mark(7)])
-    wait_until(lambda: run.status()["batch"] == 1)
-    assert rows_of(engine.results("q1")) == [(6, 50, 60)]
+    replay.add(a=[mark(7)], b=[mark(7)])  # two files, of which a batch may see only the first
+    wait_until(lambda: rows_of(engine.results("q1")) == [(6, 50, 60)])
     assert run.status()["state"]["rows"] == 2
     replay.add(a=[mark(100)], b=[mark(100)])
-    wait_until(lambda: run.status()["batch"] == 2)
     wait_until(lambda: run.status()["state"]["runs"] == 0)
     run.stop()
 

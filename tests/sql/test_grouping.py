@@ -40,6 +40,13 @@ def test_items_speak_of_groups_and_aggregates():
     assert all(item.expression.roles == () for item in query.items)
 
 
+def test_columns_of_partition_by_are_the_last_groups_in_their_order():
+    text = "SELECT k, n, count(*) FROM a [RANGE 4 ROWS SLIDE 2 ROWS PARTITION BY k] GROUP BY k, n"
+    query = parse_query(text, STREAMS)
+    assert [g.expression.term.column for g in query.aggregation.groups] == ["n", "k"]
+    assert [item.expression.term for item in query.items[:2]] == [Ref(-2, "g1"), Ref(-2, "g0")]
+
+
 def test_equal_aggregates_are_one():
     assert lines("max(n), max(n) - min(n) AS d, MAX(a.n) AS again") == [
         "aggregate a0 = max(a.n)",

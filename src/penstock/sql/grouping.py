@@ -48,11 +48,14 @@ class Grouped:
         if all(group.item.expression.parts != found.parts for group in self.groups):
             self.groups.append(_Group(Item(name, found), type_of(bound)))
 
-    def add_column(self, role: int, column: str) -> None:
-        """Group by a column of a stream as well."""
+    def add_partition(self, role: int, column: str) -> None:
+        """Group by a column of PARTITION BY as well; such columns are the last of the groups, in their order."""
         declared = self.scope.streams[role].column(column)
         assert declared is not None
-        self.add_group(declared.name, bound_column(Ref(role, declared.name), declared.type))
+        bound = bound_column(Ref(role, declared.name), declared.type)
+        own = expression(bound).parts
+        self.groups = [group for group in self.groups if group.item.expression.parts != own]
+        self.add_group(declared.name, bound)
 
     def times(self) -> set[int]:
         """The roles whose event time is one of the groups."""

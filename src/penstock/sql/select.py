@@ -127,7 +127,7 @@ def _aggregated(
         window = common_window(scope.source, scope.roles, places)
         for role, table in enumerate(tables):
             for column in slide_of(scope.source, table, scope.streams[role]).partition:
-                grouped.add_column(role, column)
+                grouped.add_partition(role, column)
     else:
         scope, window = _closed_by_progress(scope, grouped, places)
     items = read_items(tree, grouped)

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -106,8 +105,6 @@ def expected(case, stream, steps, first):
     return [r for r in aggregate_results(query, streams, rows) if not timed or first == NEVER or r[0] >= first]
 
 
-# Known to fail: [.. ROWS .. PARTITION BY k] GROUP BY k, g, where rows of one time are ranked in another order than the reference has.
-@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(cases(), st.integers(0, 5), st.integers(0, 6)), min_size=1, max_size=5),
