@@ -17,7 +17,8 @@ from benchmarks import harness, views_shapes
 from benchmarks.harness import Json, median, say
 from benchmarks.views import BATCH, RECOMPUTE, Bench, Case, Size
 from benchmarks.views_shapes import Random
-from benchmarks.views_sources import Chain, Cyclic, Files, Postgres, Tpch, server, tpch_files
+from benchmarks.views_sources import Chain, Cyclic, Files, Postgres, Tpch, tpch_files
+from penstock.demo.postgres import server
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.views.formulas import stepper
 from penstock.planner.views.regression import Tau

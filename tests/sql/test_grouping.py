@@ -1,7 +1,7 @@
 import pytest
 
 from penstock.errors import SqlError
-from penstock.model import Aggregate, Compare, Emit, Expression, Literal, Ref
+from penstock.model import Aggregate, Column, Compare, Emit, Expression, Literal, Ref, Stream
 from penstock.sql import parse_query
 from penstock.sql.aggregates import read_aggregate
 from penstock.sql.dialect import parse_select, tokenize
@@ -41,8 +41,9 @@ def test_items_speak_of_groups_and_aggregates():
 
 
 def test_columns_of_partition_by_are_the_last_groups_in_their_order():
-    text = "SELECT k, n, count(*) FROM a [RANGE 4 ROWS SLIDE 2 ROWS PARTITION BY k] GROUP BY k, n"
-    query = parse_query(text, STREAMS)
+    stream = Stream("s", tuple(Column(name, "bigint") for name in ("t", "k", "n")), "t", 0)
+    text = "SELECT k, n, count(*) FROM s [RANGE 4 ROWS SLIDE 2 ROWS PARTITION BY k] GROUP BY k, n"
+    query = parse_query(text, {"s": stream})
     assert [g.expression.term.column for g in query.aggregation.groups] == ["n", "k"]
     assert [item.expression.term for item in query.items[:2]] == [Ref(-2, "g1"), Ref(-2, "g0")]
 

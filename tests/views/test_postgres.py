@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.demo.postgres import server
 from penstock.errors import ChangesLostError, RegistrationError, StateError, StepError
 from penstock.model import Arithmetic, Column, Compare, Expression, In, IsNull, Literal, Not, Ref
 from penstock.model.view import Source
@@ -20,7 +21,7 @@ from penstock.views.capture import Snapshot
 from penstock.views.pool import Pool
 from penstock.views.postgres import PostgresReader, columns_of
 from penstock.views.source import COUNT
-from tests.views.postgres import Session, server
+from tests.views.postgres import Session
 
 COLUMNS = (Column("k", "bigint"), Column("v", "string"))
 

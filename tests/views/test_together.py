@@ -7,6 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from penstock.demo.postgres import server
 from penstock.model import Arithmetic, Column, Compare, Edge, Item, Literal, Node, Ref, Source, View
 from penstock.planner.views.strategies import batch, conditional
 from penstock.views.delta import Joins
@@ -14,9 +15,9 @@ from penstock.views.maintain import compute, graph_of, join_all, maintain
 from penstock.views.pool import Pool
 from penstock.views.postgres import PostgresReader
 from penstock.views.together import _opened, computed_together
+from tests.views.postgres import Session
 
 from .memory import bag, expression, ref
-from .postgres import Session, server
 
 COLUMNS = (
     Column("k", "bigint"),

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.demo.postgres import server
 from penstock.errors import PenstockError, RegistrationError, StepError
 from penstock.model import Column
 from penstock.model.view import Source
@@ -21,7 +22,7 @@ from penstock.planner.views.strategies import STRATEGIES
 from penstock.reference.view import answer, canonical
 from penstock.state.store import LocalStore
 from penstock.views.catalog import ViewCatalog
-from tests.views.postgres import Session, server
+from tests.views.postgres import Session
 from tests.views.test_parquet import write
 
 ORDERS = (Column("k", "bigint"), Column("cust", "int"), Column("price", "decimal(10,2)"))

