@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from penstock.errors import ChangesLostError, PenstockError, RegistrationError
+from penstock.errors import ChangesLostError, PenstockError, RegistrationError, StateError
 from penstock.model import Expression
 from penstock.model.time import SECOND, duration
 from penstock.model.view import Source, View
@@ -316,7 +316,7 @@ class _Scanned:
         return Answer(rows.select([*columns, COUNT]), self._position)
 
     def changes(self, after: int, until: int | None = None) -> tuple[pa.Table, int]:
-        raise NotImplementedError(f"{self.source.name} was read at {self._position} only, not from {after} to {until}")
+        raise StateError(f"{self.source.name} was read at {self._position} only, not from {after} to {until}")
 
     def lookup(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
         del keys  # rows that were not asked for do no harm

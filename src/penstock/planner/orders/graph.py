@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
+from penstock.planner.components import components
+
 Positions = frozenset[int]
 Order = tuple[int, ...]  # what the rows of one start probe, first to last; the start itself is not in it
 Orders = dict[int, Order]  # the order of each start
@@ -69,16 +71,7 @@ class JoinGraph:
 
     def components(self, positions: Iterable[int]) -> tuple[Positions, ...]:
         """The positions in parts with no predicate between any two parts, the part of the lowest position first."""
-        parts, left = [], set(positions)
-        while left:
-            part: set[int] = set()
-            reached = {min(left)}
-            while reached:
-                part |= reached
-                left -= reached
-                reached = {q for p in reached for q in self._near[p]} & left
-            parts.append(frozenset(part))
-        return tuple(parts)
+        return components(self._near, positions)
 
     def connected(self, positions: Iterable[int] | None = None) -> bool:
         """Whether predicates link all of these positions, directly or through each other; by default the whole join."""

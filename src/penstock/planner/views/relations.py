@@ -12,6 +12,7 @@ from functools import cached_property
 from math import isfinite, prod
 
 from penstock.model.view import View
+from penstock.planner.components import components
 
 Members = frozenset[int]
 Classes = frozenset[int]
@@ -88,16 +89,7 @@ class Relations:
 
     def components(self, members: Iterable[int]) -> tuple[Members, ...]:
         """The members in parts without a tie between any two parts, the part of the lowest number first."""
-        parts, left = [], set(members)
-        while left:
-            part: set[int] = set()
-            reached = {min(left)}
-            while reached:
-                part |= reached
-                left -= reached
-                reached = {q for p in reached for q in self._near[p]} & left
-            parts.append(frozenset(part))
-        return tuple(parts)
+        return components(self._near, members)
 
     def connected(self, members: Iterable[int]) -> bool:
         return len(self.components(members)) <= 1
