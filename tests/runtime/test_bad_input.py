@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import re
 import shutil
 import subprocess
 
@@ -11,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
 
-from penstock import Engine, PenstockError, RegistrationError, SqlError, StateError, StepError
+from penstock import Engine, PenstockError, RegistrationError, Sink, SqlError, StateError, StepError
 from penstock.model.time import SECOND
 from penstock.state.store import LocalStore
 from tests.oracle import bag
@@ -430,6 +431,23 @@ def test_a_failing_sink_delays_only_itself_and_is_served_later(spark, replay, st
     run.stop()
     assert got == fine
     assert [rows for _, rows in fine] == [[{"v": 1, "w": 1}], [{"v": 2, "w": 2}]]
+
+
+def test_a_sink_of_spark_gets_one_write_a_step_for_all_queries_of_one_schema(spark, replay, state, tmp_path):
+    folder = tmp_path / "delivered"
+    one_pair(replay, 0, 1)
+    one_pair(replay, 1, 2)
+    engine = replay.engine(spark, state)
+    engine.query(JOIN, name="q", into=Sink("parquet", path=str(folder)))
+    engine.execute(f"CREATE QUERY again AS {JOIN} AND a.v > 1 INTO parquet OPTIONS (path '{folder}')")
+    (sink,) = drain(engine).status()["sinks"]
+    assert sink["error"] is None
+    assert sorted(rows_of(spark.read.parquet(str(folder)))) == [(1, 1), (2, 2), (2, 2)]
+    writes = {re.sub(r"part-\d+-([0-9a-f-]{36}).*", r"\1", file.name) for file in folder.glob("*.parquet")}
+    assert len(writes) == 2
+    one_pair(replay, 2, 3)
+    drain(replay.engine(spark, state))
+    assert sorted(rows_of(spark.read.parquet(str(folder)))) == [(1, 1), (2, 2), (2, 2), (3, 3), (3, 3)]
 
 
 def test_what_a_sink_is_owed_is_delivered_after_a_restart(spark, replay, state):

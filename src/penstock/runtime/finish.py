@@ -22,7 +22,7 @@ from penstock.model.expression import PSEUDO_ROLE
 from penstock.planner.network import Join, Member, Network, result_column
 from penstock.runtime.handover import finished_joins, handed_columns, prefixed
 from penstock.runtime.ingest import try_eval
-from penstock.runtime.worker import Plan, Report, Task, report_batch
+from penstock.runtime.task import Plan, Report, Task, report_batch
 from penstock.runtime.write import ResultWriter, computed_column
 
 

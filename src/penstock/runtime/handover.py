@@ -7,15 +7,12 @@ write. Their columns lie side by side (prefixed by the join), and the task's rep
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from penstock.kernels.probe import word_count
 from penstock.planner.network import Join, Network, result_column
-
-if TYPE_CHECKING:
-    from penstock.runtime.worker import Report
+from penstock.runtime.task import Report
 
 
 def finished_joins(network: Network) -> list[Join]:

@@ -22,11 +22,10 @@ from penstock.model import Ref, Stream
 from penstock.model.time import DAY, EARLIEST, LATEST, NEVER
 from penstock.planner.network import Network, StateTable
 from penstock.runtime.admission import ACCEPTED, BAD, LATE, VERDICTS
+from penstock.runtime.task import Plan, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from penstock.runtime.worker import Plan, Task
 
 MOST_TASKS = 4  # every task reads all the files of a step: with more of them, an exchange is cheaper
 

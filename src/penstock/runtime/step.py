@@ -7,7 +7,6 @@ one at a time under one lock; each sees the state exactly as the step before com
 from __future__ import annotations
 
 import json
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,27 +18,29 @@ from pyspark.core.broadcast import Broadcast
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.errors import StateError, StepError
 from penstock.kernels.aggregate.keep import horizon as horizon_of
 from penstock.kernels.groups import closed_keys
-from penstock.model import Column
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network, closing
 from penstock.planner.segments import Scan, segment_count, segment_starts
 from penstock.planner.steering import Steering
 from penstock.runtime import commit
+from penstock.runtime.accounts import counters_of, failure, results_of, runs_of, suspended_by, with_dropped
 from penstock.runtime.finish import finish_projection, finish_task
 from penstock.runtime.handover import finished_joins, handover_schema
 from penstock.runtime.ingest import Layout, project, truth_words
+from penstock.runtime.parcels import PARCEL_SCHEMA
 from penstock.runtime.points import reached
 from penstock.runtime.retention import expired_results, horizon, merge_results
 from penstock.runtime.scan import MOST_TASKS, batch_files, is_scannable
 from penstock.runtime.sinks import RELEASED
-from penstock.runtime.worker import PARCEL_SCHEMA, Plan, Task, run_task
+from penstock.runtime.task import Plan, Task
+from penstock.runtime.types import arrow_types, handover_types
+from penstock.runtime.worker import run_task
 from penstock.state.compaction import choose_merge, choose_settling
-from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile, SideFile
+from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, SideFile
 from penstock.state.orphans import collect_orphans
 from penstock.state.progress import Seen, move, together
 from penstock.state.registry import Registry
@@ -49,7 +50,6 @@ from penstock.state.store import LocalStore
 UPKEEP_EVERY = 64  # steps between two rounds of upkeep
 SIDES_FOR = 256  # steps for which late and bad rows travel as text after the last one
 FIRST_UPKEEP = 7  # the first round: when a few steps have shown which rows come
-_CAUSE = re.compile(r"(?:[A-Za-z_.]*\.)?[A-Z][A-Za-z]*(?:Error|Exception)\b.*: ")
 MERGE_ROWS = 2_000_000  # rows rewritten per table and step at most: the budget that keeps a step's time even
 
 _SESSION = {
@@ -113,8 +113,8 @@ class Stepper:
             network,
             {s: dict(self.layout.slots[s]) for s in self.layout.order},
             truth_words(network),
-            _arrow_types(self.spark, network),
-            _handover(self.spark, network),
+            arrow_types(self.spark, network),
+            handover_types(self.spark, network),
         )
         if self.plan is not None:
             self.plan.unpersist()
@@ -135,10 +135,10 @@ class Stepper:
             numbers = {t.index for t in self.network.tables if any(e.query in shares for e in t.entries)}
             replaced = [run.name for index in numbers for run in task.runs.get(index, ())]
             entry = self._tick_entry(
-                counters=_counters(reports), runs_added=_runs(reports), results=_results(reports), runs_removed=tuple(replaced)
+                counters=counters_of(reports), runs_added=runs_of(reports), results=results_of(reports), runs_removed=tuple(replaced)
             )  # fmt: skip
             self.store.sync([f"{folder}/." for folder in ("runs", "results")])
-            self._append(replace(entry, counters=_with_dropped(entry, self.manifest)))
+            self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
 
     def run_batch(self, batch: DataFrame, batch_id: int) -> None:
         """What Spark calls for each micro-batch."""
@@ -158,7 +158,7 @@ class Stepper:
             try:
                 reports, projecting = self._run_sided(batch, task)
             except PySparkException as error:
-                raise StepError(_failure(step, error)) from error
+                raise StepError(failure(step, error)) from error
             ran = time.perf_counter()
             reached("after_job", step)
             self._commit(step, batch_id, identity, task, reports)
@@ -179,16 +179,16 @@ class Stepper:
             expired = self._gone(self._ended(values) if final else self.manifest.reached())
             changed = moved != dict(self.manifest.progress)
             owed = any(self.manifest.cursors.get(sink, -1) != step for sink, step in self.cursors.items())
-            reached = self.manifest.reached() | values
-            if self._held_back(reached):
-                self._close(moved, reached, final=final)
+            ahead = self.manifest.reached() | values
+            if self._held_back(ahead):
+                self._close(moved, ahead, final=final)
                 return True
             if not (changed or expired or final or owed):
                 return False
             entry = self._tick_entry(
                 progress=moved, runs_removed=tuple(expired), final=final, closed=self._closed(values)
             )
-            self._append(replace(entry, counters=_with_dropped(entry, self.manifest)))
+            self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
             return True
 
     def _held_back(self, reached: Mapping[str, int]) -> bool:
@@ -210,12 +210,12 @@ class Stepper:
         task = replace(self._task(step, reached), merges=())
         reports = self._run(self._nothing(), task)
         entry = self._tick_entry(
-            progress=progress, counters=_counters(reports), results=_results(reports), closed=self._closed(reached),
+            progress=progress, counters=counters_of(reports), results=results_of(reports), closed=self._closed(reached),
             runs_removed=tuple(self._gone(self._ended(reached) if final else reached)), final=final,
-            suspended=_suspended(self.network, reports, self.manifest.suspended),
+            suspended=suspended_by(self.network, reports, self.manifest.suspended),
         )  # fmt: skip
         self.store.sync(["results/."])
-        self._append(replace(entry, counters=_with_dropped(entry, self.manifest)))
+        self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
 
     def _closed(self, progress: Mapping[str, int]) -> dict[str, int]:
         """What a step that runs with this progress closes."""
@@ -405,18 +405,18 @@ class Stepper:
         removed = self._gone(before) if step % self.expire_every == 0 else []
         removed += [name for merge in task.merges for name in merge.runs]
         progress, ignored = self._moved(reports)
-        counters = _counters(reports)
+        counters = counters_of(reports)
         for name, count in ignored.items():
             counters[f"stream:{name}"]["ignored"] = count
         entry = Entry(
             step=step, batch=batch_id, last_batch=batch_id, identity=identity, version=self.network.version, clock=time.time(),
             progress=progress, counters=counters,
-            runs_added=_runs(reports), runs_removed=tuple(dict.fromkeys(removed)), results=_results(reports),
+            runs_added=runs_of(reports), runs_removed=tuple(dict.fromkeys(removed)), results=results_of(reports),
             sides=tuple(SideFile(**s) for report in reports for s in report["sides"]),
-            cursors=self.cursors, suspended=_suspended(self.network, reports, self.manifest.suspended),
+            cursors=self.cursors, suspended=suspended_by(self.network, reports, self.manifest.suspended),
             closed=self._closed(before),
         )  # fmt: skip
-        entry = replace(entry, counters=_with_dropped(entry, self.manifest), **self._steered(entry))
+        entry = replace(entry, counters=with_dropped(entry, self.manifest), **self._steered(entry))
         self.store.sync(commit.durable_names(self.store, batch_id))
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
         reached("before_manifest", step)
@@ -471,76 +471,3 @@ class Stepper:
     def _newest(self, name: str) -> int:
         found = self.manifest.progress.get(name)
         return found.newest if found else NEVER
-
-
-def _runs(reports: Sequence[dict[str, Any]]) -> tuple[RunEntry, ...]:
-    return tuple(RunEntry.from_json(run) for report in reports for run in report["runs"])
-
-
-def _results(reports: Sequence[dict[str, Any]]) -> tuple[ResultFile, ...]:
-    files = [file for report in reports for file in report["results"]]
-    return tuple(ResultFile(**{**file, "counts": tuple((q, n) for q, n in file["counts"])}) for file in files)
-
-
-def _with_dropped(entry: Entry, manifest: Manifest) -> dict[str, dict[str, int]]:
-    """The step's counters with the rows that left each state table: purged, or left out by a merge."""
-    counters = {name: dict(values) for name, values in entry.counters.items()}
-    gone = [manifest.runs[name] for name in entry.runs_removed]
-    merged = [run for run in entry.runs_added if run.level > 0]
-    for run, sign in [(r, 1) for r in gone] + [(r, -1) for r in merged]:
-        counts = counters.setdefault(f"table:{run.table}", {})
-        counts["dropped"] = counts.get("dropped", 0) + sign * run.rows
-    return counters
-
-
-def _failure(step: int, error: PySparkException) -> str:
-    """The last cause that a failed job names, without the stacks around it."""
-    text = str(error)
-    causes = [line.strip() for line in text.splitlines() if _CAUSE.match(line.strip())]
-    cause = causes[-1] if causes else text.splitlines()[0]
-    return f"step {step} failed and nothing of it was committed: {cause}"
-
-
-_known_types: dict[
-    tuple[Column, ...], dict[str, pa.DataType]
-] = {}  # asking Spark takes milliseconds, at every change of a network
-
-
-def _arrow_types(spark: SparkSession, network: Network) -> dict[str, dict[str, pa.DataType]]:
-    """The Arrow types of all declared columns, as the workers see them."""
-    for stream in network.streams.values():
-        if stream.columns not in _known_types:
-            ddl = ", ".join(f"`{c.name}` {c.type}" for c in stream.columns)
-            schema = to_arrow_schema(spark.createDataFrame([], ddl).schema, timezone="UTC")
-            _known_types[stream.columns] = {field.name: field.type for field in schema}
-    return {stream.name: _known_types[stream.columns] for stream in network.streams.values()}
-
-
-def _handover(spark: SparkSession, network: Network) -> pa.Schema | None:
-    """The layout of rows that Spark finishes, as Arrow will see it in the workers."""
-    if not finished_joins(network):
-        return None
-    schema = spark.createDataFrame([], handover_schema(network)).schema
-    return to_arrow_schema(schema, timezone="UTC")
-
-
-def _suspended(network: Network, reports: Sequence[dict[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
-    """Queries that stop at their first error, and had one."""
-    found = {}
-    for query in network.queries:
-        errors = sum(r["queries"].get(str(query.id), {}).get("errors", 0) for r in reports)
-        if query.on_error == "stop" and errors and str(query.id) not in before:
-            found[str(query.id)] = f"an expression of the query raised on {errors} row(s), and on_error is 'stop'"
-    return found
-
-
-def _counters(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """Counts of one step by 'stream:..', 'table:..' and 'query:..'."""
-    totals: dict[str, dict[str, int]] = {"engine:": {"steps": 1}}
-    for report in reports:
-        for kind, word in (("streams", "stream"), ("tables", "table"), ("queries", "query"), ("joins", "join")):
-            for name, counts in report[kind].items():
-                total = totals.setdefault(f"{word}:{name}", {})
-                for key, value in counts.items():
-                    total[key] = total.get(key, 0) + value
-    return totals

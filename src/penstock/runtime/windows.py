@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +19,8 @@ from penstock.kernels.probe import word_count
 from penstock.model import Aggregate
 from penstock.model.time import NEVER
 from penstock.planner.network import WindowAggregate
+from penstock.runtime.task import Report, Task
 from penstock.runtime.write import ROW_GROUP, file_name
-
-if TYPE_CHECKING:
-    from penstock.runtime.worker import Report, Task
 
 KIND = "aggregate"
 

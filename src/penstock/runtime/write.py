@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,7 @@ from penstock.kernels.join import Matches, Work, lookup
 from penstock.kernels.probe import Words
 from penstock.model.time import FOREVER
 from penstock.planner.network import Join, Member, Network, result_column
-
-if TYPE_CHECKING:
-    from penstock.runtime.worker import Report, Task
-
+from penstock.runtime.task import Report, Task
 
 ROW_GROUP = 1 << 17  # rows
 

@@ -1,0 +1,65 @@
+"""What the reports of a step's tasks add up to: files, counts, queries to suspend, and what a failed job says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.errors import PySparkException
+
+from penstock.planner.network import Network
+from penstock.state.manifest import Entry, Manifest, ResultFile
+from penstock.state.run import RunEntry
+
+_CAUSE = re.compile(r"(?:[A-Za-z_.]*\.)?[A-Z][A-Za-z]*(?:Error|Exception)\b.*: ")
+
+
+def runs_of(reports: Sequence[dict[str, Any]]) -> tuple[RunEntry, ...]:
+    return tuple(RunEntry.from_json(run) for report in reports for run in report["runs"])
+
+
+def results_of(reports: Sequence[dict[str, Any]]) -> tuple[ResultFile, ...]:
+    files = [file for report in reports for file in report["results"]]
+    return tuple(ResultFile(**{**file, "counts": tuple((q, n) for q, n in file["counts"])}) for file in files)
+
+
+def with_dropped(entry: Entry, manifest: Manifest) -> dict[str, dict[str, int]]:
+    """The step's counters with the rows that left each state table: purged, or left out by a merge."""
+    counters = {name: dict(values) for name, values in entry.counters.items()}
+    gone = [manifest.runs[name] for name in entry.runs_removed]
+    merged = [run for run in entry.runs_added if run.level > 0]
+    for run, sign in [(r, 1) for r in gone] + [(r, -1) for r in merged]:
+        counts = counters.setdefault(f"table:{run.table}", {})
+        counts["dropped"] = counts.get("dropped", 0) + sign * run.rows
+    return counters
+
+
+def suspended_by(network: Network, reports: Sequence[dict[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
+    """Queries that stop at their first error, and had one."""
+    found = {}
+    for query in network.queries:
+        errors = sum(r["queries"].get(str(query.id), {}).get("errors", 0) for r in reports)
+        if query.on_error == "stop" and errors and str(query.id) not in before:
+            found[str(query.id)] = f"an expression of the query raised on {errors} row(s), and on_error is 'stop'"
+    return found
+
+
+def counters_of(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """Counts of one step by 'stream:..', 'table:..' and 'query:..'."""
+    totals: dict[str, dict[str, int]] = {"engine:": {"steps": 1}}
+    for report in reports:
+        for kind, word in (("streams", "stream"), ("tables", "table"), ("queries", "query"), ("joins", "join")):
+            for name, counts in report[kind].items():
+                total = totals.setdefault(f"{word}:{name}", {})
+                for key, value in counts.items():
+                    total[key] = total.get(key, 0) + value
+    return totals
+
+
+def failure(step: int, error: PySparkException) -> str:
+    """The last cause that a failed job names, without the stacks around it."""
+    text = str(error)
+    causes = [line.strip() for line in text.splitlines() if _CAUSE.match(line.strip())]
+    cause = causes[-1] if causes else text.splitlines()[0]
+    return f"step {step} failed and nothing of it was committed: {cause}"

@@ -1,0 +1,94 @@
+"""What a step asks of its tasks, and what they answer: plain data that travels between the driver and the Python workers."""
+
+from __future__ import annotations
+
+import json
+import time as clock
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.kernels.groups import Closed
+from penstock.planner.network import Network
+from penstock.planner.routes import Routes
+from penstock.state.compaction import Merge
+from penstock.state.run import RunEntry
+from penstock.state.store import LocalStore
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What stays the same over many steps, sent to the workers once."""
+
+    network: Network
+    names: Mapping[str, Mapping[str, str]]  # stream -> declared column -> exchange column
+    truths: Mapping[str, tuple[int, int]]  # computed predicate -> (word, shift)
+    types: Mapping[str, Mapping[str, pa.DataType]]  # stream -> declared column -> type
+    handover: pa.Schema | None = None  # rows for Spark to finish; None if no query needs that
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one step asks of every task."""
+
+    step: int
+    tasks: int
+    store: LocalStore
+    progress: Mapping[str, int]  # and under names of their own what the step before has closed
+    runs: Mapping[int, tuple[RunEntry, ...]]
+    routes: Routes
+    segments: Mapping[int, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # timed table -> where each task's share of time begins
+    merges: tuple[Merge, ...] = ()
+    suspended: frozenset[int] = frozenset()
+    closed: Mapping[int, Closed] = field(default_factory=dict)  # by table: keys that other streams have done with
+    newest: Mapping[str, int] = field(default_factory=dict)  # the newest time of each stream, where aggregates read it
+    taking_over: frozenset[int] = frozenset()  # queries that take over the rows held; then there are no rows to receive
+    files: Mapping[str, tuple[str, ...]] | None = None  # stream -> what to read; None: rows come through the exchange
+
+
+@dataclass
+class Report:
+    """What a task did: the files it wrote, and counts by stream, table and query."""
+
+    partition: int
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    results: list[dict[str, Any]] = field(default_factory=list)
+    sides: list[dict[str, Any]] = field(default_factory=list)
+    streams: dict[str, dict[str, int]] = field(default_factory=dict)
+    saw: dict[str, dict[str, Any]] = field(default_factory=dict)  # what rows say about the progress of their stream
+    tables: dict[str, dict[str, int]] = field(default_factory=dict)
+    queries: dict[str, dict[str, int]] = field(default_factory=dict)
+    joins: dict[str, dict[str, int]] = field(default_factory=dict)  # composites as 'start:positions'
+    errors: dict[str, str] = field(default_factory=dict)
+    wants_sides: bool = (
+        False  # late or bad rows have to be kept, and came without their text: the step must be repeated
+    )
+    unreadable: str = ""  # why files have to be read by Spark after all: the step must be repeated
+    phases: dict[str, float] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        return json.dumps(self.__dict__).encode()
+
+    def resume(self, encoded: bytes) -> None:
+        """Go on with what an earlier stage of the task has reported."""
+        self.__dict__.update(json.loads(encoded))
+
+
+def report_batch(report: Report) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([report.encode()], pa.binary())], ["report"])
+
+
+class Watch:
+    """Adds up the seconds of each phase."""
+
+    def __init__(self, phases: dict[str, float]) -> None:
+        self.phases, self.last = phases, clock.perf_counter()
+
+    def lap(self, phase: str) -> None:
+        now = clock.perf_counter()
+        self.phases[phase] = self.phases.get(phase, 0.0) + now - self.last
+        self.last = now
