@@ -111,6 +111,7 @@ def test_kernels_agree_and_print_a_table(capsys):
     assert line["figures"]["even keys"]["matches"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_join_has_equal_results_and_a_ratio(fresh, monkeypatch):
     monkeypatch.setattr(join, "WARM_UP", 0)

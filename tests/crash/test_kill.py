@@ -85,10 +85,19 @@ def assert_nothing_lost_or_doubled(spark, root, answers):
         assert all(delivery == sorted(values) for delivery in got[step]), step
 
 
-def test_every_point_of_a_step_survives_kill_9(spark, tmp_path, uninterrupted):
+EVERY_POINT = ("before_job:0", "after_job:0", "before_manifest:1", "after_manifest:2", "after_delivery:3")
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        pytest.param(("before_manifest:1", "after_manifest:2"), id="around the commit"),
+        pytest.param(EVERY_POINT, id="every point", marks=pytest.mark.long),
+    ],
+)
+def test_every_point_of_a_step_survives_kill_9(spark, tmp_path, uninterrupted, plan):
+    assert {point.split(":")[0] for point in EVERY_POINT} == set(POINTS)
     source(tmp_path, STEPS)
-    plan = ["before_job:0", "after_job:0", "before_manifest:1", "after_manifest:2", "after_delivery:3"]
-    assert {point.split(":")[0] for point in plan} == set(POINTS)
     for point in plan:
         killed_at(tmp_path, point)
     drain(engine_of(spark, tmp_path), final=True)

@@ -95,7 +95,7 @@ def test_results_are_the_references(spark, tmp_path_factory, queries, batches, d
     check(spark, tmp_path_factory.mktemp("run"), queries, batches, delay=delay, tasks=tasks, plain=plain)
 
 
-@settings(max_examples=3, deadline=None, phases=PHASES)
+@settings(max_examples=2, deadline=None, phases=PHASES)
 @given(QUERIES, BATCHES, st.integers(0, 8), st.integers(1, 3), st.sets(st.integers(0, 4)))
 def test_restarts_and_merges_change_nothing(spark, tmp_path_factory, queries, batches, delay, tasks, cuts):
     with patch("penstock.state.compaction.FAN_IN", 1), patch("penstock.runtime.step.SNAPSHOT_EVERY", 2):

@@ -78,7 +78,7 @@ def run(spark, root, load, *, tasks, cut=None):
     return engine
 
 
-@settings(max_examples=4, phases=PHASES)
+@settings(max_examples=3, phases=PHASES)
 @given(load=workloads(), tasks=st.integers(1, 3))
 def test_results_are_the_references(spark, tmp_path_factory, load, tasks):
     engine = run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks)
@@ -86,7 +86,7 @@ def test_results_are_the_references(spark, tmp_path_factory, load, tasks):
     assert_accounts(engine, load)
 
 
-@settings(max_examples=3, phases=PHASES)
+@settings(max_examples=2, phases=PHASES)
 @given(load=workloads(late=True), tasks=st.integers(1, 3))
 def test_late_and_bad_rows_take_part_in_nothing_and_are_kept_aside(spark, tmp_path_factory, load, tasks):
     engine = run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks)
@@ -109,7 +109,7 @@ def test_late_and_bad_rows_take_part_in_nothing_and_are_kept_aside(spark, tmp_pa
                 assert not any(s.stream == name and s.reason == reason for s in engine.manifest().sides)
 
 
-@settings(max_examples=3, phases=PHASES)
+@settings(max_examples=2, phases=PHASES)
 @given(load=workloads(late=True), tasks=st.integers(1, 3), cut=st.integers(1, 4))
 def test_a_restart_in_the_middle_changes_nothing(spark, tmp_path_factory, load, tasks, cut):
     # Merges and snapshots at every occasion, so that the second engine starts from what they made.
