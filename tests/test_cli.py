@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import cli
+from penstock import cli, options
 from penstock.errors import StepError
 from penstock.script import load
 
@@ -126,7 +126,7 @@ def test_help_and_version(capsys):
     [("60s", 60), ("90", 90), ("1.5 m", 90), ("2h", 7200), ("500ms", 0.5), ("1 minute 30 seconds", 90), ("1m 30s", 90)],
 )
 def test_times_are_written_in_many_ways(text, seconds):
-    assert cli._seconds(text) == seconds
+    assert options._seconds(text) == seconds
 
 
 def test_each_statement_is_executed_at_its_own_place(script):
