@@ -1,4 +1,4 @@
-"""What the README shows is run: its Python in a process of its own, its SQL through the parser."""
+"""What the documentation shows is run: its Python in a process of its own, its SQL through the parser."""
 
 import re
 import subprocess
@@ -7,13 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sql import CreateQuery, CreateSource, CreateStream, CreateView, parse_query, parse_script, parse_view
+from penstock.script import check_sql, load
+from penstock.sql import (
+    AlterQuery,
+    CreateQuery,
+    CreateSource,
+    CreateStream,
+    CreateView,
+    DropQuery,
+    Explain,
+    RefreshView,
+    ShowViews,
+    parse_query,
+    parse_script,
+    parse_view,
+)  # fmt: skip
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def blocks(language: str, page: str = "README.md") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
 
 
 @pytest.mark.spark
@@ -40,3 +54,21 @@ def test_sql_examples_parse(script):
             parse_view(one.select, sources, name=one.name, **place)
         else:
             parse_query(one.select, streams, **place)
+
+
+def test_the_page_about_the_language_is_one_script(tmp_path):
+    page = tmp_path / "page.sql"
+    page.write_text("\n".join(blocks("sql", "docs/sql.md")))
+    script = load(page)
+    check_sql(script)
+    assert {
+        CreateStream,
+        CreateQuery,
+        AlterQuery,
+        DropQuery,
+        Explain,
+        CreateSource,
+        CreateView,
+        RefreshView,
+        ShowViews,
+    } == {type(statement) for statement in script.statements}
