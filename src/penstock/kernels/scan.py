@@ -170,6 +170,7 @@ def _scan(  # type: ignore[no-untyped-def]
                 return found
             tally[0] += 1
             row = order[j]
+            # The same test as in `probe`: a function for both, inlined or not, made probes 1.3 to 2 times slower.
             alive = np.uint64(0)
             for w in range(words):
                 both = bits[i, w] & served[run_bits[row], w]
