@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,6 +11,7 @@ import pytest
 
 from penstock import Engine
 from penstock.errors import RegistrationError, SqlError
+from penstock.reference.view import answer
 from tests.runtime.replay import Replay, stream
 
 pytestmark = pytest.mark.spark
@@ -48,6 +50,40 @@ def test_sql_declares_refreshes_shows_and_drops(spark, tmp_path):
     assert (caught.value.line, caught.value.column) == (2, 10)
     engine.execute("DROP VIEW v; DROP VIEW IF EXISTS v; DROP SOURCE b")
     assert engine.views() == []
+
+
+def test_averages_of_decimals_are_those_of_spark_and_of_the_definition(spark, tmp_path):
+    """Ties at the last digit, thirds and sevenths, both signs, wide and narrow types."""
+    kinds = {"x": pa.decimal128(7, 2), "y": pa.decimal128(18, 6), "z": pa.decimal128(38, 10)}
+    groups = [
+        [1],
+        [1, 2],
+        [1, 1, 2],
+        [-1, -2, -2],
+        [12345, 1, 0, 0, 0, 0, 1],
+        [1, *[0] * 15],
+        [5, *[0] * 63],
+        [None],
+        [7, None],
+    ]
+    listed = [(g, u) for g, units in enumerate(groups) for u in units]
+    columns = {"g": pa.array([g for g, _ in listed], pa.int64())}
+    for name, kind in kinds.items():
+        units = [None if u is None else Decimal(u).scaleb(-kind.scale) for _, u in listed]
+        columns[name] = pa.array(units, kind)
+    (tmp_path / "a").mkdir()
+    pq.write_table(pa.table(columns), tmp_path / "a/0.parquet")
+    engine = Engine(spark, tmp_path / "state")
+    engine.execute(f"CREATE SOURCE a USING parquet OPTIONS (path '{tmp_path}/a')")
+    select = "SELECT g, avg(x) AS ax, avg(y) AS ay, avg(z) AS az, avg(x * 0.5) AS ap, avg(DISTINCT x + 1) AS ad FROM a GROUP BY g"
+    view = engine.view(select, name="v")
+    view.refresh()
+    spark.read.parquet(str(tmp_path / "a")).createOrReplaceTempView("a")
+    theirs = spark.sql(select)
+    assert rows(view.read()) == rows(theirs)
+    assert [f.dataType for f in view.read().schema] == [f.dataType for f in theirs.schema]
+    held = Counter(tuple(row.values()) for row in pa.table(columns).to_pylist())
+    assert answer(view.view, engine.view_catalog.sources, {"a": held}) == rows(theirs)
 
 
 def test_results_of_a_standing_query_are_a_source(spark, tmp_path):

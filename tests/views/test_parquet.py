@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import RegistrationError, StateError, StepError
+from penstock.errors import ChangesLostError, RegistrationError, StepError
 from penstock.model import Column, Compare, Expression, Literal, Ref
 from penstock.model.view import Source
 from penstock.state.store import LocalStore
@@ -134,8 +134,41 @@ def test_changes_that_nobody_needs_are_given_up(tmp_path):
     assert len(list((tmp_path / "state/sources/s").glob("*.json"))) == 1
     assert len(list((tmp_path / "state/sources/s/slices").glob("*.arrow*"))) <= versions.MOST_SLICES + 2
     assert source.scan(["k"], []).rows.num_rows == 40
-    with pytest.raises(StateError, match="no longer kept; recompute the view"):
+    with pytest.raises(ChangesLostError, match=r"version 2 of .* is no longer kept"):
         source.changes(1)
+
+
+@given(
+    actions=st.lists(st.one_of(st.tuples(st.integers(0, 2), ROWS), st.just("begin"), st.just("end")), max_size=20),
+    most=st.sampled_from([1, 3]),
+)
+def test_a_version_can_be_read_to_its_end_whatever_comes_meanwhile(tmp_path_factory, actions, most):
+    """Readers that began at different versions, while files are merged and deltas are given up."""
+    root = tmp_path_factory.mktemp("case")
+    folder, files = root / "files", {}
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(versions, "MOST_SLICES", most)
+        source = reader(folder, root / "state")
+        held, begun = source._versions, []
+        source.position()
+        for action in actions:
+            if action == "begin":
+                reading = held.reading()
+                begun.append((reading, reading.__enter__(), Counter(row for found in files.values() for row in found)))
+            elif action == "end" and begun:
+                begun.pop(0)[0].__exit__(None, None, None)
+            elif action != "end":
+                write(folder / f"{action[0]}.parquet", action[1])
+                files[action[0]] = action[1]
+                source.settle(source.position())
+            held.slices._tables.clear()  # as if nothing had been read before
+            for _, version, expected in begun:
+                assert bag(held.rows(["k", "v"], version)) == expected
+        for reading, _, _ in begun:
+            reading.__exit__(None, None, None)
+        named = {f.name for f in (*held.newest.content, *(f for _, f in held.newest.deltas))}
+        assert {f"sources/s/slices/{p.name}" for p in (root / "state/sources/s/slices").glob("*.arrow")} == named
 
 
 VALUES = {
@@ -175,6 +208,37 @@ def test_zero_finds_minus_zero(tmp_path):
     pq.write_table(pa.table({"x": [-0.0, 1.0]}), folder / "a.parquet")
     source = reader(folder, tmp_path / "state", (Column("x", "double"),))
     assert source.lookup(["x"], pa.table({"x": [0.0]}), []).rows.num_rows == 1
+
+
+def test_files_may_be_replaced_or_go_while_they_are_looked_at(tmp_path, monkeypatch):
+    """What happens between the listing and the reading of a file is seen now or at the next look, and is no error."""
+    folder, read = tmp_path / "files", pq.read_table
+    folder.mkdir()
+    for name in "abc":
+        write(folder / f"{name}.parquet", [(1, name)])
+    source = reader(folder, tmp_path / "state")
+    source.position()
+    happens = {
+        "a": lambda: write(folder / "a.parquet", [(2, "again")]),
+        "b": (folder / "b.parquet").unlink,
+        "new": (folder / "new.parquet").unlink,
+    }
+
+    def disturbed(path, **options):
+        happens.pop(path.rpartition("/")[2].removesuffix(".parquet"), lambda: None)()
+        return read(path, **options)
+
+    for name in ("a", "b", "new"):
+        write(folder / f"{name}.parquet", [(7, "seen by nobody")])
+    monkeypatch.setattr(pq, "read_table", disturbed)
+    assert bag(source.scan(["k", "v"], []).rows) == {(2, "again"): 1, (1, "c"): 1}
+    assert not happens
+    monkeypatch.setattr(
+        pq, "read_table", lambda path, **options: write(folder / "a.parquet", []) or read(path, **options)
+    )
+    write(folder / "a.parquet", [(3, "x")])
+    with pytest.raises(StepError, match="written while it was read"):
+        source.position()
 
 
 def test_mistakes_name_the_file(tmp_path):

@@ -6,6 +6,7 @@ otherwise under the same name it is refused.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,6 +58,7 @@ class ViewCatalog:
         self._readers: dict[str, LiveReader] = {}
         self._pools: dict[str, Pool] = {}
         self._refreshes = 0
+        self._settling = threading.Lock()
 
     # -- sources ----------------------------------------------------------------------------------------------------
 
@@ -233,14 +235,15 @@ class ViewCatalog:
 
     def _settle(self) -> None:
         """Now and then, let sources forget changes that every view has taken in."""
-        self._refreshes += 1
-        if self._refreshes % _SETTLE_EVERY:
-            return
-        for name, reader in self._readers.items():
-            using = [v for v in self.views.values() if any(node.source == name for node in v.view.nodes)]
-            taken = [v.positions().get(name) for v in using]
-            if taken and all(position is not None for position in taken):
-                reader.settle(min(position for position in taken if position is not None))
+        with self._settling:
+            self._refreshes += 1
+            if self._refreshes % _SETTLE_EVERY:
+                return
+            for name, reader in list(self._readers.items()):
+                using = [v for v in list(self.views.values()) if any(node.source == name for node in v.view.nodes)]
+                taken = [v.positions().get(name) for v in using]
+                if taken and all(position is not None for position in taken):
+                    reader.settle(min(position for position in taken if position is not None))
 
 
 def _maker(frame: DataFrame | MakeFrame) -> MakeFrame:

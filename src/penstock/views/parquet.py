@@ -23,6 +23,7 @@ from penstock.views.source import COUNT
 from penstock.views.types import KNOWN, schema_of, spark_type
 
 FILE = "_file"
+_TRIES = 5  # to read a file that is replaced again and again
 
 
 class ParquetFeed:
@@ -36,7 +37,7 @@ class ParquetFeed:
 
     def look(self, state: dict[str, Any], held: Rows) -> tuple[pa.Table, dict[str, Any]] | None:
         before: dict[str, list[int]] = state.get("files", {})
-        now = {name: _stamp(Path(name)) for name in files_of(self.path)}
+        now = {name: stamp for name in files_of(self.path) if (stamp := _stamp(name)) is not None}
         gone = [n for n, (*stamp, _) in before.items() if now.get(n) != stamp]
         come = [n for n, stamp in now.items() if before.get(n, [])[:2] != stamp]
         if not gone and not come:
@@ -48,24 +49,38 @@ class ParquetFeed:
             # A file that was written anew keeps its number, so that rows which stayed cancel out.
             number = before[name][2] if name in before else following
             following = max(following, number + 1)
-            tables.append(self._rows(name, now[name], number))
-            kept[name] = [*now[name], number]
+            found = self._read(name)
+            if found is not None:
+                rows, stamp = found
+                tables.append(
+                    counted(
+                        rows.append_column(self.hidden.field(FILE), pa.repeat(pa.scalar(number, pa.int32()), len(rows)))
+                    )
+                )
+                kept[name] = [*stamp, number]
         if gone:
             rows = held()
             ids = pa.array([before[n][2] for n in gone], pa.int32())
             tables.append(negated(rows.filter(pc.is_in(rows.column(FILE), ids))))
         return (total(tables) if gone else pa.concat_tables(tables)), {"files": kept, "next": following}
 
-    def _rows(self, name: str, stamp: list[int], number: int) -> pa.Table:
-        try:
-            found = pq.read_table(name, columns=self.schema.names, partitioning=None).cast(self.schema)
-        except (pa.ArrowInvalid, pa.ArrowKeyError, OSError, ValueError) as error:
-            raise StepError(f"{name} cannot be read: {str(error).splitlines()[0]}") from None
-        if _stamp(Path(name)) != stamp:
-            raise StepError(f"{name} was written while it was read; write files under another name and rename them")
-        return counted(
-            found.append_column(self.hidden.field(FILE), pa.repeat(pa.scalar(number, pa.int32()), len(found)))
-        )
+    def _read(self, name: str) -> tuple[pa.Table, list[int]] | None:
+        """The rows of a file and its stamp, which belong together; None if it has gone by now."""
+        for _ in range(_TRIES):
+            stamp = _stamp(name)
+            if stamp is None:
+                return None
+            problem = None
+            try:
+                found = pq.read_table(name, columns=self.schema.names, partitioning=None).cast(self.schema)
+            except (pa.ArrowInvalid, pa.ArrowKeyError, OSError, ValueError) as error:
+                problem = str(error).splitlines()[0]
+            if _stamp(name) != stamp:
+                continue  # another file has taken its place, and what was read may be either
+            if problem is not None:
+                raise StepError(f"{name} cannot be read: {problem}")
+            return found, stamp
+        raise StepError(f"{name} was written while it was read; write files under another name and rename them")
 
 
 def files_of(path: str) -> list[str]:
@@ -93,8 +108,11 @@ def columns_of(path: str) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def _stamp(path: Path) -> list[int]:
-    found = path.stat()
+def _stamp(name: str) -> list[int] | None:
+    try:
+        found = Path(name).stat()
+    except FileNotFoundError:
+        return None
     return [found.st_size, found.st_mtime_ns]
 
 

@@ -1,6 +1,7 @@
 """Signed rows in immutable Arrow files, mapped into memory, with the order of their codes kept beside them.
 
-A lookup is a binary search for each key and one gather. What a set of slices means together is said elsewhere.
+A lookup is a binary search for each key and one gather. What a set of slices means together is said elsewhere; but whoever
+reads one keeps its files from being deleted (`holding`), however many versions come meanwhile.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 import threading
 import uuid
 import zlib
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +22,8 @@ from penstock.errors import StateError
 from penstock.state.store import LocalStore
 from penstock.views.bag import counts
 from penstock.views.codes import Ints, codes_of
+
+Version = TypeVar("Version")
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,31 @@ class Slices:
     folder: str
     _tables: dict[str, pa.Table] = field(default_factory=dict)
     _orders: dict[tuple[str, tuple[str, ...]], tuple[Ints, Ints]] = field(default_factory=dict)
+    _held: Counter[str] = field(default_factory=Counter)
+    _dropped: dict[str, SliceFile] = field(default_factory=dict)  # to be deleted once nobody holds them
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def holding(
+        self, newest: Callable[[], Version], files: Callable[[Version], Iterable[SliceFile]]
+    ) -> Iterator[Version]:
+        """The newest version, whose files stay there until this ends.
+
+        A version's files are forgotten only after another one has become the newest. So if this one still is the newest
+        when its files are marked as held, they have not been forgotten before that.
+        """
+        while True:
+            version = newest()
+            names = [file.name for file in files(version)]
+            with self._lock:
+                self._held.update(names)
+            if newest() is version:
+                break
+            self._release(names)
+        try:
+            yield version
+        finally:
+            self._release(names)
 
     def write(self, table: pa.Table) -> SliceFile:
         """A new file; nobody sees it until a manifest names it."""
@@ -75,16 +104,10 @@ class Slices:
         return found
 
     def forget(self, dropped: Sequence[SliceFile]) -> None:
-        """Unmap and delete files that no manifest names any more, with their orders."""
-        for file in dropped:
-            with self._lock:
-                self._tables.pop(file.name, None)
-                gone = [key for key in self._orders if key[0] == file.name]
-                kept = [self._orders.pop(key) for key in gone]
-            for _, columns in gone:
-                self.store.delete(self._order_name(file, columns))
-            del kept
-            self.store.delete(file.name)
+        """Unmap and delete files that no manifest names any more, with their orders, as soon as nobody holds them."""
+        with self._lock:
+            self._dropped.update({file.name: file for file in dropped})
+        self._sweep()
 
     def writing(self) -> AbstractContextManager[None]:
         """Keeps other writers out while a version is made: one would take the other's new files for orphans."""
@@ -96,6 +119,27 @@ class Slices:
         for found in self.store.names(self.folder):
             if ".arrow" in found and f"{self.folder}/{found.partition('.arrow')[0]}.arrow" not in names:
                 self.store.delete(f"{self.folder}/{found}")
+
+    def _release(self, names: Sequence[str]) -> None:
+        with self._lock:
+            self._held.subtract(names)
+            for name in names:
+                if not self._held[name]:
+                    del self._held[name]
+        self._sweep()
+
+    def _sweep(self) -> None:
+        with self._lock:
+            free = [self._dropped.pop(name) for name in list(self._dropped) if name not in self._held]
+            gone = []
+            for file in free:
+                self._tables.pop(file.name, None)
+                orders = [key for key in self._orders if key[0] == file.name]
+                gone += [self._order_name(file, columns) for _, columns in orders] + [file.name]
+                for key in orders:
+                    del self._orders[key]
+        for name in gone:
+            self.store.delete(name)
 
     def _open(self, file: SliceFile) -> pa.Table:
         buffer = self.store.map(file.name)

@@ -45,12 +45,12 @@ class SnapshotReader:
         self.requests = 0
         own = schema_of(source.name, source.columns)
         self._versions = Versions(store, folder, pa.schema([*own, *feed.hidden]))
-        self._looking = threading.Lock()
+        self._looking, self._counting = threading.Lock(), threading.Lock()
 
     def position(self) -> int:
         with self._looking:
             newest = self._versions.newest
-            self.requests += 1
+            self._count()
             found = self.feed.look(newest.state, self._held)
             if found is not None:
                 newest = self._versions.append(*found)
@@ -63,15 +63,19 @@ class SnapshotReader:
         return self._versions.changes(after, end).select([*(c.name for c in self.source.columns), COUNT]), end
 
     def lookup(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
-        sought, version = codes_of(keys, keys.column_names), self._newest()
-        read = self._read(columns, filters)
-        rows = self._versions.find(read, keys.column_names, sought, version)
+        sought, read = codes_of(keys, keys.column_names), self._read(columns, filters)
+        if not self._versions.newest.number:
+            self.position()
+        self._count()
+        with self._versions.reading() as version:
+            rows = self._versions.find(read, keys.column_names, sought, version)
         return self._answer(rows, columns, filters, version.number)
 
     def scan(self, columns: Sequence[str], filters: Sequence[Expression]) -> Answer:
         self.position()  # who asks for everything wants what is there now
-        version = self._newest()
-        rows = self._versions.rows(self._read(columns, filters), version)
+        self._count()
+        with self._versions.reading() as version:
+            rows = self._versions.rows(self._read(columns, filters), version)
         return self._answer(rows, columns, filters, version.number)
 
     def mark(self, position: int) -> str:
@@ -85,15 +89,13 @@ class SnapshotReader:
 
     def close(self) -> None: ...
 
-    def _newest(self) -> Any:
-        if not self._versions.newest.number:
-            self.position()
-        with self._looking:
+    def _count(self) -> None:
+        with self._counting:
             self.requests += 1
-            return self._versions.newest
 
     def _held(self) -> pa.Table:
-        return self._versions.rows([n for n in self._versions.schema.names if n != COUNT])
+        with self._versions.reading() as version:
+            return self._versions.rows([n for n in self._versions.schema.names if n != COUNT], version)
 
     def _read(self, columns: Sequence[str], filters: Sequence[Expression]) -> list[str]:
         return list(dict.fromkeys([*columns, *(r.column for f in filters for r in f.refs)]))

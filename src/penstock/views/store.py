@@ -99,7 +99,8 @@ class ViewStore:
         """What a reader sees, with counts (one of each group under aggregates), and the version."""
         for last in (False, False, True):
             try:
-                found = self.content(GROUPS if self.grouping else ROWS, self.newest)
+                with self.slices.holding(lambda: self.newest, _files) as version:
+                    found = self.content(GROUPS if self.grouping else ROWS, version)
                 break
             except FileNotFoundError:
                 # Another process has installed a newer version and removed a file of this one.
@@ -109,7 +110,7 @@ class ViewStore:
         if self.grouping is not None:
             found = self.grouping.answer(found)
             found = found.append_column(COUNT, pa.repeat(pa.scalar(1, pa.int64()), len(found)))
-        return found, self.newest.number
+        return found, version.number
 
     def content(self, bag: str, version: Installed) -> pa.Table:
         """All rows of a bag. Rows that no deletion concerns are not touched."""
@@ -143,7 +144,7 @@ class ViewStore:
                 msg = f"version {found.number} of {self.store.path(self.folder)} was installed by somebody else; refresh again"
                 raise StateError(msg)
             if not self._cleared:
-                self.slices.collect([f for files in found.bags.values() for f in files])
+                self.slices.collect(_files(found))
                 self._cleared = True
             yield
 
@@ -196,14 +197,18 @@ class ViewStore:
             raise StateError(
                 f"version {version.number} of {self.store.path(self.folder)} is there already; refresh again"
             )
-        kept = {f for files in version.bags.values() for f in files}
+        kept = set(_files(version))
         before, self.newest = self.newest, version
-        self.slices.forget([f for files in before.bags.values() for f in files if f not in kept])
+        self.slices.forget([f for f in _files(before) if f not in kept])
         self.store.delete(self._name(before.number - 1))
         return version
 
     def _name(self, number: int) -> str:
         return f"{self.folder}/{number:08d}.json"
+
+
+def _files(version: Installed) -> list[SliceFile]:
+    return [f for files in version.bags.values() for f in files]
 
 
 def repeated(table: pa.Table) -> pa.Table:

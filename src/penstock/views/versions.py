@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import StateError
+from penstock.errors import ChangesLostError, StateError
 from penstock.state.seal import seal, unseal
 from penstock.state.store import LocalStore
 from penstock.views.bag import consolidated, total
@@ -78,26 +79,28 @@ class Versions:
                     self.store.delete(f"{self.folder}/{old}")
             return version
 
+    def reading(self) -> AbstractContextManager[Version]:
+        """The newest version, which can be read until this ends, even if others have come."""
+        return self.slices.holding(lambda: self.newest, _files)
+
     def changes(self, after: int, until: int) -> pa.Table:
         """The signed rows between two versions."""
-        known = dict(self.newest.deltas)
-        wanted = range(after + 1, until + 1)
-        if missing := [n for n in wanted if n not in known]:
-            msg = f"version {missing[0]} of {self.store.path(self.folder)} is no longer kept; recompute the view"
-            raise StateError(msg)
-        return pa.concat_tables([self.schema.empty_table(), *(self.slices.table(known[n]) for n in wanted)])
+        with self.reading() as newest:
+            known = dict(newest.deltas)
+            wanted = range(after + 1, until + 1)
+            if missing := [n for n in wanted if n not in known]:
+                msg = f"version {missing[0]} of {self.store.path(self.folder)} is no longer kept"
+                raise ChangesLostError(msg)
+            return pa.concat_tables([self.schema.empty_table(), *(self.slices.table(known[n]) for n in wanted)])
 
-    def rows(self, names: Sequence[str], version: Version | None = None) -> pa.Table:
-        """All rows, with the columns `names` and their counts."""
-        at = version or self.newest
+    def rows(self, names: Sequence[str], at: Version) -> pa.Table:
+        """All rows of a version that is being read, with the columns `names` and their counts."""
         tables = [self.slices.table(file).select([*names, COUNT]) for file in at.content]
         return self._summed(at, names, tables)
 
-    def find(
-        self, names: Sequence[str], columns: Sequence[str], sought: Ints, version: Version | None = None
-    ) -> pa.Table:
-        """The rows whose code over `columns` is among `sought`."""
-        at, wanted = version or self.newest, np.unique(sought)
+    def find(self, names: Sequence[str], columns: Sequence[str], sought: Ints, at: Version) -> pa.Table:
+        """Of those the ones whose code over `columns` is among `sought`."""
+        wanted = np.unique(sought)
         tables = [self.slices.find(file, [*names, COUNT], columns, wanted) for file in at.content]
         return self._summed(at, names, tables)
 
