@@ -216,11 +216,19 @@ def penstock_run(
     if late:
         raise RuntimeError(f"{late} rows are late; the sides cannot be compared")
     written = manifest.results.values()
-    found |= {"result_rows": sum(f.rows for f in written), "result_bytes": sum(f.bytes for f in written)}
+    found |= {
+        "results": sum(query.stats()["results"] for query in asked),
+        "result_rows": sum(f.rows for f in written),
+        "result_bytes": sum(f.bytes for f in written),
+    }
 
     def some(number: int, since: int) -> pa.Table:
         return asked[number].results().where(F.unix_micros("ended") > since).toArrow()
 
+    if check:
+        started = time.perf_counter()
+        asked[0].results().write.format("noop").mode("overwrite").save()
+        found["read_seconds"] = time.perf_counter() - started
     counts = [query.stats()["results"] for query in asked] if check else []
     return {**found, "counts": counts, "equal": not check or Answer(data).agrees(queries, counts, some)}
 
@@ -235,6 +243,7 @@ def native_run(spark, folder: Path, data: Input, queries: Sequence[Asked], *, ch
     files = [list((folder / f"q{number}").glob("*.parquet")) for number in range(len(queries))]
     counts = [sum(pq.read_metadata(f).num_rows for f in of_query) for of_query in files]
     found |= {
+        "results": sum(counts),
         "result_rows": sum(counts),
         "result_bytes": sum(f.stat().st_size for of_query in files for f in of_query),
     }
@@ -286,7 +295,7 @@ def worker(job: Json) -> Json:
             **found,
             "batch_ms": batches,
             "rate": rate,
-            "says": f"{rate:10,.0f} rows/s, {median(full):7.0f} ms a batch, {found['result_rows']:>10,} results, "
+            "says": f"{rate:10,.0f} rows/s, {median(full):7.0f} ms a batch, {found['results']:>10,} results in {found['result_rows']:>9,} rows, "
             f"{found['state_rows']:>9,} rows of state",
         }
 
@@ -314,7 +323,9 @@ def of_side(runs: Sequence[Json], data: Input) -> Json:
         "rows_per_second": round(median([run["rate"] for run in runs])),
         "batch_ms": [round(median(times)) for times in zip(*(run["batch_ms"] for run in runs), strict=True)],
         "cpu_seconds": round(median([run["cpu_seconds"] for run in runs]), 1),
-        **{name: last[name] for name in ("result_rows", "result_bytes", "state_rows", "state_bytes")},
+        **{name: last[name] for name in ("results", "result_rows", "result_bytes", "state_rows", "state_bytes")},
+        # Penstock only: to put together and read all results of the first query.
+        **({"read_ms": round(1000 * median([run["read_seconds"] for run in runs]))} if "read_seconds" in last else {}),
     }
 
 
@@ -362,14 +373,21 @@ def _step_ms(runs: Sequence[Json]) -> float:
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured. Spark's share of the short window is `capped` files, of the long one a single file and its tail."""
+    """What is measured. Spark's share of the short window is `capped` files, of the long one `share` of a file and its tail."""
 
     short: Input = Input(rows=250_000, files=8)
     capped: int = 2
     full: Input = Input(rows=250_000, files=14)  # 700 s: the longest windows are full for the last third
     tail: int = 1_000
+    share: float = 0.4
     counts: tuple[int, int] = (1, 64)
     least: int = 300  # of HAVING
+
+    @property
+    def one(self) -> Input:
+        """As dense as a whole file, and shorter: Spark takes minutes for one."""
+        rows, seconds = int(self.full.rows * self.share), int(self.full.seconds * self.share)
+        return replace(self.full, rows=rows, seconds=seconds, files=1, tail=self.tail)
 
 
 def measure(case: Case, pairs: int, cores: int, figures: Callable[[Peers, Case, int], Json] | None = None) -> Report:
@@ -386,7 +404,7 @@ def measure(case: Case, pairs: int, cores: int, figures: Callable[[Peers, Case, 
     found = {
         "sliding": beside_spark(peers, short, case.short, replace(case.short, files=case.capped), pairs, cores),
         "by_number": by_number(peers, case.full, case.counts, case.least, pairs, cores),
-        "sliding_600": beside_spark(peers, long, case.full, replace(case.full, files=1, tail=case.tail), 1, cores),
+        "sliding_600": beside_spark(peers, long, case.full, case.one, 1, cores),
     }
     pictures = figures(peers, case, cores) if figures else {}
     for peer in started.values():
@@ -408,8 +426,8 @@ def describe(report: Report) -> str:
         for name, side in report.figures[part].items():
             if isinstance(side, dict):
                 size = f"{side['result_bytes'] / 2**20:,.1f}"
-                rows.append([part, name, side["batches"], f"{side['rows_per_second']:,}", round(median(side["batch_ms"])), f"{side['result_rows']:,}", size, f"{side['state_rows']:,}"])  # fmt: skip
-    return harness.table(["case", "side", "batches", "rows/s", "ms a batch", "results", "MB", "state rows"], rows)
+                rows.append([part, name, side["batches"], f"{side['rows_per_second']:,}", round(median(side["batch_ms"])), f"{side['results']:,}", f"{side['result_rows']:,}", size, f"{side['state_rows']:,}"])  # fmt: skip
+    return harness.table(["case", "side", "batches", "rows/s", "ms a batch", "results", "stored as", "MB", "state rows"], rows)
 
 
 def measured(options: Namespace) -> Report:

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import PenstockError, RegistrationError, StateError
-from penstock.model import Column, Source, Stream
+from penstock.model import Column, Source, Stream, UserAggregate
 from penstock.model.time import FOREVER, NEVER, SECOND, duration
 from penstock.planner.build import build_network, check_supported
 from penstock.planner.explain import explain_network
@@ -192,16 +192,28 @@ class Engine:
         start: str = "now",
         ordered: bool = False,
         replace: bool = False,
+        emit: str | None = None,
     ) -> QueryHandle:
         """Register a standing query; while the engine runs it takes effect with the next step.
 
         With start='now' the rows of that step and later ones take part, with 'state' also the rows that are still held. `ordered`
         gives the results in the order of their times, as progress releases them (the same as ORDER BY result_time). `replace`
-        puts it in the place of a query of that name.
+        puts it in the place of a query of that name. `emit` ('10 seconds') shows windows of an aggregate that are still open too, again after
+        so much time if something has changed (the same as EMIT EARLY EVERY ..): results then have `_revision`, the greatest of a window
+        being its newest, and `_final`.
         """
         kept = None if retain is None else duration(retain)
+        sql = sql if emit is None else f"{sql.strip().rstrip(';')} EMIT EARLY EVERY {emit}"
         record = QueryRecord(0, name, sql.strip(), on_error, kept, ordered=ordered, start=start)
         return self._add(record, into, instead=replace)
+
+    def aggregate(self, name: str, function: UserAggregate) -> None:
+        """Declare an aggregate of your own, to be used in queries under this name; every program that reads the state must do so.
+
+        `function` has the methods `zero()`, `add(state, value)`, `merge(left, right)` and `finish(state)`, and in `type` Spark's name of
+        the result's type; `merge` must not care for order. States are kept between steps, so they must be picklable.
+        """
+        self.catalog.add_aggregate(name, function)
 
     def source(
         self,
@@ -413,10 +425,12 @@ class Engine:
     def explain_select(self, sql: str) -> str:
         """The plan of a query that is not registered."""
         streams = self.catalog.streams
-        query = parse_query(sql, streams)
+        query = parse_query(sql, streams, own=self.catalog.own)
         check_supported(StandingQuery(1, "(this query)", query))
-        facts = analyze(self.spark, "(this query)", query, streams)
-        standing = StandingQuery(1, "(this query)", query, key_types=facts.key_types, types=facts.aggregated)
+        facts = analyze(self.spark, "(this query)", query, streams, self.catalog.own)
+        standing = StandingQuery(
+            1, "(this query)", query, key_types=facts.key_types, types=facts.aggregated, own=self.catalog.own
+        )
         return explain_network(build_network([standing], streams))
 
     def network(self) -> Network:

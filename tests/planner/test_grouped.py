@@ -61,7 +61,7 @@ def test_explain_says_what_is_shared_how_and_why():
         "strategy state_slice",
         "stream s: event time t, delay 0, late -> side, bad -> side",
         "aggregate s by k in panes: 2 queries share panes of 1: count of rows",
-        "  bit 0: q0, differential (CF; sums of panes by difference), results 7",
+        "  bit 0: q0, differential (CF; sums of panes by difference), results kept as panes, results 7",
         "  bit 1: q1, differential (CF; sums of panes by difference), HAVING in the kernel",
         "  measured: stored 12",
         "aggregate s by g, k in rows since step 0 counted by k: 1 query has rows",

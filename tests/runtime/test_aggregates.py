@@ -228,7 +228,5 @@ def test_what_no_plan_is_made_for_is_refused_with_the_reason(spark, tmp_path):
     joined = "SELECT count(*) FROM a [RANGE 2 SECONDS SLIDE 1 SECOND] AS a, b [RANGE 2 SECONDS SLIDE 1 SECOND] AS b WHERE a.k = b.k"
     with pytest.raises(RegistrationError, match="an aggregate over a join can be parsed but not yet run"):
         engine.query(joined, name="joined")
-    with pytest.raises(RegistrationError, match="EMIT EARLY can be parsed but not yet run"):
-        engine.query(SLIDING + " EMIT EARLY EVERY 1 SECOND", name="early")
     with pytest.raises(RegistrationError, match="the type 'map<bigint,bigint>' is not supported"):
         engine.query("SELECT first(map(k, v)) FROM a [RANGE 2 SECONDS SLIDE 1 SECOND]", name="nested")

@@ -13,7 +13,18 @@ from penstock.model.aggregate import Aggregate, Aggregation, UserAggregate
 from penstock.model.expression import Expression
 from penstock.model.time import format_duration
 from penstock.model.windows import AggregateWindow, PerRow, Session, Sliding, SlidingRows
-from penstock.planner.panes import BUFFERED, WID, Choice, Costs, Rates, choose, pane_sets, pane_width, window_class
+from penstock.planner.panes import (
+    BUFFERED,
+    PANED,
+    WID,
+    Choice,
+    Costs,
+    Rates,
+    choose,
+    pane_sets,
+    pane_width,
+    window_class,
+)
 from penstock.planner.taxonomy import ROWS, Nature, Piece, nature, pieces
 
 INSTANT = Sliding(1, 1)  # the window of a query whose groups hold the event time: closed when progress has passed it
@@ -132,6 +143,15 @@ def plan_aggregates(
         for members in (*paned, buffered)
         if members
     ]
+
+
+def plan_of_panes(
+    number: int, aggregation: Aggregation, types: Mapping[Expression, str], own: Mapping[str, UserAggregate]
+) -> AggregatePlan:
+    """The plan of one query over panes that are there already."""
+    return _plan(
+        {number: aggregation}, {number: Choice(PANED, "its results are kept as panes")}, types, False, {}, {}, own
+    )
 
 
 def _natures(aggregation: Aggregation, types: Mapping[Expression, str], subtractive: Collection[str]) -> list[Nature]:

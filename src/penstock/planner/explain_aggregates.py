@@ -45,6 +45,10 @@ def _aggregate(
                 text += (
                     f", HAVING {'in the kernel' if query.having.term is not None else 'by Spark when results are read'}"
                 )
+            if member.paned:
+                text += ", results kept as panes"
+            if member.every is not None:
+                text += f", open windows shown every {format_duration(member.every)}"
             if member.first > NEVER:
                 text += f", windows that start from {member.first} on"
             counts = measured.get(f"query:{member.id}", {})

@@ -73,8 +73,8 @@ def check_aggregated(standing: StandingQuery) -> None:
         refusal = "an aggregate over a join can be parsed but not yet run; register the join, and aggregate its results"
     elif role.on is not None:
         refusal = "a window ON a column can be parsed but not yet run; let it follow the event time"
-    elif query.aggregation.emit is not None:
-        refusal = "EMIT EARLY can be parsed but not yet run; leave it out, and each window is shown once it is over"
+    elif query.aggregation.emit is not None and not isinstance(query.aggregation.window, Sliding):
+        refusal = "EMIT EARLY is for windows of time of a fixed length; leave it out, and each window is shown once it is over"
     if refusal is not None:
         raise RegistrationError(f"query {standing.name!r}: {refusal}")
 
@@ -111,7 +111,8 @@ def _plans(members: Sequence[StandingQuery], streams: Mapping[str, Stream]) -> l
     aggregations = {standing.id: _aggregation(standing) for standing in members}
     # A selection is known by the entry of the state table that stands for it.
     selections = {standing.id: standing.bits_of * MAX_ROLES for standing in members}
-    return plan_aggregates(aggregations, types, selections=selections)
+    own = {name: function for standing in members for name, function in standing.own.items()}
+    return plan_aggregates(aggregations, types, selections=selections, own=own)
 
 
 def group_types(standing: StandingQuery, streams: Mapping[str, Stream]) -> tuple[str, ...]:
@@ -163,7 +164,10 @@ def _aggregate(
         )
         tables.append(_table(key, plan, mine, types, stream, called, source, [c for c, _ in order], columns))
         sources.append(source)
-    shown = tuple(AggregateMember(q.id, q.name, bit, _first(q, key.streams)) for bit, q in enumerate(mine))
+    shown = tuple(
+        AggregateMember(q.id, q.name, bit, first_start(q), not plan.buffered and is_paned(q), _every(q))
+        for bit, q in enumerate(mine)
+    )
     return tuple(tables), WindowAggregate(number, name, tuple(sources), plan, shown, types, order)
 
 
@@ -214,11 +218,29 @@ def _table(
     )  # fmt: skip
 
 
-def _first(standing: StandingQuery, streams: Sequence[str]) -> int:
+def first_start(standing: StandingQuery) -> int:
     """Windows of time that start earlier have rows that came before the query did."""
     timed = isinstance(_aggregation(standing).window, Sliding | PerRow | None)
-    known = dict(standing.complete_from)
-    return max(known.get(stream, NEVER) for stream in streams) if timed else NEVER
+    known, role = dict(standing.complete_from), standing.query.roles[0]
+    return max(known.get(stream, NEVER) for stream in (role.stream, *role.union)) if timed else NEVER
+
+
+def is_paned(standing: StandingQuery) -> bool:
+    """Whether results are fewer as panes than as rows: windows that overlap, made of panes as wide as a slide, and all of them shown.
+
+    Each pane of a group is the last one of a window of its own, and the windows in which nothing new came need none.
+    """
+    aggregation = _aggregation(standing)
+    shown = aggregation.emit is None and (aggregation.having is None or aggregation.having.term is None)
+    match aggregation.window:
+        case Sliding(length, slide):
+            return shown and not standing.delivered and length > slide and length % slide == 0
+    return False
+
+
+def _every(standing: StandingQuery) -> int | None:
+    emit = _aggregation(standing).emit
+    return None if emit is None else emit.every
 
 
 def _lives(stream: Stream) -> tuple[tuple[str, int], ...]:

@@ -12,7 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from penstock.model import Expression, Landmark, Query, Ref, Rows, Session, Sliding, Stream, Term, Tumbling
+from penstock.model import (
+    Expression,
+    Landmark,
+    Query,
+    Ref,
+    Rows,
+    Session,
+    Sliding,
+    Stream,
+    Term,
+    Tumbling,
+    UserAggregate,
+)
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import AggregatePlan
 from penstock.planner.bounds import Bounds
@@ -28,7 +40,8 @@ class StandingQuery:
 
     Queries that began together and differ only in select list and sink have the same `share`: the id whose bits they read. Those that
     aggregate need only ask the same of rows for that; `types` are the types of their groups, and of the argument of each aggregate.
-    They began with step `since`, and see all rows from the times `complete_from` on.
+    They began with step `since`, and see all rows from the times `complete_from` on. Each result of one that is `delivered` goes on to
+    somebody, so that it must be there as a row. `own` are the users' aggregates.
     """
 
     id: int
@@ -40,6 +53,8 @@ class StandingQuery:
     types: tuple[tuple[str, ...], ...] = ()
     since: int = 0
     complete_from: tuple[tuple[str, int], ...] = ()
+    delivered: bool = False
+    own: Mapping[str, UserAggregate] = field(default_factory=dict, compare=False)
 
     @property
     def bits_of(self) -> int:
@@ -250,12 +265,18 @@ class Join:
 
 @dataclass(frozen=True)
 class AggregateMember:
-    """A query as part of an aggregate; `bit` is its bit in result rows. Windows that start before `first` were not seen whole."""
+    """A query as part of an aggregate; `bit` is its bit in result rows. Windows that start before `first` were not seen whole.
+
+    The results of one that is `paned` are kept as closed panes, of which its windows are put together when they are read. With `every` its
+    open windows are shown too, again after so many microseconds of the clock.
+    """
 
     id: int
     name: str
     bit: int
     first: int = NEVER
+    paned: bool = False
+    every: int | None = None
 
 
 @dataclass(frozen=True)

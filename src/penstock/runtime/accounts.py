@@ -20,8 +20,7 @@ def runs_of(reports: Sequence[dict[str, Any]]) -> tuple[RunEntry, ...]:
 
 
 def results_of(reports: Sequence[dict[str, Any]]) -> tuple[ResultFile, ...]:
-    files = [file for report in reports for file in report["results"]]
-    return tuple(ResultFile(**{**file, "counts": tuple((q, n) for q, n in file["counts"])}) for file in files)
+    return tuple(ResultFile.from_json(file) for report in reports for file in report["results"])
 
 
 def with_dropped(entry: Entry, manifest: Manifest) -> dict[str, dict[str, int]]:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import RegistrationError
 from penstock.kernels.aggregate.stored import stored_type
-from penstock.model import Aggregation, Query, Ref, Stream
+from penstock.model import Aggregation, Query, Ref, Stream, UserAggregate
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WINDOW_START
 from penstock.sql.aggregates import result_type
 
@@ -33,10 +33,16 @@ class Facts:
     aggregated: tuple[tuple[str, ...], ...] = ()
 
 
-def analyze(spark: SparkSession, name: str, query: Query, streams: Mapping[str, Stream]) -> Facts:
+def analyze(
+    spark: SparkSession,
+    name: str,
+    query: Query,
+    streams: Mapping[str, Stream],
+    own: Mapping[str, UserAggregate] | None = None,
+) -> Facts:
     """Let Spark resolve every expression of the query, all at once, against empty tables of the streams' schemas."""
     if query.aggregation is not None:
-        return _analyze_aggregated(spark, name, query, query.aggregation, streams)
+        return _analyze_aggregated(spark, name, query, query.aggregation, streams, own or {})
     frame = _empty(spark, tuple(streams[role.stream] for role in query.roles))
 
     def column(ref: Ref) -> str:
@@ -66,7 +72,12 @@ def _resolved(name: str, frame: DataFrame, texts: list[str]) -> list[tuple[str, 
 
 
 def _analyze_aggregated(
-    spark: SparkSession, name: str, query: Query, aggregation: Aggregation, streams: Mapping[str, Stream]
+    spark: SparkSession,
+    name: str,
+    query: Query,
+    aggregation: Aggregation,
+    streams: Mapping[str, Stream],
+    own: Mapping[str, UserAggregate],
 ) -> Facts:
     """First groups, arguments and conditions over rows of the streams; then the select list and HAVING over groups and values."""
 
@@ -91,7 +102,7 @@ def _analyze_aggregated(
         except ValueError as error:
             raise RegistrationError(f"query {name!r}: {error}") from None
     values = tuple(
-        str(result_type(a.function, kind or None, len(a.parameters)))
+        own[a.function].type if a.function in own else str(result_type(a.function, kind or None, len(a.parameters)))
         for a, kind in zip(aggregation.aggregates, argument_types, strict=True)
     )
     time = "bigint" if streams[query.roles[0].stream].integer_time else "timestamp"
@@ -101,8 +112,10 @@ def _analyze_aggregated(
     shown = spark.createDataFrame([], ", ".join(fields))
     found = _resolved(name, shown, [*(item.expression.sql(_name) for item in query.items), *having])
     names = [item.name or given for item, (given, _) in zip(query.items, found, strict=False)]
-    types = tuple(kind for _, kind in found[: len(query.items)])
-    return Facts(tuple(names), types, (), (group_types, argument_types, values))
+    types = [kind for _, kind in found[: len(query.items)]]
+    if aggregation.emit is not None:
+        names, types = [*names, "_revision", "_final"], [*types, "bigint", "boolean"]
+    return Facts(tuple(names), tuple(types), (), (group_types, argument_types, values))
 
 
 def _name(ref: Ref) -> str:

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import PenstockError, RegistrationError, StateError, did_you_mean
-from penstock.model import Query, Rows, Sink, Stream, Window
+from penstock.model import Query, Rows, Sink, Stream, UserAggregate, Window
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import time_bounds
 from penstock.planner.build import STRATEGIES, build_network, check_supported
@@ -30,6 +30,7 @@ from penstock.planner.share import CHAINS, choose_chains
 from penstock.planner.steering import Steering
 from penstock.runtime.analysis import analyze, spark_message
 from penstock.runtime.declare import check_stream, difference
+from penstock.runtime.own import declared
 from penstock.runtime.results import AggregateView, ResultView
 from penstock.sql import parse_query
 from penstock.state.manifest import Manifest
@@ -62,6 +63,7 @@ class Catalog:
         self.spark, self.store = spark, store
         self.frames: dict[str, DataFrame] = {}
         self.callables: dict[str, Callable[[pa.Table, int], None]] = {}
+        self.own: dict[str, UserAggregate] = {}
         self.registry = self.saved = RegistryLog(store).load()
         self.strategy, self.chain, self.orders, self.parameters = strategy, chain, orders, parameters
         self._parsed: dict[int, Query] = {}
@@ -137,6 +139,13 @@ class Catalog:
 
     # -- queries ----------------------------------------------------------------------------------------------------
 
+    def add_aggregate(self, name: str, function: UserAggregate) -> None:
+        """Let queries use a user's own aggregate."""
+        called, travelling = declared(name, function)
+        if called in self.own:
+            raise RegistrationError(f"aggregate {name!r} is declared twice; choose another name")
+        self.own[called] = travelling
+
     def names(self) -> list[str]:
         return [q.name for q in self.registry.live()]
 
@@ -162,9 +171,9 @@ class Catalog:
             raise RegistrationError(f"query {name!r}: on_error must be 'skip' or 'stop', not {record.on_error!r}")
         if record.start not in ("now", "state"):
             raise RegistrationError(f"query {name!r}: start must be 'now' or 'state', not {record.start!r}")
-        query = parse_query(record.sql, self.streams, script=script, line=line, column=column)
+        query = parse_query(record.sql, self.streams, script=script, line=line, column=column, own=self.own)
         check_supported(StandingQuery(1, name, query))
-        facts = analyze(self.spark, name, query, self.streams)
+        facts = analyze(self.spark, name, query, self.streams, self.own)
         into: Sink | str | None = CALLABLE if callable(target) else str(target) if isinstance(target, Path) else target
         if into is not None and len(set(facts.names)) < len(facts.names):
             twice = next(n for n in facts.names if facts.names.count(n) > 1)
@@ -173,6 +182,9 @@ class Catalog:
         ordered = record.ordered or query.ordered
         if ordered and isinstance(into, Sink):
             msg = f"query {name!r} is ordered, and a {into.format} sink keeps no order; deliver it to a path or a function"
+            raise RegistrationError(msg)
+        if ordered and query.aggregation is not None and query.aggregation.emit is not None:
+            msg = f"query {name!r} is ordered, and EMIT EARLY shows windows before their time has come; leave out one of both"
             raise RegistrationError(msg)
         if record.start == "state" and query.aggregation is not None:
             msg = (
@@ -188,7 +200,8 @@ class Catalog:
             )
             raise RegistrationError(msg)
         build_network(
-            [StandingQuery(1, name, query, record.on_error, facts.key_types, types=facts.aggregated)], self.streams
+            [StandingQuery(1, name, query, record.on_error, facts.key_types, types=facts.aggregated, own=self.own)],
+            self.streams,
         )
         for role in query.roles:
             if len(query.roles) > 1 and role.window == Window(None):
@@ -202,6 +215,7 @@ class Catalog:
             item_types=facts.types,
             key_types=facts.key_types,
             types=facts.aggregated,
+            uses=tuple(sorted(self.own.keys() & _functions(query))),
         )
 
     def add(self, record: QueryRecord, target: Into | None, *, instead: bool = False) -> None:
@@ -229,14 +243,18 @@ class Catalog:
             self.registry = replace(self.registry, queries=tuple(q for q in self.registry.queries if q.name != name))
 
     def parsed(self, record: QueryRecord) -> Query:
+        missing = [name for name in record.uses if name not in self.own]
+        if missing:
+            msg = f"query {record.name!r} uses the aggregate {missing[0]!r}, which is not declared; declare it with engine.aggregate(..)"
+            raise RegistrationError(msg)
         if record.id not in self._parsed:
-            self._parsed[record.id] = parse_query(record.sql, self.known_streams)
+            self._parsed[record.id] = parse_query(record.sql, self.known_streams, own=self.own)
         return self._parsed[record.id]
 
     def view(self, record: QueryRecord) -> ResultView:
         query = self.parsed(record)
         if query.aggregation is not None:
-            return AggregateView(self.store, record, query, self.known_streams, ())
+            return AggregateView(self.store, record, query, self.known_streams, (), self.own)
         if record.id not in self._positions:
             alone = build_network([self._standing(record)], self.known_streams)
             # A query's role at each position of its join is the same in every network that it is ever part of.
@@ -332,7 +350,8 @@ class Catalog:
     def _standing(self, record: QueryRecord) -> StandingQuery:
         return StandingQuery(
             record.id, record.name, self.parsed(record), record.on_error, record.key_types, record.share, record.types[:2],
-            max(record.since, 0), record.complete_from,
+            max(record.since, 0), record.complete_from, delivered=record.into is not None,
+            own=self.own,
         )  # fmt: skip
 
     def _begin(self, manifest: Manifest) -> None:
@@ -373,6 +392,10 @@ class Catalog:
             else:
                 changed.append(record)
         self.registry = replace(self.registry, queries=tuple(changed))
+
+
+def _functions(query: Query) -> set[str]:
+    return set() if query.aggregation is None else {a.function for a in query.aggregation.aggregates}
 
 
 def _shared_form(record: QueryRecord, query: Query) -> object | None:

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.kernels.aggregate.close import close, partials
+from penstock.kernels.aggregate.close import close_gathered, gather, partials
+from penstock.kernels.aggregate.early import marked, open_windows
 from penstock.kernels.aggregate.keep import needed_until, settle
 from penstock.kernels.aggregate.stored import from_rows, received, to_rows
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import WindowAggregate, closing
 from penstock.runtime.held import Held
+from penstock.runtime.panes import write_panes
 from penstock.runtime.windows import write_windows
 from penstock.state.compaction import Merge
 from penstock.state.run import Rows, RunEntry
@@ -27,21 +29,39 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
             added.append(partials(aggregate.plan, received(aggregate, source, rows)))
             held.report.tables[held.network.tables[source.table].name]["aggregated"] = len(rows)
     before, now = aggregate.closed(held.task.progress)
-    if aggregate.closes(before, now):
-        tables = [*_shares(held, aggregate, held.task.runs.get(aggregate.home, ())), *added]
+    closes = aggregate.closes(before, now)
+    early = {m.id: held.task.early[m.id] for m in aggregate.members if m.id in held.task.early}
+    if closes or early:
+        tables = _shares(held, aggregate, held.task.runs.get(aggregate.home, ()), marks=bool(early))
+        tables += [marked(table, held.task.step) for table in added] if early else added
         newest = max(held.task.newest.get(stream, NEVER) for stream in aggregate.streams)
-        found = close(aggregate.plan, tables, before, now, newest=newest)
-        write_windows(aggregate, found, held.task, held.network.version, held.report)
+        paned = [m.id for m in aggregate.members if m.paned]
+        gathered = gather(aggregate.plan, tables) if len(paned) < len(aggregate.members) else None
+        if gathered is not None:
+            found = close_gathered(gathered, before, now, newest=newest, leave=paned) if closes else []
+            found += [
+                open_windows(gathered, q, now, early[q.query]) for q in aggregate.plan.queries if q.query in early
+            ]
+            write_windows(aggregate, found, held.task, held.network.version, held.report)
+        if paned and closes and tables:
+            write_panes(aggregate, tables, before, now, held.task, held.network.version, held.report)
     for table in added:
         counts = held.report.tables.setdefault(aggregate.name, {})
         counts["stored"] = counts.get("stored", 0) + len(table)
         _write(held, aggregate, table, 0)
 
 
-def _shares(held: Held, aggregate: WindowAggregate, entries: Sequence[RunEntry]) -> list[pa.Table]:
-    """The partials (or rows) that this task serves."""
-    shares = [held.own(held.network.tables[aggregate.home], entry) for entry in entries]
-    return [from_rows(aggregate, rows) for rows in shares if rows is not None and len(rows)]
+def _shares(
+    held: Held, aggregate: WindowAggregate, entries: Sequence[RunEntry], *, marks: bool = False
+) -> list[pa.Table]:
+    """The partials (or rows) that this task serves, marked with the step they came with if wanted."""
+    found = []
+    for entry in entries:
+        rows = held.own(held.network.tables[aggregate.home], entry)
+        if rows is not None and len(rows):
+            table = from_rows(aggregate, rows)
+            found.append(marked(table, entry.step) if marks else table)
+    return found
 
 
 def _write(held: Held, aggregate: WindowAggregate, table: pa.Table, level: int) -> None:

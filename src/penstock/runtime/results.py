@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -14,12 +14,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.errors import StateError
-from penstock.model import Expression, Query, Ref, Stream
+from penstock.model import Expression, Query, Ref, Stream, UserAggregate
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, PSEUDO_ROLE, WINDOW_START
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import result_column
+from penstock.planner.aggregates import plan_of_panes
+from penstock.planner.grouped import first_start
+from penstock.planner.network import StandingQuery, result_column
+from penstock.runtime.assemble import Assembly
 from penstock.runtime.ingest import SIDE_FORMATS, try_eval
-from penstock.runtime.windows import measure_column
+from penstock.runtime.panes import PANES
+from penstock.runtime.windows import FINAL, measure_column
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, RegistryLog
 from penstock.state.store import LocalStore
@@ -38,6 +42,9 @@ class Part:
     until: int | None = None
     horizon: int = NEVER
     before: int = FOREVER
+
+    def includes(self, step: int) -> bool:
+        return step > self.since and (self.until is None or step <= self.until)
 
     def holds(self, file: ResultFile) -> bool:
         return file.step > self.since and file.max_time >= self.horizon and file.min_time < self.before
@@ -58,8 +65,9 @@ class ResultView:
         query: Query,
         streams: Mapping[str, Stream],
         positions: Sequence[int],
+        own: Mapping[str, UserAggregate] | None = None,
     ) -> None:
-        self.store, self.record, self.query = store, record, query
+        self.store, self.record, self.query, self.own = store, record, query, own or {}
         self.streams = [streams[role.stream] for role in query.roles]
         self.place = {role: position for position, role in enumerate(positions)}
 
@@ -74,9 +82,9 @@ class ResultView:
         items += [F.col(name) for name, asked in (("_step", step), ("_time", time)) if asked]
         schema = ", ".join(f"{n} {t}" for n, t in self._fields().items())
         files = self._files(manifest, part)
-        if not files:
+        frames = [self._chosen(frame).select(*items) for frame in self._assembled(spark, manifest, part, schema)]
+        if not files and not frames:
             return spark.createDataFrame([], schema).select(*items)
-        frames = []
         for version in sorted({f.version for f in files}):
             bit = self._bit(version)
             paths = [self._checked(f) for f in files if f.version == version]
@@ -91,24 +99,25 @@ class ResultView:
         if names is None:
             return None
         pieces = []
+        wanted = [*dict.fromkeys([*names, "_time", "_step"])]
         for file in self._files(manifest, part):
             bit = self._bit(file.version)
             word = f"_bits{bit // 64}"
-            wanted = [*dict.fromkeys([*names, "_time", "_step", word])]
-            rows = pq.read_table(self._checked(file), columns=wanted, page_checksum_verification=True)
+            rows = pq.read_table(self._checked(file), columns=[*wanted, word], page_checksum_verification=True)
             bits = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(bit % 64) & np.uint64(1)
             step, time = rows.column("_step").to_numpy(), rows.column("_time").to_numpy()
             keep = (bits == 1) & (step > part.since) & (time >= part.horizon) & (time < part.before)
             if part.until is not None:
                 keep &= step <= part.until
             pieces.append(rows.filter(pa.array(keep)))
+        pieces += self._pieces(manifest, part)
         if not pieces:
             return None
-        rows = pa.concat_tables(pieces)
+        rows = pa.concat_tables([piece.select(wanted) for piece in pieces])
         if ordered:
             rows = rows.sort_by("_time")
         columns = [rows.column(name) for name in names]
-        for number, (name, item) in enumerate(zip(names, self.query.items, strict=True)):
+        for number, (name, item) in enumerate(zip(names, self.query.items, strict=False)):
             timed = name in ("_time", WINDOW_START)
             if timed and item.expression.refs and not self.streams[0].integer_time:
                 columns[number] = pc.cast(columns[number], pa.timestamp("us", tz="UTC"))
@@ -160,7 +169,15 @@ class ResultView:
         return result_column(self.place[ref.role], self.streams[ref.role], ref.column)
 
     def _files(self, manifest: Manifest, part: Part) -> list[ResultFile]:
-        return [f for f in manifest.results.values() if f.count(self.record.id) and part.holds(f)]
+        mine = (f for f in manifest.results.values() if f.kind != PANES and f.count(self.record.id))
+        return [f for f in mine if part.holds(f)]
+
+    def _assembled(self, _spark: SparkSession, _manifest: Manifest, _part: Part, _schema: str) -> list[DataFrame]:
+        """Results that are put together when they are read: a join has none."""
+        return []
+
+    def _pieces(self, _manifest: Manifest, _part: Part) -> list[pa.Table]:
+        return []
 
     def _bit(self, version: int) -> int:
         return RegistryLog(self.store).load(version).bits[self.record.id][1]
@@ -190,11 +207,53 @@ class AggregateView(ResultView):
             if not isinstance(bare, Ref):
                 return None
             names.append(self._stored(bare))
-        return names
+        return [*names, *(["_step", FINAL] if self._early else [])]
+
+    def _assembled(self, spark: SparkSession, manifest: Manifest, part: Part, schema: str) -> list[DataFrame]:
+        assembly = self._assembly(manifest, part)
+        if assembly is None:
+            return []
+        columns, shares = list(self._fields()), assembly.shares(spark.sparkContext.defaultParallelism)
+
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for share in batch.column(0).to_pylist():
+                    for table in assembly.tables(share, shares):
+                        yield from table.select(columns).combine_chunks().to_batches()
+
+        return [spark.range(0, shares, 1, shares).mapInArrow(work, schema)]
+
+    def _pieces(self, manifest: Manifest, part: Part) -> list[pa.Table]:
+        assembly = self._assembly(manifest, part)
+        return [] if assembly is None else list(assembly.tables(0, 1))
+
+    def _assembly(self, manifest: Manifest, part: Part) -> Assembly | None:
+        """How windows are put together from the panes that are there; None if there are none to show."""
+        files = [f for f in manifest.results.values() if f.kind == PANES and any(q == self.record.id for q, _ in f.counts)]
+        closings = [c for c in {c for f in files for c in f.closings} if part.includes(c[0])]
+        if not closings:
+            return None
+        first, last = min(c[1] for c in closings), max(c[2] for c in closings)
+        assert self.query.aggregation is not None
+        standing = StandingQuery(self.record.id, self.record.name, self.query, complete_from=self.record.complete_from)
+        arguments = zip(self.query.aggregation.aggregates, self.record.types[1], strict=True)
+        types = {a.argument: kind for a, kind in arguments if a.argument is not None}
+        plan = plan_of_panes(self.record.id, self.query.aggregation, types, self.own)
+        needed = [f for f in files if f.max_time > max(first, part.horizon - 1) and f.min_time < min(last, part.before)]
+        return Assembly(
+            plan,
+            tuple((self._checked(f), self._bit(f.version)) for f in needed),
+            tuple(closings),
+            first_start(standing),
+            part,
+            tuple(measure_column(a) for a in self.query.aggregation.aggregates),
+            sum(f.count(self.record.id) for f in files),
+        )
 
     def _value(self, number: int, text: str) -> Column:
         value = F.expr(text)
-        return value if self.query.items[number].expression.total else try_eval(value)
+        given = number >= len(self.query.items)
+        return value if given or self.query.items[number].expression.total else try_eval(value)
 
     def _chosen(self, frame: DataFrame) -> DataFrame:
         having = self._left_to_spark
@@ -204,17 +263,23 @@ class AggregateView(ResultView):
         return frame.where(condition if having.total else try_eval(condition))
 
     @property
+    def _early(self) -> bool:
+        """Whether open windows are shown too: each row then says its revision, which is its step, and whether it is the last one."""
+        return self.query.aggregation is not None and self.query.aggregation.emit is not None
+
+    @property
     def _left_to_spark(self) -> Expression | None:
         assert self.query.aggregation is not None
         having = self.query.aggregation.having
         return having if having is not None and having.term is None else None
 
     def _items(self) -> list[tuple[str, str, str]]:
-        items = zip(self.query.items, self.record.item_types, self.record.item_names, strict=True)
-        return [(item.expression.sql(self._column), kind, name) for item, kind, name in items]
+        texts = [item.expression.sql(self._column) for item in self.query.items]
+        texts += ["_step", FINAL] if self._early else []
+        return list(zip(texts, self.record.item_types, self.record.item_names, strict=True))
 
     def _fields(self) -> dict[str, str]:
-        fields = {"_time": "bigint", "_step": "bigint"}
+        fields = {"_time": "bigint", "_step": "bigint"} | ({FINAL: "boolean"} if self._early else {})
         groups, _, values = self.record.types
         having = [] if self._left_to_spark is None else [self._left_to_spark]
         for expression in (*(item.expression for item in self.query.items), *having):

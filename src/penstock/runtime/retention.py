@@ -43,10 +43,12 @@ def merge_results(
     store: LocalStore, manifest: Manifest, step: int, delivered: int, gone: Collection[str]
 ) -> list[tuple[ResultFile, list[str]]]:
     """Merge small files of one join and numbering, as far as all sinks have got them: (new file, files it replaces)."""
-    groups: dict[tuple[str, int], list[ResultFile]] = {}
+    groups: dict[tuple[object, ...], list[ResultFile]] = {}
     for file in manifest.results.values():
         if file.bytes < SMALL_BYTES and file.step <= delivered and file.name not in gone:
-            groups.setdefault((file.join, file.version), []).append(file)
+            # What a file of panes has closed, it has closed for all its queries.
+            closed_for = tuple(sorted(query for query, _ in file.counts)) if file.closings else ()
+            groups.setdefault((file.join, file.version, file.kind, closed_for), []).append(file)
     return [
         (_merge(store, files, step), [f.name for f in files]) for files in groups.values() if len(files) >= MANY_FILES
     ]
@@ -65,4 +67,6 @@ def _merge(store: LocalStore, files: Sequence[ResultFile], step: int) -> ResultF
     return replace(
         files[-1], name=name, step=max(f.step for f in files), rows=len(merged), bytes=store.size(name),
         min_time=min(f.min_time for f in files), max_time=max(f.max_time for f in files), counts=tuple(counts.items()),
+        closings=tuple(dict.fromkeys(closing for f in files for closing in f.closings)),
+        panes_until=max(f.panes_until for f in files),
     )  # fmt: skip

@@ -31,6 +31,7 @@ from penstock.runtime.accounts import counters_of, failure, results_of, runs_of,
 from penstock.runtime.finish import finish_projection, finish_task
 from penstock.runtime.handover import finished_joins, handover_schema
 from penstock.runtime.ingest import Layout, project, truth_words
+from penstock.runtime.panes import PANES
 from penstock.runtime.parcels import PARCEL_SCHEMA
 from penstock.runtime.points import reached
 from penstock.runtime.retention import expired_results, horizon, merge_results
@@ -52,6 +53,9 @@ SIDES_FOR = 256  # steps for which late and bad rows travel as text after the la
 FIRST_UPKEEP = 7  # the first round: when a few steps have shown which rows come
 MERGE_ROWS = 2_000_000  # rows rewritten per table and step at most: the budget that keeps a step's time even
 
+# Cursors of a query whose open windows are shown: the step that last did so, and when.
+SHOWN, SHOWN_AT = "open windows of {}", "open windows of {} at"
+
 _SESSION = {
     "spark.sql.adaptive.enabled": "false",  # one exchange with a known number of tasks: nothing to adapt
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
@@ -62,6 +66,10 @@ _SESSION = {
     # Hashes every row to find out whether a repeated map task gave other rows; streams are refused if they can.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
 }
+
+
+def _microseconds() -> int:
+    return int(1_000_000 * time.time())
 
 
 class Stopping(Exception):  # noqa: N818  (not an error: the run is asked to end)
@@ -180,7 +188,7 @@ class Stepper:
             changed = moved != dict(self.manifest.progress)
             owed = any(self.manifest.cursors.get(sink, -1) != step for sink, step in self.cursors.items())
             ahead = self.manifest.reached() | values
-            if self._held_back(ahead):
+            if self._held_back(ahead) or (not final and self._unshown()):
                 self._close(moved, ahead, final=final)
                 return True
             if not (changed or expired or final or owed):
@@ -213,6 +221,7 @@ class Stepper:
             progress=progress, counters=counters_of(reports), results=results_of(reports), closed=self._closed(reached),
             runs_removed=tuple(self._gone(self._ended(reached) if final else reached)), final=final,
             suspended=suspended_by(self.network, reports, self.manifest.suspended),
+            cursors={**self.cursors, **self._shown(task)},
         )  # fmt: skip
         self.store.sync(["results/."])
         self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
@@ -322,7 +331,38 @@ class Stepper:
             suspended=frozenset(int(q) for q in self.manifest.suspended),
             closed=closed_keys(self.network, self.manifest.progress),
             newest={stream: self._newest(stream) for a in self.network.aggregates for stream in a.streams},
+            panes=self._panes(),
+            early=self._early(),
         )
+
+    def _early(self) -> dict[int, int]:
+        """The queries whose open windows this step shows, each with the step that did so last: the clock has passed a multiple of their time."""
+        now, cursors, found = _microseconds(), self.manifest.cursors, {}
+        for member in (m for a in self.network.aggregates for m in a.members):
+            shown = cursors.get(SHOWN_AT.format(member.id), NEVER)
+            if member.every is not None and now // member.every > shown // member.every:
+                found[member.id] = cursors.get(SHOWN.format(member.id), -1)
+        return found
+
+    def _shown(self, task: Task) -> dict[str, int]:
+        """What to remember of the open windows that a step has shown."""
+        now = _microseconds()
+        return {SHOWN.format(q): task.step for q in task.early} | {SHOWN_AT.format(q): now for q in task.early}
+
+    def _unshown(self) -> bool:
+        """Whether something has come since the open windows of a query were last shown, and it is time."""
+        early = self._early()
+        newest = {a.name: [early[m.id] for m in a.members if m.id in early] for a in self.network.aggregates}
+        return any(run.step > shown for run in self.manifest.runs.values() for shown in newest.get(run.table, ()))
+
+    def _panes(self) -> dict[str, int]:
+        """Up to where the panes of each aggregate are among its results."""
+        found: dict[str, int] = {}
+        live = {query.id for query in self.network.queries}
+        for file in self.manifest.results.values():
+            if file.kind == PANES and not live.isdisjoint(query for query, _ in file.counts):
+                found[file.join] = max(found.get(file.join, NEVER), file.panes_until)
+        return found
 
     def _segments(self, runs: Sequence[RunEntry]) -> tuple[int, ...]:
         """Where each task's share of a table without a key begins."""
@@ -413,8 +453,8 @@ class Stepper:
             progress=progress, counters=counters,
             runs_added=runs_of(reports), runs_removed=tuple(dict.fromkeys(removed)), results=results_of(reports),
             sides=tuple(SideFile(**s) for report in reports for s in report["sides"]),
-            cursors=self.cursors, suspended=suspended_by(self.network, reports, self.manifest.suspended),
-            closed=self._closed(before),
+            cursors={**self.cursors, **self._shown(task)},
+            suspended=suspended_by(self.network, reports, self.manifest.suspended), closed=self._closed(before),
         )  # fmt: skip
         entry = replace(entry, counters=with_dropped(entry, self.manifest), **self._steered(entry))
         self.store.sync(commit.durable_names(self.store, batch_id))

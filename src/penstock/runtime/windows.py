@@ -23,6 +23,7 @@ from penstock.runtime.task import Report, Task
 from penstock.runtime.write import ROW_GROUP, file_name
 
 KIND = "aggregate"
+FINAL = "_final"  # of queries whose open windows are shown too: whether the window is over
 
 
 def measure_column(aggregate: Aggregate) -> str:
@@ -47,7 +48,10 @@ def write_windows(
         if len(rows) == 0 or member.id in task.suspended:
             continue
         names = [measure_column(a) for a in windowed[found.query].aggregates]
-        tables.append(_stored(rows, member.bit, len(members), aggregate.plan.groups, names, task.step))
+        stored = _stored(rows, member.bit, len(members), aggregate.plan.groups, names, task.step)
+        if member.every is not None:
+            stored = stored.append_column(FINAL, pa.array(np.full(len(rows), not found.early)))
+        tables.append(stored)
         counts.append((member.id, len(rows)))
     if not tables:
         return

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.errors import StateError
+from penstock.model.time import NEVER
 from penstock.planner.network import closing
 from penstock.state.run import RunEntry
 from penstock.state.seal import seal, unseal
@@ -42,7 +43,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class ResultFile:
-    """A committed file of result rows; `counts` = rows per query id, `version` says what its bits mean."""
+    """A committed file of result rows; `counts` = rows per query id, `version` says what its bits mean.
+
+    A file of panes holds what results are put together from, and `counts` are results. `closings` = (step, after, until): which windows
+    were closed by which step; all panes before `panes_until` are in this file or in earlier ones.
+    """
 
     name: str
     join: str
@@ -54,6 +59,13 @@ class ResultFile:
     max_time: int
     counts: tuple[tuple[int, int], ...]
     kind: str = "join"
+    closings: tuple[tuple[int, int, int], ...] = ()
+    panes_until: int = NEVER
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> ResultFile:
+        lists = {key: tuple(tuple(item) for item in data.get(key, ())) for key in ("counts", "closings")}
+        return cls(**{**data, **lists})
 
     def count(self, query: int) -> int:
         return dict(self.counts).get(query, 0)
@@ -222,10 +234,6 @@ def _plain_result(file: ResultFile) -> dict[str, Any]:
     return {**file.__dict__, "counts": list(file.counts)}
 
 
-def _result(data: dict[str, Any]) -> ResultFile:
-    return ResultFile(**{**data, "counts": tuple((q, n) for q, n in data["counts"])})
-
-
 def _common(body: dict[str, Any]) -> dict[str, Any]:
     body["progress"] = {n: Progress.from_json(p) for n, p in body["progress"].items()}
     body["sides"] = tuple(SideFile(**s) for s in body["sides"])
@@ -237,7 +245,7 @@ def _entry(body: dict[str, Any]) -> Entry:
     body = _common(body)
     body["runs_added"] = tuple(RunEntry.from_json(r) for r in body["runs_added"])
     body["runs_removed"] = tuple(body["runs_removed"])
-    body["results"] = tuple(_result(r) for r in body["results"])
+    body["results"] = tuple(ResultFile.from_json(r) for r in body["results"])
     body["results_removed"] = tuple(body["results_removed"])
     return Entry(**body)
 
@@ -245,5 +253,5 @@ def _entry(body: dict[str, Any]) -> Entry:
 def _manifest(body: dict[str, Any]) -> Manifest:
     body = _common(body)
     body["runs"] = {r["name"]: RunEntry.from_json(r) for r in body["runs"]}
-    body["results"] = {r["name"]: _result(r) for r in body["results"]}
+    body["results"] = {r["name"]: ResultFile.from_json(r) for r in body["results"]}
     return Manifest(**body)

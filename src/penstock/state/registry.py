@@ -37,7 +37,7 @@ class QueryRecord:
     `since` is the first step that answers it (-1 until it is part of a network), `start` whether rows held then take part
     ("state") or only those that come ("now"). All rows with times from `complete_from[stream]` on take part; a stream that is not
     there is complete. `share` is the query whose bits it reads, `replaces` the one whose results it continues. `types` are those of the
-    groups, arguments and values of an aggregated query.
+    groups, arguments and values of an aggregated query, which `uses` these functions of the user's own.
     """
 
     id: int
@@ -57,6 +57,7 @@ class QueryRecord:
     share: int | None = None
     replaces: int | None = None
     types: tuple[tuple[str, ...], ...] = ()
+    uses: tuple[str, ...] = ()
 
     def same_declaration(self, other: QueryRecord) -> bool:
         """True if both were declared alike; ids and what was derived do not count."""
@@ -174,6 +175,7 @@ def _decode(data: dict[str, Any]) -> Registry:
         item["into"] = Sink(into["format"], **into["options"]) if isinstance(into, dict) else into
         item["item_names"], item["item_types"] = tuple(item["item_names"]), tuple(item["item_types"])
         item["key_types"] = tuple(tuple(t) for t in item["key_types"])
+        item["uses"] = tuple(item.get("uses", ()))
         item["types"] = tuple(tuple(t) for t in item.get("types", ()))
         item["complete_from"] = tuple(tuple(c) for c in item["complete_from"])
         queries.append(QueryRecord(**item))

@@ -7,8 +7,9 @@ else is the same. What open windows still need is decided in `keep`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -44,11 +45,12 @@ from penstock.state.run import Ints
 class Closed:
     """Results of one query: `g0`.., `window_start`, `window_end`, `a0`..; with runs also `_windows`.
 
-    A row then stands for that many windows, one slide apart, of which it shows the first.
+    A row then stands for that many windows, one slide apart, of which it shows the first. `early` results are of windows still open.
     """
 
     query: int
     table: pa.Table
+    early: bool = False
 
 
 def partials(plan: AggregatePlan, rows: pa.Table) -> pa.Table:
@@ -58,7 +60,7 @@ def partials(plan: AggregatePlan, rows: pa.Table) -> pa.Table:
         known = "_gone" in ordered.table.column_names or not plan.ranked
         return ordered.table if known else ordered.table.append_column("_gone", _zeros(len(rows)))
     panes = plan.base + (ordered.positions - plan.base) // plan.width * plan.width
-    return _folded(ordered, panes, lift(plan, ordered))
+    return folded(ordered, panes, lift(plan, ordered))
 
 
 def merge(plan: AggregatePlan, tables: Sequence[pa.Table]) -> pa.Table:
@@ -84,37 +86,74 @@ def close(
     `until` FOREVER ends the streams: every window that holds a row is closed, a landmark's up to the first that covers `newest`,
     the time of the newest row of the whole stream. `runs` puts windows of equal content together.
     """
+    gathered = gather(plan, tables)
+    return [] if gathered is None else close_gathered(gathered, after, until, newest=newest, runs=runs)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All that a task holds of an aggregate, in order, and what each selection sees of it."""
+
+    plan: AggregatePlan
+    ordered: Sorted
+    seen: dict[int, Entries] = field(default_factory=dict)
+
+    @cached_property
+    def columns(self) -> tuple[Column | None, ...]:
+        return lift(self.plan, self.ordered) if self.plan.buffered else load(self.plan, self.ordered.table)
+
+    def entries(self, query: Windowed) -> Entries:
+        """What a query over time sees, since its origin."""
+        if query.selection not in self.seen:
+            # Rows of one time stay apart where a list or an order of them may be wanted.
+            self.seen[query.selection] = serving(
+                self.ordered, self.columns, query.selection, fold=not self.plan.buffered
+            )
+        return since_origin(self.seen[query.selection], query)
+
+
+def gather(plan: AggregatePlan, tables: Sequence[pa.Table]) -> Gathered | None:
+    """The tables as one; None if nothing is held."""
     held = [table for table in tables if len(table)]
     if not held:
-        return []
-    buffered = plan.width is None
-    ordered = sort_together(held, "_ts" if buffered else "_pane", ordered=buffered and plan.ordered)
-    whole = lift(plan, ordered) if buffered else load(plan, ordered.table)
+        return None
+    time = "_ts" if plan.buffered else "_pane"
+    return Gathered(plan, sort_together(held, time, ordered=plan.buffered and plan.ordered))
+
+
+def close_gathered(
+    gathered: Gathered,
+    after: int,
+    until: int,
+    *,
+    newest: int | None = None,
+    runs: bool = False,
+    leave: Collection[int] = (),
+) -> list[Closed]:
+    """As `close`, of what was gathered; the queries to `leave` get no results."""
+    plan, ordered = gathered.plan, gathered.ordered
     if newest is None:
         newest = int(ordered.positions.max())
-    shared: dict[tuple[int, bool], Entries] = {}
     found = []
     for query in plan.queries:
+        if query.query in leave:
+            continue
         if isinstance(query.window, SlidingRows | PerRow):
-            entries, frames, shown = row_windows(query, ordered, whole, after, until)
+            entries, frames, shown = row_windows(query, ordered, gathered.columns, after, until)
         else:
-            # Rows of one time stay apart where a list or an order of them may be wanted.
-            key = query.selection, buffered
-            if key not in shared:
-                shared[key] = serving(ordered, whole, query.selection, fold=not buffered)
-            entries = _since_origin(shared[key], query)
-            frames = _frames(plan, query, entries, after, until, newest)
-            shown = _shown(query, frames)
-        found.append(Closed(query.query, _results(plan, query, entries, frames, shown, runs)))
+            entries = gathered.entries(query)
+            frames = time_frames(plan, query, entries, after, until, newest)
+            shown = shown_as(query, frames)
+        found.append(Closed(query.query, results_of(plan, query, entries, frames, shown, runs=runs)))
     return found
 
 
 def merged_anew(plan: AggregatePlan, tables: Sequence[pa.Table]) -> pa.Table:
     ordered = sort_together(tables, "_pane")
-    return _folded(ordered, ordered.positions, load(plan, ordered.table))
+    return folded(ordered, ordered.positions, load(plan, ordered.table))
 
 
-def _folded(ordered: Sorted, positions: Ints, columns: tuple[Column | None, ...]) -> pa.Table:
+def folded(ordered: Sorted, positions: Ints, columns: tuple[Column | None, ...]) -> pa.Table:
     """Entries of one group, position and pattern put together, as a table."""
     bits: npt.NDArray[np.int32] | None = None
     index = np.arange(len(positions))
@@ -130,9 +169,9 @@ def _folded(ordered: Sorted, positions: Ints, columns: tuple[Column | None, ...]
     if bits is not None:
         new[1:] |= np.diff(bits) != 0
     low = np.flatnonzero(new)
-    high = np.append(low[1:], len(positions))
-    folded = tuple(column and column.fold(low, high) for column in columns)
-    entries = Entries(starts_of(codes[low]), positions[low], folded, ordered.table, index[low])
+    high = np.append(low[1:], len(positions))[: len(low)]
+    whole = tuple(column and column.fold(low, high) for column in columns)
+    entries = Entries(starts_of(codes[low]), positions[low], whole, ordered.table, index[low])
     return store(entries, None if bits is None else bits[low], None if bits is None else ordered.patterns)
 
 
@@ -147,7 +186,7 @@ def serving(ordered: Sorted, columns: tuple[Column | None, ...], selection: int,
     return entries.fold() if fold else entries
 
 
-def _since_origin(entries: Entries, query: Windowed) -> Entries:
+def since_origin(entries: Entries, query: Windowed) -> Entries:
     """With an origin, time begins there."""
     origin = query.window.origin if isinstance(query.window, Sliding | Landmark) else None
     if origin is None:
@@ -159,7 +198,10 @@ def _since_origin(entries: Entries, query: Windowed) -> Entries:
     return entries if inside.all() else entries.take(np.flatnonzero(inside))
 
 
-def _frames(plan: AggregatePlan, query: Windowed, entries: Entries, after: int, until: int, newest: int) -> Frames:
+def time_frames(
+    plan: AggregatePlan, query: Windowed, entries: Entries, after: int, until: int, newest: int
+) -> Frames:
+    """The windows of time with `after` < end <= `until` that hold something."""
     match query.window:
         case Sliding() as window:
             bounds = (np.array([n], dtype=np.int64) for n in (window.closed(after), window.closed(until) - 1))
@@ -186,7 +228,8 @@ def spans_of(plan: AggregatePlan, entries: Entries) -> Spans:
     return spans
 
 
-def _shown(query: Windowed, frames: Frames) -> Shown:
+def shown_as(query: Windowed, frames: Frames) -> Shown:
+    """What the windows of frames show of themselves."""
     match query.window:
         case Sliding() as window:
             return Shown(window.slide, window.start + (frames.first + 1) * window.slide, window.range, window.origin)
@@ -199,8 +242,8 @@ def _shown(query: Windowed, frames: Frames) -> Shown:
             return Shown(1, frames.first, None, None)
 
 
-def _results(
-    plan: AggregatePlan, query: Windowed, entries: Entries, frames: Frames, shown: Shown, runs: bool
+def results_of(
+    plan: AggregatePlan, query: Windowed, entries: Entries, frames: Frames, shown: Shown, *, runs: bool = False
 ) -> pa.Table:
     """HAVING first, with the aggregates it speaks of; then the other aggregates, of what is left."""
     made: dict[int, pa.Array] = {}

@@ -1,0 +1,37 @@
+"""Windows that are still open, as they are by now: those in which something has changed since they were last shown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.kernels.aggregate.close import (
+    Closed,
+    Gathered,
+    results_of,
+    serving,
+    shown_as,
+    since_origin,
+    time_frames,
+)
+from penstock.model.time import FOREVER
+from penstock.planner.aggregates import Windowed
+
+CAME = "_came"  # the column that says with which step a row or partial came
+
+
+def marked(table: pa.Table, step: int) -> pa.Table:
+    """A table whose rows came with this step (or with one before it, if they were merged in it)."""
+    return table.append_column(CAME, pa.array(np.full(len(table), step, dtype=np.int64)))
+
+
+def open_windows(gathered: Gathered, query: Windowed, progress: int, since: int) -> Closed:
+    """The windows that end after `progress` and hold something that came after step `since`; tables must be `marked`."""
+    entries = since_origin(serving(gathered.ordered, gathered.columns, query.selection, fold=False), query)
+    newest = int(gathered.ordered.positions.max())
+    frames = time_frames(gathered.plan, query, entries, progress, FOREVER, newest)
+    came = gathered.ordered.table.column(CAME).to_numpy()[entries.row_of] > since
+    before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(came)])
+    frames = frames.take(before[frames.high] > before[frames.low])
+    shown = shown_as(query, frames)
+    return Closed(query.query, results_of(gathered.plan, query, entries, frames, shown), early=True)

@@ -1,0 +1,108 @@
+"""Results kept as closed panes: the panes that a step adds, the number of windows that it closes, and windows put together when they are read.
+
+All queries over overlapping windows share these panes, so that a long window with a short slide adds no more to them than its rows do.
+Which windows have been closed is known from elsewhere: a *closing* is (step, after, until), and a window belongs to the step with
+`after` < end <= `until`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.kernels.aggregate.close import close, folded, gather, serving, since_origin, time_frames
+from penstock.kernels.aggregate.entries import Entries, load, patterns_of, sort_together
+from penstock.model.time import FOREVER
+from penstock.model.windows import Sliding
+from penstock.planner.aggregates import AggregatePlan, Windowed
+from penstock.planner.panes import pane_width
+
+Closing = tuple[int, int, int]
+
+
+def window_counts(
+    plan: AggregatePlan, tables: Sequence[pa.Table], queries: Sequence[tuple[Windowed, int]], after: int, until: int
+) -> list[int]:
+    """How many windows with `after` < end <= `until` hold something, for each query and the time before which none may start."""
+    wanted = ["_key", *(f"g{n}" for n in range(plan.groups)), "_pane", "_bits"]
+    gathered = gather(plan, [table.select([c for c in wanted if c in table.column_names]) for table in tables])
+    if gathered is None:
+        return [0] * len(queries)
+    newest = int(gathered.ordered.positions.max())
+    seen: dict[int, Entries] = {}
+    found = []
+    for query, first in queries:
+        if query.selection not in seen:
+            seen[query.selection] = serving(gathered.ordered, (None,) * len(plan.pieces), query.selection, fold=False)
+        entries = since_origin(seen[query.selection], query)
+        frames = time_frames(plan, query, entries, _seen_whole(query, first, after), until, newest)
+        found.append(int(frames.windows.sum()))
+    return found
+
+
+def pane_edge(queries: Sequence[Windowed], progress: int) -> int:
+    """Where the last pane ends, of those that these queries' windows are made of, that progress has closed."""
+    if progress >= FOREVER:
+        return FOREVER
+    found = pane_width([query.window for query in queries])
+    assert found is not None, "windows of rows have no panes"
+    width, base = found
+    return base + (progress - base) // width * width
+
+
+def closed_panes(
+    plan: AggregatePlan, tables: Sequence[pa.Table], queries: Sequence[Windowed], since: int, edge: int
+) -> pa.Table:
+    """What lies in [since, edge) and serves one of the queries, in panes as wide as these allow, with the pieces that they read.
+
+    `since` and `edge` are edges of panes, though perhaps of those of other queries.
+    """
+    found = pane_width([query.window for query in queries])
+    assert found is not None, "windows of rows have no panes"
+    width, base = found
+    selections = {query.selection for query in queries}
+    chosen = sort_together([_inside(table, since, edge, selections) for table in tables], "_pane")
+    needed = sorted({0, *(piece for query in queries for measure in query.measures for piece in measure)})
+    panes = base + (chosen.positions - base) // width * width
+    return folded(chosen, panes, load(plan, chosen.table, needed))
+
+
+def _inside(table: pa.Table, since: int, edge: int, selections: set[int]) -> pa.Table:
+    """The panes of a table in [since, edge) that serve one of these selections."""
+    panes = table.column("_pane").to_numpy()
+    wanted = (panes >= since) & (panes < edge)
+    patterns = patterns_of(table)
+    if patterns is not None:
+        served = np.array([bool(selections.intersection(pattern)) for pattern in patterns], dtype=np.bool_)
+        wanted &= served[table.column("_bits").to_numpy()]
+    return table.take(pa.array(np.flatnonzero(wanted)))
+
+
+def assembled(plan: AggregatePlan, panes: pa.Table, closings: Sequence[Closing], first: int) -> pa.Table | None:
+    """The windows of the plan's only query that these closings have closed, from all its panes, each with its `_step`; None if there are none."""
+    if not closings:
+        return None
+    query = plan.queries[0]
+    ordered = sorted(closings, key=lambda closing: closing[2])
+    steps, after, until = (np.array(column, dtype=np.int64) for column in zip(*ordered, strict=True))
+    low = _seen_whole(query, first, int(after.min()))
+    found = close(plan, [panes], low, int(until[-1]))
+    if not found:
+        return None
+    table = found[0].table
+    ends = table.column("window_end").to_numpy()
+    place = np.minimum(np.searchsorted(until, ends), len(until) - 1)
+    mine = (after[place] < ends) & (ends <= until[place])
+    table = table.append_column("_step", pa.array(steps[place]))
+    return table if mine.all() else table.filter(pa.array(mine))
+
+
+def _seen_whole(query: Windowed, first: int, after: int) -> int:
+    """The end after which windows are shown: those that start before `first` are not."""
+    window = query.window
+    assert isinstance(window, Sliding)
+    if window.origin is not None and window.origin >= first:
+        return after
+    return max(after, first + window.range - 1)

@@ -1,0 +1,47 @@
+"""Users' own aggregates: checked when they are declared, and made ready to travel to the workers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pyspark import cloudpickle
+
+from penstock.errors import RegistrationError
+from penstock.kernels.aggregate.types import arrow_type
+from penstock.model import UserAggregate
+from penstock.sql.functions import ANSWERED_AGGREGATES
+
+_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+_METHODS = ("zero", "add", "merge", "finish")
+
+
+class Travelling:
+    """A user's aggregate that arrives as it was, also if its class was made in a notebook or a script."""
+
+    def __init__(self, function: UserAggregate) -> None:
+        self.function = function
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["function"], name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return cloudpickle.loads, (cloudpickle.dumps(self.function),)  # type: ignore[no-untyped-call]
+
+
+def declared(name: str, function: UserAggregate) -> tuple[str, UserAggregate]:
+    """The name in lower case and the function, if it can be one."""
+    called = name.lower()
+    if not _NAME.fullmatch(called):
+        raise RegistrationError(f"aggregate {name!r}: a name is letters, digits and underscores")
+    if called in ANSWERED_AGGREGATES:
+        raise RegistrationError(f"aggregate {name!r} is there already; choose another name")
+    missing = [method for method in _METHODS if not callable(getattr(function, method, None))]
+    if missing:
+        msg = f"aggregate {name!r} lacks {', '.join(missing)}; it needs zero(), add(state, value), merge(left, right) and finish(state)"
+        raise RegistrationError(msg)
+    try:
+        arrow_type(str(getattr(function, "type", None)))
+    except ValueError as error:
+        raise RegistrationError(f"aggregate {name!r}: {error} as its attribute `type`") from None
+    return called, Travelling(function)

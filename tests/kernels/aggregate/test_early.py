@@ -1,0 +1,88 @@
+"""Open windows: after each round the newest revision of every window is the reference's answer to the rows that have come."""
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from penstock.kernels.aggregate.close import gather, merge, partials
+from penstock.kernels.aggregate.early import CAME, marked, open_windows
+from penstock.model import Aggregation
+from penstock.model.time import FOREVER, NEVER
+from penstock.planner.aggregates import plan_aggregates
+from penstock.reference.aggregate import answers
+from tests.kernels.aggregate.scenes import (
+    BOUNDED,
+    OTHERS,
+    OWN,
+    SESSIONS,
+    SLIDING,
+    STREAM,
+    TYPES,
+    assert_same,
+    batches,
+    column,
+    items,
+    listed,
+    plain,
+    query_of,
+    table_of,
+)
+from tests.kernels.aggregate.test_close import GROUPS, PREDICATES, STEPS, chosen
+
+
+def as_by_now(aggregation, rows, predicates, progress):
+    found = answers(query_of(aggregation, predicates), {"a": STREAM}, {"a": rows}, None, OWN)
+    return [(a.group, a.start, a.end, a.values) for a in found if a.end > progress]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    SLIDING,
+    st.lists(SLIDING | SESSIONS, max_size=1),
+    GROUPS,
+    chosen(BOUNDED + OTHERS),
+    batches(),
+    PREDICATES,
+    STEPS,
+    STEPS,
+    st.sampled_from((None, "buffered")),
+)
+def test_the_newest_revision_is_what_has_come_so_far(
+    window, others, groups, aggregates, parts, predicates, rounds, merged, wanted
+):
+    queries = {n: Aggregation(w, items(*groups), aggregates, None) for n, w in enumerate([window, *others])}
+    selections = {n: n % len(predicates) for n in queries}
+    types = {column(n): t for n, t in TYPES.items()}
+    (plan,) = plan_aggregates(queries, types, selections=selections, own=OWN, wanted=wanted)
+    state, came, shown, last = [], [], {}, -1
+    for step, (rows, progress) in enumerate(parts):
+        came += rows
+        if rows:
+            made = partials(plan, table_of([i.expression for i in items(*groups)], plan, rows, predicates))
+            state.append(marked(made, step))
+        gathered = gather(plan, state)
+        if gathered is not None and step in rounds:
+            found = open_windows(gathered, plan.queries[0], progress, last)
+            assert found.early
+            revised = listed(found.table, plan, 0)
+            # What has not changed is not shown again.
+            if not merged:
+                touched = {n for row in came_since(parts, last, step) for n in window.wids(row["ts"])}
+                assert all(window_of(window, end) in touched for _, _, end, _ in revised)
+            shown |= {(plain(group), end): (group, start, end, values) for group, start, end, values in revised}
+            event("some are open" if revised else "none is open")
+            now = [row for row in shown.values() if row[2] > progress]
+            assert_same(now, as_by_now(queries[0], came, predicates[0], progress))
+            last = step
+        if step in merged and state:
+            state = [marked(merge(plan, [table.drop([CAME]) for table in state]), step)]
+    assert gather(plan, state) is None or not len(
+        open_windows(gather(plan, state), plan.queries[0], FOREVER, NEVER).table
+    )
+
+
+def came_since(parts, last, step):
+    return [row for rows, _ in parts[last + 1 : step + 1] for row in rows]
+
+
+def window_of(window, end):
+    return (end - window.start) // window.slide - 1
