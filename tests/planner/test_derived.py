@@ -70,7 +70,15 @@ def _after(steps, last):
 
 # ------------------------------------------------------------------------------------------ aggregates over joins
 
-CALLS = ("count(*)", "sum(p.v)", "max(q.v)", "first(q.k)", "collect_list(p.v)", "count(DISTINCT q.g)", "last(p.g) IGNORE NULLS")
+CALLS = (
+    "count(*)",
+    "sum(p.v)",
+    "max(q.v)",
+    "first(q.k)",
+    "collect_list(p.v)",
+    "count(DISTINCT q.g)",
+    "last(p.g) IGNORE NULLS",
+)
 LENGTHS = st.integers(1, 9)
 
 
@@ -114,7 +122,9 @@ def test_an_aggregate_over_a_join_taken_apart_has_the_same_answers(sql, left, ri
     window = query.aggregation.window
     if progress is None and all(isinstance(role.window, Landmark) for role in query.roles):
         # At the end of input the last window is the one that holds all rows, joined or not.
-        progress = max((window.extent(window.wids(r["t"])[0])[1] for r in left + right if window.wids(r["t"])), default=0)
+        progress = max(
+            (window.extent(window.wids(r["t"])[0])[1] for r in left + right if window.wids(r["t"])), default=0
+        )
     reached = None if progress is None else {"p": progress, "q": progress + 3}
     whole = answers(query, PAIR, rows, reached)
     apart = take_apart(query, PAIR, "j")

@@ -298,9 +298,7 @@ def test_what_reads_a_query_can_be_read_too():
     joined = "SELECT {} FROM pairs [RANGE 5 SECONDS ON b_ts] p, b [RANGE 3 SECONDS] WHERE p.k = b.k"
     assert read(joined.format("b_ts, b.ts, p.result_time AS old")).times == ("b_ts", "ts")
     counted = "SELECT window_end, count(*) AS n FROM pairs [TUMBLING 5 SECONDS] GROUP BY k"
-    assert read(counted) == Results(
-        (Column("window_end", "timestamp"), Column("n", "")), ("window_end",), "window_end"
-    )
+    assert read(counted) == Results((Column("window_end", "timestamp"), Column("n", "")), ("window_end",), "window_end")
     twice = read(joined.format("p.n, b.n, b.ts"))
     with pytest.raises(SqlError, match="two columns named n"):
         parse_query("SELECT ts FROM twice [RANGE 1 SECOND ON ts]", STREAMS, queries={"twice": twice})

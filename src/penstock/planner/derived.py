@@ -7,7 +7,7 @@ results (`take_apart`). How rows get from result files into a step is the matter
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -31,10 +31,10 @@ from penstock.model import (
     Window,
 )
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WINDOW_START
-from penstock.model.time import FOREVER, NEVER
+from penstock.model.time import FOREVER, NEVER, format_duration
 from penstock.planner.aggregates import INSTANT
 from penstock.planner.bounds import Bounds, time_bounds
-from penstock.planner.network import output_progress
+from penstock.planner.network import Network, output_progress
 from penstock.planner.remap import rename_expression
 
 TICK = "tick"
@@ -69,7 +69,8 @@ class Ticks:
 class DerivedStream:
     """The results of query `query`, defined by `definition`, as `stream`. `role` is the one whose event time is the stream's; None: result time.
 
-    With `ticks` each result is a row for every tick at which it counts, just before it.
+    With `ticks` each result is a row for every tick at which it counts, just before it. `joined`: for the aggregate over a join, so that
+    the last of its windows is the one that holds all rows of the join's own streams, whether they are in a result or not.
     """
 
     stream: Stream
@@ -77,6 +78,7 @@ class DerivedStream:
     definition: Query
     role: int | None = None
     ticks: Ticks | None = None
+    joined: bool = False
 
     @property
     def name(self) -> str:
@@ -120,6 +122,31 @@ def derived_stream(stream: Stream, query: int, definition: Query) -> DerivedStre
         )
         raise RegistrationError(msg)
     return derived
+
+
+def base_streams(derived: DerivedStream, others: Mapping[str, DerivedStream]) -> set[str]:
+    """The streams that are not derived themselves on which a derived one depends."""
+    found = set()
+    for name in (name for role in derived.definition.roles for name in (role.stream, *role.union)):
+        found |= base_streams(others[name], others) if name in others else {name}
+    return found
+
+
+def explain_derived(network: Network, names: Collection[str]) -> list[str]:
+    """A line for each derived stream of these names."""
+    called = {query.id: query.name for query in network.queries}
+    lines = []
+    for derived in network.derived_streams:
+        if derived.name not in names:
+            continue
+        what = f"the join below {called[derived.query]}" if derived.joined else f"query {called[derived.query]}"
+        text = f"derived stream {derived.name}: results of {what}, event time {derived.stream.event_time}"
+        if derived.ticks is not None:
+            slide = derived.ticks.slide
+            every = str(slide) if derived.stream.integer_time else format_duration(slide)
+            text += f", each a row of every tick ({every}) at which it counts"
+        lines.append(text)
+    return lines
 
 
 @dataclass(frozen=True)
@@ -167,7 +194,7 @@ def take_apart(query: Query, streams: Mapping[str, Stream], name: str) -> Apart:
         window = Sliding(window.slide, window.slide, window.origin)
     else:
         result = Ref(PSEUDO_ROLE, RESULT_TIME)
-        items.append(Item(TICK, Expression((result,), result, total=True)))
+        items.insert(0, Item(TICK, Expression((result,), result, total=True)))
         if isinstance(window, Landmark) and window.origin is not None:
             predicates = (*predicates, *(_since(i, s, window.origin) for i, s in enumerate(own)))
         if window is None:
@@ -227,7 +254,9 @@ def _since(role: int, stream: Stream, origin: int) -> Expression:
     return Expression((time, f" >= {_point(origin, stream)}"), term, total=True)
 
 
-def _shown(expression: Expression, window: AggregateWindow | None, instead: AggregateWindow, stream: Stream) -> Expression:
+def _shown(
+    expression: Expression, window: AggregateWindow | None, instead: AggregateWindow, stream: Stream
+) -> Expression:
     """The pseudo-columns of the whole window, told by the end of the one that the aggregate has instead."""
     if window == instead:
         return expression

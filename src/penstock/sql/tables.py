@@ -106,7 +106,9 @@ def read_scope(source: Text, tables: Sequence[Table], named: Named, *, aggregate
             raise source.unsupported(start, f"A query may join at most {MAX_ROLES} streams")
         others = named.unions.get(start, [])
         if others and is_query:
-            raise source.unsupported(start, f"{given} is a query, and a union is of streams", "unite what it reads instead")
+            raise source.unsupported(
+                start, f"{given} is a query, and a union is of streams", "unite what it reads instead"
+            )
         union = united(source, stream, others, known)
         if windowed:
             slide = slide_of(source, table, stream)
