@@ -70,7 +70,7 @@ def queries(state: Path) -> list[dict[str, Any]]:
                 "into": q.into.format if isinstance(q.into, Sink) else q.into,
                 "sql": q.sql,
             }
-            for q in RegistryLog(_opened(state)).load().live()
+            for q in RegistryLog(_opened(state)).load().shown()
         ]
 
 

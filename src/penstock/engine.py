@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.model import Column, Source, Stream, UserAggregate
 from penstock.model.time import FOREVER, NEVER, SECOND, duration
-from penstock.planner.build import build_network, check_supported
+from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
-from penstock.planner.network import Network, StandingQuery
+from penstock.planner.network import Network
 from penstock.planner.orders.decision import Parameters
-from penstock.runtime.analysis import analyze, check_source, columns_of
+from penstock.runtime.analysis import check_source, columns_of
 from penstock.runtime.catalog import Catalog, Into
 from penstock.runtime.declare import check_stream, read_delay
 from penstock.runtime.punctuation import marked, pattern_columns
@@ -34,7 +34,6 @@ from penstock.sql import (
     Explain,
     ShowQueries,
     ShowStreams,
-    parse_query,
     parse_script,
 )
 from penstock.state.manifest import Manifest, ManifestLog
@@ -376,7 +375,7 @@ class Engine:
                 "start": q.start,
                 "since": q.since if q.since >= 0 else None,
             }
-            for q in self.catalog.registry.live()
+            for q in self.catalog.registry.shown()
         ]
 
     def streams(self) -> list[dict[str, Any]]:
@@ -424,14 +423,8 @@ class Engine:
 
     def explain_select(self, sql: str) -> str:
         """The plan of a query that is not registered."""
-        streams = self.catalog.streams
-        query = parse_query(sql, streams, own=self.catalog.own)
-        check_supported(StandingQuery(1, "(this query)", query))
-        facts = analyze(self.spark, "(this query)", query, streams, self.catalog.own)
-        standing = StandingQuery(
-            1, "(this query)", query, key_types=facts.key_types, types=facts.aggregated, own=self.catalog.own
-        )
-        return explain_network(build_network([standing], streams))
+        standing, streams = self.catalog.standing(QueryRecord(0, "(this query)", sql))
+        return explain_network(build_network(standing, streams))
 
     def network(self) -> Network:
         """The plan that runs, or that would run: all live queries compiled."""

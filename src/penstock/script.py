@@ -21,12 +21,15 @@ from penstock.sql import (
     CreateSource,
     CreateStream,
     CreateView,
+    DropQuery,
     DropStream,
     Explain,
+    Results,
     Statement,
     parse_query,
     parse_script,
     parse_view,
+    results_of,
 )
 from penstock.sql.view_statements import ViewStatement
 
@@ -79,6 +82,7 @@ def check_sql(script: Script) -> None:
     """All that can be checked without Spark: syntax, names, windows, and that state stays bounded."""
     streams: dict[str, Stream] = {}
     selects: dict[str, str] = {}
+    queries: dict[str, Results] = {}
     sources: dict[str, Source] = {}
     for statement in script.statements:
         with _placed(script, statement):
@@ -91,11 +95,15 @@ def check_sql(script: Script) -> None:
                     if not statement.replace and selects.get(name, select) != select:
                         raise PenstockError(f"query {name!r} is defined twice; choose another name")
                     selects[name] = select
-                    query = parse_query(select, streams, script=script.text, line=line, column=column)
+                    query = parse_query(select, streams, script=script.text, line=line, column=column, queries=queries)
                     check_bounded(query, time_bounds(query))
-                case AlterQuery(_, select, line, column):
-                    query = parse_query(select, streams, script=script.text, line=line, column=column)
+                    queries[name] = results_of(query, streams, queries)
+                case AlterQuery(name, select, line, column):
+                    query = parse_query(select, streams, script=script.text, line=line, column=column, queries=queries)
                     check_bounded(query, time_bounds(query))
+                    queries[name] = results_of(query, streams, queries)
+                case DropQuery(name):
+                    queries.pop(name, None)
                 case DropStream(name):
                     streams.pop(name, None)  # one that is not here may be registered already
                 case CreateSource(source):
@@ -106,7 +114,7 @@ def check_sql(script: Script) -> None:
                     if all(source.columns for source in sources.values()):  # else only its system knows them
                         parse_view(select, sources, name=name, script=script.text, line=line, column=column)
                 case Explain(_, str() as select, line, column):
-                    parse_query(select, streams, script=script.text, line=line, column=column)
+                    parse_query(select, streams, script=script.text, line=line, column=column, queries=queries)
                 case _:
                     pass
 

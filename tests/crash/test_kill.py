@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import StateError
 from penstock.runtime.points import POINTS
 from tests.crash.scene import IN_REFERENCE, QUERIES, deliveries, engine_of, expected, in_folder, source
 from tests.oracle import bag
@@ -101,6 +102,19 @@ def test_every_point_of_a_step_survives_kill_9(spark, tmp_path, uninterrupted, p
     for point in plan:
         killed_at(tmp_path, point)
     drain(engine_of(spark, tmp_path), final=True)
+    assert_nothing_lost_or_doubled(spark, tmp_path, uninterrupted)
+
+
+def test_the_end_of_the_streams_survives_kill_9_between_the_levels_of_derived_ones(spark, tmp_path, uninterrupted):
+    source(tmp_path, STEPS)
+    # Batches are steps 0 to 5; then come those in which derived streams take in what is left, and those of the end.
+    code = end(start(tmp_path, "final", PENSTOCK_KILL_AT=f"after_manifest:{STEPS + 3}"))
+    assert code == -signal.SIGKILL, log_of(tmp_path)
+    # Should the streams have ended by then, the next start only brings out what was still to come of it.
+    ended = any(p.kind == "final" for p in engine_of(spark, tmp_path).manifest().progress.values())
+    with pytest.raises(StateError, match="have ended") if ended else contextlib.nullcontext():
+        drain(engine_of(spark, tmp_path), final=True)
+    assert engine_of(spark, tmp_path).manifest().final
     assert_nothing_lost_or_doubled(spark, tmp_path, uninterrupted)
 
 

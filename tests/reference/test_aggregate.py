@@ -11,7 +11,7 @@ from penstock.model import Landmark, PerRow, Session, Sliding, SlidingRows, Stre
 from penstock.model.time import FOREVER
 from penstock.reference import Unspecified, aggregate_results, answers, combinations, output_progress, results
 from penstock.sql import parse_query
-from penstock.sql.named import query_stream
+from penstock.sql.named import query_stream, results_of
 from penstock.sql.position import Text
 from tests.aggregates import COLUMNS, ROWS, STREAM, STREAMS, WINDOWS, Case, cases, duckdb_answer, same_bag
 from tests.oracle import connection
@@ -349,7 +349,7 @@ def test_an_aggregate_over_a_query_has_windows_over_its_results(left, right, joi
     for column in ("p_t", "result_time"):
         text = f"SELECT window_end, count(*), sum(v) FROM pairs [RANGE {length} SLIDE {slide} ON {column}]"
         query = parse_query(text, streams, queries={"pairs": below})
-        derived = query_stream(Text(text), 0, "pairs", below, streams, column)
+        derived = query_stream(Text(text), 0, "pairs", results_of(below, streams), column)
         ends = {}
         for r in found:
             for end in range(-100, 200):

@@ -1,8 +1,9 @@
 import pytest
 
 from penstock.errors import SqlError
-from penstock.model import Aggregate, Column, Compare, Emit, Expression, Literal, Ref, Stream
-from penstock.sql import parse_query
+from penstock.model import Aggregate, Column, Compare, Emit, Expression, Literal, Ref, Stream, Window
+from penstock.model.time import SECOND
+from penstock.sql import Results, parse_query, results_of
 from penstock.sql.aggregates import read_aggregate
 from penstock.sql.dialect import parse_select, tokenize
 from penstock.sql.position import Text
@@ -253,5 +254,51 @@ def test_an_aggregate_over_the_results_of_a_query():
     rows = parse_query("SELECT window_end, count(*) AS n FROM b [RANGE 5 ROWS SLIDE 2 ROWS]", STREAMS)
     with pytest.raises(SqlError, match="selects no result_time"):
         parse_query("SELECT sum(n) FROM pairs [TUMBLING 5 SECONDS]", STREAMS, queries={"pairs": rows})
-    with pytest.raises(SqlError, match="only aggregates read"):
-        parse_query("SELECT k FROM pairs", STREAMS, queries={"pairs": join})
+
+
+def test_a_join_or_a_filter_over_the_results_of_a_query():
+    join = parse_query(
+        "SELECT b.ts AS b_ts, c.k, b.n, result_time FROM b [RANGE 5 SECONDS], c [RANGE 5 SECONDS] WHERE b.k = c.k",
+        STREAMS,
+    )
+    queries = {"pairs": join}
+    assert parse_query("SELECT k FROM Pairs WHERE n > 1", STREAMS, queries=queries).roles[0].stream == "pairs"
+    query = parse_query(
+        "SELECT p.n FROM pairs [RANGE 5 SECONDS ON b_ts] p, b [RANGE 3 SECONDS] WHERE p.k = b.k",
+        STREAMS,
+        queries=queries,
+    )
+    assert [(r.stream, r.window, r.on) for r in query.roles] == [
+        ("pairs", Window(5 * SECOND), "b_ts"),
+        ("b", Window(3 * SECOND), None),
+    ]
+    with pytest.raises(SqlError, match="gives no time n"):
+        parse_query("SELECT k FROM pairs [RANGE 5 SECONDS ON n]", STREAMS, queries=queries)
+    with pytest.raises(SqlError, match="a union is of streams"):
+        parse_query("SELECT count(*) FROM (pairs UNION ALL b) [TUMBLING 5 SECONDS]", STREAMS, queries=queries)
+
+
+def test_what_reads_a_query_can_be_read_too():
+    below = results_of(
+        parse_query(
+            "SELECT b.ts AS b_ts, b.n, b.k, result_time FROM b [RANGE 5 SECONDS], c [RANGE 5 SECONDS] WHERE b.k = c.k",
+            STREAMS,
+        ),
+        STREAMS,
+    )
+    assert (below.times, below.usual) == (("b_ts", "result_time"), "result_time")
+
+    def read(sql):
+        query = parse_query(sql, STREAMS, queries={"pairs": below})
+        return results_of(query, STREAMS, {"pairs": below})
+
+    # Its times are those that its own windows followed.
+    assert read("SELECT b_ts, n, result_time FROM pairs WHERE n > 1").times == ("result_time",)
+    assert read("SELECT b_ts, n, result_time FROM pairs WHERE n > 1").usual == "result_time"
+    joined = "SELECT {} FROM pairs [RANGE 5 SECONDS ON b_ts] p, b [RANGE 3 SECONDS] WHERE p.k = b.k"
+    assert read(joined.format("b_ts, b.ts, p.result_time AS old")).times == ("b_ts", "ts")
+    counted = "SELECT window_end, count(*) AS n FROM pairs [TUMBLING 5 SECONDS] GROUP BY k"
+    assert read(counted) == Results((Column("window_end", "timestamp"), Column("n", "")), ("window_end",), "window_end")
+    twice = read(joined.format("p.n, b.n, b.ts"))
+    with pytest.raises(SqlError, match="two columns named n"):
+        parse_query("SELECT ts FROM twice [RANGE 1 SECOND ON ts]", STREAMS, queries={"twice": twice})

@@ -19,8 +19,11 @@ class Column:
 
     @property
     def orderable(self) -> bool:
-        """True if two different values always have an order; not so for nested types, and strings with a collation."""
-        return self.type in ORDERED_TYPES or self.type.startswith(("decimal(", "char(", "varchar("))
+        """True if two different values always have an order; not so for nested types, and strings with a collation.
+
+        A type that only Spark knows (of a computed column of another query, while a script is checked without it) passes.
+        """
+        return not self.type or self.type in ORDERED_TYPES or self.type.startswith(("decimal(", "char(", "varchar("))
 
 
 @dataclass(frozen=True)

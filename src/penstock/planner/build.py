@@ -13,6 +13,7 @@ from penstock.model.expression import PSEUDO_ROLE
 from penstock.model.stream import INTEGER_TYPES
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import Bounds, check_bounded, time_bounds
+from penstock.planner.derived import DerivedStream
 from penstock.planner.grouped import check_aggregated, grouped_tables
 from penstock.planner.index import INDEXED_TYPES, build_index, indexable
 from penstock.planner.keys import INTEGRAL, common_type, normalized
@@ -36,10 +37,18 @@ STRATEGIES = ("state_slice", "push_down", "pull_up", "isolated")
 
 
 def build_network(
-    queries: Sequence[StandingQuery], streams: Mapping[str, Stream], version: int = 0, strategy: str = "state_slice"
+    queries: Sequence[StandingQuery],
+    streams: Mapping[str, Stream],
+    version: int = 0,
+    strategy: str = "state_slice",
+    derived: Sequence[DerivedStream] = (),
 ) -> Network:
-    """Compile the queries. Pure: the same arguments give the same network. Every life is the end of a link."""
-    return _Builder(streams, version, strategy).build(queries)
+    """Compile the queries. Pure: the same arguments give the same network. Every life is the end of a link.
+
+    `derived` are those of the streams that are results of other queries.
+    """
+    whole = {**streams, **{d.name: d.stream for d in derived}}
+    return replace(_Builder(whole, version, strategy).build(queries), derived_streams=tuple(derived))
 
 
 class _Builder:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from penstock.model import Stream
 from penstock.model.time import FOREVER, format_duration
 from penstock.planner.chain import link_of
+from penstock.planner.derived import explain_derived
 from penstock.planner.explain_aggregates import aggregates_of, explain_aggregates
 from penstock.planner.links import link_counters
 from penstock.planner.network import Join, Member, Network, StateTable
@@ -30,15 +31,18 @@ def explain_network(
     tables = [t for t in network.tables if name is None or any(t.index == own for j in joins for _, own in j.places)]
     tables = [t for t in tables if not t.grouped]
     shown = {t.stream for t in tables} | {stream for a in aggregates_of(network, name) for stream in a.streams}
-    queries = _count(len(network.queries), "query", "queries")
-    sizes = f"{queries}, {_count(len(network.streams), 'stream')}, {_count(len(network.joins), 'join')}"
+    queries = _count(len({query.name for query in network.queries}), "query", "queries")
+    streams = len(network.streams) - len(network.derived_streams)
+    sizes = f"{queries}, {_count(streams, 'stream')}, {_count(len(network.joins), 'join')}"
     if network.aggregates:
         sizes += f", {_count(len(network.aggregates), 'aggregate')}"
     lines = [f"network version {network.version}: {sizes}"]
     if name is None:
         lines.append(_strategy(network, measured, runs))
+    lines += explain_derived(network, shown if name is not None else network.streams)
+    derived = {d.name for d in network.derived_streams}
     for stream in network.streams.values():
-        if name is not None and stream.name not in shown:
+        if (name is not None and stream.name not in shown) or stream.name in derived:
             continue
         lines.append(
             f"stream {stream.name}: event time {stream.event_time}, {_progress(stream)}, late -> {stream.late}, bad -> {stream.bad}"

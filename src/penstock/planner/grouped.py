@@ -67,15 +67,9 @@ def check_aggregated(standing: StandingQuery) -> None:
     """Refuse aggregates that SQL can say and no plan is made for yet."""
     query = standing.query
     assert query.aggregation is not None
-    role = query.roles[0]
-    refusal = None
-    if len(query.roles) > 1:
-        refusal = "an aggregate over a join can be parsed but not yet run; register the join, and aggregate its results"
-    elif role.on is not None:
-        refusal = "a window ON a column can be parsed but not yet run; let it follow the event time"
-    elif query.aggregation.emit is not None and not isinstance(query.aggregation.window, Sliding):
+    assert len(query.roles) == 1 and query.roles[0].on is None, "one over a join is taken apart first, see `derived`"  # noqa: PT018
+    if query.aggregation.emit is not None and not isinstance(query.aggregation.window, Sliding):
         refusal = "EMIT EARLY is for windows of time of a fixed length; leave it out, and each window is shown once it is over"
-    if refusal is not None:
         raise RegistrationError(f"query {standing.name!r}: {refusal}")
 
 

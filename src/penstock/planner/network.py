@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from penstock.model import (
     Expression,
@@ -29,6 +30,9 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import AggregatePlan
 from penstock.planner.bounds import Bounds
 from penstock.planner.index import ColumnIndex
+
+if TYPE_CHECKING:
+    from penstock.planner.derived import DerivedStream
 
 MAX_ROLES = 16
 COUNTING = 1 << 48  # added to the id of a role for the bit of all rows that its window counts
@@ -339,6 +343,7 @@ class Network:
     queries: tuple[StandingQuery, ...] = field(default=())
     strategy: str = "state_slice"
     aggregates: tuple[WindowAggregate, ...] = ()
+    derived_streams: tuple[DerivedStream, ...] = ()  # their streams are among `streams` too
 
     @cached_property
     def closes(self) -> tuple[str, ...]:

@@ -168,6 +168,9 @@ def _contents(
     match window:
         case Sliding():
             yield from _sliding(query, window, members, range(window.closed(-FOREVER), window.closed(progress)))
+        case Landmark() if any(isinstance(role.window, Sliding) for role in query.roles):
+            # Rows of the other roles leave, so that every window that holds anything can be told.
+            yield from _sliding(query, window, members, range(window.closed(-FOREVER), window.closed(progress)))
         case Landmark():
             times = [
                 _time(streams[r.stream], row) for r in query.roles for row in _timed(streams[r.stream], rows[r.stream])

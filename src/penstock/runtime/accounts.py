@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 from penstock.planner.network import Network
-from penstock.state.manifest import Entry, Manifest, ResultFile
+from penstock.state.manifest import Entry, Manifest, ResultFile, SideFile
 from penstock.state.run import RunEntry
 
 _CAUSE = re.compile(r"(?:[A-Za-z_.]*\.)?[A-Z][A-Za-z]*(?:Error|Exception)\b.*: ")
@@ -21,6 +21,10 @@ def runs_of(reports: Sequence[dict[str, Any]]) -> tuple[RunEntry, ...]:
 
 def results_of(reports: Sequence[dict[str, Any]]) -> tuple[ResultFile, ...]:
     return tuple(ResultFile.from_json(file) for report in reports for file in report["results"])
+
+
+def sides_of(reports: Sequence[dict[str, Any]]) -> tuple[SideFile, ...]:
+    return tuple(SideFile(**side) for report in reports for side in report["sides"])
 
 
 def with_dropped(entry: Entry, manifest: Manifest) -> dict[str, dict[str, int]]:

@@ -17,11 +17,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import PenstockError, RegistrationError, StateError, did_you_mean
-from penstock.model import Query, Rows, Sink, Stream, UserAggregate, Window
+from penstock.model import Column, Query, Rows, Sink, Stream, UserAggregate, Window
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import time_bounds
 from penstock.planner.build import STRATEGIES, build_network, check_supported
 from penstock.planner.coverage import held_from
+from penstock.planner.derived import DerivedStream, base_streams, derived_stream
 from penstock.planner.grouped import reach as aggregate_reach
 from penstock.planner.network import Network, StandingQuery, output_progress
 from penstock.planner.orders.decision import Parameters
@@ -30,11 +31,12 @@ from penstock.planner.share import CHAINS, choose_chains
 from penstock.planner.steering import Steering
 from penstock.runtime.analysis import analyze, spark_message
 from penstock.runtime.declare import check_stream, difference
+from penstock.runtime.derived import Parsed, join_below, join_name, parse, stream_name
 from penstock.runtime.own import declared
 from penstock.runtime.results import AggregateView, ResultView
-from penstock.sql import parse_query
+from penstock.sql import Results, parse_query, results_of
 from penstock.state.manifest import Manifest
-from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
+from penstock.state.registry import QueryRecord, Reading, Registry, RegistryLog, StreamRecord
 from penstock.state.store import LocalStore
 
 Into = str | Path | Sink | Callable[[pa.Table, int], None]
@@ -66,7 +68,7 @@ class Catalog:
         self.own: dict[str, UserAggregate] = {}
         self.registry = self.saved = RegistryLog(store).load()
         self.strategy, self.chain, self.orders, self.parameters = strategy, chain, orders, parameters
-        self._parsed: dict[int, Query] = {}
+        self._parsed: dict[int, Parsed] = {}
         self._positions: dict[int, tuple[int, ...]] = {}
         self._network: tuple[Registry, Network] | None = None
         if strategy not in ("auto", *STRATEGIES):
@@ -117,7 +119,9 @@ class Catalog:
             raise RegistrationError(f"there is no stream {name!r}; {did_you_mean(name, self.streams)}")
         for record in self.registry.live():
             if any(name in (role.stream, *role.union) for role in self.parsed(record).roles):
-                raise RegistrationError(f"query {record.name!r} reads stream {name!r}; drop the query first")
+                raise RegistrationError(
+                    f"query {record.owner or record.name!r} reads stream {name!r}; drop the query first"
+                )
         self.registry = self.registry.with_stream(replace(self.registry.streams[name], dropped=True))
         self.frames.pop(name, None)
 
@@ -147,18 +151,18 @@ class Catalog:
         self.own[called] = travelling
 
     def names(self) -> list[str]:
-        return [q.name for q in self.registry.live()]
+        return [q.name for q in self.registry.shown()]
 
     def record(self, name: str) -> QueryRecord:
         """The query of that name, also one that was dropped."""
         record = self.registry.find(name, dropped=True)
-        if record is None:
+        if record is None or record.owner is not None:
             raise RegistrationError(f"there is no query {name!r}; {did_you_mean(name, self.names())}")
         return record
 
     def live(self, name: str) -> QueryRecord:
         record = self.registry.find(name)
-        if record is None:
+        if record is None or record.owner is not None:
             raise RegistrationError(f"there is no query {name!r}; {did_you_mean(name, self.names())}")
         return record
 
@@ -167,13 +171,36 @@ class Catalog:
     ) -> QueryRecord:
         """Check a new query and complete its record; nothing is registered yet."""
         name = record.name
+        if name.startswith("_"):
+            raise RegistrationError(f"query {name!r}: names that begin with _ are reserved; choose another name")
         if record.on_error not in ("skip", "stop"):
             raise RegistrationError(f"query {name!r}: on_error must be 'skip' or 'stop', not {record.on_error!r}")
         if record.start not in ("now", "state"):
             raise RegistrationError(f"query {name!r}: start must be 'now' or 'state', not {record.start!r}")
-        query = parse_query(record.sql, self.streams, script=script, line=line, column=column, own=self.own)
+        readable = self._readable(name, record.sql)
+        given = {n: Results(tuple(Column(c, t) for c, t in r.columns), r.times, r.usual) for n, r in readable.items()}
+        whole = parse_query(
+            record.sql, self.streams, script=script, line=line, column=column, queries=given, own=self.own
+        )
+        reads = tuple(readable[n] for n in dict.fromkeys(r.stream for r in whole.roles) if n not in self.streams)
+        record = replace(record, reads=reads)
+        parsed = parse(record, self.known_streams, self.own)
+        query, streams = parsed.query, {**self.streams, **parsed.derived}
+        below: tuple[tuple[str, ...], ...] = ()
+        if parsed.apart is not None:
+            join = parsed.apart.join
+            below = self._check_join(name, record.on_error, join, {**self.streams, **parsed.below})
+            types = {c.name: c.type for c in parsed.apart.stream.columns}
+            columns = tuple((str(item.name), types[str(item.name)]) for item in join.items)
+            record = replace(record, reads=(*reads, Reading(join_name(name), 0, columns)))
+        for derived in self._derived_of(record, parsed):
+            _ = derived.bounds  # refuses a time without progress
+            if derived.definition.aggregation is not None and derived.definition.aggregation.emit is not None:
+                read = next(q.name for q in self.registry.queries if q.id == derived.query)
+                msg = f"query {name!r} cannot read query {read!r}, which shows windows more than once (EMIT EARLY); read one without it"
+                raise RegistrationError(msg)
         check_supported(StandingQuery(1, name, query))
-        facts = analyze(self.spark, name, query, self.streams, self.own)
+        facts = analyze(self.spark, name, query, streams, self.own)
         into: Sink | str | None = CALLABLE if callable(target) else str(target) if isinstance(target, Path) else target
         if into is not None and len(set(facts.names)) < len(facts.names):
             twice = next(n for n in facts.names if facts.names.count(n) > 1)
@@ -192,6 +219,12 @@ class Catalog:
                 "begin with the rows to come (FROM NOW)"
             )
             raise RegistrationError(msg)
+        if record.start == "state" and record.reads:
+            msg = (
+                f"query {name!r} cannot begin from the state: of the results of other queries only those to come are read; let it "
+                "begin with them (FROM NOW)"
+            )
+            raise RegistrationError(msg)
         counted = next((role for role in query.roles if isinstance(role.window, Rows)), None)
         if record.start == "state" and counted is not None:
             msg = (
@@ -201,10 +234,11 @@ class Catalog:
             raise RegistrationError(msg)
         build_network(
             [StandingQuery(1, name, query, record.on_error, facts.key_types, types=facts.aggregated, own=self.own)],
-            self.streams,
+            streams,
         )
-        for role in query.roles:
-            if len(query.roles) > 1 and role.window == Window(None):
+        joined = query if parsed.apart is None else parsed.apart.join
+        for role in joined.roles:
+            if len(joined.roles) > 1 and role.window == Window(None):
                 text = f"query {name!r} keeps every row of {role.alias!r} for ever ([RANGE ALL]): its state only grows"
                 warnings.warn(text, stacklevel=4)
         return replace(
@@ -213,10 +247,51 @@ class Catalog:
             ordered=ordered,
             item_names=facts.names,
             item_types=facts.types,
-            key_types=facts.key_types,
+            key_types=facts.key_types or below,
             types=facts.aggregated,
             uses=tuple(sorted(self.own.keys() & _functions(query))),
         )
+
+    def standing(self, record: QueryRecord) -> tuple[list[StandingQuery], dict[str, Stream]]:
+        """A query that is not registered, checked, as what would answer it, and the streams that this would read."""
+        record = self.prepare(record, None)
+        parsed = parse(record, self.streams, self.own)
+        found = [
+            StandingQuery(
+                2, record.name, parsed.query, record.on_error, record.key_types, types=record.types[:2], own=self.own
+            )
+        ]
+        if parsed.apart is not None:
+            found.insert(0, StandingQuery(1, record.name, parsed.apart.join, record.on_error, record.key_types))
+        return found, {**self.streams, **parsed.derived, **parsed.below}
+
+    def _check_join(
+        self, name: str, on_error: str, join: Query, streams: Mapping[str, Stream]
+    ) -> tuple[tuple[str, ...], ...]:
+        """Check the join below an aggregate; the types of its keys."""
+        check_supported(StandingQuery(1, name, join))
+        facts = analyze(self.spark, name, join, streams)
+        build_network([StandingQuery(1, name, join, on_error, facts.key_types)], streams)
+        return facts.key_types
+
+    def _readable(self, name: str, sql: str) -> dict[str, Reading]:
+        """The queries that this text may mean whose results a query of that name may read: those that do not read its own, over whatever others."""
+        meant = [q for q in self.registry.shown() if q.name.lower() in sql.lower()]
+        above = {name} if meant else set()
+        while more := {reader for read in above for reader in self.readers_of(read)} - above:
+            above |= more
+        return {q.name: self._reading(q) for q in meant if q.name not in above}
+
+    def _reading(self, record: QueryRecord) -> Reading:
+        columns = tuple(zip(record.item_names, record.item_types, strict=True))
+        results = results_of(self.parsed(record), self.streams_of(record))
+        return Reading(record.name, self.lineage(record)[0].id, columns, results.times, results.usual)
+
+    def readers_of(self, name: str) -> list[str]:
+        """The live queries that read the results of the query of that name."""
+        return [
+            q.owner or q.name for q in self.registry.live() if q.name != name and any(r.query == name for r in q.reads)
+        ]
 
     def add(self, record: QueryRecord, target: Into | None, *, instead: bool = False) -> None:
         """Register a prepared query; with `instead` it takes the place of the live one of that name."""
@@ -226,40 +301,97 @@ class Catalog:
             if not instead:
                 msg = f"query {record.name!r} is registered with another definition; use CREATE OR REPLACE QUERY, or drop it first"
                 raise RegistrationError(msg)
+            self._check_replaced(known, record)
             same = (known.item_names, known.item_types) == (record.item_names, record.item_types)
             record = replace(record, replaces=known.id if same else None)
-            self.registry = self.registry.without_query(record.name)
+            self.registry = self.registry.without_query(record.name).without_query(join_name(record.name))
         if callable(target):
             self.callables[record.name] = target
         else:
             self.callables.pop(record.name, None)
         if not alike:
+            below = join_below(record, self.registry.next_id)
+            if below is not None:
+                self.registry = self.registry.with_query(below)
+                record = replace(record, reads=(*record.reads[:-1], replace(record.reads[-1], id=below.id)))
             self.registry = self.registry.with_query(replace(record, id=self.registry.next_id))
+
+    def _check_replaced(self, known: QueryRecord, record: QueryRecord) -> None:
+        """Who reads a query must find the same columns, and times that come no later, in the one that takes its place."""
+        readers = self.readers_of(known.name)
+        if not readers:
+            return
+        old, new = self.parsed(known), parse(record, self.known_streams, self.own).query
+        same = (known.item_names, known.item_types) == (record.item_names, record.item_types)
+        timed = [
+            (tuple((r.stream, r.window) for r in q.roles), q.bands, q.aggregation and q.aggregation.window)
+            for q in (old, new)
+        ]
+        if not same or timed[0] != timed[1] or record.start == "state" or record.reads != known.reads:
+            msg = (
+                f"query {readers[0]!r} reads the results of query {known.name!r}, so that it can be replaced only by one with the same columns over "
+                "the same streams and windows; drop the reader first, or choose another name"
+            )
+            raise RegistrationError(msg)
 
     def drop(self, name: str, *, purge: bool) -> None:
         self.live(name)
-        self.registry = self.registry.without_query(name)
+        readers = self.readers_of(name)
+        if readers:
+            raise RegistrationError(f"query {readers[0]!r} reads the results of query {name!r}; drop that one first")
+        gone = (name, join_name(name))
+        self.registry = self.registry.without_query(name).without_query(join_name(name))
         if purge:
-            self.registry = replace(self.registry, queries=tuple(q for q in self.registry.queries if q.name != name))
+            kept = tuple(q for q in self.registry.queries if q.name not in gone)
+            self.registry = replace(self.registry, queries=kept)
 
     def parsed(self, record: QueryRecord) -> Query:
+        return self._parsed_whole(record).query
+
+    def _parsed_whole(self, record: QueryRecord) -> Parsed:
         missing = [name for name in record.uses if name not in self.own]
         if missing:
             msg = f"query {record.name!r} uses the aggregate {missing[0]!r}, which is not declared; declare it with engine.aggregate(..)"
             raise RegistrationError(msg)
         if record.id not in self._parsed:
-            self._parsed[record.id] = parse_query(record.sql, self.known_streams, own=self.own)
+            self._parsed[record.id] = parse(record, self.known_streams, self.own)
         return self._parsed[record.id]
+
+    def streams_of(self, record: QueryRecord) -> dict[str, Stream]:
+        """The streams that a query reads, derived ones too, and all others."""
+        return {**self.known_streams, **self._parsed_whole(record).derived}
+
+    def derived_streams(self) -> dict[str, DerivedStream]:
+        """The derived streams that live queries read."""
+        return {
+            d.name: d for record in self.registry.live() for d in self._derived_of(record, self._parsed_whole(record))
+        }
+
+    def _derived_of(self, record: QueryRecord, parsed: Parsed) -> list[DerivedStream]:
+        if parsed.apart is not None:
+            apart, query = parsed.apart, record.reads[-1].id
+            return [DerivedStream(apart.stream, query, apart.join, None, apart.ticks, joined=True)]
+        found = []
+        for reading in record.reads:
+            source = self.live(reading.query)
+            own = [s for s in parsed.derived.values() if s.name == stream_name(reading, s.event_time)]
+            found += [derived_stream(stream, source.id, self.parsed(source)) for stream in own]
+        return found
+
+    def views(self, query: int) -> list[ResultView]:
+        """What holds the results of a query, and of those that it continues."""
+        record = next(q for q in self.registry.queries if q.id == query)
+        return [self.view(one) for one in self.lineage(record)]
 
     def view(self, record: QueryRecord) -> ResultView:
         query = self.parsed(record)
         if query.aggregation is not None:
-            return AggregateView(self.store, record, query, self.known_streams, (), self.own)
+            return AggregateView(self.store, record, query, self.streams_of(record), (), self.own)
         if record.id not in self._positions:
-            alone = build_network([self._standing(record)], self.known_streams)
+            alone = build_network([self._standing(record)], self.streams_of(record))
             # A query's role at each position of its join is the same in every network that it is ever part of.
             self._positions[record.id] = alone.joins[0].members[0].roles
-        return ResultView(self.store, record, query, self.known_streams, self._positions[record.id])
+        return ResultView(self.store, record, query, self.streams_of(record), self._positions[record.id])
 
     def lineage(self, record: QueryRecord) -> list[QueryRecord]:
         """The record and those whose results it continues, oldest first."""
@@ -293,8 +425,13 @@ class Catalog:
     def network(self) -> Network:
         """The compiled plan of all live queries."""
         if self._network is None or self._network[0] is not self.registry:
-            standing = [self._standing(q) for q in self.registry.live()]
-            network = build_network(standing, self.streams, self.registry.version, self._strategy())
+            read = {r.query for q in self.registry.live() for r in q.reads}
+            standing = [
+                replace(one, delivered=one.delivered or one.name in read)
+                for one in map(self._standing, self.registry.live())
+            ]
+            derived = tuple(self.derived_streams().values())
+            network = build_network(standing, self.streams, self.registry.version, self._strategy(), derived)
             self._network = (self.registry, network)
         return self._network[1]
 
@@ -331,14 +468,17 @@ class Catalog:
     def revert(self) -> None:
         """Forget what was not committed."""
         self.registry = self.saved
+        self._parsed.clear()  # their numbers are given out again
+        self._positions.clear()
 
     def check_streams(self) -> None:
         """Every stream that a live query reads must be declared in this program, not only registered."""
         for record in self.registry.live():
+            derived = self._parsed_whole(record).derived
             for stream in (s for role in self.parsed(record).roles for s in (role.stream, *role.union)):
-                if stream not in self.frames:
+                if stream not in self.frames and stream not in derived:
                     msg = (
-                        f"query {record.name!r} is registered in {self.store.root} and reads stream {stream!r}, which is not "
+                        f"query {record.owner or record.name!r} is registered in {self.store.root} and reads stream {stream!r}, which is not "
                         "declared; declare the stream, or drop the query"
                     )
                     raise RegistrationError(msg)
@@ -349,7 +489,7 @@ class Catalog:
 
     def _standing(self, record: QueryRecord) -> StandingQuery:
         return StandingQuery(
-            record.id, record.name, self.parsed(record), record.on_error, record.key_types, record.share, record.types[:2],
+            record.id, record.owner or record.name, self.parsed(record), record.on_error, record.key_types, record.share, record.types[:2],
             max(record.since, 0), record.complete_from, delivered=record.into is not None,
             own=self.own,
         )  # fmt: skip
@@ -357,6 +497,8 @@ class Catalog:
     def _begin(self, manifest: Manifest) -> None:
         """Give new queries their first step, the times from which on they see all rows, and bits they can share."""
         newest = {name: p.newest + 1 for name, p in manifest.progress.items() if p.newest > NEVER}
+        begins = {q.id for q in self.registry.queries if q.since < 0}
+        newest |= self._derived_from(manifest, newest, begins)
         shares: dict[object, int] = {}
         changed = []
         for record in self.registry.queries:
@@ -375,9 +517,31 @@ class Catalog:
         if begun and manifest.runs:
             self._begin_from_state({q.id for q in begun}, manifest, newest)
 
+    def _derived_from(self, manifest: Manifest, newest: Mapping[str, int], begins: Collection[int]) -> dict[str, int]:
+        """From when on those that begin now see all rows of each derived stream; of a query that begins with them they see all that there are."""
+        found: dict[str, int] = {}
+        for name, derived in self.derived_streams().items():
+            below = base_streams(derived, self.derived_streams())
+            if derived.joined:
+                known = [newest[s] for s in below if s in newest]
+                lag = next(
+                    p.apart.lag
+                    for p in map(self._parsed_whole, self.registry.live())
+                    if p.apart and p.apart.stream.name == name
+                )
+                if known:
+                    found[name] = max(known) + lag
+            elif derived.query not in begins:
+                past = [p for s, p in manifest.progress.items() if s in below]
+                found[name] = (
+                    max((max(p.newest, p.value if p.value < FOREVER else NEVER) for p in past), default=NEVER) + 1
+                )
+        return found
+
     def _begin_from_state(self, begun: Collection[int], manifest: Manifest, newest: Mapping[str, int]) -> None:
         saved = {q.id: q for q in self.saved.live()}
-        before = build_network([self._standing(q) for q in saved.values()], self.streams, strategy=self._strategy())
+        streams = {**self.streams, **{s: d for q in saved.values() for s, d in self._parsed_whole(q).derived.items()}}
+        before = build_network([self._standing(q) for q in saved.values()], streams, strategy=self._strategy())
         # Bits are those of the first query of a share, which may have been dropped since; all began alike.
         alike = {q.share or q.id: q for q in saved.values()}
         since = {share: q.since for share, q in alike.items()}

@@ -30,13 +30,25 @@ def horizon(network: Network, query: int, retain: int | None, progress: Mapping[
     return NEVER if least <= NEVER or least >= FOREVER else least - retain
 
 
-def expired_results(manifest: Manifest, known: Collection[int], horizons: Mapping[int, int]) -> list[str]:
-    """Files of which every query is forgotten (purged) or has retained results only after the file's last one."""
-    return [
-        file.name
-        for file in manifest.results.values()
-        if all(query not in known or file.max_time < horizons.get(query, NEVER) for query, _ in file.counts)
-    ]
+def expired_results(
+    manifest: Manifest,
+    known: Collection[int],
+    horizons: Mapping[int, int],
+    below: Collection[int] = (),
+    taken: int | None = None,
+) -> list[str]:
+    """Files of which every query is forgotten (purged) or has retained results only after the file's last one.
+
+    Derived streams have taken in the results of steps up to `taken`: later ones stay, and earlier ones of queries that are only read by one
+    (`below`) go.
+    """
+
+    def gone(file: ResultFile, query: int) -> bool:
+        return query not in known or query in below or file.max_time < horizons.get(query, NEVER)
+
+    last = manifest.step if taken is None else taken
+    files = [file for file in manifest.results.values() if file.step <= last]
+    return [file.name for file in files if all(gone(file, query) for query, _ in file.counts)]
 
 
 def merge_results(

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
@@ -71,11 +71,7 @@ class Run:
         engine, catalog = self.engine, self.engine.catalog
         manifest = ManifestLog(engine.store).load()
         if manifest.final:
-            msg = (
-                f"the streams in {engine.store.root} have ended (final); its results can be read, but it cannot be started "
-                "again: use a new state directory"
-            )
-            raise StateError(msg)
+            self._refuse_ended()
         commit.check_start(engine.store, manifest.last_batch)
         if manifest.step >= 0:
             RegistryLog(engine.store).load(manifest.version)  # the state means nothing without it
@@ -85,12 +81,15 @@ class Run:
         self.deliveries = Deliveries(self._rows, lambda query, now: catalog.released(self._record(query), now))
         self.stepper = Stepper(
             engine.spark, engine.store, manifest, network, registry, layout, engine.tasks, self.deliveries.deliver, catalog.cut,
-            lambda plan, now: catalog.steer(plan, now, engine.tasks),
+            lambda plan, now: catalog.steer(plan, now, engine.tasks), catalog.views,
         )  # fmt: skip
         self.stepper.expire_every = engine.expire_every
         self._connect(registry, manifest.cursors, -1)
         self.stepper.cursors = self.deliveries.deliver(manifest) if self.deliveries.sinks else {}
         collect_orphans(engine.store, manifest)
+        if self.stepper.ending:
+            self.stepper.finish()
+            self._refuse_ended()
         self._take_over()
         self.warnings += take_requests(self)  # nobody waits for the answers of what was asked before
         self._warm()
@@ -98,6 +97,13 @@ class Run:
         self.active = True
         self._watcher = threading.Thread(target=self._watch, name="penstock-ticks", daemon=True)
         self._watcher.start()
+
+    def _refuse_ended(self) -> NoReturn:
+        msg = (
+            f"the streams in {self.engine.store.root} have ended (final); its results can be read, but it cannot be started "
+            "again: use a new state directory"
+        )
+        raise StateError(msg)
 
     def _start_query(self, trigger: str) -> StreamingQuery:
         engine, catalog, layout = self.engine, self.engine.catalog, self.stepper.layout
@@ -149,6 +155,7 @@ class Run:
         """Change what is declared, and let it take effect at this step boundary; all or nothing."""
         with self._changing:
             with self.stepper.lock:  # between two steps
+                self.stepper.catch_up()  # who comes now reads the results of later steps only
                 catalog, manifest = self.engine.catalog, self.stepper.manifest
                 frames = dict(catalog.frames)
                 try:
@@ -173,6 +180,7 @@ class Run:
         self.stepper.adopt(network, registry)
         self._connect(registry, {**manifest.cursors, **self.stepper.cursors}, manifest.step)
         self._take_over()
+        self.stepper.forget_streams()
 
     def _switch(self, registry: Registry, network: Network) -> None:
         """Let Spark's query end between two steps, and start it with the streams that there are now."""
@@ -181,7 +189,6 @@ class Run:
             with self.stepper.lock:
                 self.stepper.layout = self._layout(network)
                 self._adopt(registry, network)
-                self.stepper.forget_streams()
                 self.stepper.closing = False
                 self.spark_query = self._start_query(self.trigger)
         except BaseException as error:
@@ -306,7 +313,7 @@ class Run:
             old = moved.get(name, Progress(NEVER, NEVER))
             clock = int(now * 1_000_000)
             if old.newest > NEVER and clock - old.newest > stream.idle_skew:
-                others = [p.value for n, p in manifest.progress.items() if n != name]
+                others = [p.value for n, p in manifest.progress.items() if n != name and n in self.stepper.layout.order]
                 value = min(others, default=NEVER)
                 warning = (
                     f"stream {name!r} is idle and its newest row lags the clock by more than idle_skew; "
@@ -332,9 +339,10 @@ class Run:
                 if exception is not None and self.error is None and not self.stepper.closing:
                     self.error = _readable(exception)
                 if self.error is None:
+                    self.stepper.catch_up()
                     self.stepper.tick()
                     if self.final:
-                        self.stepper.tick(final=True)
+                        self.stepper.finish()
             except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
                 self.error = self.error or error
             finally:
@@ -384,12 +392,16 @@ class Run:
     def _query_status(self, manifest: Manifest) -> dict[str, dict[str, Any]]:
         found = {}
         sinks = {query: sink.key for sink in self.deliveries.sinks for query, _ in sink.queries}
-        for query in self.stepper.network.queries:
-            counts = manifest.counters.get(f"query:{query.id}", {})
+        registry = self.engine.catalog.registry
+        below = {q.owner: q.id for q in registry.live() if q.owner is not None}
+        for query in registry.shown():
+            own = [query.id, *([below[query.name]] if query.name in below else [])]  # with the join below it
+            counts = [manifest.counters.get(f"query:{number}", {}) for number in own]
+            suspended = [manifest.suspended[str(number)] for number in own if str(number) in manifest.suspended]
             found[query.name] = {
-                "results": counts.get("results", 0),
-                "errors": counts.get("errors", 0),
-                "suspended": manifest.suspended.get(str(query.id)),
+                "results": counts[0].get("results", 0),
+                "errors": sum(c.get("errors", 0) for c in counts),
+                "suspended": suspended[0] if suspended else None,
                 "sink": sinks.get(query.id),
             }
         return found

@@ -7,7 +7,7 @@ as they are, and for networks of which Spark has nothing to compute; whatever Ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -57,9 +57,11 @@ def is_plain(frame: DataFrame) -> bool:
     )
 
 
-def is_scannable(network: Network) -> bool:
-    """Whether workers can key and filter the rows by themselves: plain integer keys, and no expression that needs Spark."""
-    return not network.derived and all(not t.key or _key_column(t) is not None for t in network.tables)
+def is_scannable(network: Network, streams: Collection[str]) -> bool:
+    """Whether workers can key and filter rows of these streams by themselves: plain integer keys, and no expression that needs Spark."""
+    return not any(d.stream in streams for d in network.derived) and all(
+        not t.key or _key_column(t) is not None for t in network.tables if t.stream in streams
+    )
 
 
 def batch_files(session: SparkSession, streams: tuple[str, ...]) -> dict[str, tuple[str, ...]] | None:

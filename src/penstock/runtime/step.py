@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,8 +26,8 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network, closing
 from penstock.planner.segments import Scan, segment_count, segment_starts
 from penstock.planner.steering import Steering
-from penstock.runtime import commit
-from penstock.runtime.accounts import counters_of, failure, results_of, runs_of, suspended_by, with_dropped
+from penstock.runtime import commit, derived
+from penstock.runtime.accounts import counters_of, failure, results_of, runs_of, sides_of, suspended_by, with_dropped
 from penstock.runtime.finish import finish_projection, finish_task
 from penstock.runtime.handover import finished_joins, handover_schema
 from penstock.runtime.ingest import Layout, project, truth_words
@@ -41,7 +41,7 @@ from penstock.runtime.task import Plan, Task
 from penstock.runtime.types import arrow_types, handover_types
 from penstock.runtime.worker import run_task
 from penstock.state.compaction import choose_merge, choose_settling
-from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, SideFile
+from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
 from penstock.state.progress import Seen, move, together
 from penstock.state.registry import Registry
@@ -51,6 +51,7 @@ from penstock.state.store import LocalStore
 UPKEEP_EVERY = 64  # steps between two rounds of upkeep
 SIDES_FOR = 256  # steps for which late and bad rows travel as text after the last one
 FIRST_UPKEEP = 7  # the first round: when a few steps have shown which rows come
+ENDED = "final"  # kind of the progress of a stream that has ended
 MERGE_ROWS = 2_000_000  # rows rewritten per table and step at most: the budget that keeps a step's time even
 
 # Cursors of a query whose open windows are shown: the step that last did so, and when.
@@ -91,12 +92,16 @@ class Stepper:
         after_commit: Callable[[Manifest], Mapping[str, int]],
         cut: Callable[[Network, Manifest], Network],
         steer: Callable[[Network, Manifest], Steering],
+        views: derived.Views,
     ) -> None:
-        """`after_commit` delivers and returns the sinks' cursors; `cut` chooses the network's chains anew, `steer` its probe orders."""
+        """`after_commit` delivers and returns the sinks' cursors; `cut` chooses the network's chains anew, `steer` its probe orders.
+
+        `views` hold the results of the queries that others read.
+        """
         self.spark, self.store, self.layout, self.tasks = spark, store, layout, tasks
         self.log = ManifestLog(store)
         self.manifest = manifest
-        self.after_commit, self.cut, self.steer = after_commit, cut, steer
+        self.after_commit, self.cut, self.steer, self.views = after_commit, cut, steer, views
         self.lock = threading.RLock()
         self.closing = False
         self.cursors: Mapping[str, int] = {}
@@ -110,6 +115,7 @@ class Stepper:
         self.last_rows: dict[str, float] = {}  # engine clock when the stream last had rows
         self.last_active = time.monotonic()
         self.plan: Broadcast[Plan] | None = None
+        self._session: SparkSession | None = None
         self.adopt(network, registry)
 
     def adopt(self, network: Network, registry: Registry) -> None:
@@ -117,9 +123,10 @@ class Stepper:
         self.network, self.registry = network, registry
         self.steering = self.steer(network, self.manifest)
         self._prepared: set[int] = set()
+        self.whole = derived.lay_out_all(self.layout, network)
         plan = Plan(
             network,
-            {s: dict(self.layout.slots[s]) for s in self.layout.order},
+            {s: dict(self.whole.slots[s]) for s in self.whole.order},
             truth_words(network),
             arrow_types(self.spark, network),
             handover_types(self.spark, network),
@@ -181,15 +188,18 @@ class Stepper:
         """A step without a batch: new progress, purge, delivery that is owed. False if there is nothing to do."""
         with self.lock:
             moved = dict(progress or self.manifest.progress)
+            waiting = not final and bool(derived.waiting(self.network, self.manifest, self.views))
             if final:
-                moved = {name: Progress(FOREVER, self._newest(name), "final") for name in self.network.streams}
+                moved = {name: Progress(FOREVER, self._newest(name), ENDED) for name in self.network.streams}
+            elif not waiting:
+                moved |= derived.moved(self.network, self.manifest, self.manifest.progress)
             values = {name: p.value for name, p in moved.items()}
             expired = self._gone(self._ended(values) if final else self.manifest.reached())
             changed = moved != dict(self.manifest.progress)
             owed = any(self.manifest.cursors.get(sink, -1) != step for sink, step in self.cursors.items())
             ahead = self.manifest.reached() | values
-            if self._held_back(ahead) or (not final and self._unshown()):
-                self._close(moved, ahead, final=final)
+            if waiting or self._held_back(ahead) or (not final and self._unshown()):
+                self._close(moved, ahead, final=final, waiting=waiting)
                 return True
             if not (changed or expired or final or owed):
                 return False
@@ -198,6 +208,34 @@ class Stepper:
             )
             self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
             return True
+
+    def catch_up(self) -> None:
+        """Let derived streams take in all results so far, also those that this gives to others."""
+        with self.lock:
+            while derived.waiting(self.network, self.manifest, self.views):
+                self.tick()
+
+    def finish(self) -> None:
+        """The streams have ended: first those that are read, then level by level those that are derived; then all is final."""
+        with self.lock:
+            own = {d.name for d in self.network.derived_streams}
+            ended = {n: Progress(FOREVER, self._newest(n), ENDED) for n in self.network.streams if n not in own}
+            for _ in range(3 * len(own) + 2 if own else 0):  # of each level: rows come, windows close, progress is told
+                if self._all_out(own):
+                    break
+                self.tick({**self.manifest.progress, **ended})
+            self.tick(final=True)
+
+    def _all_out(self, own: Collection[str]) -> bool:
+        """Whether no derived stream has anything yet to come."""
+        reached = self.manifest.reached()
+        ended = all(reached.get(name, NEVER) >= FOREVER for name in own)
+        return ended and not (derived.waiting(self.network, self.manifest, self.views) or self._held_back(reached))
+
+    @property
+    def ending(self) -> bool:
+        """Whether the streams have ended, and not everything has come out of it yet."""
+        return not self.manifest.final and any(p.kind == ENDED for p in self.manifest.progress.values())
 
     def _held_back(self, reached: Mapping[str, int]) -> bool:
         """Whether windows that count rows, or aggregates, hold rows back that this progress lets take part."""
@@ -212,18 +250,32 @@ class Stepper:
         held = {r.table for r in self.manifest.runs.values() if not r.expired(reached)}
         return any(a.name in held and a.closes(*a.closed(reached)) for a in self.network.aggregates)
 
-    def _close(self, progress: Mapping[str, Progress], reached: Mapping[str, int], *, final: bool) -> None:
-        """A tick with a job: rows that wait for this progress take part, and what they find is committed with it."""
+    def _close(
+        self, progress: Mapping[str, Progress], reached: Mapping[str, int], *, final: bool, waiting: bool = False
+    ) -> None:
+        """A tick with a job: rows that wait for this progress take part, and what they find is committed with it.
+
+        If derived streams have rows `waiting`, it takes them in.
+        """
         step = self.manifest.step + 1
         task = replace(self._task(step, reached), merges=())
-        reports = self._run(self._nothing(), task)
+        rows = self._derived_rows(self._own_session()) if waiting else None
+        if rows is not None:
+            rows = project(
+                rows, self.network, self.whole, task.progress, self.tasks, task.routes.replicated, sides=True
+            )
+        reports = self._run(self._nothing() if rows is None else rows, task)
+        if waiting:
+            after, _ = self._moved(reports)
+            own = {d.name for d in self.network.derived_streams}
+            progress = {**progress, **{name: p for name, p in after.items() if name in own}}
         entry = self._tick_entry(
             progress=progress, counters=counters_of(reports), results=results_of(reports), closed=self._closed(reached),
-            runs_removed=tuple(self._gone(self._ended(reached) if final else reached)), final=final,
-            suspended=suspended_by(self.network, reports, self.manifest.suspended),
-            cursors={**self.cursors, **self._shown(task)},
+            runs_added=runs_of(reports), runs_removed=tuple(self._gone(self._ended(reached) if final else reached)), final=final,
+            suspended=suspended_by(self.network, reports, self.manifest.suspended), sides=sides_of(reports),
+            cursors={**self.cursors, **self._shown(task)}, **({"derived": self._taken()} if waiting else {}),
         )  # fmt: skip
-        self.store.sync(["results/."])
+        self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
         self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
 
     def _closed(self, progress: Mapping[str, int]) -> dict[str, int]:
@@ -250,10 +302,10 @@ class Stepper:
         progress = manifest.reached()
         retain = {q.id: q.retain for q in self.registry.queries}
         horizons = {q: horizon(self.network, q, keep, progress) for q, keep in retain.items()}
-        gone = expired_results(manifest, retain.keys(), horizons)
-        delivered = min(
-            (step for key, step in self.cursors.items() if not key.endswith(RELEASED)), default=manifest.step
-        )
+        below = [q.id for q in self.registry.queries if q.owner is not None]
+        gone = expired_results(manifest, retain.keys(), horizons, below, derived.unread_since(self.network, manifest))
+        taken = derived.unread_since(self.network, manifest)
+        delivered = min([taken, *(step for key, step in self.cursors.items() if not key.endswith(RELEASED))])
         merged = merge_results(self.store, manifest, manifest.step, delivered, gone)
         if gone or merged:
             removed = [*gone, *(name for _, names in merged for name in names)]
@@ -268,9 +320,16 @@ class Stepper:
         entry = Entry(
             step=manifest.step + 1, batch=None, last_batch=manifest.last_batch, identity=manifest.identity,
             version=self.network.version, clock=time.time(), progress=manifest.progress, counters={"engine:": {"ticks": 1}},
-            cursors=self.cursors,
+            cursors=self.cursors, derived=derived.cursors(self.network, manifest),
         )  # fmt: skip
         return replace(entry, **changes)
+
+    def _taken(self) -> dict[str, int]:
+        """The cursors of derived streams after a step that takes in all results so far."""
+        return {d.name: self.manifest.step for d in self.network.derived_streams}
+
+    def _derived_rows(self, session: SparkSession) -> DataFrame | None:
+        return derived.derived_rows(session, self.network, self.manifest, self.views, self.whole)
 
     def _check_replay(self, batch_id: int, identity: str) -> None:
         if batch_id == self.manifest.last_batch and identity == self.manifest.identity:
@@ -290,6 +349,15 @@ class Stepper:
         for name, value in {**_SESSION, **self.registry.settings}.items():
             session.conf.set(name, value)
         self._prepared = {key}
+
+    def _own_session(self) -> SparkSession:
+        """A session like that of a batch, for steps that have none."""
+        if self._session is None:
+            clone = self.spark._jsparkSession.cloneSession()  # noqa: SLF001
+            self._session = SparkSession(self.spark.sparkContext, clone)
+            for name, value in {**_SESSION, **self.registry.settings}.items():
+                self._session.conf.set(name, value)
+        return self._session
 
     def _task(self, step: int, reached: Mapping[str, int] | None = None) -> Task:
         progress = self.manifest.reached() if reached is None else reached
@@ -330,7 +398,7 @@ class Stepper:
             merges=tuple(m for m in merges if m),
             suspended=frozenset(int(q) for q in self.manifest.suspended),
             closed=closed_keys(self.network, self.manifest.progress),
-            newest={stream: self._newest(stream) for a in self.network.aggregates for stream in a.streams},
+            newest={stream: self._last(stream) for a in self.network.aggregates for stream in a.streams},
             panes=self._panes(),
             early=self._early(),
         )
@@ -379,12 +447,14 @@ class Stepper:
         """
         projecting = 0.0
         closed = {name: progress.closed for name, progress in self.manifest.progress.items()}
+        added = self._derived_rows(batch.sparkSession) if self.network.derived_streams else None
         while True:
             sides, started = self.sides > 0, time.perf_counter()
-            files = None if sides else self._files()
+            files = None if sides or added is not None else self._files()
             if files is None:
+                whole = derived.widened(batch, self.layout, self.whole)
                 rows = project(
-                    batch, self.network, self.layout, task.progress, self.tasks, task.routes.replicated, sides=sides,
+                    whole if added is None else whole.unionByName(added), self.network, self.whole, task.progress, self.tasks, task.routes.replicated, sides=sides,
                     closed=closed,
                 )  # fmt: skip
             else:
@@ -404,7 +474,7 @@ class Stepper:
     def _files(self) -> dict[str, tuple[str, ...]] | None:
         """What the workers shall read themselves; None if the batch's rows have to come from Spark."""
         told = self.layout.marked or self.layout.placed  # progress that rows tell is read in Spark
-        if not self.plain or told or self.tasks > MOST_TASKS or not is_scannable(self.network):
+        if not self.plain or told or self.tasks > MOST_TASKS or not is_scannable(self.network, self.layout.order):
             return None
         return batch_files(self.spark, self.layout.order)
 
@@ -452,8 +522,7 @@ class Stepper:
             step=step, batch=batch_id, last_batch=batch_id, identity=identity, version=self.network.version, clock=time.time(),
             progress=progress, counters=counters,
             runs_added=runs_of(reports), runs_removed=tuple(dict.fromkeys(removed)), results=results_of(reports),
-            sides=tuple(SideFile(**s) for report in reports for s in report["sides"]),
-            cursors={**self.cursors, **self._shown(task)},
+            sides=sides_of(reports), derived=self._taken(), cursors={**self.cursors, **self._shown(task)},
             suspended=suspended_by(self.network, reports, self.manifest.suspended), closed=self._closed(before),
         )  # fmt: skip
         entry = replace(entry, counters=with_dropped(entry, self.manifest), **self._steered(entry))
@@ -501,12 +570,18 @@ class Stepper:
                     moved[name] = after
                 if left:
                     ignored[name] = left
-        return moved, ignored
+        return {**moved, **derived.moved(self.network, self.manifest, moved)}, ignored
 
     def _gone(self, progress: Mapping[str, int]) -> list[str]:
         """Runs of which no row can be of use any more."""
         tables = {table.name for table in self.network.tables} | {a.name for a in self.network.aggregates}
         return [r.name for r in self.manifest.runs.values() if r.table not in tables or r.expired(progress)]
+
+    def _last(self, name: str) -> int:
+        """The newest time that a window at the end of the streams has to hold."""
+        joined = next((d for d in self.network.derived_streams if d.name == name and d.joined), None)
+        below = () if joined is None else (role.stream for role in joined.definition.roles)
+        return max([self._newest(name), *map(self._newest, below)])
 
     def _newest(self, name: str) -> int:
         found = self.manifest.progress.get(name)

@@ -48,7 +48,9 @@ class Task:
     newest: Mapping[str, int] = field(default_factory=dict)  # the newest time of each stream, where aggregates read it
     taking_over: frozenset[int] = frozenset()  # queries that take over the rows held; then there are no rows to receive
     panes: Mapping[str, int] = field(default_factory=dict)  # aggregate -> where the panes begin that are no results yet
-    early: Mapping[int, int] = field(default_factory=dict)  # query whose open windows are shown -> step that last did so
+    early: Mapping[int, int] = field(
+        default_factory=dict
+    )  # query whose open windows are shown -> step that last did so
     files: Mapping[str, tuple[str, ...]] | None = None  # stream -> what to read; None: rows come through the exchange
 
 

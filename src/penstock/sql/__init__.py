@@ -1,5 +1,6 @@
 """SQL text to the model: scripts to statements, SELECTs to queries, with errors at their line and column."""
 
+from penstock.sql.named import Results, results_of
 from penstock.sql.position import Position
 from penstock.sql.select import parse_query
 from penstock.sql.statements import (
@@ -28,6 +29,6 @@ from penstock.sql.view_statements import (
 
 __all__ = [
     "AlterQuery", "CreateQuery", "CreateSource", "CreateStream", "CreateView", "DropQuery", "DropSource", "DropStream", "DropView",
-    "Explain", "ExplainView", "Position", "RefreshView", "ShowQueries", "ShowSources", "ShowStreams", "ShowViews", "Statement",
-    "parse_query", "parse_script", "parse_view",
+    "Explain", "ExplainView", "Position", "RefreshView", "Results", "ShowQueries", "ShowSources", "ShowStreams", "ShowViews", "Statement",
+    "parse_query", "parse_script", "parse_view", "results_of",
 ]  # fmt: skip

@@ -95,7 +95,7 @@ def _bound(column: exp.Column, scope: Scope, *, selecting: bool) -> exp.Expr:
         type_name = types.pop() if len(types) == 1 else "timestamp"
     else:
         declared = scope.streams[ref.role].column(ref.column)
-        type_name = declared.type if declared else None
+        type_name = (declared.type or None) if declared else None  # of another query's results it may be unknown here
     node: exp.Expr = bound_column(ref, type_name)
     node.meta["start"] = start
     for part in parts[used:]:

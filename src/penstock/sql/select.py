@@ -28,6 +28,7 @@ from penstock.sql.dialect import parse_select, tokenize
 from penstock.sql.emit import split_emit
 from penstock.sql.expressions import column_expression, expression
 from penstock.sql.grouping import Grouped, is_aggregated, read_groups, read_having, read_items, refuse_aggregates
+from penstock.sql.named import Results, results_of
 from penstock.sql.order import is_ordered, split_order
 from penstock.sql.position import Position, Text, start_of
 from penstock.sql.scope import Scope, bind, ref_of
@@ -59,12 +60,12 @@ def parse_query(
     script: str | None = None,
     line: int = 1,
     column: int = 1,
-    queries: Mapping[str, Query] | None = None,
+    queries: Mapping[str, Query | Results] | None = None,
     own: Mapping[str, UserAggregate] | None = None,
 ) -> Query:
     """Parse a SELECT over registered streams. Errors point into `script`, where the text begins at `line`, `column`.
 
-    `queries` are those over whose results an aggregate may be taken, `own` the users' aggregates by name in lower case.
+    `queries` are those whose results may be read like a stream, `own` the users' aggregates by name in lower case.
     """
     source = Text(text, script, Position(line, column))
     if "\ue000" in text:
@@ -90,7 +91,8 @@ def parse_query(
     aggregated = is_aggregated(tree, own or {})
     if emit_word is not None and not aggregated:
         raise source.unsupported(emit_word.start, "EMIT is for aggregates: results of a join are final as they come")
-    named = Named(streams, queries or {}, unions, trailing)
+    given = {n: q if isinstance(q, Results) else results_of(q, streams) for n, q in (queries or {}).items()}
+    named = Named(streams, given, unions, trailing)
     scope = read_scope(source, tables, named, aggregated=aggregated)
     unbound = list(conditions_of(tree, tables))
     refuse_aggregates(unbound, scope, own or {}, "WHERE")

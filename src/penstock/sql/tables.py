@@ -12,10 +12,10 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.errors import did_you_mean
-from penstock.model import Query, Role, Rows, Stream, Tumbling, Window
+from penstock.model import Role, Rows, Stream, Tumbling, Window
 from penstock.sql.conditions import Conditions
 from penstock.sql.dialect import WINDOW, WINDOW_START
-from penstock.sql.named import query_stream
+from penstock.sql.named import Results, query_stream
 from penstock.sql.position import Text, start_of
 from penstock.sql.scope import Scope
 from penstock.sql.slides import Slide, aggregate_window, slides
@@ -45,7 +45,7 @@ class Named:
     """What the names in FROM may be, and what was cut from the text around it."""
 
     streams: Mapping[str, Stream]
-    queries: Mapping[str, Query]
+    queries: Mapping[str, Results]
     unions: Mapping[int, list[Token]]
     trailing: Sequence[Token]
 
@@ -88,7 +88,8 @@ def read_scope(source: Text, tables: Sequence[Table], named: Named, *, aggregate
     used: list[Stream] = []
     for table in tables:
         start, given = table.start, table.node.name
-        stream = known.get(given.lower()) or _query_stream(source, table, named, windowed=windowed)
+        is_query = given.lower() not in known
+        stream = _query_stream(source, table, named) if is_query else known[given.lower()]
         if stream is None:
             hint = did_you_mean(given, (s.name for s in known.values())) or "declare it with CREATE STREAM"
             raise source.error(start, f"Unknown stream {given}", hint)
@@ -103,32 +104,31 @@ def read_scope(source: Text, tables: Sequence[Table], named: Named, *, aggregate
             raise source.error(place, f"The name {name} is used twice in FROM", "give each its own alias")
         if len(roles) == MAX_ROLES:
             raise source.unsupported(start, f"A query may join at most {MAX_ROLES} streams")
-        union = united(source, stream, named.unions.get(start, []), known)
+        others = named.unions.get(start, [])
+        if others and is_query:
+            raise source.unsupported(
+                start, f"{given} is a query, and a union is of streams", "unite what it reads instead"
+            )
+        union = united(source, stream, others, known)
         if windowed:
             slide = slide_of(source, table, stream)
-            on = _other_time(source, table, stream, slide, is_query=given.lower() not in known)
+            on = _other_time(source, table, stream, slide, is_query=is_query)
             roles.append(Role(name, stream.name, slide.window, union, on))
         else:
-            roles.append(Role(name, stream.name, _window(source, table, stream, named.trailing), union))
+            on = stream.event_time if is_query and _on_column(table) else None
+            window = _window(source, table, stream, named.trailing, is_query=is_query)
+            roles.append(Role(name, stream.name, window, union, on))
         used.append(stream)
     if not windowed:
         check_alike(source, roles, [window_place(table) for table in tables])
     return Scope(source, tuple(roles), tuple(used), windowed)
 
 
-def _query_stream(source: Text, table: Table, named: Named, *, windowed: bool) -> Stream | None:
+def _query_stream(source: Text, table: Table, named: Named) -> Stream | None:
     """The results of a registered query as a stream, if that is what a name in FROM means."""
-    given = table.node.name
-    query = next((q for name, q in named.queries.items() if name.lower() == given.lower()), None)
-    if query is None:
-        return None
-    if not windowed:
-        raise source.unsupported(
-            table.start,
-            f"{given} is a query, and only aggregates read the results of another query",
-            f"write an aggregate over {given} [RANGE .. SLIDE ..], or name the streams of {given} themselves",
-        )
-    return query_stream(source, table.start, given, query, named.streams, _on_column(table))
+    given = table.node.name.lower()
+    name = next((name for name in named.queries if name.lower() == given), None)
+    return None if name is None else query_stream(source, table.start, name, named.queries[name], _on_column(table))
 
 
 def _on_column(table: Table) -> str | None:
@@ -163,9 +163,13 @@ def slide_of(source: Text, table: Table, stream: Stream) -> Slide:
     return aggregate_window(source, tokens, table.node.meta[WINDOW_START], stream)
 
 
-def _window(source: Text, table: Table, stream: Stream, trailing: Sequence[Token]) -> Window | Rows | Tumbling | None:
+def _window(
+    source: Text, table: Table, stream: Stream, trailing: Sequence[Token], *, is_query: bool
+) -> Window | Rows | Tumbling | None:
     tokens = table.node.meta.get(WINDOW)
     if tokens is not None:
+        if is_query and len(tokens) > 2 and tokens[-2].text.upper() == "ON":
+            tokens = tokens[:-2]  # of a query, ON has said which of its columns is the time
         return stream_window(source, tokens, table.node.meta[WINDOW_START], stream)
     if trailing:
         return range_window(source, trailing[1:], trailing[0].start, stream.integer_time)

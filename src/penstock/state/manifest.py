@@ -106,6 +106,7 @@ class Entry:
     orders: Mapping[str, Any] = field(default_factory=dict)
     decisions: tuple[Mapping[str, Any], ...] = ()
     closed: Mapping[str, int] = field(default_factory=dict)
+    derived: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ class Manifest:
     """The state as of the last committed step. `counters` are totals since the beginning, by 'kind:name'.
 
     `orders` is what the choice of probe orders has to remember, by join, and `decisions` are its last ones. `closed` is the progress, by stream,
-    up to which joins with windows that count rows have been evaluated.
+    up to which joins with windows that count rows have been evaluated. `derived` is the last step whose results have been taken in by each
+    derived stream.
     """
 
     step: int = -1
@@ -132,6 +134,7 @@ class Manifest:
     orders: Mapping[str, Any] = field(default_factory=dict)
     decisions: tuple[Mapping[str, Any], ...] = ()
     closed: Mapping[str, int] = field(default_factory=dict)
+    derived: Mapping[str, int] = field(default_factory=dict)
 
     def apply(self, entry: Entry) -> Manifest:
         """The manifest after one more step."""
@@ -151,6 +154,7 @@ class Manifest:
             cursors={**self.cursors, **entry.cursors}, suspended={**self.suspended, **entry.suspended}, final=entry.final,
             orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
             closed={n: v for n, v in {**self.closed, **entry.closed}.items() if n in entry.progress},
+            derived=dict(entry.derived),
         )  # fmt: skip
 
     def progress_values(self) -> dict[str, int]:

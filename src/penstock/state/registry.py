@@ -31,13 +31,33 @@ class StreamRecord:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """What a query reads of the results of another one; `id` is that of the first query whose results the other one continues.
+
+    `columns` are (name, type), `times` those whose progress is known, `usual` the one that is the result time.
+    """
+
+    query: str
+    id: int
+    columns: tuple[tuple[str, str], ...]
+    times: tuple[str, ...] = ()
+    usual: str | None = None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Reading:
+        columns = tuple((name, kind) for name, kind in data["columns"])
+        return cls(data["query"], data["id"], columns, tuple(data["times"]), data["usual"])
+
+
+@dataclass(frozen=True)
 class QueryRecord:
     """A query as declared, with what Spark said of it when it was registered.
 
     `since` is the first step that answers it (-1 until it is part of a network), `start` whether rows held then take part
     ("state") or only those that come ("now"). All rows with times from `complete_from[stream]` on take part; a stream that is not
     there is complete. `share` is the query whose bits it reads, `replaces` the one whose results it continues. `types` are those of the
-    groups, arguments and values of an aggregated query, which `uses` these functions of the user's own.
+    groups, arguments and values of an aggregated query, which `uses` these functions of the user's own. `reads` are the queries whose results
+    it reads. One that has an `owner` is the join below that query, which aggregates over it: nobody else knows of it.
     """
 
     id: int
@@ -58,6 +78,8 @@ class QueryRecord:
     replaces: int | None = None
     types: tuple[tuple[str, ...], ...] = ()
     uses: tuple[str, ...] = ()
+    reads: tuple[Reading, ...] = ()
+    owner: str | None = None
 
     def same_declaration(self, other: QueryRecord) -> bool:
         """True if both were declared alike; ids and what was derived do not count."""
@@ -82,6 +104,10 @@ class Registry:
 
     def live(self) -> tuple[QueryRecord, ...]:
         return tuple(q for q in self.queries if not q.dropped)
+
+    def shown(self) -> tuple[QueryRecord, ...]:
+        """The live queries that people have registered."""
+        return tuple(q for q in self.live() if q.owner is None)
 
     def find(self, name: str, *, dropped: bool = False) -> QueryRecord | None:
         """The live query of that name, or with `dropped` also the last dropped one."""
@@ -137,7 +163,10 @@ def _encode(registry: Registry) -> dict[str, Any]:
         "version": registry.version,
         "next_id": registry.next_id,
         "streams": [_encode_stream(r) for r in registry.streams.values()],
-        "queries": [{**q.__dict__, "into": _encode_into(q.into)} for q in registry.queries],
+        "queries": [
+            {**q.__dict__, "into": _encode_into(q.into), "reads": [r.__dict__ for r in q.reads]}
+            for q in registry.queries
+        ],
         "settings": dict(registry.settings),
         "bits": [[query, join, bit] for query, (join, bit) in registry.bits.items()],
         "strategy": registry.strategy,
@@ -178,6 +207,7 @@ def _decode(data: dict[str, Any]) -> Registry:
         item["uses"] = tuple(item.get("uses", ()))
         item["types"] = tuple(tuple(t) for t in item.get("types", ()))
         item["complete_from"] = tuple(tuple(c) for c in item["complete_from"])
+        item["reads"] = tuple(Reading.from_json(r) for r in item.get("reads", ()))
         queries.append(QueryRecord(**item))
     bits = {query: (join, bit) for query, join, bit in data["bits"]}
     return Registry(
