@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.kernels.aggregate.close import close, partials
-from penstock.kernels.aggregate.keep import needed_until, settle
+from penstock.kernels.aggregate.ahead import close_groups, settle_groups
+from penstock.kernels.aggregate.close import partials
+from penstock.kernels.aggregate.keep import needed_until
 from penstock.kernels.aggregate.stored import from_rows, received, to_rows
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import WindowAggregate, closing
@@ -27,10 +28,10 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
             added.append(partials(aggregate.plan, received(aggregate, source, rows)))
             held.report.tables[held.network.tables[source.table].name]["aggregated"] = len(rows)
     before, now = aggregate.closed(held.task.progress)
-    if aggregate.closes(before, now):
+    if aggregate.closes(before, now) or held.task.ahead.moves(aggregate):
         tables = [*_shares(held, aggregate, held.task.runs.get(aggregate.home, ())), *added]
         newest = max(held.task.newest.get(stream, NEVER) for stream in aggregate.streams)
-        found = close(aggregate.plan, tables, before, now, newest=newest)
+        found = close_groups(aggregate, held.network.streams, tables, held.task.progress, held.task.ahead, newest)
         write_windows(aggregate, found, held.task, held.network.version, held.report)
     for table in added:
         counts = held.report.tables.setdefault(aggregate.name, {})
@@ -55,6 +56,6 @@ def settle_runs(held: Held, aggregate: WindowAggregate, merge: Merge) -> None:
     """Merge partials, and give up what no window needs that this step leaves open."""
     names = set(merge.runs)
     shares = _shares(held, aggregate, [e for e in held.task.runs[aggregate.home] if e.name in names])
-    kept = settle(aggregate.plan, shares, aggregate.closed(held.task.progress)[1])
+    kept = settle_groups(aggregate, held.network.streams, shares, held.task.progress, held.task.ahead)
     if kept is not None and len(kept):
         _write(held, aggregate, kept, merge.level)

@@ -6,7 +6,7 @@ reads one snapshot and a few entries. A file that no entry names does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,9 @@ from penstock.state.store import Store
 
 SNAPSHOT_EVERY = 64
 DECISIONS = 256  # that are remembered
+
+# Punctuations of groups: a pattern, and below which time no later row matches it.
+Patterns = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,11 @@ class Progress:
     newest: int
     kind: str = "delay"
     stairs: tuple[tuple[int, int], ...] = ()
-    closed: tuple[tuple[str, int], ...] = ()
+    closed: Patterns = ()
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Progress:
-        pairs = {key: tuple((a, b) for a, b in data.get(key, ())) for key in ("stairs", "closed")}
+        pairs = {key: _pairs(data.get(key, ())) for key in ("stairs", "closed")}
         return cls(**{**data, **pairs})
 
 
@@ -94,6 +97,7 @@ class Entry:
     orders: Mapping[str, Any] = field(default_factory=dict)
     decisions: tuple[Mapping[str, Any], ...] = ()
     closed: Mapping[str, int] = field(default_factory=dict)
+    closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,8 @@ class Manifest:
     """The state as of the last committed step. `counters` are totals since the beginning, by 'kind:name'.
 
     `orders` is what the choice of probe orders has to remember, by join, and `decisions` are its last ones. `closed` is the progress, by stream,
-    up to which joins with windows that count rows have been evaluated.
+    up to which joins with windows that count rows, and aggregates, have been evaluated; `closed_groups` are the punctuations by which
+    windows of single groups have been closed ahead of it.
     """
 
     step: int = -1
@@ -120,6 +125,7 @@ class Manifest:
     orders: Mapping[str, Any] = field(default_factory=dict)
     decisions: tuple[Mapping[str, Any], ...] = ()
     closed: Mapping[str, int] = field(default_factory=dict)
+    closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
 
     def apply(self, entry: Entry) -> Manifest:
         """The manifest after one more step."""
@@ -139,6 +145,7 @@ class Manifest:
             cursors={**self.cursors, **entry.cursors}, suspended={**self.suspended, **entry.suspended}, final=entry.final,
             orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
             closed={n: v for n, v in {**self.closed, **entry.closed}.items() if n in entry.progress},
+            closed_groups={n: p for n, p in {**self.closed_groups, **entry.closed_groups}.items() if p and n in entry.progress},
         )  # fmt: skip
 
     def progress_values(self) -> dict[str, int]:
@@ -218,6 +225,10 @@ def _plain(value: Entry | Manifest) -> dict[str, Any]:
     return body
 
 
+def _pairs(values: Iterable[Sequence[Any]]) -> tuple[tuple[Any, Any], ...]:
+    return tuple((a, b) for a, b in values)
+
+
 def _plain_result(file: ResultFile) -> dict[str, Any]:
     return {**file.__dict__, "counts": list(file.counts)}
 
@@ -230,6 +241,7 @@ def _common(body: dict[str, Any]) -> dict[str, Any]:
     body["progress"] = {n: Progress.from_json(p) for n, p in body["progress"].items()}
     body["sides"] = tuple(SideFile(**s) for s in body["sides"])
     body["decisions"] = tuple(body.get("decisions", ()))
+    body["closed_groups"] = {n: _pairs(p) for n, p in body.get("closed_groups", {}).items()}
     return body
 
 
