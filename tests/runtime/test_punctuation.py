@@ -292,3 +292,51 @@ def test_state_of_a_join_that_a_closed_key_no_longer_needs_is_not_kept(spark, tm
     assert (counters["stored"], counters["out_of_reach"]) == (1, 1)
     assert status["streams"]["a"]["late"] == 1
     assert bag(rows_of(engine.results("q"))) == bag([(50, 60), (51, 61), (71, 61)])
+
+
+COUNTS = "SELECT k, count(*) AS n, window_end FROM a [RANGE 10 SLIDE 5] GROUP BY k"
+SESSIONS = "SELECT k, max(v) AS m, window_end FROM a [SESSION 5] GROUP BY k"
+BEST = "SELECT count(*) AS n, window_end FROM a [RANGE 10 SLIDE 10]"
+
+
+def test_windows_of_a_closed_group_come_out_once_and_leave_no_state(spark, tmp_path):
+    data = "ts bigint, k bigint, v bigint"
+    replay = Replay(tmp_path / "source", stream("a", data), stream("marks", "ts bigint, k bigint"))
+
+    def opened():
+        engine = Engine(spark, tmp_path / "state", tasks=2, durable=False)
+        engine.stream("a", replay.frame(spark, "a"), event_time="ts", punctuation=replay.frame(spark, "marks"))
+        for name, sql in (("counts", COUNTS), ("sessions", SESSIONS), ("best", BEST)):
+            engine.query(sql, name=name)
+        return engine
+
+    def rows(*values):
+        return [dict(zip(("ts", "k", "v"), row, strict=True)) for row in values]
+
+    def held(engine):
+        tables = [a for a in engine.network().aggregates if a.plan.groups]
+        return sum(run.rows for a in tables for run in engine.manifest().runs_of(a.name))
+
+    replay.add(a=rows((1, 1, 7), (3, 2, 8), (12, 2, 9)), marks=[{"ts": None, "k": 1}])
+    engine = opened()
+    drain(engine)
+    # The step after the punctuation, here a tick with a job, closes the group, and the stream has no progress at all.
+    assert engine.manifest().progress["a"].value == NEVER
+    assert bag(rows_of(engine.results("counts"))) == bag([(1, 1, 5), (1, 1, 10)])
+    assert rows_of(engine.results("sessions")) == [(1, 7, 6)]
+    assert rows_of(engine.results("best")) == []
+    assert held(engine) == 2
+    replay.add(a=rows((4, 1, 1), (4, 2, 1)), marks=[{"ts": 10, "k": 2}])
+    replay.add(a=rows((9, 2, 1), (13, 2, 2)), marks=[{"ts": 20, "k": None}])
+    engine = opened()
+    status = drain(engine).status()
+    check_accounts(status["streams"]["a"])
+    assert bag(r[:2] for r in rows_of(engine.late("a"))) == bag([(4, 1), (9, 2)])
+    wanted = [(1, 1, 5), (1, 1, 10), (2, 2, 5), (2, 2, 10), (2, 2, 15), (2, 2, 20)]
+    assert bag(rows_of(engine.results("counts"))) == bag(wanted)
+    assert bag(rows_of(engine.results("sessions"))) == bag([(1, 7, 6), (2, 8, 9), (2, 9, 18)])
+    assert bag(rows_of(engine.results("best"))) == bag([(3, 10), (2, 20)])
+    engine = opened()
+    drain(engine, final=True)
+    assert bag(rows_of(engine.results("counts"))) == bag(wanted)
+    assert not engine.manifest().runs

@@ -158,8 +158,13 @@ def _aggregate(
         )
         tables.append(_table(key, plan, mine, types, stream, called, source, [c for c, _ in order], columns))
         sources.append(source)
+    by_group = any(stream.patterns for stream in streams)  # a group's windows may be closed before those of the others
+    early = next((q.name for q in mine if by_group and _every(q) is not None), None)
+    if early is not None:
+        msg = f"query {early!r}: EMIT EARLY is not for streams of which punctuations end single groups; leave it out"
+        raise RegistrationError(msg)
     shown = tuple(
-        AggregateMember(q.id, q.name, bit, first_start(q), not plan.buffered and is_paned(q), _every(q))
+        AggregateMember(q.id, q.name, bit, first_start(q), not (plan.buffered or by_group) and is_paned(q), _every(q))
         for bit, q in enumerate(mine)
     )
     return tuple(tables), WindowAggregate(number, name, tuple(sources), plan, shown, types, order)

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.kernels.aggregate.close import close_gathered, gather, partials
+from penstock.kernels.aggregate.ahead import close_groups, settle_groups
+from penstock.kernels.aggregate.close import Closed, close_gathered, gather, partials
 from penstock.kernels.aggregate.early import marked, open_windows
-from penstock.kernels.aggregate.keep import needed_until, settle
+from penstock.kernels.aggregate.keep import needed_until
 from penstock.kernels.aggregate.stored import from_rows, received, to_rows
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import WindowAggregate, closing
@@ -29,20 +30,23 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
             added.append(partials(aggregate.plan, received(aggregate, source, rows)))
             held.report.tables[held.network.tables[source.table].name]["aggregated"] = len(rows)
     before, now = aggregate.closed(held.task.progress)
-    closes = aggregate.closes(before, now)
+    ahead = held.task.ahead
+    closes = aggregate.closes(before, now) or ahead.moves(aggregate)
     early = {m.id: held.task.early[m.id] for m in aggregate.members if m.id in held.task.early}
     if closes or early:
         tables = _shares(held, aggregate, held.task.runs.get(aggregate.home, ()), marks=bool(early))
         tables += [marked(table, held.task.step) for table in added] if early else added
         newest = max(held.task.newest.get(stream, NEVER) for stream in aggregate.streams)
         paned = [m.id for m in aggregate.members if m.paned]
-        gathered = gather(aggregate.plan, tables) if len(paned) < len(aggregate.members) else None
-        if gathered is not None:
+        found: list[Closed] = []
+        if ahead.concerns(aggregate):  # then none is paned, and none shows open windows
+            found = close_groups(aggregate, held.network.streams, tables, held.task.progress, ahead, newest)
+        elif len(paned) < len(aggregate.members) and (gathered := gather(aggregate.plan, tables)) is not None:
             found = close_gathered(gathered, before, now, newest=newest, leave=paned) if closes else []
             found += [
                 open_windows(gathered, q, now, early[q.query]) for q in aggregate.plan.queries if q.query in early
             ]
-            write_windows(aggregate, found, held.task, held.network.version, held.report)
+        write_windows(aggregate, found, held.task, held.network.version, held.report)
         if paned and closes and tables:
             write_panes(aggregate, tables, before, now, held.task, held.network.version, held.report)
     for table in added:
@@ -75,6 +79,6 @@ def settle_runs(held: Held, aggregate: WindowAggregate, merge: Merge) -> None:
     """Merge partials, and give up what no window needs that this step leaves open."""
     names = set(merge.runs)
     shares = _shares(held, aggregate, [e for e in held.task.runs[aggregate.home] if e.name in names])
-    kept = settle(aggregate.plan, shares, aggregate.closed(held.task.progress)[1])
+    kept = settle_groups(aggregate, held.network.streams, shares, held.task.progress, held.task.ahead)
     if kept is not None and len(kept):
         _write(held, aggregate, kept, merge.level)

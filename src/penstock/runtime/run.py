@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.model.time import FOREVER, NEVER
+from penstock.planner.lead import leaders
 from penstock.planner.network import Network
 from penstock.planner.pace import Pace, percentile
 from penstock.runtime import commit
@@ -28,6 +29,7 @@ from penstock.runtime.scan import is_plain
 from penstock.runtime.sinks import Deliveries, Receiver, group_sinks
 from penstock.runtime.sources import name_sources, source_evolution
 from penstock.runtime.step import Stepper, Stopping
+from penstock.runtime.throttle import Throttle, source_count
 from penstock.state.manifest import Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
 from penstock.state.registry import QueryRecord, Registry, RegistryLog
@@ -109,6 +111,8 @@ class Run:
         engine, catalog, layout = self.engine, self.engine.catalog, self.stepper.layout
         streams = catalog.registry.streams
         self.stepper.plain = all(is_plain(catalog.frames[name]) for name in layout.order)
+        throttle = Throttle(engine.spark, [(name, source_count(catalog.frames[name])) for name in layout.order])
+        self.throttle = throttle
         frames = {name: name_sources(catalog.frames[name], streams[name].source_name) for name in layout.order}
         with source_evolution(engine.spark):
             writer = (
@@ -118,7 +122,8 @@ class Run:
                 .queryName(f"penstock-{id(self)}")
             )
             writer = writer.trigger(availableNow=True) if self.available_now else writer.trigger(processingTime=trigger)
-            return writer.start()
+            throttle.query = writer.start()
+            return throttle.query
 
     def _connect(self, registry: Registry, cursors: Mapping[str, int], step: int) -> None:
         """Group the sinks of all live queries; one that is new begins after `step`."""
@@ -237,6 +242,9 @@ class Run:
         except BaseException as error:
             self.error = error
             raise
+        brought = {n for report in self.stepper.last_reports for n, c in report["streams"].items() if c["rows"]}
+        newest = {name: progress.newest for name, progress in self.stepper.manifest.progress.items()}
+        self._hold(leaders(self.stepper.network, newest, brought))
         seconds = time.monotonic() - started
         if self._last_start:
             self.delays.append(started + seconds - self._last_start)
@@ -247,6 +255,22 @@ class Run:
             while not self.stepper.closing and time.monotonic() < until:
                 time.sleep(min(0.05, max(0.0, until - time.monotonic())))
         self._last_start = started
+
+    def _hold(self, streams: frozenset[str]) -> None:
+        """Read nothing of these streams until others have caught up with them."""
+        before = self.throttle.held
+        self.throttle.hold(streams)
+        # One that is read again has not been silent of itself.
+        self.stepper.last_rows.update(dict.fromkeys(before - self.throttle.held, time.time()))
+
+    def _go_on(self) -> bool:
+        """Whether Spark's query, which has read all that it was let read, was started again for what was held back."""
+        with self.stepper.lock:
+            failed = self.error is not None or self.spark_query.exception() is not None
+            if not self.throttle.held or failed or self.stepper.closing:
+                return False
+            self.spark_query = self._start_query(self.trigger)
+        return True
 
     def _take_over(self) -> None:
         """Let queries that begin from the state with the next step (also if the engine died before it) see the rows held."""
@@ -274,7 +298,7 @@ class Run:
         """Tick while the Spark query lives; close down when it has ended."""
         warmed = time.monotonic()
         try:
-            while self._switching or self.spark_query.isActive:
+            while self._switching or self.spark_query.isActive or self._go_on():
                 time.sleep(TICK_SECONDS)
                 take_requests(self)
                 if self.stepper.lock.acquire(blocking=False):
@@ -294,6 +318,8 @@ class Run:
     def _tick(self) -> None:
         if time.monotonic() - self.stepper.last_active < QUIET_SECONDS:
             return  # the next batch will purge; a step of our own now would only delay it
+        if self.throttle.held and not self.stepper.unread(self.spark_query):
+            self._hold(frozenset())  # those that others were to catch up with bring nothing more
         if self.deliveries.owed:
             self.stepper.cursors = self.deliveries.deliver(self.stepper.manifest)
         moved = None if self.available_now else self._lulls()
@@ -305,7 +331,7 @@ class Run:
         now = time.time()
         moved = dict(manifest.progress)
         for name, stream in self.stepper.network.streams.items():
-            if stream.idle is None or name not in self.stepper.layout.order:
+            if stream.idle is None or name not in self.stepper.layout.order or name in self.throttle.held:
                 continue
             silent = now - self.stepper.last_rows.get(name, self.stepper.started)
             if silent * 1_000_000 < stream.idle or self.stepper.unread(self.spark_query):
@@ -381,6 +407,7 @@ class Run:
             "bad": counts.get("bad", 0),
             "punctuations": counts.get("punctuations", 0),
             "rows_per_second": round(rate, 1),
+            "throttled": name in self.throttle.held,
             "progress": progress.value if progress and progress.value > NEVER else None,
             "progress_kind": progress.kind if progress else None,
             "newest": progress.newest if progress and known else None,

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.errors import StateError, StepError
+from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.aggregate.keep import horizon as horizon_of
 from penstock.kernels.groups import closed_keys
 from penstock.model.time import FOREVER, NEVER
@@ -41,7 +42,7 @@ from penstock.runtime.task import Plan, Task
 from penstock.runtime.types import arrow_types, handover_types
 from penstock.runtime.worker import run_task
 from penstock.state.compaction import choose_merge, choose_settling
-from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress
+from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Patterns, Progress
 from penstock.state.orphans import collect_orphans
 from penstock.state.progress import Seen, move, together
 from penstock.state.registry import Registry
@@ -198,14 +199,15 @@ class Stepper:
             changed = moved != dict(self.manifest.progress)
             owed = any(self.manifest.cursors.get(sink, -1) != step for sink, step in self.cursors.items())
             ahead = self.manifest.reached() | values
-            if waiting or self._held_back(ahead) or (not final and self._unshown()):
+            if waiting or self._held_back(ahead, moved) or (not final and self._unshown()):
                 self._close(moved, ahead, final=final, waiting=waiting)
                 return True
             if not (changed or expired or final or owed):
                 return False
             entry = self._tick_entry(
-                progress=moved, runs_removed=tuple(expired), final=final, closed=self._closed(values)
-            )
+                progress=moved, runs_removed=tuple(expired), final=final, closed=self._closed(values),
+                closed_groups=self._closed_groups(moved),
+            )  # fmt: skip
             self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
             return True
 
@@ -230,15 +232,18 @@ class Stepper:
         """Whether no derived stream has anything yet to come."""
         reached = self.manifest.reached()
         ended = all(reached.get(name, NEVER) >= FOREVER for name in own)
-        return ended and not (derived.waiting(self.network, self.manifest, self.views) or self._held_back(reached))
+        return ended and not (
+            derived.waiting(self.network, self.manifest, self.views) or self._held_back(reached, self.manifest.progress)
+        )
 
     @property
     def ending(self) -> bool:
         """Whether the streams have ended, and not everything has come out of it yet."""
         return not self.manifest.final and any(p.kind == ENDED for p in self.manifest.progress.values())
 
-    def _held_back(self, reached: Mapping[str, int]) -> bool:
+    def _held_back(self, reached: Mapping[str, int], progress: Mapping[str, Progress]) -> bool:
         """Whether windows that count rows, or aggregates, hold rows back that this progress lets take part."""
+        ahead = self._ahead(progress)
         number = {t.name: t.index for t in self.network.tables}
         for join in self.network.joins:
             if join.closes:
@@ -248,7 +253,8 @@ class Stepper:
                 if any(r.min_time < now and r.max_time >= before for r in runs):
                     return True
         held = {r.table for r in self.manifest.runs.values() if not r.expired(reached)}
-        return any(a.name in held and a.closes(*a.closed(reached)) for a in self.network.aggregates)
+        waiting = [a for a in self.network.aggregates if a.name in held]
+        return any(a.closes(*a.closed(reached)) or ahead.moves(a) for a in waiting)
 
     def _close(
         self, progress: Mapping[str, Progress], reached: Mapping[str, int], *, final: bool, waiting: bool = False
@@ -258,7 +264,9 @@ class Stepper:
         If derived streams have rows `waiting`, it takes them in.
         """
         step = self.manifest.step + 1
-        task = replace(self._task(step, reached), merges=())
+        task = self._task(step, reached, progress)
+        ended = {a.name for a in self.network.aggregates if task.ahead.moves(a)}
+        task = replace(task, merges=() if final else tuple(m for m in task.merges if m.table in ended))
         rows = self._derived_rows(self._own_session()) if waiting else None
         if rows is not None:
             rows = project(
@@ -269,10 +277,13 @@ class Stepper:
             after, _ = self._moved(reports)
             own = {d.name for d in self.network.derived_streams}
             progress = {**progress, **{name: p for name, p in after.items() if name in own}}
+        gone = self._gone(self._ended(reached) if final else reached)
+        merged = [name for merge in task.merges for name in merge.runs]
         entry = self._tick_entry(
             progress=progress, counters=counters_of(reports), results=results_of(reports), closed=self._closed(reached),
-            runs_added=runs_of(reports), runs_removed=tuple(self._gone(self._ended(reached) if final else reached)), final=final,
-            suspended=suspended_by(self.network, reports, self.manifest.suspended), sides=sides_of(reports),
+            closed_groups=self._closed_groups(progress), runs_added=runs_of(reports), sides=sides_of(reports),
+            runs_removed=tuple(dict.fromkeys([*gone, *merged])), final=final,
+            suspended=suspended_by(self.network, reports, self.manifest.suspended),
             cursors={**self.cursors, **self._shown(task)}, **({"derived": self._taken()} if waiting else {}),
         )  # fmt: skip
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
@@ -281,6 +292,13 @@ class Stepper:
     def _closed(self, progress: Mapping[str, int]) -> dict[str, int]:
         """What a step that runs with this progress closes."""
         return {stream: progress[stream] for stream in self.network.closes if stream in progress}
+
+    def _closed_groups(self, progress: Mapping[str, Progress]) -> dict[str, Patterns]:
+        """The groups whose windows a step closes that runs with this progress."""
+        return {stream: progress[stream].closed for stream in self.network.closes if stream in progress}
+
+    def _ahead(self, progress: Mapping[str, Progress]) -> Ahead:
+        return Ahead(self.manifest.closed_groups, self._closed_groups(progress))
 
     def _ended(self, progress: Mapping[str, int]) -> dict[str, int]:
         """Progress behind the last step of all, which has closed everything."""
@@ -359,8 +377,11 @@ class Stepper:
                 self._session.conf.set(name, value)
         return self._session
 
-    def _task(self, step: int, reached: Mapping[str, int] | None = None) -> Task:
+    def _task(
+        self, step: int, reached: Mapping[str, int] | None = None, moved: Mapping[str, Progress] | None = None
+    ) -> Task:
         progress = self.manifest.reached() if reached is None else reached
+        ahead = self._ahead(self.manifest.progress if moved is None else moved)
         number = {t.name: t.index for t in self.network.tables} | {a.name: a.home for a in self.network.aggregates}
         runs: dict[int, list[RunEntry]] = {}
         for run in self.manifest.runs.values():
@@ -383,7 +404,7 @@ class Stepper:
         merges += [
             choose_settling(
                 a.name, runs.get(a.home, ()), self.tasks, MERGE_ROWS, a.closed(progress)[1], self.registry.stale,
-                apart=horizon_of(a.plan, 0) is not None,
+                apart=horizon_of(a.plan, 0) is not None, ended=ahead.moves(a),
             )
             for a in self.network.aggregates
         ]  # fmt: skip
@@ -398,6 +419,7 @@ class Stepper:
             merges=tuple(m for m in merges if m),
             suspended=frozenset(int(q) for q in self.manifest.suspended),
             closed=closed_keys(self.network, self.manifest.progress),
+            ahead=ahead,
             newest={stream: self._last(stream) for a in self.network.aggregates for stream in a.streams},
             panes=self._panes(),
             early=self._early(),
@@ -524,6 +546,7 @@ class Stepper:
             runs_added=runs_of(reports), runs_removed=tuple(dict.fromkeys(removed)), results=results_of(reports),
             sides=sides_of(reports), derived=self._taken(), cursors={**self.cursors, **self._shown(task)},
             suspended=suspended_by(self.network, reports, self.manifest.suspended), closed=self._closed(before),
+            closed_groups=self._closed_groups(self.manifest.progress),
         )  # fmt: skip
         entry = replace(entry, counters=with_dropped(entry, self.manifest), **self._steered(entry))
         self.store.sync(commit.durable_names(self.store, batch_id))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.groups import Closed
 from penstock.planner.network import Network
 from penstock.planner.routes import Routes
@@ -45,6 +46,7 @@ class Task:
     merges: tuple[Merge, ...] = ()
     suspended: frozenset[int] = frozenset()
     closed: Mapping[int, Closed] = field(default_factory=dict)  # by table: keys that other streams have done with
+    ahead: Ahead = field(default_factory=Ahead)  # groups whose windows are over before those of their stream
     newest: Mapping[str, int] = field(default_factory=dict)  # the newest time of each stream, where aggregates read it
     taking_over: frozenset[int] = frozenset()  # queries that take over the rows held; then there are no rows to receive
     panes: Mapping[str, int] = field(default_factory=dict)  # aggregate -> where the panes begin that are no results yet

@@ -20,6 +20,7 @@ from penstock.state.run import RunEntry
 FAN_IN = 8  # runs per task before they are merged
 INTERVALS = 16  # a link is cut into so many intervals: what is kept too long is at most one of them
 MOST_INTERVALS = 2 * INTERVALS  # of one link; rows over more of them stay longer than their link says
+FEW = 200_000  # rows of an aggregate that are written anew at once when groups have ended; of more, at the next merge
 LARGE, HALF = 2_000, 0.5  # rows of a run, and the share of them out of reach, that make it worth writing the rest anew
 NOWHERE: Mapping[str, int] = MappingProxyType({})
 
@@ -99,15 +100,27 @@ def choose_merge(
 
 
 def choose_settling(
-    table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: int, progress: int, stale: int, *, apart: bool
+    table: str,
+    runs: Sequence[RunEntry],
+    tasks: int,
+    budget_rows: int,
+    progress: int,
+    stale: int,
+    *,
+    apart: bool,
+    ended: bool = False,
 ) -> Merge | None:
-    """The next merge of partials. Where their time alone does not say whether they are needed (not `apart`), all runs go together."""
+    """The next merge of partials. Where their time alone does not say whether they are needed (not `apart`), all runs go together.
+
+    So they do when groups have `ended`, to give up what is held of these.
+    """
+    whole = Merge(table, tuple(r.name for r in sorted(runs, key=lambda r: (r.step, r.name))), 1)
+    if ended and runs and sum(r.rows for r in runs) <= FEW:
+        return whole
     if apart:
         return choose_merge(table, runs, tasks, budget_rows, progress, stale)
     fresh = [r for r in runs if r.level == 0]
-    if len(fresh) < FAN_IN * tasks:
-        return None
-    return Merge(table, tuple(r.name for r in sorted(runs, key=lambda r: (r.step, r.name))), 1)
+    return whole if len(fresh) >= FAN_IN * tasks else None
 
 
 def _widen(table: str, groups: Mapping[tuple[int, int], list[RunEntry]], tasks: int, budget_rows: int) -> Merge | None:

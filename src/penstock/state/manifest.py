@@ -6,7 +6,7 @@ reads one snapshot and a few entries. A file that no entry names does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,9 @@ from penstock.state.store import Store
 
 SNAPSHOT_EVERY = 64
 DECISIONS = 256  # that are remembered
+
+# Punctuations of groups: a pattern, and below which time no later row matches it.
+Patterns = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,11 @@ class Progress:
     newest: int
     kind: str = "delay"
     stairs: tuple[tuple[int, int], ...] = ()
-    closed: tuple[tuple[str, int], ...] = ()
+    closed: Patterns = ()
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Progress:
-        pairs = {key: tuple((a, b) for a, b in data.get(key, ())) for key in ("stairs", "closed")}
+        pairs = {key: _pairs(data.get(key, ())) for key in ("stairs", "closed")}
         return cls(**{**data, **pairs})
 
 
@@ -107,6 +110,7 @@ class Entry:
     decisions: tuple[Mapping[str, Any], ...] = ()
     closed: Mapping[str, int] = field(default_factory=dict)
     derived: Mapping[str, int] = field(default_factory=dict)
+    closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -114,8 +118,8 @@ class Manifest:
     """The state as of the last committed step. `counters` are totals since the beginning, by 'kind:name'.
 
     `orders` is what the choice of probe orders has to remember, by join, and `decisions` are its last ones. `closed` is the progress, by stream,
-    up to which joins with windows that count rows have been evaluated. `derived` is the last step whose results have been taken in by each
-    derived stream.
+    up to which joins with windows that count rows, and aggregates, have been evaluated; `closed_groups` are the punctuations by which
+    windows of single groups have been closed ahead of it. `derived` is the last step whose results have been taken in by each derived stream.
     """
 
     step: int = -1
@@ -135,6 +139,7 @@ class Manifest:
     decisions: tuple[Mapping[str, Any], ...] = ()
     closed: Mapping[str, int] = field(default_factory=dict)
     derived: Mapping[str, int] = field(default_factory=dict)
+    closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
 
     def apply(self, entry: Entry) -> Manifest:
         """The manifest after one more step."""
@@ -155,6 +160,7 @@ class Manifest:
             orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
             closed={n: v for n, v in {**self.closed, **entry.closed}.items() if n in entry.progress},
             derived=dict(entry.derived),
+            closed_groups={n: p for n, p in {**self.closed_groups, **entry.closed_groups}.items() if p and n in entry.progress},
         )  # fmt: skip
 
     def progress_values(self) -> dict[str, int]:
@@ -234,6 +240,10 @@ def _plain(value: Entry | Manifest) -> dict[str, Any]:
     return body
 
 
+def _pairs(values: Iterable[Sequence[Any]]) -> tuple[tuple[Any, Any], ...]:
+    return tuple((a, b) for a, b in values)
+
+
 def _plain_result(file: ResultFile) -> dict[str, Any]:
     return {**file.__dict__, "counts": list(file.counts)}
 
@@ -242,6 +252,7 @@ def _common(body: dict[str, Any]) -> dict[str, Any]:
     body["progress"] = {n: Progress.from_json(p) for n, p in body["progress"].items()}
     body["sides"] = tuple(SideFile(**s) for s in body["sides"])
     body["decisions"] = tuple(body.get("decisions", ()))
+    body["closed_groups"] = {n: _pairs(p) for n, p in body.get("closed_groups", {}).items()}
     return body
 
 

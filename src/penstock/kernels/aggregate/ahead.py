@@ -1,0 +1,126 @@
+"""Windows of single groups: closed, and given up, as soon as a punctuation has ended the group, whatever the stream waits for.
+
+Groups that are as far as their stream are closed together by `close`; those that are ahead of it go through the same kernels apart, once
+for each bound that occurs. Windows that compare groups, count rows or never end follow the progress of the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.kernels.aggregate.close import Closed, close, merge
+from penstock.kernels.aggregate.keep import settle
+from penstock.kernels.groups import group_bounds
+from penstock.model import Stream
+from penstock.model.time import NEVER
+from penstock.model.windows import Session, Sliding
+from penstock.planner.aggregates import AggregatePlan, Windowed
+from penstock.planner.network import WindowAggregate, closing
+from penstock.state.manifest import Patterns, Progress
+from penstock.state.run import Ints
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """The punctuations of groups by stream: those by which the step before closed windows, and those by which this one does."""
+
+    before: Mapping[str, Patterns] = field(default_factory=dict)
+    now: Mapping[str, Patterns] = field(default_factory=dict)
+
+    def concerns(self, aggregate: WindowAggregate) -> bool:
+        """Whether windows of some group may be closed, or have been, before those of the others."""
+        known = any(self.before.get(name) or self.now.get(name) for name in aggregate.streams)
+        return known and any(_by_itself(query) for query in aggregate.plan.queries)
+
+    def moves(self, aggregate: WindowAggregate) -> bool:
+        """Whether this step may close windows that only a punctuation of their group has ended."""
+        return self.concerns(aggregate) and any(
+            self.before.get(name, ()) != self.now.get(name, ()) for name in aggregate.streams
+        )
+
+
+def close_groups(
+    aggregate: WindowAggregate,
+    streams: Mapping[str, Stream],
+    tables: Sequence[pa.Table],
+    progress: Mapping[str, int],
+    ahead: Ahead,
+    newest: int,
+) -> list[Closed]:
+    """The results of every query for the windows that this step closes, of each group by how far it has come itself."""
+    plan, (before, now) = aggregate.plan, aggregate.closed(progress)
+    if not ahead.concerns(aggregate):
+        return close(plan, tables, before, now, newest=newest)
+    alone, others = _parted(plan)
+    found = close(others, tables, before, now, newest=newest) if others.queries else []
+    done = {stream: progress.get(closing(stream), NEVER) for stream in aggregate.streams}
+    from_bounds = [_bounds(aggregate, streams, table, done, ahead.before) for table in tables]
+    to_bounds = [_bounds(aggregate, streams, table, progress, ahead.now) for table in tables]
+    pieces: dict[int, list[pa.Table]] = {}
+    for (begin, end), parts in _split(tables, from_bounds, to_bounds):
+        if end > begin:
+            for closed in close(alone, parts, begin, end, newest=newest):
+                pieces.setdefault(closed.query, []).append(closed.table)
+    return [*found, *(Closed(query, pa.concat_tables(own)) for query, own in pieces.items())]
+
+
+def settle_groups(
+    aggregate: WindowAggregate,
+    streams: Mapping[str, Stream],
+    tables: Sequence[pa.Table],
+    progress: Mapping[str, int],
+    ahead: Ahead,
+) -> pa.Table | None:
+    """All tables as one that holds only what windows need that this step leaves open; nothing of a group that has ended."""
+    plan, now = aggregate.plan, aggregate.closed(progress)[1]
+    if not ahead.concerns(aggregate) or _parted(plan)[1].queries:
+        return settle(plan, tables, now)
+    bounds = [_bounds(aggregate, streams, table, progress, ahead.now) for table in tables]
+    kept = [settle(plan, parts, bound) for (bound, _), parts in _split(tables, bounds, bounds)]
+    held = [table for table in kept if table is not None and len(table)]
+    return merge(plan, held) if held else None
+
+
+def _by_itself(query: Windowed) -> bool:
+    """Whether a group's windows are over when no further row of the group comes, whatever comes of others."""
+    return query.top is None and (query.window is None or isinstance(query.window, Sliding | Session))
+
+
+def _parted(plan: AggregatePlan) -> tuple[AggregatePlan, AggregatePlan]:
+    alone = tuple(query for query in plan.queries if _by_itself(query))
+    others = tuple(query for query in plan.queries if not _by_itself(query))
+    return replace(plan, queries=alone), replace(plan, queries=others)
+
+
+def _bounds(
+    aggregate: WindowAggregate,
+    streams: Mapping[str, Stream],
+    table: pa.Table,
+    progress: Mapping[str, int],
+    patterns: Mapping[str, Patterns],
+) -> Ints:
+    """For each entry of a table: no later row of its group, from whichever stream, has a time below this."""
+    groups = [table.column(f"g{n}").combine_chunks() for n in range(aggregate.plan.groups)]
+    found = []
+    for source in aggregate.sources:
+        known = Progress(progress.get(source.stream, NEVER), NEVER, closed=patterns.get(source.stream, ()))
+        columns = dict(zip(source.groups, groups, strict=True))
+        found.append(group_bounds(streams[source.stream], known, columns, len(table)))
+    return np.asarray(np.minimum.reduce(found), dtype=np.int64)
+
+
+def _split(
+    tables: Sequence[pa.Table], begins: Sequence[Ints], ends: Sequence[Ints]
+) -> Iterator[tuple[tuple[int, int], list[pa.Table]]]:
+    """The entries of all tables by their two bounds."""
+    pairs = [np.stack(two) for two in zip(begins, ends, strict=True)]
+    if not pairs:
+        return
+    for begin, end in np.unique(np.concatenate(pairs, axis=1), axis=1).T.tolist():
+        masks = [(two[0] == begin) & (two[1] == end) for two in pairs]
+        parts = [t if mask.all() else t.filter(pa.array(mask)) for t, mask in zip(tables, masks, strict=True)]
+        yield (begin, end), [part for part in parts if len(part)]
