@@ -55,6 +55,17 @@ def test_check_prints_one_line_per_statement(script, capsys):
     ]
 
 
+def test_queries_over_queries_are_checked_without_spark(script, capsys):
+    above = "CREATE QUERY p AS SELECT a.k, b.k + 1 AS n, result_time FROM a, b WHERE a.k = b.k WINDOW 1 HOUR;\n"
+    above += "CREATE QUERY c AS SELECT k, last(n) AS n, window_end FROM p [TUMBLING 1 HOUR] GROUP BY k;\n"
+    assert cli.main(["check", script(STREAMS + above + "EXPLAIN SELECT n FROM c WHERE n > 1"), "--no-spark"]) == 0
+    capsys.readouterr()
+    assert cli.main(["check", script(STREAMS + above + "CREATE QUERY d AS SELECT m FROM c"), "--no-spark"]) == 1
+    assert "app.sql:5:26: error: Unknown column m" in capsys.readouterr().err
+    assert cli.main(["check", script(STREAMS + above + "DROP QUERY c; EXPLAIN SELECT n FROM c"), "--no-spark"]) == 1
+    assert "Unknown stream c" in capsys.readouterr().err
+
+
 def test_an_error_shows_its_place_the_line_a_caret_and_a_hint(script, capsys):
     text = STREAMS + "CREATE QUERY q AS\n\tSELECT a.kk FROM a [RANGE 1 HOUR], b [RANGE 1 HOUR] WHERE a.k = b.k"
     assert cli.main(["check", script(text), "--no-spark"]) == 1

@@ -20,13 +20,14 @@ from tests.runtime.replay import drain, rows_of
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
+OWN = f"{ROOT / 'src'}:{ROOT}"  # the code beside these tests, whatever is installed
 STEPS = 6
 TIMEOUT = 300
 
 
 def start(root, *arguments, **variables):
     """A child in a process group of its own, so that its JVM can be ended with it."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    environment = {**os.environ, "PYTHONPATH": OWN, **variables}
     with (root / "child.log").open("w") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "tests.crash.child", str(root), *arguments],
@@ -176,7 +177,7 @@ def test_a_task_that_fails_after_writing_is_repeated_and_its_files_are_never_rea
     marker = tmp_path / "fail"
     marker.touch()
     (patches / "sitecustomize.py").write_text(WORKER_FAILS_ONCE.format(marker=str(marker)))
-    finished(root, PYTHONPATH=f"{patches}:{ROOT}")
+    finished(root, PYTHONPATH=f"{patches}:{OWN}")
     assert marker.with_name("fail-used").exists()
     engine = engine_of(spark, root)
     manifest = engine.manifest()

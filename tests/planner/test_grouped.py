@@ -91,4 +91,4 @@ def test_output_progress_is_the_end_of_the_first_open_window_as_far_as_steps_hav
 
 def test_what_no_plan_is_made_for_is_refused():
     with pytest.raises(RegistrationError, match="EMIT EARLY"):
-        network_of(COUNT.format(4, 2) + " EMIT EARLY EVERY 1 SECOND")
+        network_of("SELECT count(*) AS n FROM s [SESSION 4] EMIT EARLY EVERY 1 SECOND")

@@ -17,12 +17,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import PenstockError, RegistrationError, StateError, did_you_mean
-from penstock.model import Column, Query, Rows, Sink, Stream, UserAggregate, Window
+from penstock.model import Query, Rows, Sink, Stream, UserAggregate, Window
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import time_bounds
 from penstock.planner.build import STRATEGIES, build_network, check_supported
 from penstock.planner.coverage import held_from
-from penstock.planner.derived import DerivedStream, base_streams, derived_stream
+from penstock.planner.derived import DerivedStream
 from penstock.planner.grouped import reach as aggregate_reach
 from penstock.planner.network import Network, StandingQuery, output_progress
 from penstock.planner.orders.decision import Parameters
@@ -31,10 +31,11 @@ from penstock.planner.share import CHAINS, choose_chains
 from penstock.planner.steering import Steering
 from penstock.runtime.analysis import analyze, spark_message
 from penstock.runtime.declare import check_stream, difference
-from penstock.runtime.derived import Parsed, join_below, join_name, parse, stream_name
+from penstock.runtime.derived import Parsed, join_below, join_name, parse, results
 from penstock.runtime.own import declared
+from penstock.runtime.readings import check_replaced, check_unread, derived_of, readable, seen_from
 from penstock.runtime.results import AggregateView, ResultView
-from penstock.sql import Results, parse_query, results_of
+from penstock.sql import parse_query
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Reading, Registry, RegistryLog, StreamRecord
 from penstock.state.store import LocalStore
@@ -177,12 +178,11 @@ class Catalog:
             raise RegistrationError(f"query {name!r}: on_error must be 'skip' or 'stop', not {record.on_error!r}")
         if record.start not in ("now", "state"):
             raise RegistrationError(f"query {name!r}: start must be 'now' or 'state', not {record.start!r}")
-        readable = self._readable(name, record.sql)
-        given = {n: Results(tuple(Column(c, t) for c, t in r.columns), r.times, r.usual) for n, r in readable.items()}
+        known = readable(self, name, record.sql)
         whole = parse_query(
-            record.sql, self.streams, script=script, line=line, column=column, queries=given, own=self.own
+            record.sql, self.streams, script=script, line=line, column=column, queries=results(known), own=self.own
         )
-        reads = tuple(readable[n] for n in dict.fromkeys(r.stream for r in whole.roles) if n not in self.streams)
+        reads = tuple(known[n] for n in dict.fromkeys(r.stream for r in whole.roles) if n not in self.streams)
         record = replace(record, reads=reads)
         parsed = parse(record, self.known_streams, self.own)
         query, streams = parsed.query, {**self.streams, **parsed.derived}
@@ -193,7 +193,7 @@ class Catalog:
             types = {c.name: c.type for c in parsed.apart.stream.columns}
             columns = tuple((str(item.name), types[str(item.name)]) for item in join.items)
             record = replace(record, reads=(*reads, Reading(join_name(name), 0, columns)))
-        for derived in self._derived_of(record, parsed):
+        for derived in derived_of(self, record, parsed):
             _ = derived.bounds  # refuses a time without progress
             if derived.definition.aggregation is not None and derived.definition.aggregation.emit is not None:
                 read = next(q.name for q in self.registry.queries if q.id == derived.query)
@@ -274,25 +274,6 @@ class Catalog:
         build_network([StandingQuery(1, name, join, on_error, facts.key_types)], streams)
         return facts.key_types
 
-    def _readable(self, name: str, sql: str) -> dict[str, Reading]:
-        """The queries that this text may mean whose results a query of that name may read: those that do not read its own, over whatever others."""
-        meant = [q for q in self.registry.shown() if q.name.lower() in sql.lower()]
-        above = {name} if meant else set()
-        while more := {reader for read in above for reader in self.readers_of(read)} - above:
-            above |= more
-        return {q.name: self._reading(q) for q in meant if q.name not in above}
-
-    def _reading(self, record: QueryRecord) -> Reading:
-        columns = tuple(zip(record.item_names, record.item_types, strict=True))
-        results = results_of(self.parsed(record), self.streams_of(record))
-        return Reading(record.name, self.lineage(record)[0].id, columns, results.times, results.usual)
-
-    def readers_of(self, name: str) -> list[str]:
-        """The live queries that read the results of the query of that name."""
-        return [
-            q.owner or q.name for q in self.registry.live() if q.name != name and any(r.query == name for r in q.reads)
-        ]
-
     def add(self, record: QueryRecord, target: Into | None, *, instead: bool = False) -> None:
         """Register a prepared query; with `instead` it takes the place of the live one of that name."""
         known = self.registry.find(record.name)
@@ -301,7 +282,7 @@ class Catalog:
             if not instead:
                 msg = f"query {record.name!r} is registered with another definition; use CREATE OR REPLACE QUERY, or drop it first"
                 raise RegistrationError(msg)
-            self._check_replaced(known, record)
+            check_replaced(self, known, record)
             same = (known.item_names, known.item_types) == (record.item_names, record.item_types)
             record = replace(record, replaces=known.id if same else None)
             self.registry = self.registry.without_query(record.name).without_query(join_name(record.name))
@@ -316,29 +297,9 @@ class Catalog:
                 record = replace(record, reads=(*record.reads[:-1], replace(record.reads[-1], id=below.id)))
             self.registry = self.registry.with_query(replace(record, id=self.registry.next_id))
 
-    def _check_replaced(self, known: QueryRecord, record: QueryRecord) -> None:
-        """Who reads a query must find the same columns, and times that come no later, in the one that takes its place."""
-        readers = self.readers_of(known.name)
-        if not readers:
-            return
-        old, new = self.parsed(known), parse(record, self.known_streams, self.own).query
-        same = (known.item_names, known.item_types) == (record.item_names, record.item_types)
-        timed = [
-            (tuple((r.stream, r.window) for r in q.roles), q.bands, q.aggregation and q.aggregation.window)
-            for q in (old, new)
-        ]
-        if not same or timed[0] != timed[1] or record.start == "state" or record.reads != known.reads:
-            msg = (
-                f"query {readers[0]!r} reads the results of query {known.name!r}, so that it can be replaced only by one with the same columns over "
-                "the same streams and windows; drop the reader first, or choose another name"
-            )
-            raise RegistrationError(msg)
-
     def drop(self, name: str, *, purge: bool) -> None:
         self.live(name)
-        readers = self.readers_of(name)
-        if readers:
-            raise RegistrationError(f"query {readers[0]!r} reads the results of query {name!r}; drop that one first")
+        check_unread(self.registry, name)
         gone = (name, join_name(name))
         self.registry = self.registry.without_query(name).without_query(join_name(name))
         if purge:
@@ -346,9 +307,10 @@ class Catalog:
             self.registry = replace(self.registry, queries=kept)
 
     def parsed(self, record: QueryRecord) -> Query:
-        return self._parsed_whole(record).query
+        return self.whole(record).query
 
-    def _parsed_whole(self, record: QueryRecord) -> Parsed:
+    def whole(self, record: QueryRecord) -> Parsed:
+        """What a record says, with the derived streams that it reads."""
         missing = [name for name in record.uses if name not in self.own]
         if missing:
             msg = f"query {record.name!r} uses the aggregate {missing[0]!r}, which is not declared; declare it with engine.aggregate(..)"
@@ -359,24 +321,11 @@ class Catalog:
 
     def streams_of(self, record: QueryRecord) -> dict[str, Stream]:
         """The streams that a query reads, derived ones too, and all others."""
-        return {**self.known_streams, **self._parsed_whole(record).derived}
+        return {**self.known_streams, **self.whole(record).derived}
 
     def derived_streams(self) -> dict[str, DerivedStream]:
         """The derived streams that live queries read."""
-        return {
-            d.name: d for record in self.registry.live() for d in self._derived_of(record, self._parsed_whole(record))
-        }
-
-    def _derived_of(self, record: QueryRecord, parsed: Parsed) -> list[DerivedStream]:
-        if parsed.apart is not None:
-            apart, query = parsed.apart, record.reads[-1].id
-            return [DerivedStream(apart.stream, query, apart.join, None, apart.ticks, joined=True)]
-        found = []
-        for reading in record.reads:
-            source = self.live(reading.query)
-            own = [s for s in parsed.derived.values() if s.name == stream_name(reading, s.event_time)]
-            found += [derived_stream(stream, source.id, self.parsed(source)) for stream in own]
-        return found
+        return {d.name: d for record in self.registry.live() for d in derived_of(self, record, self.whole(record))}
 
     def views(self, query: int) -> list[ResultView]:
         """What holds the results of a query, and of those that it continues."""
@@ -474,7 +423,7 @@ class Catalog:
     def check_streams(self) -> None:
         """Every stream that a live query reads must be declared in this program, not only registered."""
         for record in self.registry.live():
-            derived = self._parsed_whole(record).derived
+            derived = self.whole(record).derived
             for stream in (s for role in self.parsed(record).roles for s in (role.stream, *role.union)):
                 if stream not in self.frames and stream not in derived:
                     msg = (
@@ -498,7 +447,7 @@ class Catalog:
         """Give new queries their first step, the times from which on they see all rows, and bits they can share."""
         newest = {name: p.newest + 1 for name, p in manifest.progress.items() if p.newest > NEVER}
         begins = {q.id for q in self.registry.queries if q.since < 0}
-        newest |= self._derived_from(manifest, newest, begins)
+        newest |= seen_from(self, manifest, newest, begins)
         shares: dict[object, int] = {}
         changed = []
         for record in self.registry.queries:
@@ -517,30 +466,9 @@ class Catalog:
         if begun and manifest.runs:
             self._begin_from_state({q.id for q in begun}, manifest, newest)
 
-    def _derived_from(self, manifest: Manifest, newest: Mapping[str, int], begins: Collection[int]) -> dict[str, int]:
-        """From when on those that begin now see all rows of each derived stream; of a query that begins with them they see all that there are."""
-        found: dict[str, int] = {}
-        for name, derived in self.derived_streams().items():
-            below = base_streams(derived, self.derived_streams())
-            if derived.joined:
-                known = [newest[s] for s in below if s in newest]
-                lag = next(
-                    p.apart.lag
-                    for p in map(self._parsed_whole, self.registry.live())
-                    if p.apart and p.apart.stream.name == name
-                )
-                if known:
-                    found[name] = max(known) + lag
-            elif derived.query not in begins:
-                past = [p for s, p in manifest.progress.items() if s in below]
-                found[name] = (
-                    max((max(p.newest, p.value if p.value < FOREVER else NEVER) for p in past), default=NEVER) + 1
-                )
-        return found
-
     def _begin_from_state(self, begun: Collection[int], manifest: Manifest, newest: Mapping[str, int]) -> None:
         saved = {q.id: q for q in self.saved.live()}
-        streams = {**self.streams, **{s: d for q in saved.values() for s, d in self._parsed_whole(q).derived.items()}}
+        streams = {**self.streams, **{s: d for q in saved.values() for s, d in self.whole(q).derived.items()}}
         before = build_network([self._standing(q) for q in saved.values()], streams, strategy=self._strategy())
         # Bits are those of the first query of a share, which may have been dropped since; all began alike.
         alike = {q.share or q.id: q for q in saved.values()}

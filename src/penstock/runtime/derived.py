@@ -64,10 +64,9 @@ class Parsed:
 def parse(record: QueryRecord, streams: Mapping[str, Stream], own: Mapping[str, UserAggregate]) -> Parsed:
     """What a record says, with what it reads as it was when the query was registered; `own` are the users' aggregates."""
     readings = {r.query: r for r in record.reads}
-    results = {n: Results(tuple(Column(c, t) for c, t in r.columns), r.times, r.usual) for n, r in readings.items()}
     # A stream that has come later under the name of a query that is read does not take its place.
     declared = {name: stream for name, stream in streams.items() if name not in readings}
-    query, derived = over_streams(parse_query(record.sql, declared, queries=results, own=own), record.reads)
+    query, derived = over_streams(parse_query(record.sql, declared, queries=results(readings), own=own), record.reads)
     if not is_joined(query):
         return Parsed(query, derived)
     whole = {**declared, **derived}
@@ -76,6 +75,11 @@ def parse(record: QueryRecord, streams: Mapping[str, Stream], own: Mapping[str, 
     below = readings.get(join_name(record.name), Reading(join_name(record.name), 0, ()))
     apart = take_apart(query, whole, stream_name(below, TICK))
     return Parsed(apart.aggregate, {apart.stream.name: apart.stream}, apart, derived)
+
+
+def results(readings: Mapping[str, Reading]) -> dict[str, Results]:
+    """What queries give to those that read them, as SQL needs to know it."""
+    return {n: Results(tuple(Column(c, t) for c, t in r.columns), r.times, r.usual) for n, r in readings.items()}
 
 
 def join_name(query: str) -> str:
@@ -110,6 +114,8 @@ def cursors(network: Network, manifest: Manifest) -> dict[str, int]:
 def waiting(network: Network, manifest: Manifest, views: Views) -> list[DerivedStream]:
     """The derived streams with results that no step has taken in yet."""
     taken = cursors(network, manifest)
+    if not taken:
+        return []
     fresh = [f for f in manifest.results.values() if f.step > min(taken.values(), default=manifest.step)]
     found = []
     for derived in network.derived_streams if fresh else ():

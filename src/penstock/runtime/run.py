@@ -78,13 +78,10 @@ class Run:
         if manifest.step >= 0:
             RegistryLog(engine.store).load(manifest.version)  # the state means nothing without it
         _check_runs(engine, manifest)
-        registry, network = catalog.commit(manifest)
-        layout = self._layout(network)
         self.deliveries = Deliveries(self._rows, lambda query, now: catalog.released(self._record(query), now))
-        self.stepper = Stepper(
-            engine.spark, engine.store, manifest, network, registry, layout, engine.tasks, self.deliveries.deliver, catalog.cut,
-            lambda plan, now: catalog.steer(plan, now, engine.tasks), catalog.views,
-        )  # fmt: skip
+        manifest = self._caught_up(manifest)
+        registry, network = catalog.commit(manifest)
+        self.stepper = self._stepper(manifest, registry, network)
         self.stepper.expire_every = engine.expire_every
         self._connect(registry, manifest.cursors, -1)
         self.stepper.cursors = self.deliveries.deliver(manifest) if self.deliveries.sinks else {}
@@ -99,6 +96,30 @@ class Run:
         self.active = True
         self._watcher = threading.Thread(target=self._watch, name="penstock-ticks", daemon=True)
         self._watcher.start()
+
+    def _stepper(self, manifest: Manifest, registry: Registry, network: Network) -> Stepper:
+        engine, catalog = self.engine, self.engine.catalog
+        return Stepper(
+            engine.spark, engine.store, manifest, network, registry, self._layout(network), engine.tasks, self.deliveries.deliver,
+            catalog.cut, lambda plan, now: catalog.steer(plan, now, engine.tasks), catalog.views,
+        )  # fmt: skip
+
+    def _caught_up(self, manifest: Manifest) -> Manifest:
+        """After a crash results may wait for those that read them: they get them before anything else is registered.
+
+        Who comes with this start reads the results of later steps only.
+        """
+        catalog = self.engine.catalog
+        wanted = catalog.registry
+        if not manifest.derived or wanted == catalog.saved:
+            return manifest
+        catalog.registry = catalog.saved
+        try:
+            stepper = self._stepper(manifest, catalog.saved, catalog.network())
+            stepper.catch_up()
+            return stepper.manifest
+        finally:
+            catalog.registry = wanted
 
     def _refuse_ended(self) -> NoReturn:
         msg = (
