@@ -16,11 +16,13 @@ from penstock.demo.postgres import server
 from penstock.errors import ChangesLostError, RegistrationError, StateError, StepError
 from penstock.model import Arithmetic, Column, Compare, Expression, In, IsNull, Literal, Not, Ref
 from penstock.model.view import Source
+from penstock.planner.views.knee import Knee
 from penstock.views import postgres
 from penstock.views.capture import Snapshot
 from penstock.views.pool import Pool
-from penstock.views.postgres import PostgresReader, columns_of
+from penstock.views.postgres import PostgresReader
 from penstock.views.source import COUNT
+from penstock.views.tables import columns_of
 from tests.views.postgres import Session
 
 COLUMNS = (Column("k", "bigint"), Column("v", "string"))
@@ -259,17 +261,22 @@ def test_numerics_without_digits_can_be_declared_with_them(pool, table):
             source.scan(["x"], [])
 
 
-@pytest.mark.parametrize("limit", [0, 100])
-def test_lookups_by_array_and_by_temporary_table_agree(pool, table, monkeypatch, limit):
+@pytest.mark.parametrize(("limit", "way"), [(0, "auto"), (100, "auto"), (100, "composite")])
+def test_lookups_by_array_by_temporary_table_and_by_parts_agree(pool, table, monkeypatch, limit, way):
     monkeypatch.setattr(postgres, "ARRAY_KEYS", limit)
     table.execute("INSERT INTO t SELECT g % 7, 'v' || g FROM generate_series(1, 50) g")
-    source = reader(pool)
+    source = reader(pool, lookup=way)
     start = source.position()
     found = source.lookup(["v"], pa.table({"k": pa.array([2, 3, 99])}), [])
     assert sorted(found.rows.column("v").to_pylist()) == sorted(f"v{g}" for g in range(1, 51) if g % 7 in (2, 3))
     assert found.rows.column_names == ["v", COUNT]
     pairs = pa.table({"k": pa.array([2, 3]), "v": ["v2", "v2"]})
     assert bag(source.lookup(["k", "v"], pairs, []).rows) == {(2, "v2"): 1}
+    odd = pa.table({"v": ["v2", "v3\0", "it's"]})
+    assert bag(source.lookup(["k", "v"], odd, []).rows) == {(2, "v2"): 1}
+    assert source.lookup(["k", "v"], odd.slice(1, 1), []).rows.num_rows == 0
+    above = condition(Compare(">", Ref(0, "k"), Literal(2, "bigint")))
+    assert bag(source.lookup(["k"], pa.table({"k": pa.array([2, 3])}), [above]).rows) == {(3,): 7}
     # A temporary table is written in a transaction of its own: it must not look like a change that is to come.
     assert source.changes(start)[0].num_rows == 0
     assert source.lookup(["k"], pa.table({"k": pa.array([1])}), []).position <= source.position()
@@ -291,14 +298,14 @@ TYPES = [
 ]
 
 
-@pytest.mark.parametrize("limit", [0, 100])
+@pytest.mark.parametrize(("limit", "way"), [(0, "auto"), (100, "auto"), (100, "composite")])
 @pytest.mark.parametrize(("declared", "known", "text", "value"), TYPES)
-def test_values_of_every_type_come_and_go(pool, table, monkeypatch, declared, known, text, value, limit):
+def test_values_of_every_type_come_and_go(pool, table, monkeypatch, declared, known, text, value, limit, way):
     monkeypatch.setattr(postgres, "ARRAY_KEYS", limit)
     table.execute("DROP TABLE IF EXISTS typed", f"CREATE TABLE typed (x {declared}, y int)")
     columns = columns_of(pool, "typed")
     assert columns[0] == Column("x", known)
-    options = (("table", "typed"), ("url", pool.url))
+    options = (("table", "typed"), ("url", pool.url), ("lookup", way))
     source = PostgresReader(Source("typed", columns, "postgres", options, changes="trigger"), pool)
     start = source.position()
     table.execute(f"INSERT INTO typed VALUES ({text}, 1), (NULL, 2)")
@@ -308,6 +315,27 @@ def test_values_of_every_type_come_and_go(pool, table, monkeypatch, declared, kn
     found = source.lookup(["x", "y"], keys, [])
     assert bag(found.rows) == {(value, 1): 1}
     assert found.rows.schema.field("x").type == changes.schema.field("x").type
+
+
+def test_all_parts_of_a_lookup_see_one_snapshot(url, pool, table, monkeypatch):
+    """A row that moves from a later key to an earlier one between two parts is found exactly once."""
+    table.execute("INSERT INTO t SELECT g, 'v' FROM generate_series(0, 9) g")
+    source = reader(pool, lookup="composite")
+    source.knee = Knee(sizes=(2,))
+    source.knee.learn(2, 0.001)
+    learn, start = Knee.learn, source.position()
+
+    def moved(self, keys, seconds):
+        table.execute("UPDATE t SET k = k - 9 WHERE k = 9", "DELETE FROM t WHERE k = 5")
+        learn(self, keys, seconds)
+
+    monkeypatch.setattr(Knee, "learn", moved)
+    before = source.requests
+    found = source.lookup(["k"], pa.table({"k": pa.array(range(10))}), [])
+    assert bag(found.rows) == {(k,): 1 for k in range(10)}
+    assert source.requests - before == 5 + 2
+    assert found.position == start
+    assert bag(source.changes(found.position)[0]) == {(9, "v"): -1, (0, "v"): 1, (5, "v"): -1}
 
 
 def test_nan_finds_nan(pool, table):

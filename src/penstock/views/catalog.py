@@ -22,7 +22,7 @@ from penstock.model.view import CAPTURES, SYSTEMS, Source, View
 from penstock.sql import parse_view
 from penstock.state.seal import seal, unseal
 from penstock.state.store import LocalStore
-from penstock.views import parquet, postgres
+from penstock.views import parquet, tables
 from penstock.views.frame import MakeFrame, frame_columns, frame_feed, reader_frame
 from penstock.views.parquet import ParquetFeed
 from penstock.views.pool import CONNECTIONS, Pool
@@ -170,7 +170,7 @@ class ViewCatalog:
     def _columns(self, source: Source, options: dict[str, str]) -> tuple[Column, ...]:
         match source.system:
             case "postgres":
-                return postgres.columns_of(self._pool(options), options["table"])
+                return tables.columns_of(self._pool(options), options["table"])
             case "parquet":
                 return parquet.columns_of(options["path"])
             case "dataframe":

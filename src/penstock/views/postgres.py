@@ -2,6 +2,7 @@
 
 A lookup is one statement: `= any(array)` with bound parameters, or above `ARRAY_KEYS` keys a join with a temporary table that has
 statistics. The same statement returns the snapshot it read, in a row of its own, so that rows and position always belong together.
+Where neither can be used, `OPTIONS (lookup 'composite')` asks by plain queries (see `composite`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ChangesLostError, RegistrationError, StateError, StepError
-from penstock.model import Column, Expression
+from penstock.model import Expression
 from penstock.model.view import Source
+from penstock.planner.views.knee import Knee
 from penstock.views.capture import (
     SCHEMA,
     SIGN,
@@ -31,13 +33,16 @@ from penstock.views.capture import (
     text_literal,
     trimmed,
 )
+from penstock.views.composite import fetch_composite
 from penstock.views.evaluate import select
 from penstock.views.pool import Pool, wrapped
 from penstock.views.pushdown import condition
 from penstock.views.source import COUNT, Answer
-from penstock.views.types import postgres_type, schema_of
+from penstock.views.tables import as_arrow, described, resolved, type_of
+from penstock.views.types import schema_of
 
 ARRAY_KEYS = 20_000
+LOOKUPS = ("auto", "composite")
 CAPTURE = "changes"  # the name of the capture where the source gives none
 _NOT_CAPTURED = "not captured"
 _LOST = (
@@ -54,8 +59,13 @@ class PostgresReader:
         self.requests = 0
         self.connections = pool.connections
         options = dict(source.options)
-        self._table = _resolved(pool, options["table"])
+        self._table = resolved(pool, options["table"])
         self._capture = options.get("capture", CAPTURE)
+        self._composite = options.get("lookup", LOOKUPS[0]) == "composite"
+        if options.get("lookup", LOOKUPS[0]) not in LOOKUPS:
+            msg = f"source {source.name!r}: rows are looked up by {' or '.join(LOOKUPS)}, not {options['lookup']!r}"
+            raise RegistrationError(msg)
+        self.knee = Knee()
         self._schema = schema_of(source.name, source.columns)
         self._marks: dict[int, Snapshot] = {}
         self._lock, self._installing = threading.Lock(), threading.Lock()
@@ -114,7 +124,9 @@ class PostgresReader:
         return found, snapshot.position if until is None else until
 
     def lookup(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
-        names = keys.column_names
+        names, keys = keys.column_names, _storable(keys)
+        if self._composite and keys.num_rows:
+            return self._lookup_by_parts(columns, keys, filters)
         if keys.num_rows > ARRAY_KEYS:
             return self._lookup_by_table(columns, keys, filters)
         casts, arrays = [], []
@@ -188,6 +200,20 @@ class PostgresReader:
         found, header = self._opened(read, raw)
         return self._selected(found, columns, left, header.position)
 
+    def _lookup_by_parts(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
+        types = {n: type_of(self._type(n)) for n in keys.column_names}
+        body, read, left = self._body(columns, filters, ["{}"])
+        head, _, _ = self._statement(read, body).partition(" UNION ALL ")
+
+        def one(test: str) -> str:
+            return _after_head(self._body(columns, filters, [test])[0])
+
+        answers, requests = fetch_composite(self.pool, keys, types, one, head, self.knee)
+        self._count(requests + 2)
+        opened = [self._opened(read, raw) for raw in answers]
+        found = pa.concat_tables([rows for rows, _ in opened])
+        return self._selected(found, columns, left, opened[0][1].position)
+
     def _answer(
         self, names: list[str], body: str, parameters: pa.RecordBatch | None = None, *, captured: bool = False
     ) -> tuple[pa.Table, _Header]:
@@ -195,7 +221,7 @@ class PostgresReader:
 
     def _statement(self, names: list[str], body: str, *, captured: bool = False) -> str:
         """The rows of `body` after one row with the snapshot that this very statement reads."""
-        kinds = [f"NULL::{_PG_CASTS.get(self._type(n)) or 'numeric'} AS {quoted(n)}" for n in names]
+        kinds = [f"NULL::{type_of(self._type(n))} AS {quoted(n)}" for n in names]
         mark = (
             f"CASE WHEN {capturing(self._table, self._capture)} THEN "
             f"(SELECT snapshot FROM {SCHEMA}.trimmed WHERE change_table = {text_literal(self._changes)}) "
@@ -206,8 +232,7 @@ class PostgresReader:
         head = ", ".join(
             ["pg_current_snapshot()::text AS _snapshot", f"{mark} AS _trimmed", *kinds, f"0::bigint AS {COUNT}"]
         )
-        inner = body.replace("SELECT ", "SELECT NULL::text, NULL::text, ", 1)
-        return f"SELECT {head} UNION ALL {inner}"
+        return f"SELECT {head} UNION ALL {_after_head(body)}"
 
     def _opened(self, names: list[str], raw: pa.Table) -> tuple[pa.Table, _Header]:
         marked = pc.is_valid(raw.column(0))
@@ -221,14 +246,14 @@ class PostgresReader:
     def _cast(self, values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         kind = self._schema.field(name).type
         try:
-            return _cast(values, kind)
+            return as_arrow(values, kind)
         except pa.ArrowInvalid as error:
             msg = f"source {self.source.name!r}: a value of column {name!r} does not fit {self._type(name)}: {error}; declare the column with more digits, or leave it out"
             raise StepError(msg) from None
 
     def _columns(self, names: Sequence[str]) -> str:
         # A cast in the statement would keep an index on the column from being used only in conditions, not here.
-        return ", ".join(f"{quoted(n)}::{_PG_CASTS.get(self._type(n)) or 'numeric'}" for n in names)
+        return ", ".join(f"{quoted(n)}::{type_of(self._type(n))}" for n in names)
 
     def _type(self, name: str) -> str:
         column = self.source.column(name)
@@ -268,13 +293,13 @@ class PostgresReader:
             if self._fetch(f"SELECT {test}").column(0)[0].as_py():
                 return
             schema, _, name = self._table.rpartition(".")
-            columns = [column for column, _ in _described(self.pool, name, schema)]
+            columns = [column for column, _ in described(self.pool, name, schema)]
             self.pool.run([*remove(self._table, self._capture), *install(self._table, self._capture, columns)])
 
     def _check(self) -> None:
         """Refuse a change table from which changes could get lost."""
         schema, _, name = self._changes.rpartition(".")
-        found = dict(_described(self.pool, name, schema))
+        found = dict(described(self.pool, name, schema))
         if not found:
             raise RegistrationError(f"source {self.source.name!r}: there is no change table {self._changes!r}")
         wanted = [*(c.name for c in self.source.columns), self._sign]
@@ -314,65 +339,18 @@ class _Header:
         self.position, self.trimmed = position, trimmed
 
 
-_PG_CASTS = {
-    "tinyint": "smallint",
-    "smallint": "smallint",
-    "int": "integer",
-    "bigint": "bigint",
-    "float": "real",
-    "double": "double precision",
-    "boolean": "boolean",
-    "string": "text",
-    "date": "date",
-    "timestamp": "timestamptz",
-    "timestamp_ntz": "timestamp",
-}
+def _after_head(body: str) -> str:
+    """A SELECT with the columns that only the row with the snapshot fills."""
+    return body.replace("SELECT ", "SELECT NULL::text, NULL::text, ", 1)
 
 
-def columns_of(pool: Pool, table: str) -> tuple[Column, ...]:
-    """The columns of a table, with Spark's types; refuses a type that views do not hold."""
-    schema, _, name = _resolved(pool, table).rpartition(".")
-    kinds = _described(pool, name, schema)
-    columns = []
-    for column, kind in kinds:
-        base, _, sizes = kind.partition("(")
-        numbers = [int(n) for n in sizes.rstrip(")").split(",")] if base == "numeric" and sizes else [None, None]
-        known = postgres_type(base, numbers[0], numbers[1] if len(numbers) > 1 else 0)
-        if known is None and base != "numeric":
-            known = postgres_type(kind.split("(")[0], None, None)
-        if known is None:
-            msg = f"column {column!r} of {table} has type {kind}, which views do not hold; declare the source with the columns that it needs"
-            raise RegistrationError(msg)
-        columns.append(Column(column, known))
-    return tuple(columns)
-
-
-def _resolved(pool: Pool, table: str) -> str:
-    """The table with its schema: what captures its changes must not depend on anybody's search path."""
-    found = pool.fetch(
-        "SELECT nspname::text, relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
-        f"WHERE c.oid = to_regclass({text_literal(qualified(table))})"
-    ).to_pylist()
-    if not found:
-        raise RegistrationError(f"PostgreSQL has no table {table!r}; check the name, and the schema before it")
-    return f"{found[0]['nspname']}.{found[0]['relname']}"
-
-
-def _described(pool: Pool, name: str, schema: str) -> list[tuple[str, str]]:
-    """(column, type) of a table or view, in order; empty if there is none."""
-    target = qualified(f"{schema}.{name}" if schema else name)
-    rows = pool.fetch(
-        "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute "
-        f"WHERE attrelid = to_regclass({text_literal(target)}) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
-    )
-    return [(row["attname"], row["format_type"]) for row in rows.to_pylist()]
+def _storable(keys: pa.Table) -> pa.Table:
+    """Keys that PostgreSQL can hold: no text of it has a zero byte, and one that is sent is an error."""
+    for name in keys.column_names:
+        if pa.types.is_string(keys.column(name).type):
+            keys = keys.filter(pc.invert(pc.match_substring(keys.column(name), "\0")))
+    return keys
 
 
 def _contiguous(values: pa.Array) -> pa.Array:
     return pa.concat_arrays([values]) if values.offset else values
-
-
-def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    if isinstance(values.type, pa.BaseExtensionType):
-        values = pa.chunked_array([c.storage for c in values.chunks], values.type.storage_type)
-    return values if values.type == kind else pc.cast(values, kind)

@@ -18,13 +18,8 @@ from penstock.views.evaluate import column, select
 from penstock.views.postgres import PostgresReader
 from penstock.views.pushdown import condition
 from penstock.views.source import COUNT, SourceReader
+from penstock.views.tables import as_arrow, type_of
 from penstock.views.types import schema_of
-
-_TYPES = {
-    "tinyint": "smallint", "smallint": "smallint", "int": "integer", "bigint": "bigint", "float": "real",
-    "double": "double precision", "boolean": "boolean", "string": "text", "date": "date", "timestamp": "timestamptz",
-    "timestamp_ntz": "timestamp",
-}  # fmt: skip
 
 
 def computed_together(view: View, sources: Mapping[str, SourceReader]) -> tuple[pa.Table, dict[str, int]] | None:
@@ -47,7 +42,7 @@ def computed_together(view: View, sources: Mapping[str, SourceReader]) -> tuple[
     snapshot, rows = _opened(raw)
     schemas = {name: schema_of(name, r.source.columns) for name, r in tables.items()}
     columns = [
-        _cast(rows.column(k + 1), schemas[view.nodes[ref.role].source].field(ref.column).type)
+        as_arrow(rows.column(k + 1), schemas[view.nodes[ref.role].source].field(ref.column).type)
         for k, ref in enumerate(refs)
     ]
     ones = pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
@@ -62,7 +57,7 @@ def _statement(view: View, tables: Mapping[str, PostgresReader], refs: list[Ref]
     for ref in refs:
         declared = tables[view.nodes[ref.role].source].source.column(ref.column)
         assert declared is not None, ref
-        kinds.append(_TYPES.get(declared.type, "numeric"))
+        kinds.append(type_of(declared.type))
     head = ", ".join(["pg_current_snapshot()::text", *(f"NULL::{kind}" for kind in kinds)])
     taken = [f"t{r.role}.{quoted(r.column)}::{kind}" for r, kind in zip(refs, kinds, strict=True)]
     joined = []
@@ -81,9 +76,3 @@ def _opened(raw: pa.Table) -> tuple[str, pa.Table]:
         return raw.column(0)[0].as_py(), raw.slice(1)
     header = pc.is_valid(raw.column(0))
     return raw.filter(header).column(0)[0].as_py(), raw.filter(pc.invert(header))
-
-
-def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    if isinstance(values.type, pa.BaseExtensionType):
-        values = pa.chunked_array([c.storage for c in values.chunks], values.type.storage_type)
-    return values if values.type == kind else pc.cast(values, kind)

@@ -1,0 +1,77 @@
+"""What PostgreSQL says of its tables, and its types against Spark's and Arrow's."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import RegistrationError
+from penstock.model import Column
+from penstock.views.capture import qualified, text_literal
+from penstock.views.pool import Pool
+from penstock.views.types import postgres_type
+
+TYPES = {  # of Spark, and what PostgreSQL casts to; all others are decimals
+    "tinyint": "smallint",
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "boolean": "boolean",
+    "string": "text",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+
+
+def type_of(declared: str) -> str:
+    """PostgreSQL's name for one of Spark's types."""
+    return TYPES.get(declared, "numeric")
+
+
+def columns_of(pool: Pool, table: str) -> tuple[Column, ...]:
+    """The columns of a table, with Spark's types; refuses a type that views do not hold."""
+    schema, _, name = resolved(pool, table).rpartition(".")
+    kinds = described(pool, name, schema)
+    columns = []
+    for column, kind in kinds:
+        base, _, sizes = kind.partition("(")
+        numbers = [int(n) for n in sizes.rstrip(")").split(",")] if base == "numeric" and sizes else [None, None]
+        known = postgres_type(base, numbers[0], numbers[1] if len(numbers) > 1 else 0)
+        if known is None and base != "numeric":
+            known = postgres_type(kind.split("(")[0], None, None)
+        if known is None:
+            msg = f"column {column!r} of {table} has type {kind}, which views do not hold; declare the source with the columns that it needs"
+            raise RegistrationError(msg)
+        columns.append(Column(column, known))
+    return tuple(columns)
+
+
+def resolved(pool: Pool, table: str) -> str:
+    """The table with its schema: what captures its changes must not depend on anybody's search path."""
+    found = pool.fetch(
+        "SELECT nspname::text, relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "  # noqa: S608  (all names are quoted)
+        f"WHERE c.oid = to_regclass({text_literal(qualified(table))})"
+    ).to_pylist()
+    if not found:
+        raise RegistrationError(f"PostgreSQL has no table {table!r}; check the name, and the schema before it")
+    return f"{found[0]['nspname']}.{found[0]['relname']}"
+
+
+def described(pool: Pool, name: str, schema: str) -> list[tuple[str, str]]:
+    """(column, type) of a table or view, in order; empty if there is none."""
+    target = qualified(f"{schema}.{name}" if schema else name)
+    rows = pool.fetch(
+        "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute "  # noqa: S608
+        f"WHERE attrelid = to_regclass({text_literal(target)}) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+    )
+    return [(row["attname"], row["format_type"]) for row in rows.to_pylist()]
+
+
+def as_arrow(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Values as a column of this type; the driver gives numbers with decimals as text."""
+    if isinstance(values.type, pa.BaseExtensionType):
+        values = pa.chunked_array([c.storage for c in values.chunks], values.type.storage_type)
+    return values if values.type == kind else pc.cast(values, kind)
