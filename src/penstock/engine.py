@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.model import Column, Source, Stream, UserAggregate
-from penstock.model.time import FOREVER, NEVER, SECOND, duration
+from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER, SECOND, duration, instant, instant_of
 from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
 from penstock.planner.network import Network
@@ -26,6 +27,7 @@ from penstock.runtime.retention import horizon
 from penstock.runtime.run import Run
 from penstock.runtime.session import local_session
 from penstock.sql import (
+    AdvanceStream,
     AlterQuery,
     CreateQuery,
     CreateStream,
@@ -62,6 +64,11 @@ class QueryHandle:
     def stats(self) -> dict[str, int]:
         """Counts of this query since it was registered: results, errors."""
         return self.engine._query_stats(self.name)  # noqa: SLF001
+
+    def progress(self) -> int | None:
+        """No result is yet to come with a time below this, in units of event time; None if nothing is known of it."""
+        released = self.engine.catalog.released(self.engine.catalog.record(self.name), self.engine.manifest())
+        return released if released > NEVER else None
 
     def coverage(self) -> dict[str, Any]:
         """From when on the answer is that of a query that was always there; see `Engine.coverage`."""
@@ -139,6 +146,7 @@ class Engine:
         bad: str = "side",
         idle: str | None = None,
         idle_skew: str = "1 hour",
+        heartbeat: str | None = None,
         sequence: str | None = None,
         ordered: bool = False,
         punctuation: str | DataFrame | None = None,
@@ -148,7 +156,8 @@ class Engine:
         `delay` bounds how far rows may come behind the newest event time, or with '100 rows' how many positions by `sequence`; a row
         further behind is late. `ordered` says that none comes behind. `late` and `bad` say what happens to such
         rows: 'side' (kept, see `late()` and `bad()`), 'drop', or 'error'. `idle` lets the stream's progress follow the clock once it
-        has been silent for that long.
+        has been silent for that long. `heartbeat` promises that a row is read no later than that after its event time, so that progress
+        follows the clock with every step.
 
         `punctuation` names the column in which a row says that no later one has a time below its value (such a row is no data row), or it
         is a DataFrame, or the name of a stream, whose rows say so: its event time is the bound; a column with the name of
@@ -157,7 +166,7 @@ class Engine:
         """
         check_source(name, frame)
         columns = tuple(Column(n, t) for n, t in columns_of(frame))
-        length, rows = read_delay(name, delay, ordered=ordered, punctuated=punctuation is not None)
+        length, rows = read_delay(name, delay, ordered=ordered, told=punctuation is not None or heartbeat is not None)
         stream = Stream(
             name,
             columns,
@@ -169,6 +178,7 @@ class Engine:
             duration(idle_skew),
             sequence,
             delay_rows=rows,
+            heartbeat=None if heartbeat is None else duration(heartbeat),
         )
         other: DataFrame | None = None
         if isinstance(punctuation, DataFrame):
@@ -272,6 +282,27 @@ class Engine:
         """Stop reading a stream that no query reads. A running engine lets Spark's query end, and starts it without the stream."""
         self._change(partial(self.catalog.drop_stream, name))
 
+    def advance(self, name: str, to: int | str | datetime) -> None:
+        """Say that no later row of a stream has a time below `to`; one that has, also if it only waits to be read, is late.
+
+        It is committed when this returns, and whatever waited for it is answered. Progress never falls: an earlier time says nothing.
+        """
+        stream = self.catalog.stream(name)
+        if stream.integer_time != (isinstance(to, int) and not isinstance(to, bool)):
+            kind = "an integer" if stream.integer_time else "a time, such as '2024-05-01 12:30:00'"
+            raise RegistrationError(f"stream {stream.name!r} is advanced to {kind}, not to {to!r}")
+        try:
+            value = to if isinstance(to, int) else instant(to) if isinstance(to, str) else instant_of(to)
+        except ValueError as error:
+            raise RegistrationError(f"stream {stream.name!r}: {error}") from None
+        if not EARLIEST <= value <= LATEST:
+            raise RegistrationError(
+                f"stream {stream.name!r} cannot be advanced to {to!r}: no event time is so far away"
+            )
+        if self._running is None:
+            raise StateError(f"stream {stream.name!r} can be advanced while the engine runs; start it first")
+        self._running.advance(stream.name, value)
+
     def drop(self, name: str, *, purge: bool = False) -> None:
         """Stop answering a query. Its results stay readable; with `purge` they are given up too."""
         self.catalog.live(name)
@@ -299,6 +330,8 @@ class Engine:
                         self.drop(name, purge=purge)
                 case DropStream(name):
                     self.drop_stream(name)
+                case AdvanceStream(name, to):
+                    self.advance(name, to)
                 case ShowQueries():
                     shown.append(self.queries())
                 case ShowStreams():
@@ -382,7 +415,7 @@ class Engine:
         """The declared streams."""
         return [
             {
-                "name": s.name, "event_time": s.event_time, "delay": s.delay, "delay_rows": s.delay_rows, "late": s.late, "bad": s.bad,
+                "name": s.name, "event_time": s.event_time, "delay": s.delay, "delay_rows": s.delay_rows, "heartbeat": s.heartbeat, "late": s.late, "bad": s.bad,
                 "punctuation": s.punctuation or s.punctuated_by or ("<dataframe>" if s.patterns else None),
                 "columns": {c.name: c.type for c in s.columns},
             }

@@ -211,6 +211,31 @@ def test_all_joins_give_the_same_pairs_and_the_buffered_ones_in_order(events, le
             assert times == sorted(times)
 
 
+@given(two_streams(), st.tuples(st.integers(1, 8), st.integers(1, 8)))
+def test_progress_of_both_times_is_sound_for_any_skew_and_never_later_than_that_of_one(events, lengths):
+    join, last = OrderAgnosticJoin(lengths), None
+    band = [(x, y) for x in range(16) for y in range(16) if -lengths[1] < y - x < lengths[0]]
+    for source, (what, value) in events:
+        before, box = len(join.output), join.box
+        assert last is None or all(now >= then for now, then in zip(box, last, strict=True))
+        last = box
+        one, other = join.progress, min(join.bounds[1], join.bounds[0] - lengths[1] + 1)
+        for x, y in band:
+            over = x < box[0] and y < box[1]
+            assert over or not (x < one or y < other)
+            assert over == (x < join.bounds[0] and y < join.bounds[1])  # clipped, and still all that can be said
+        (join.arrive if what == "row" else join.punctuate)(source, value)
+        assert not any(x.time < box[0] and y.time < box[1] for x, y in join.output[before:])
+
+
+def test_a_pair_of_times_is_over_before_either_time_is():
+    join = OrderAgnosticJoin((3, 3))  # a band of two minutes, closed
+    for source, bound in ((0, 1), (1, 1), (0, 2)):
+        join.punctuate(source, bound)
+    assert join.box == (2, 1)
+    assert join.progress <= 0  # of the group (1, 0) nothing is known by its first time alone
+
+
 def test_a_buffer_of_results_is_larger_than_one_of_rows_and_both_than_none():
     """The shapes of Figs 7-6 and 7-7."""
     for length in (20, 40):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from penstock import StateError
+from penstock import Engine, RegistrationError, StateError
 from penstock.model.time import HOUR, SECOND
 from penstock.runtime import run as run_module
 from tests.oracle import bag
@@ -164,3 +164,84 @@ def test_stop_without_final_goes_on_later_as_if_nothing_had_been(spark, tmp_path
         assert not engine.manifest().final
         got.append(len(rows_of(engine.results("q"))))
     assert got == [1, 4, 9]
+
+
+def test_a_silent_stream_does_not_stall_a_busy_one(spark, tmp_path):
+    replay = pair(tmp_path, idle=2 * SECOND)
+    start = now()
+    replay.add(a=[row(start, 1)], b=[row(start, 2)])
+    engine = replay.engine(spark, tmp_path / "state", {"q": JOIN})
+    run = engine.start("100 milliseconds")
+    wait_until(lambda: run.status()["streams"]["a"]["rows"] == 1)
+
+    def more():
+        replay.add(b=[row(now(), 3)])
+        return run.status()["streams"]["a"]["progress_kind"] == "idle"
+
+    wait_until(more)
+    run.stop()
+    status = run.status()["streams"]
+    assert status["a"]["progress"] > start
+    # Batches of b alone moved it, not ticks, for which b was too busy.
+    assert any(batch is not None and kinds.get("a") == "idle" for batch, kinds in entries(tmp_path / "state"))
+    assert status["b"]["late"] == 0
+
+
+COUNTS = "SELECT k, count(*) AS n FROM a [RANGE 2 SECONDS SLIDE 1 SECOND] GROUP BY k"
+
+
+def test_a_bound_that_is_declared_closes_windows_and_outlives_the_run(spark, tmp_path):
+    replay = Replay(tmp_path / "source", stream("a", COLUMNS, delay=HOUR))
+    replay.add(a=[row(0, 1), row(SECOND // 2, 2)])
+    engine = replay.engine(spark, tmp_path / "state", {"q": COUNTS})
+    with pytest.raises(StateError, match="start it first"):
+        engine.advance("a", "1970-01-01 00:00:01")
+    run = engine.start("100 milliseconds")
+    wait_until(lambda: run.status()["batch"] == 0)
+    engine.advance("a", "1970-01-01 00:00:01")
+    assert rows_of(engine.results("q")) == [(1, 2)]
+    engine.execute("ALTER STREAM a ADVANCE TO TIMESTAMP '1970-01-01 00:00:02'")
+    engine.advance("a", "1970-01-01 00:00:00.5")  # it never falls
+    assert rows_of(engine.results("q")) == [(1, 2), (1, 2)]
+    for wrong, words in ((5, "a time"), ("soon", "cannot read"), ("-", "cannot read")):
+        with pytest.raises(RegistrationError, match=words):
+            engine.advance("a", wrong)
+    run.stop()
+    replay.add(a=[row(2 * SECOND - 1, 3), row(2 * SECOND, 4)])
+    engine = replay.engine(spark, tmp_path / "state")
+    status = drain(engine, final=True).status()
+    assert status["streams"]["a"]["late"] == 1
+    assert engine.manifest().counters["stream:a"]["accepted"] == 3
+    assert rows_of(engine.results("q")) == [(1, 2), (1, 2), (1, 1), (1, 1)]
+
+
+def test_progress_follows_the_heartbeat_of_a_stream_also_without_rows(spark, tmp_path):
+    replay = Replay(tmp_path / "source", stream("a", COLUMNS))
+    start = now()
+    replay.add(a=[row(start, 1)])
+    engine = Engine(spark, tmp_path / "state", tasks=2, durable=False)
+    engine.stream("a", replay.frame(spark, "a"), event_time="ts", heartbeat="20 seconds")
+    engine.query(COUNTS, name="q")
+    assert "heartbeat 20 seconds" in engine.explain()
+    run = engine.start("100 milliseconds")
+    wait_until(lambda: run.status()["streams"]["a"]["progress_kind"] == "heartbeat")
+    first = run.status()["streams"]["a"]["progress"]
+    assert start - 20 * SECOND <= first <= now() - 20 * SECOND
+    wait_until(lambda: run.status()["streams"]["a"]["progress"] >= first + SECOND)  # no further row has come
+    assert run.status()["batch"] == 0
+    run.stop()
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "words"),
+    [
+        ("ts bigint, k bigint", {}, "not an integer"),
+        (COLUMNS, {"idle": "5 seconds"}, "leave out idle"),
+        (COLUMNS, {"heartbeat": "0 seconds"}, "above zero"),
+    ],
+)
+def test_a_heartbeat_that_could_not_hold_is_refused(spark, tmp_path, columns, options, words):
+    replay = Replay(tmp_path / "source", stream("a", columns))
+    engine = Engine(spark, tmp_path / "state", durable=False)
+    with pytest.raises(RegistrationError, match=words):
+        engine.stream("a", replay.frame(spark, "a"), event_time="ts", **{"heartbeat": "5 seconds", **options})

@@ -33,6 +33,11 @@ def test_defaults():
     assert stream.integer_time
 
 
+def test_a_stream_may_promise_a_heartbeat_and_nothing_else():
+    stream = declared("CREATE STREAM s (t TIMESTAMP, WATERMARK FOR t) HEARTBEAT 5 SECONDS USING rate")
+    assert (stream.delay, stream.idle, stream.heartbeat) == (None, None, 5_000_000)
+
+
 def test_an_ordered_stream_is_one_without_delay():
     stream = declared("CREATE STREAM s (t INT, WATERMARK FOR t) ORDERED USING rate")
     assert (stream.event_time, stream.delay, stream.delay_rows) == ("t", 0, None)
@@ -65,6 +70,8 @@ def test_punctuation_in_a_column_or_from_a_stream():
         ("CREATE STREAM s (t INT, _x INT, WATERMARK FOR t AS t) USING rate", 25, "reserved"),
         ("CREATE STREAM _s (t INT, WATERMARK FOR t AS t) USING rate", 15, "reserved"),
         ("CREATE STREAM s (t INT, WATERMARK FOR t AS t) IDLE '1 minute' USING rate", 47, "follows the clock"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t) HEARTBEAT '1 minute' USING rate", 47, "follows the clock"),
+        ("CREATE STREAM s (t DATE, WATERMARK FOR t) IDLE 5 HOURS HEARTBEAT 1 DAY USING rate", 56, "when it is silent"),
         ("CREATE STREAM s (t INT, WATERMARK FOR t AS t - INTERVAL 5 SECONDS) USING rate", 48, "whole number"),
         ("CREATE STREAM s (t DATE, WATERMARK FOR t AS t - 5) USING rate", 49, "unit"),
         ("CREATE STREAM s (t INT, WATERMARK FOR t AS t) LATE maybe USING rate", 52, "SIDE or DROP or ERROR"),

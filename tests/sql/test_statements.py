@@ -5,6 +5,7 @@ import pytest
 from penstock.errors import NotSupportedError, SqlError
 from penstock.model import Sink
 from penstock.sql import (
+    AdvanceStream,
     AlterQuery,
     CreateQuery,
     CreateStream,
@@ -112,6 +113,31 @@ def test_an_error_in_a_select_points_into_the_script():
     assert "  FROM a WHERE nn > 1;\n" + " " * 17 + "^" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("words", "to"),
+    [("TIMESTAMP '2024-05-01 12:30:00'", "2024-05-01 12:30:00"), ("'2024-05-01'", "2024-05-01"), ("7", 7), ("-7", -7)],
+)
+def test_a_stream_is_advanced_to_a_time(words, to):
+    assert one(f"ALTER STREAM s ADVANCE TO {words}") == AdvanceStream("s", to)
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "fragment"),
+    [
+        ("ALTER STREAM s", 15, "Expected ADVANCE TO"),
+        ("ALTER STREAM s ADVANCE TO TIMESTAMP 7", 37, "Expected a time"),
+        ("ALTER STREAM s ADVANCE TO 1.5", 27, "Expected a time"),
+        ("ALTER STREAM s ADVANCE TO -'2024-05-01'", 28, "Expected a time"),
+        ("ALTER STREAM s ADVANCE TO 'soon'", 27, "cannot read 'soon'"),
+        ("ALTER STREAM s ADVANCE TO 7 8", 29, "Unexpected"),
+    ],
+)
+def test_what_a_stream_cannot_be_advanced_to(text, column, fragment):
+    error = failure(text)
+    assert fragment in error.message
+    assert error.column == column
+
+
 def test_an_error_on_the_first_line_of_a_select_is_shifted():
     script = "CREATE QUERY q AS SELECT kk FROM a"
     query = parse_script(script)[0]
@@ -123,7 +149,7 @@ def test_an_error_on_the_first_line_of_a_select_is_shifted():
 @pytest.mark.parametrize(
     ("text", "column", "fragment"),
     [
-        ("ALTER STREAM s", 1, "ALTER STREAM"),
+        ("ALTER TABLE s", 1, "ALTER TABLE"),
         ("CREATE VIEW v AS SELECT 1", 1, "CREATE VIEW"),
         ("REFRESH v", 1, "REFRESH V"),
         ("DROP TABLE s", 1, "DROP TABLE"),

@@ -16,7 +16,7 @@ from penstock.reference import group_progress as reference_progress
 from penstock.runtime.admission import ACCEPTED, BAD, LATE, MALFORMED, PUNCTUATION, UNPLACED, of_verdicts, reasons, saw
 from penstock.state import progress as module
 from penstock.state.manifest import Progress
-from penstock.state.progress import Seen, group_progress, move, together
+from penstock.state.progress import Seen, declare, group_progress, move, together
 from tests.punctuated import BY_PATTERN, grammatical
 
 NOTHING = Progress(NEVER, NEVER)
@@ -137,3 +137,46 @@ def test_each_verdict_has_its_reason():
     assert of_verdicts(np.array([True, True, False, True, True]), codes, (BAD, MALFORMED)).tolist() == [
         False, True, False, True, False,
     ]  # fmt: skip
+
+
+SECONDS = 1_000_000
+BEATING = Stream("a", (Column("ts", "timestamp"),), "ts", None, heartbeat=5 * SECONDS)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.lists(st.integers(0, 5), max_size=3)), max_size=12),
+    st.none() | st.integers(0, 3),
+)
+def test_a_heartbeat_never_passes_a_row_that_keeps_to_it(steps, delay):
+    """Steps are (seconds since the step before, how many seconds behind the clock its rows are)."""
+    stream = Stream("a", BEATING.columns, "ts", None if delay is None else delay * SECONDS, heartbeat=5 * SECONDS)
+    clock, now, values = 1_000 * SECONDS, NOTHING, []
+    for seconds, behind in steps:
+        clock += seconds * SECONDS
+        times = [clock - late * SECONDS for late in behind]
+        if delay is None:
+            assert all(time >= now.value for time in times)
+        if times:
+            now, _ = move(stream, now, Seen(newest=max(times)), clock)
+            assert now.value >= clock - 5 * SECONDS
+        values.append(now.value)
+    assert values == sorted(values)
+
+
+def test_a_stream_read_after_a_pause_has_no_heartbeat_until_it_has_caught_up():
+    old, _ = move(BEATING, NOTHING, Seen(newest=100 * SECONDS), 106 * SECONDS)
+    assert old.value == NEVER
+    now, _ = move(BEATING, old, Seen(newest=101 * SECONDS), 106 * SECONDS)
+    assert (now.value, now.kind) == (101 * SECONDS, "heartbeat")
+    assert move(BEATING, old, Seen(newest=101 * SECONDS))[0].value == NEVER  # only present input is read
+
+
+@given(st.integers(-5, 5), st.integers(-5, 5), st.dictionaries(st.sampled_from("xyz"), st.integers(-5, 5)))
+def test_what_is_declared_never_takes_progress_back(value, declared, closed):
+    groups = tuple((f'{{"k":"{k}"}}', until) for k, until in closed.items() if until > value)
+    old = Progress(value, 7, closed=groups)
+    now = declare(old, declared)
+    assert now.value == max(value, declared)
+    assert now.newest == 7
+    assert now.closed == tuple(pair for pair in groups if pair[1] > now.value)
+    assert (now == old) == (declared <= value)

@@ -36,11 +36,12 @@ class Reader:
 
 @dataclass(frozen=True)
 class Stream:
-    """A registered stream. Lengths (`delay`, `idle`, `idle_skew`) are in units of its event time.
+    """A registered stream. Lengths (`delay`, `idle`, `idle_skew`, `heartbeat`) are in units of its event time.
 
     Progress is the greatest of the bounds it has: the newest time less `delay`; the newest time of all but the last
     `delay_rows` rows by its sequence; punctuations, as rows with a value in the column `punctuation`, or from elsewhere (the
-    stream `punctuated_by`, or a DataFrame) with the columns `patterns`.
+    stream `punctuated_by`, or a DataFrame) with the columns `patterns`; the clock less `idle` while it is silent; the clock less `heartbeat`
+    at each step, if it promises that a row is read no later than that after its event time.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Stream:
     punctuation: str | None = None
     punctuated_by: str | None = None
     patterns: tuple[Column, ...] = ()
+    heartbeat: int | None = None
 
     def column(self, name: str) -> Column | None:
         """The column of that name, whatever its case, as in Spark SQL."""

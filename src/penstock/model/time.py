@@ -7,6 +7,7 @@ an integer event time it is whatever the integer counts, and lengths then carry 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 MICROSECOND = 1
 MILLISECOND = 1_000
@@ -60,6 +61,22 @@ def duration(text: str | int) -> int:
         msg = f"cannot read {text!r} as a duration; write for example '5 seconds'"
         raise ValueError(msg)
     return round(total)
+
+
+def instant(text: str) -> int:
+    """Microseconds since the epoch of a time such as '2024-05-01 12:30:00'; without an offset it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        msg = f"cannot read {text!r} as a time; write for example '2024-05-01 12:30:00'"
+        raise ValueError(msg) from None
+    return instant_of(found)
+
+
+def instant_of(time: datetime) -> int:
+    """Microseconds since the epoch; a time without a zone is UTC."""
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def format_duration(length: int) -> str:

@@ -62,6 +62,8 @@ def _progress(stream: Stream) -> str:
         found.append(f"delay {stream.delay if stream.integer_time else format_duration(stream.delay)}")
     if stream.delay_rows is not None:
         found.append(f"delay {stream.delay_rows} rows by {stream.sequence}")
+    if stream.heartbeat is not None:
+        found.append(f"heartbeat {format_duration(stream.heartbeat)}")
     if stream.punctuation is not None:
         found.append(f"punctuation in {stream.punctuation}")
     if stream.patterns:

@@ -27,15 +27,21 @@ def check_stream(stream: Stream) -> None:
         raise RegistrationError(msg)
     if stream.delay is not None and stream.delay < 0:
         raise RegistrationError(f"stream {stream.name!r}: delay must not be negative")
-    if stream.delay is None and stream.delay_rows is None and not stream.punctuated:
+    if stream.delay is None and stream.delay_rows is None and stream.heartbeat is None and not stream.punctuated:
         raise RegistrationError(
-            f"stream {stream.name!r} has no rule for its progress; give a delay, order or punctuation"
+            f"stream {stream.name!r} has no rule for its progress; give a delay, order, heartbeat or punctuation"
         )
     check_punctuation(stream)
-    if stream.idle is not None and stream.integer_time:
-        raise RegistrationError(
-            f"stream {stream.name!r}: idle needs an event time that follows the clock, not an integer"
-        )
+    for rule, length in (("idle", stream.idle), ("heartbeat", stream.heartbeat)):
+        if length is not None and stream.integer_time:
+            raise RegistrationError(
+                f"stream {stream.name!r}: {rule} needs an event time that follows the clock, not an integer"
+            )
+    if stream.heartbeat is not None and stream.idle is not None:
+        msg = f"stream {stream.name!r} follows the clock by its heartbeat when it is silent too; leave out idle"
+        raise RegistrationError(msg)
+    if stream.heartbeat is not None and stream.heartbeat <= 0:
+        raise RegistrationError(f"stream {stream.name!r}: heartbeat must be a length of time above zero")
     for what, policy in (("late", stream.late), ("bad", stream.bad)):
         if policy not in POLICIES:
             raise RegistrationError(
@@ -52,8 +58,8 @@ def check_stream(stream: Stream) -> None:
         )
 
 
-def read_delay(name: str, delay: str | int | None, *, ordered: bool, punctuated: bool) -> tuple[int | None, int | None]:
-    """(delay in time, delay in rows) of a stream; without punctuation a stream that says nothing is ordered."""
+def read_delay(name: str, delay: str | int | None, *, ordered: bool, told: bool) -> tuple[int | None, int | None]:
+    """(delay in time, delay in rows) of a stream; one that says nothing, also not otherwise (`told`), is ordered."""
     rows = _ROWS.fullmatch(delay) if isinstance(delay, str) else None
     if ordered and delay is not None:
         raise RegistrationError(f"stream {name!r} is ordered and has a delay; leave out one of them")
@@ -61,7 +67,7 @@ def read_delay(name: str, delay: str | int | None, *, ordered: bool, punctuated:
         return None, int(rows[1])
     if delay is not None:
         return duration(delay), None
-    return (None if punctuated and not ordered else 0), None
+    return (None if told and not ordered else 0), None
 
 
 def _check_delay_rows(stream: Stream, rows: int) -> None:
@@ -88,7 +94,18 @@ def difference(old: Stream, new: Stream) -> str:
         return changes[0] if changes else "the order of its columns"
     changed = [
         f
-        for f in ("event_time", "delay", "late", "bad", "idle", "idle_skew", "sequence", "source", *_PROGRESS)
+        for f in (
+            "event_time",
+            "delay",
+            "late",
+            "bad",
+            "idle",
+            "idle_skew",
+            "heartbeat",
+            "sequence",
+            "source",
+            *_PROGRESS,
+        )
         if getattr(old, f) != getattr(new, f)
     ]
     return ", ".join(f"{f} was {getattr(old, f)!r}, is {getattr(new, f)!r}" for f in changed)

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -32,6 +31,7 @@ from penstock.runtime.step import Stepper, Stopping
 from penstock.runtime.throttle import Throttle, source_count
 from penstock.state.manifest import Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
+from penstock.state.progress import declare
 from penstock.state.registry import QueryRecord, Registry, RegistryLog
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ class Run:
         registry, network = catalog.commit(manifest)
         self.stepper = self._stepper(manifest, registry, network)
         self.stepper.expire_every = engine.expire_every
+        self.stepper.follows_clock = not self.available_now
+        self.stepper.warnings = self.warnings
         self._connect(registry, manifest.cursors, -1)
         self.stepper.cursors = self.deliveries.deliver(manifest) if self.deliveries.sinks else {}
         collect_orphans(engine.store, manifest)
@@ -133,7 +135,7 @@ class Run:
         streams = catalog.registry.streams
         self.stepper.plain = all(is_plain(catalog.frames[name]) for name in layout.order)
         throttle = Throttle(engine.spark, [(name, source_count(catalog.frames[name])) for name in layout.order])
-        self.throttle = throttle
+        self.throttle, self.stepper.held, self.stepper.planned_before = throttle, frozenset(), True
         frames = {name: name_sources(catalog.frames[name], streams[name].source_name) for name in layout.order}
         with source_evolution(engine.spark):
             writer = (
@@ -281,6 +283,7 @@ class Run:
         """Read nothing of these streams until others have caught up with them."""
         before = self.throttle.held
         self.throttle.hold(streams)
+        self.stepper.held = self.throttle.held
         # One that is read again has not been silent of itself.
         self.stepper.last_rows.update(dict.fromkeys(before - self.throttle.held, time.time()))
 
@@ -343,37 +346,17 @@ class Run:
             self._hold(frozenset())  # those that others were to catch up with bring nothing more
         if self.deliveries.owed:
             self.stepper.cursors = self.deliveries.deliver(self.stepper.manifest)
-        moved = None if self.available_now else self._lulls()
-        self.stepper.tick(moved)
+        manifest, names = self.stepper.manifest, self.stepper.layout.order
+        unread = self.stepper.unread(self.spark_query)
+        self.stepper.tick(None if unread else self.stepper.lulls(manifest.progress, names, time.time()))
 
-    def _lulls(self) -> dict[str, Progress] | None:
-        """Progress of streams that have been silent for their `idle` time: it follows the clock."""
-        manifest = self.stepper.manifest
-        now = time.time()
-        moved = dict(manifest.progress)
-        for name, stream in self.stepper.network.streams.items():
-            if stream.idle is None or name not in self.stepper.layout.order or name in self.throttle.held:
-                continue
-            silent = now - self.stepper.last_rows.get(name, self.stepper.started)
-            if silent * 1_000_000 < stream.idle or self.stepper.unread(self.spark_query):
-                continue
-            old = moved.get(name, Progress(NEVER, NEVER))
-            clock = int(now * 1_000_000)
-            if old.newest > NEVER and clock - old.newest > stream.idle_skew:
-                others = [p.value for n, p in manifest.progress.items() if n != name and n in self.stepper.layout.order]
-                value = min(others, default=NEVER)
-                warning = (
-                    f"stream {name!r} is idle and its newest row lags the clock by more than idle_skew; "
-                    "it follows the other streams instead"
-                )
-                if warning not in self.warnings:
-                    self.warnings.append(warning)
-            else:
-                value = clock - stream.idle
-            # A step per tick would be a manifest per tick: move in whole seconds.
-            if value >= old.value + 1_000_000:
-                moved[name] = replace(old, value=value, kind="idle")
-        return moved if moved != dict(manifest.progress) else None
+    def advance(self, name: str, value: int) -> None:
+        """No later row of the stream has a time below `value`: committed, with all that it closes, when this returns."""
+        with self.stepper.lock:
+            progress = self.stepper.manifest.progress
+            moved = declare(progress.get(name, Progress(NEVER, NEVER)), value)
+            if moved != progress.get(name):
+                self.stepper.tick({**progress, name: moved})
 
     def _close(self) -> None:
         with self._closing:
@@ -439,6 +422,7 @@ class Run:
 
     def _query_status(self, manifest: Manifest) -> dict[str, dict[str, Any]]:
         found = {}
+        reached = manifest.reached()
         sinks = {query: sink.key for sink in self.deliveries.sinks for query, _ in sink.queries}
         registry = self.engine.catalog.registry
         below = {q.owner: q.id for q in registry.live() if q.owner is not None}
@@ -449,6 +433,7 @@ class Run:
             found[query.name] = {
                 "results": counts[0].get("results", 0),
                 "errors": sum(c.get("errors", 0) for c in counts),
+                "progress": progress if (progress := self.engine.catalog.released(query, manifest)) > NEVER else None,
                 "suspended": suspended[0] if suspended else None,
                 "sink": sinks.get(query.id),
             }

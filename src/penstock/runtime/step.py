@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from penstock.errors import StateError, StepError
 from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.aggregate.keep import horizon as horizon_of
 from penstock.kernels.groups import closed_keys
-from penstock.model.time import FOREVER, NEVER
+from penstock.model.time import FOREVER, NEVER, SECOND
 from penstock.planner.network import Network, closing
 from penstock.planner.segments import Scan, segment_count, segment_starts
 from penstock.planner.steering import Steering
@@ -32,6 +32,7 @@ from penstock.runtime.accounts import counters_of, failure, results_of, runs_of,
 from penstock.runtime.finish import finish_projection, finish_task
 from penstock.runtime.handover import finished_joins, handover_schema
 from penstock.runtime.ingest import Layout, project, truth_words
+from penstock.runtime.lull import follow_clock
 from penstock.runtime.panes import PANES
 from penstock.runtime.parcels import PARCEL_SCHEMA
 from penstock.runtime.points import reached
@@ -112,8 +113,14 @@ class Stepper:
         self.plain = False  # all streams are Parquet files just as they are
         self.expire_every = 1  # steps between two rounds of dropping runs that are out of reach
         self.planning = 0.0  # seconds of the last step in which probe orders were looked at
-        self.started = time.time()
+        self.started = self.began = time.time()  # of the engine, and of the step that runs
         self.last_rows: dict[str, float] = {}  # engine clock when the stream last had rows
+        self.follows_clock = True  # whether event time may be compared with it; not while only present input is read
+        self.planned_before = (
+            True  # the next batch may be one that was planned before Spark's query began, and then left undone
+        )
+        self.held: frozenset[str] = frozenset()  # streams of which nothing is read for now
+        self.warnings: list[str] = []
         self.last_active = time.monotonic()
         self.plan: Broadcast[Plan] | None = None
         self._session: SparkSession | None = None
@@ -161,7 +168,7 @@ class Stepper:
         with self.lock:
             if self.closing:
                 raise Stopping  # nothing of the batch was done; the next start gets it again
-            started = time.perf_counter()
+            started, self.began = time.perf_counter(), time.time()
             identity = commit.batch_identity(self.store, batch_id, batch_id - 1)
             if batch_id <= self.manifest.last_batch:
                 self._check_replay(batch_id, identity)
@@ -184,6 +191,7 @@ class Stepper:
                 "plan": planned - started + projecting, "job": ran - planned - projecting, "commit": time.perf_counter() - ran
             }  # fmt: skip
             self.last_active = time.monotonic()
+            self.planned_before = False
 
     def tick(self, progress: Mapping[str, Progress] | None = None, *, final: bool = False) -> bool:
         """A step without a batch: new progress, purge, delivery that is owed. False if there is nothing to do."""
@@ -581,18 +589,35 @@ class Stepper:
         if entry.step % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1 or entry.final:
             self.log.snapshot(self.manifest)
 
+    def lulls(self, progress: Mapping[str, Progress], names: Iterable[str], now: float) -> dict[str, Progress]:
+        """Progress with that of these streams by the clock: of none while one is not read, or while only present input is."""
+        if not self.follows_clock:
+            return dict(progress)
+        streams = [self.network.streams[n] for n in names if n in self.network.streams and n not in self.held]
+        # What is derived follows these streams, and not the other way round.
+        read = {name: p for name, p in progress.items() if name in self.layout.order}
+        moved, warnings = follow_clock(streams, read, now, self.last_rows, self.started)
+        self.warnings += [warning for warning in warnings if warning not in self.warnings]
+        return {**progress, **moved}
+
     def _moved(self, reports: Sequence[dict[str, Any]]) -> tuple[dict[str, Progress], dict[str, int]]:
         """Progress after the step, and how many punctuations of each stream found no room."""
+        # The clock at the beginning: what arrived while the step ran is yet to be read.
+        timely = self.follows_clock and not self.planned_before
+        clock = int(self.began * SECOND) if timely else None
         moved, ignored = dict(self.manifest.progress), {}
         for name, stream in self.network.streams.items():
             parts = [Seen.from_json(r["saw"][name]) for r in reports if name in r["saw"]]
             if parts:
                 old = moved.get(name, Progress(NEVER, NEVER))
-                after, left = move(stream, old, together(parts, stream.delay_rows))
+                after, left = move(stream, old, together(parts, stream.delay_rows), clock)
                 if after != Progress(NEVER, NEVER):
                     moved[name] = after
                 if left:
                     ignored[name] = left
+        # A batch without rows of a stream shows that nothing of it waited when the batch was planned.
+        silent = [n for n in self.layout.order if not any(r["streams"].get(n, {}).get("rows") for r in reports)]
+        moved = self.lulls(moved, silent if timely else [], self.began)
         return {**moved, **derived.moved(self.network, self.manifest, moved)}, ignored
 
     def _gone(self, progress: Mapping[str, int]) -> list[str]:

@@ -4,6 +4,7 @@ from penstock.sql.named import Results, results_of
 from penstock.sql.position import Position
 from penstock.sql.select import parse_query
 from penstock.sql.statements import (
+    AdvanceStream,
     AlterQuery,
     CreateQuery,
     CreateStream,
@@ -28,7 +29,7 @@ from penstock.sql.view_statements import (
 )
 
 __all__ = [
-    "AlterQuery", "CreateQuery", "CreateSource", "CreateStream", "CreateView", "DropQuery", "DropSource", "DropStream", "DropView",
+    "AdvanceStream", "AlterQuery", "CreateQuery", "CreateSource", "CreateStream", "CreateView", "DropQuery", "DropSource", "DropStream", "DropView",
     "Explain", "ExplainView", "Position", "RefreshView", "Results", "ShowQueries", "ShowSources", "ShowStreams", "ShowViews", "Statement",
     "parse_query", "parse_script", "parse_view", "results_of",
 ]  # fmt: skip

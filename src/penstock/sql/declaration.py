@@ -17,7 +17,8 @@ from penstock.sql.lengths import duration_length, positive_length
 from penstock.sql.types import parse_type
 
 _RESERVED_OPTIONS = ("self", "format")
-_CLAUSES = ("LATE", "BAD", "IDLE", "ORDERED", "PUNCTUATION", "USING", "OPTIONS")
+_CLAUSES = ("LATE", "BAD", "IDLE", "HEARTBEAT", "ORDERED", "PUNCTUATION", "USING", "OPTIONS")
+_BY_CLOCK = ("IDLE", "HEARTBEAT")
 _WATERMARK = "add for example: WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS"
 
 
@@ -34,6 +35,7 @@ class _Clauses:
     late: str
     bad: str
     idle: int | None
+    heartbeat: int | None
     ordered: bool
     punctuation: Token | None
     punctuated_by: str | None
@@ -87,7 +89,8 @@ def stream_declaration(cursor: Cursor) -> Stream:
             raise source.error(watermark.column.start, "An ORDERED stream has no delay", "leave out one of them")
         delay = 0
     punctuation = None if clauses.punctuation is None else _declared(cursor, columns, clauses.punctuation).name
-    if delay is None and rows is None and clauses.punctuation is None and clauses.punctuated_by is None:
+    told = clauses.punctuation is not None or clauses.punctuated_by is not None or clauses.heartbeat is not None
+    if delay is None and rows is None and not told:
         raise source.error(body, f"Stream {name} has no WATERMARK with a delay, so its progress is unknown", _WATERMARK)
     return Stream(
         name=name,
@@ -102,6 +105,7 @@ def stream_declaration(cursor: Cursor) -> Stream:
         delay_rows=rows,
         punctuation=punctuation,
         punctuated_by=clauses.punctuated_by,
+        heartbeat=clauses.heartbeat,
     )
 
 
@@ -205,7 +209,7 @@ def _delay(cursor: Cursor, watermark: _Watermark, *, integer: bool) -> tuple[int
 
 def _clauses(cursor: Cursor, *, integer: bool) -> _Clauses:
     policies = {"LATE": "side", "BAD": "side"}
-    idle: int | None = None
+    by_clock: dict[str, int] = {}
     form: str | None = None
     given: tuple[tuple[str, str], ...] = ()
     punctuation: Token | None = None
@@ -223,8 +227,12 @@ def _clauses(cursor: Cursor, *, integer: bool) -> _Clauses:
         cursor.take()
         if clause in policies:
             policies[clause] = cursor.choice(*(p.upper() for p in POLICIES)).lower()
-        elif clause == "IDLE":
-            idle = _idle(cursor, place, integer=integer)
+        elif clause in _BY_CLOCK:
+            by_clock[clause] = _by_clock(cursor, clause, place, integer=integer)
+            if len(by_clock) > 1:
+                raise cursor.source.error(
+                    place, "A stream with a HEARTBEAT follows the clock when it is silent too", "leave IDLE out"
+                )
         elif clause == "PUNCTUATION":
             if cursor.accept("FROM"):
                 punctuated_by = cursor.name("stream").text
@@ -241,13 +249,16 @@ def _clauses(cursor: Cursor, *, integer: bool) -> _Clauses:
             cursor.offset, "Expected USING with the format of the source", "for example USING kafka"
         )
     reader = Reader(form, given)
-    return _Clauses(policies["LATE"], policies["BAD"], idle, "ORDERED" in seen, punctuation, punctuated_by, reader)
+    idle, heartbeat = (by_clock.get(clause) for clause in _BY_CLOCK)
+    return _Clauses(
+        policies["LATE"], policies["BAD"], idle, heartbeat, "ORDERED" in seen, punctuation, punctuated_by, reader
+    )
 
 
-def _idle(cursor: Cursor, place: int, *, integer: bool) -> int:
+def _by_clock(cursor: Cursor, clause: str, place: int, *, integer: bool) -> int:
     if integer:
         raise cursor.source.error(
-            place, "IDLE needs an event time that follows the clock; an integer does not", "leave IDLE out"
+            place, f"{clause} needs an event time that follows the clock; an integer does not", f"leave {clause} out"
         )
     length = cursor.until(*_CLAUSES)
     if not length:

@@ -54,12 +54,18 @@ def together(parts: Iterable[Seen], delay_rows: int | None) -> Seen:
     )
 
 
-def move(stream: Stream, old: Progress, seen: Seen) -> tuple[Progress, int]:
-    """Progress after a step, and how many punctuations were not remembered because there are too many groups."""
+def move(stream: Stream, old: Progress, seen: Seen, clock: int | None = None) -> tuple[Progress, int]:
+    """Progress after a step, and how many punctuations were not remembered because there are too many groups.
+
+    `clock` is that of the step, None if it means nothing. A stream with a heartbeat follows it unless the step shows that its rows come
+    later than it has promised, as when it is read after a pause.
+    """
     newest = max(old.newest, seen.newest)
     bounds = [(until, "punctuation") for pattern, until in seen.said if pattern == EVERYTHING]
     if stream.delay is not None:
         bounds.append((newest - stream.delay, "delay"))
+    if stream.heartbeat is not None and clock is not None and clock - seen.newest <= stream.heartbeat:
+        bounds.append((clock - stream.heartbeat, "heartbeat"))
     stairs = old.stairs
     if stream.delay_rows is not None:
         passed, stairs = _climb(old.stairs, seen, stream.delay_rows)
@@ -69,6 +75,13 @@ def move(stream: Stream, old: Progress, seen: Seen) -> tuple[Progress, int]:
         value, kind = old.value, old.kind
     closed, ignored = _close(old.closed, seen.said, value)
     return replace(old, value=value, newest=newest, kind=kind, stairs=stairs, closed=closed), ignored
+
+
+def declare(old: Progress, value: int) -> Progress:
+    """Progress when somebody who knows says that no later row has a time below `value`; it never falls."""
+    if value <= old.value:
+        return old
+    return replace(old, value=value, kind="declared", closed=_close(old.closed, (), value)[0])
 
 
 def closed_groups(stream: Stream, progress: Progress) -> list[Punctuation]:

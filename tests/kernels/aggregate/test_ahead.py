@@ -14,7 +14,7 @@ from penstock.kernels.aggregate.close import partials
 from penstock.model import Aggregate, Aggregation, Column, Landmark, Punctuation, Range, Session, Sliding
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import Top, plan_aggregates
-from penstock.planner.network import AggregateMember, AggregateSource, WindowAggregate, closing
+from penstock.planner.network import AggregateMember, AggregateSource, WindowAggregate, closing, output_progress
 from penstock.reference import admit, group_progress
 from penstock.reference.aggregate import answers
 from penstock.state.manifest import Progress
@@ -36,6 +36,7 @@ from tests.kernels.aggregate.scenes import (
     query_of,
     table_of,
 )  # fmt: skip
+from tests.monitors import check_progress
 
 PUNCTUATED = replace(
     STREAM,
@@ -163,8 +164,11 @@ def test_each_group_is_closed_as_far_as_it_has_come_and_each_window_comes_once(w
                 wanted_now = [a for a, bound in zip(due, reach, strict=True) if a.end <= bound]
                 if not isinstance(query.window, Landmark):
                     assert_same(so_far, [(a.group, a.start, a.end, a.values) for a in wanted_now])
-            so_far += given_out[-1].get(query.query, [])
             progress = [step.progress for step in judged]
+            stated = [output_progress(query_of(aggregation), {closing("a"): value}) for value in progress]
+            ends = [[end for *_, end, _ in found.get(query.query, [])] for found in given_out]
+            check_progress(zip(ends, [*stated, FOREVER], strict=True))
+            so_far += given_out[-1].get(query.query, [])
             assert_same(so_far, expected(aggregation, [(r, p) for (r, _), p in zip(steps, progress, strict=True)]))
         landmarks = any(isinstance(q.window, Landmark) for q in aggregate.plan.queries)
         assert landmarks or not held[-1]

@@ -42,6 +42,16 @@ class OrderAgnosticJoin:
         return min(self.bounds[0], self.bounds[1] - self.lengths[0] + 1)
 
     @property
+    def box(self) -> tuple[int, int]:
+        """No later pair has its first time below the first of these *and* its second below the second (7.2, clipped to the band).
+
+        It does not wait for a window, so that who groups by both times learns of a group no later than from `progress`.
+        """
+        return min(self.bounds[0], self.bounds[1] + self.lengths[1]), min(
+            self.bounds[1], self.bounds[0] + self.lengths[0]
+        )
+
+    @property
     def held(self) -> int:
         return self.counts.state
 
