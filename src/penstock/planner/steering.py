@@ -1,18 +1,21 @@
 """The probe orders of all joins of a network, and the routes that follow from them, changed while the network runs.
 
-No state depends on an order, so orders change between two steps and nothing has to be moved. What was counted in a step goes to
-the mode of each join, which decides now and then; whether new rows of a table go to every task follows from how many there are.
+No state depends on an order, so orders change between two steps and nothing has to be moved. What was counted of a join in a step goes
+to its own mode, and to those of joins that ask the same of the same streams; a mode decides now and then. Whether new rows of a table go to
+every task follows from how many there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.planner.lending import Lending
 from penstock.planner.network import Join, Network
 from penstock.planner.orders.cost import EngineCost, Price
 from penstock.planner.orders.decision import Decision, Parameters
@@ -54,6 +57,8 @@ class Steering:
                 self.modes[join.index] = self._mode(
                     join, mode, parameters or Parameters(), (stored or {}).get(join.name)
                 )
+        self._lending = Lending(network)
+        self._counted = sorted({*self.modes, *(j for index in self.modes for j in self._lending.lenders(index))})
         self.refresh()
 
     @property
@@ -61,12 +66,20 @@ class Steering:
         """What a restart needs, by join."""
         return {self.network.joins[index].name: mode.to_json() for index, mode in self.modes.items()}
 
+    @property
+    def checks(self) -> dict[str, dict[str, int]]:
+        """By join: checks of its orders, those bypassed, orders searched for anew, and those of them that came out different."""
+        return {self.network.joins[index].name: asdict(mode.counters) for index, mode in self.modes.items()}
+
     def observe(self, step: Counters, totals: Counters, old: Sequence[Held], new: Sequence[Held]) -> list[Decision]:
         """Take in what one step counted, with the totals, the runs it saw and those it wrote; the decisions that were due."""
         self.counters = totals
         decisions = []
+        joins = self.network.joins
+        counted = {index: statistics(self.network, joins[index], step, old, new) for index in self._counted}
         for index, mode in self.modes.items():
-            mode.observe(statistics(self.network, self.network.joins[index], step, old, new))
+            mode.observe(counted[index])
+            mode.pool(self._lending.lent(counted, index))
             if mode.due:
                 decisions.append(mode.check())
         if decisions:
