@@ -10,7 +10,7 @@ from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.routes import MOVED, WHOLE
-from penstock.planner.steering import EXCHANGE, SENT, Steering, graph_of, statistics
+from penstock.planner.steering import EXCHANGE, SENT, Steering, costly_pairs, graph_of, statistics
 from penstock.sql import parse_query
 from tests.planner.drift import Drift, lived
 from tests.state.runs import entry_of
@@ -146,6 +146,24 @@ def test_conditions_are_edges_of_the_graph():
     assert graph.joined(0, 1)
     assert graph.joined(1, 2)
     assert not graph.joined(0, 2)
+
+
+def test_a_condition_that_only_spark_evaluates_shortens_no_probe():
+    """Of a sorted column a probe looks at few rows, and may come first; without one it looks at all, and the fewer such probes the better."""
+    where = "a.x = b.x AND {} AND b.y < c.y"
+    kernel, spark = "b.v < c.v", "sqrt(b.v) < c.v"
+    assert costly_pairs(network_of(where.format(kernel)).joins[0]) == frozenset()
+    assert costly_pairs(network_of(where.format(spark)).joins[0]) == frozenset()  # b.y < c.y is decided at once
+    join = network_of(f"a.x = b.x AND {spark}").joins[0]
+    assert costly_pairs(join) == {frozenset({1, 2})}
+    for text, first in ((f"a.x = b.x AND {kernel}", 2), (f"a.x = b.x AND {spark}", 0)):
+        network = network_of(text)
+        steering = Steering(network, "oracle", Parameters(period=100))
+        step = counted(network, 100, {(0, 1): 90, (1, 2): 5})
+        name = next(iter(step))
+        step[name] |= {f"{start}:0,1,2": 1 for start in range(3)}
+        steering.observe(step, {}, runs(network, 950), runs(network, 100))
+        assert steering.modes[0].orders[1][0] == first
 
 
 def test_orders_follow_what_was_counted_and_are_remembered():

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.planner.lending import Lending
-from penstock.planner.network import Join, Network
+from penstock.planner.network import Join, Network, decided_early
 from penstock.planner.orders.cost import EngineCost, Price
 from penstock.planner.orders.decision import Decision, Parameters
-from penstock.planner.orders.graph import JoinGraph, Order
+from penstock.planner.orders.graph import JoinGraph, Order, Positions
 from penstock.planner.orders.mode import Mode
 from penstock.planner.orders.modes import make_mode
 from penstock.planner.orders.statistics import Statistics
@@ -108,7 +108,7 @@ class Steering:
             return Price(EXCHANGE, PACKED) if last.access == MOVED else Price(0.0, 1.0)
 
         one_key = len(join.classes) == 1 and len(join.classes[0].positions) == graph.count
-        model = EngineCost(graph, None if one_key else price)
+        model = EngineCost(graph, None if one_key else price, costly_pairs(join))
         if state is not None and state["mode"] == name:
             try:
                 return make_mode(name, graph, join.name, parameters, model=model, state=state)
@@ -119,13 +119,17 @@ class Steering:
 
 def graph_of(join: Join) -> JoinGraph:
     """Which positions have an equality or a condition between them."""
-    pairs = {
-        pair
-        for member in join.leads
-        for residual in member.residuals
-        for pair in combinations([r for r in residual.roles if r >= 0], 2)
-    }
+    pairs = {pair for member in join.leads for residual in member.residuals for pair in combinations(residual.roles, 2)}
     return JoinGraph(len(join.tables), [c.positions for c in join.classes], pairs)
+
+
+def costly_pairs(join: Join) -> frozenset[Positions]:
+    """Pairs that only conditions on whole results tie together, those that Spark evaluates or that may raise: no probe is shorter for them."""
+    pairs: dict[bool, set[Positions]] = {True: set(), False: set()}
+    for member in join.leads:
+        for residual in member.residuals:
+            pairs[decided_early(residual)] |= {frozenset(pair) for pair in combinations(residual.roles, 2)}
+    return frozenset(pairs[False] - pairs[True])
 
 
 def statistics(network: Network, join: Join, step: Counters, old: Sequence[Held], new: Sequence[Held]) -> Statistics:
