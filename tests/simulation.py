@@ -67,10 +67,11 @@ def colliding(key: tuple[object, ...]) -> int:
 
 @dataclass
 class Step:
-    """What one step did and left: counts of rows and of work by name, progress after it, the runs that stay, and results so far by query."""
+    """What one step did and left: counts of rows and of work by name, composites by (join, start, positions), progress after it, the runs that stay, and results so far by query."""
 
     streams: dict[str, dict[str, int]] = field(default_factory=dict)
     tables: dict[str, Counter[str]] = field(default_factory=dict)
+    flows: Counter[tuple[int, int, tuple[int, ...]]] = field(default_factory=Counter)
     progress: dict[str, int] = field(default_factory=dict)
     files: int = 0
     runs: tuple[RunEntry, ...] = ()
@@ -207,6 +208,7 @@ class Simulation:
                         seen = self._seen(join, slices)
                         handle(join, resume(network, join, route, done, pieces, seen, work), work)
                 self.errors.update(work.errors)
+                step.flows.update(work.flows)
                 for index, counts in work.counts.items():
                     self._count(step.tables[network.tables[index].name], counts)
                 for (index, name), number in work.links.items():

@@ -151,6 +151,12 @@ def test_a_three_way_join_takes_what_is_live_at_the_newest_rows_time(steps):
     assert answer(THREE, *steps) == [(100, 150, 195), (100, 180, 195)]
 
 
+def test_what_new_rows_look_for_and_do_not_find_is_counted_as_none():
+    found = simulate(Workload(streams("s1", "s2", "s3"), (THREE,), ({"s1": [{"at": 1, "k": 7}]},)))
+    (step,) = found.steps
+    assert dict(step.flows) == {(0, 0, (0,)): 1, (0, 0, (0, 1)): 0, (0, 0, (0, 1, 2)): 0}
+
+
 @pytest.mark.parametrize(
     ("windows", "pairs"),
     [

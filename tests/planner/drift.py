@@ -6,6 +6,8 @@ turns these into statistics, orders and routes is the planner itself.
 
 import random
 from dataclasses import dataclass
+from functools import cache
+from math import exp
 
 from penstock.model import Column, Stream
 from penstock.model.time import SECOND
@@ -22,6 +24,7 @@ MANY, SOME, FEW = 60.0, 4.0, 0.02  # rows of a key in a window
 KEYS = ROWS * LIFE / MANY
 RARE_C = {0: (2, 3, 1), 1: (2, 3, 0), 2: (3, 0, 1), 3: (2, 0, 1)}
 RARE_B = {0: (1, 3, 2), 1: (3, 0, 2), 2: (1, 3, 0), 3: (1, 0, 2)}
+FIXED = {"rare c": RARE_C, "rare b": RARE_B}
 STREAMS = {n: Stream(n, (Column("ts", "timestamp"), Column("k", "bigint")), "ts", DELAY * SECOND) for n in NAMES}
 
 
@@ -31,16 +34,30 @@ def network():
     return build_network([StandingQuery(1, "q", parse_query(sql, STREAMS))], STREAMS)
 
 
+@cache
+def drawn(share, seed):
+    """How many of a step's rows are of a kind that is this share of all, by chance; few by Poisson, many by the normal law."""
+    chance, mean = random.Random(seed), ROWS * share
+    if mean > 50:
+        return round(chance.gauss(mean, (mean * (1 - share)) ** 0.5))
+    count, left = 0, chance.random()
+    while left > exp(-mean):
+        count, left = count + 1, left * chance.random()
+    return count
+
+
 @dataclass(frozen=True)
 class Drift:
     """`files` steps of a second each; in the second half, b is the stream with few partners, not c.
 
-    With `gap`, the halves lie so far apart that no row of one meets a row of the other.
+    With `gap`, the halves lie so far apart that no row of one meets a row of the other. Of the stream with few partners, a step has
+    two or three rows that meet anybody, and now and then none.
     """
 
     files: int = 40
     drifts: bool = True
     gap: bool = True
+    seed: int = 0
 
     def swapped(self, step):
         return self.drifts and step >= self.files // 2
@@ -51,7 +68,8 @@ class Drift:
     def partners(self, position, step):
         """Rows of a stream's step that have a key that other streams have too."""
         rare = 1 if self.swapped(step) else 2
-        return ROWS * {rare: FEW, 3: SOME}.get(position, MANY) / MANY
+        share = {rare: FEW, 3: SOME}.get(position, MANY) / MANY
+        return drawn(share, f"{self.seed} {position} {step}")
 
     def met(self, start, position, step):
         """Rows with such keys at a position that a row of the start meets: of this step only at earlier positions."""
@@ -88,11 +106,12 @@ class Drift:
         return flows, work
 
 
-def lived(drift, fixed=None, seed=0):
-    """The work of each step, and the steps after which orders changed; with the adaptive mode, or with fixed orders."""
-    plan = network()
-    steering = Steering(plan, "adaptive", Parameters(period=len(NAMES) * ROWS, seed=seed))
-    chance, work, changes = random.Random(seed), [], []
+@cache
+def lived(drift, fixed=None):
+    """The work of each step, and the steps after which orders changed; with the adaptive mode, or with fixed orders by name."""
+    plan, fixed = network(), FIXED.get(fixed)
+    steering = Steering(plan, "adaptive", Parameters(period=len(NAMES) * ROWS, seed=drift.seed))
+    chance, work, changes = random.Random(drift.seed), [], []
     for step in range(drift.files):
         flows, done = drift.counts(step, fixed or steering.modes[0].orders, chance)
         work.append(done)

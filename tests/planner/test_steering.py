@@ -10,9 +10,9 @@ from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.routes import MOVED, WHOLE
-from penstock.planner.steering import EXCHANGE, SENT, Steering, graph_of, statistics
+from penstock.planner.steering import EXCHANGE, SENT, Steering, costly_pairs, graph_of, statistics
 from penstock.sql import parse_query
-from tests.planner.drift import RARE_B, RARE_C, Drift, lived
+from tests.planner.drift import Drift, lived
 from tests.state.runs import entry_of
 
 ROWS = 20
@@ -113,29 +113,32 @@ def test_rows_are_found_among_those_in_reach(old, new, window):
 
 
 def test_after_a_swap_of_selectivities_the_work_is_close_to_that_of_the_best_fixed_orders():
-    drift = Drift()
-    half = drift.files // 2
-    for seed in range(4):
-        work, changes = lived(drift, seed=seed)
+    ratios = []
+    for seed in range(8):
+        drift = Drift(seed=seed)
+        half = drift.files // 2
+        work, changes = lived(drift)
         assert half in changes  # at once, by what the first step of the second half has shown
-        for steps, best in ((slice(SETTLED, half), RARE_C), (slice(half, None), RARE_B)):
-            assert sum(work[steps]) <= 1.10 * sum(lived(drift, best, seed)[0][steps])
+        for steps, best in ((slice(SETTLED, half), "rare c"), (slice(half, None), "rare b")):
+            ratios.append(sum(work[steps]) / sum(lived(drift, best)[0][steps]))
+    assert max(ratios) <= 1.15
+    assert sum(ratios) / len(ratios) <= 1.05
 
 
 def test_where_nothing_changes_no_order_is_tried_after_the_first_steps():
-    drift = Drift(files=20, drifts=False)
     for seed in range(4):
-        work, changes = lived(drift, seed=seed)
+        drift = Drift(files=20, drifts=False, seed=seed)
+        work, changes = lived(drift)
         assert max(changes) < SETTLED
-        assert sum(work[SETTLED:]) <= 1.005 * sum(lived(drift, RARE_C, seed)[0][SETTLED:])
+        assert sum(work[SETTLED:]) <= 1.005 * sum(lived(drift, "rare c")[0][SETTLED:])
 
 
 def test_rows_of_both_halves_in_one_window_are_no_reason_to_stay():
-    drift = Drift(gap=False)
-    half = drift.files // 2
     for seed in range(2):
-        work, _ = lived(drift, seed=seed)
-        assert sum(work[half:]) <= 1.10 * sum(lived(drift, RARE_B, seed)[0][half:])
+        drift = Drift(gap=False, seed=seed)
+        half = drift.files // 2
+        work, _ = lived(drift)
+        assert sum(work[half:]) <= 1.10 * sum(lived(drift, "rare b")[0][half:])
 
 
 def test_conditions_are_edges_of_the_graph():
@@ -143,6 +146,24 @@ def test_conditions_are_edges_of_the_graph():
     assert graph.joined(0, 1)
     assert graph.joined(1, 2)
     assert not graph.joined(0, 2)
+
+
+def test_a_condition_that_only_spark_evaluates_shortens_no_probe():
+    """Of a sorted column a probe looks at few rows, and may come first; without one it looks at all, and the fewer such probes the better."""
+    where = "a.x = b.x AND {} AND b.y < c.y"
+    kernel, spark = "b.v < c.v", "sqrt(b.v) < c.v"
+    assert costly_pairs(network_of(where.format(kernel)).joins[0]) == frozenset()
+    assert costly_pairs(network_of(where.format(spark)).joins[0]) == frozenset()  # b.y < c.y is decided at once
+    join = network_of(f"a.x = b.x AND {spark}").joins[0]
+    assert costly_pairs(join) == {frozenset({1, 2})}
+    for text, first in ((f"a.x = b.x AND {kernel}", 2), (f"a.x = b.x AND {spark}", 0)):
+        network = network_of(text)
+        steering = Steering(network, "oracle", Parameters(period=100))
+        step = counted(network, 100, {(0, 1): 90, (1, 2): 5})
+        name = next(iter(step))
+        step[name] |= {f"{start}:0,1,2": 1 for start in range(3)}
+        steering.observe(step, {}, runs(network, 950), runs(network, 100))
+        assert steering.modes[0].orders[1][0] == first
 
 
 def test_orders_follow_what_was_counted_and_are_remembered():

@@ -309,3 +309,24 @@ def test_pairwise_windows_say_that_every_row_counts_at_the_newest_time(lengths, 
     ]
     query = equijoin(list(zip(names, lengths, strict=True)))
     assert sorted(times(query, **by_stream)) == sorted(at_newest)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.integers(1, 8), min_size=2, max_size=3),
+    st.lists(st.lists(st.integers(0, 12), max_size=4), min_size=3, max_size=3),
+)
+def test_rows_join_if_the_contents_of_the_windows_hold_them_all_at_some_moment(lengths, stamps):
+    """The join as a union over windows that slide by one unit, each combination once (Li 2008, 5.2.2)."""
+    names = "abc"[: len(lengths)]
+    numbered = [list(enumerate(own)) for own, _ in zip(stamps, names, strict=False)]
+    together = set()
+    for moment in range(12 + max(lengths)):
+        held = [
+            [(number, t) for number, t in own if moment - length < t <= moment]
+            for own, length in zip(numbered, lengths, strict=True)
+        ]
+        together.update(product(*held))
+    query = equijoin(list(zip(names, lengths, strict=True)))
+    found = times(query, **dict(zip(names, stamps, strict=False)))
+    assert sorted(found) == sorted(tuple(t for _, t in combination) for combination in together)

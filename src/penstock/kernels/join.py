@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +22,11 @@ from penstock.kernels.probe import Counts, Reach, Words, build_reach, probe, to_
 from penstock.kernels.scan import common_bounds, numbers, pairs_by_time, ranges, scan
 from penstock.model import Expression, Ref
 from penstock.model.expression import PSEUDO_ROLE
-from penstock.planner.network import Join, Member, Network, key_column
+from penstock.planner.network import Join, Member, Network, decided_early, key_column
 from penstock.planner.routes import MOVED, WHOLE, Hop, Route
 from penstock.state.run import Ints, Rows
 
+Number = TypeVar("Number", np.int64, np.uint64)
 Pick = tuple[Sequence[Rows], Ints | None, Ints]  # (runs, run of each row or None if all from the first, row in its run)
 
 
@@ -74,7 +76,7 @@ class Matches:
 
     def take(self, index: Ints) -> Matches:
         picks = tuple((runs, None if run is None else run[index], row[index]) for runs, run, row in self.picks)
-        return Matches(self.positions, picks, self.keys[index], self.times[index], self.bits[index])
+        return Matches(self.positions, picks, self.keys[index], _rows(self.times, index), _rows(self.bits, index))
 
     def column(self, position: int, name: str, event_time: pa.DataType | None) -> pa.Array:
         """A column of the rows at one position; with `event_time`, the row's time as a value of that type."""
@@ -93,7 +95,10 @@ class Matches:
 
     @property
     def result_time(self) -> Ints:
-        return np.asarray(self.times.max(axis=1), dtype=np.int64)
+        newest = self.times[:, 0]
+        for place in range(1, self.times.shape[1]):
+            newest = np.maximum(newest, self.times[:, place])
+        return np.ascontiguousarray(newest)
 
 
 def time_array(times: Ints, kind: pa.DataType) -> pa.Array:
@@ -108,7 +113,8 @@ def gather(pick: Pick, name: str) -> pa.Array:
     runs, run, row = pick
     if run is None:
         return _take(runs[0], name, row)
-    order = np.argsort(run, kind="stable")
+    # NumPy sorts numbers of 16 bits several times as fast as wider ones.
+    order = np.argsort(run.astype(np.int16) if len(runs) < 1 << 15 else run, kind="stable")
     pieces = [_take(runs[number], name, row[order[start:stop]]) for number, start, stop in _groups(run[order])]
     kind = next((p.type for p in pieces if not pa.types.is_null(p.type)), pa.null())
     pieces = [p.cast(kind) for p in pieces]
@@ -138,18 +144,19 @@ def join_deltas(
     served = _served(network, join, frozenset(suspended))
     for route in routes:
         walk = _Walk(network, join, route, slices, served, work)
-        for rows in (
-            slices.fresh.get(route.table, ()) if len(route.hops) > 1 else ()
-        ):  # with one hop there is no choice of orders
-            came = int(served.words(rows, route.start)[rows.bits].any(axis=1).sum())
-            work.flows[join.index, route.start, (route.start,)] += came
+        if route.everywhere:  # every task starts from all new rows, and counts those that came to it
+            for rows in slices.fresh.get(route.table, ()):
+                walk.came(len(served.at(rows, route.start)[1]))
         for delta in (slices.every if route.everywhere else slices.fresh).get(route.table, ()):
-            bits = served.words(delta, route.start)[delta.bits]
-            wanted = np.flatnonzero(bits.any(axis=1))
+            bits, wanted = served.at(delta, route.start)
+            if not route.everywhere:
+                walk.came(len(wanted))
             if len(wanted) == 0:
                 continue
             pick = ([delta], None, wanted)
-            composite = Matches((route.start,), (pick,), delta.key[wanted], delta.time[wanted, None], bits[wanted])
+            composite = Matches(
+                (route.start,), (pick,), delta.key[wanted], delta.time[wanted, None], _rows(bits, wanted)
+            )
             yield from walk.go(walk.counted(composite), 0)
 
 
@@ -183,6 +190,15 @@ class _Walk:
     slices: Slices
     served: _Served
     work: Work
+
+    def came(self, rows: int) -> None:
+        """Count new rows of the start. What they look for and do not find is counted as none, or a set that has become rare would seem forgotten."""
+        start, order = self.route.start, self.route.order
+        if not order:
+            return
+        self.work.flows[self.join.index, start, (start,)] += rows
+        for k in range(1, len(order) + 1 if rows else 1):
+            self.work.flows[self.join.index, start, tuple(sorted((start, *order[:k])))] += 0
 
     def go(self, composite: Matches, done: int, *, arrived: bool = False) -> Iterator[tuple[Route, int, Matches]]:
         """From after `done` hops to the end, or to the next exchange; `arrived` if the exchange before this hop is behind."""
@@ -288,7 +304,7 @@ class _Walk:
             out = matches.column(position, column, None).to_numpy(zero_copy_only=False)
             bits[newest >= out, number // 64] &= ~np.uint64(1 << (number % 64))
         kept = replace(matches, bits=bits)
-        alive = bits.any(axis=1)
+        alive = _alive(bits)
         return kept if alive.all() else kept.take(np.flatnonzero(alive))
 
     def _verified(self, matches: Matches, hop: Hop) -> Matches:
@@ -311,11 +327,13 @@ class _Walk:
         return [
             (member.id, member.bit, residual)
             for member, residual in self._residuals()
-            if _early(residual) and hop.position in residual.roles and wanted.issuperset(residual.roles)
+            if decided_early(residual) and hop.position in residual.roles and wanted.issuperset(residual.roles)
         ]
 
     def _late_conditions(self) -> list[tuple[int, int, Expression]]:
-        return [(member.id, member.bit, residual) for member, residual in self._residuals() if not _early(residual)]
+        return [
+            (member.id, member.bit, residual) for member, residual in self._residuals() if not decided_early(residual)
+        ]
 
     def _residuals(self) -> Iterator[tuple[Member, Expression]]:
         for member in self.join.leads:
@@ -343,12 +361,8 @@ class _Walk:
         if not changed:
             return matches
         kept = replace(matches, bits=bits)
-        alive = bits.any(axis=1)
+        alive = _alive(bits)
         return kept if alive.all() else kept.take(np.flatnonzero(alive))
-
-
-def _early(condition: Expression) -> bool:
-    return condition.total and len(condition.roles) > 1
 
 
 def _by_time(rows: Rows) -> tuple[Rows, Ints | None]:
@@ -370,11 +384,28 @@ def _reach(network: Network, join: Join, known: tuple[int, ...], target: int) ->
 
 
 def _extend(composite: Matches, position: int, pick: Pick, left: Ints, bits: Words) -> Matches:
-    times = _gather(*pick, "time")
-    base = composite.take(left)
-    return Matches(
-        (*base.positions, position), (*base.picks, pick), base.keys, np.column_stack([base.times, times]), bits
-    )
+    picks = [(runs, None if run is None else run[left], row[left]) for runs, run, row in composite.picks]
+    times = np.empty((len(left), len(picks) + 1), dtype=np.int64, order="F")
+    for place in range(len(picks)):
+        times[:, place] = composite.times[:, place][left]
+    times[:, -1] = _gather(*pick, "time")
+    return Matches((*composite.positions, position), (*picks, pick), composite.keys[left], times, bits)
+
+
+def _rows(values: npt.NDArray[Number], index: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Number]:
+    """Some rows of a table of few columns, which lie one after the other: along so short an axis NumPy's own ways are slow."""
+    found = np.empty((len(index), values.shape[1]), dtype=values.dtype, order="F")
+    for column in range(values.shape[1]):
+        found[:, column] = values[:, column][index]
+    return found
+
+
+def _alive(bits: Words) -> npt.NDArray[np.bool_]:
+    """The rows that serve any query."""
+    alive = bits[:, 0] != 0
+    for word in range(1, bits.shape[1]):
+        alive |= bits[:, word] != 0
+    return np.asarray(alive)
 
 
 def _gather(runs: Sequence[Rows], run: Ints | None, row: Ints, name: str) -> Ints:
@@ -428,6 +459,11 @@ class _Served:
                 if entry.join == join.index and not entry.counting:
                     served = 0 if entry.query in suspended else 1 << bit[entry.query]
                     self.masks.setdefault(entry.position, {})[entry.id] = served
+
+    def at(self, rows: Rows, position: int) -> tuple[Words, Ints]:
+        """The queries that each row can serve at a position, and the rows that serve any."""
+        bits = _rows(self.words(rows, position), rows.bits)
+        return bits, np.flatnonzero(_alive(bits))
 
     def words(self, rows: Rows, position: int) -> Words:
         """The queries that a row of each bits id can serve at a position. A run is probed in many steps: what was found is kept."""

@@ -98,6 +98,7 @@ def probe(
     """
     if len(keys) == 0 or len(rows) == 0 or keys[-1] < rows.key[0] or keys[0] > rows.key[-1]:
         return
+    times, bits = np.ascontiguousarray(times), np.ascontiguousarray(bits)
     position = np.zeros(6, dtype=np.int64)
     tally = np.zeros(2, dtype=np.int64)
     size = min(chunk, max(1024, 2 * min(len(keys), len(rows))))
@@ -214,7 +215,10 @@ def _probe(  # type: ignore[no-untyped-def]
                     difference = time - times[i, k]
                     for side in range(2):
                         begin, end = offsets[2 * k + side], offsets[2 * k + side + 1]
-                        cut = _gallop(cuts, begin, end, difference)
+                        if end == begin + 1:  # one window for all queries
+                            cut = begin if difference <= cuts[begin] else end
+                        else:
+                            cut = _gallop(cuts, begin, end, difference)
                         alive = np.uint64(0)
                         if cut < end:
                             for w in range(words):

@@ -119,6 +119,7 @@ def scan(
     chunk: int = CHUNK,
 ) -> Iterator[tuple[Ints, Ints, Words]]:
     """Yield the pairs of each composite and the rows in its range that some query wants, as `probe` does."""
+    times, bits = np.ascontiguousarray(times), np.ascontiguousarray(bits)
     position, tally = np.array([0, -1], dtype=np.int64), np.zeros(2, dtype=np.int64)
     while position[0] < len(times):
         left, right = np.empty(chunk, dtype=np.int64), np.empty(chunk, dtype=np.int64)

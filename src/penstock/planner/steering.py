@@ -1,22 +1,25 @@
 """The probe orders of all joins of a network, and the routes that follow from them, changed while the network runs.
 
-No state depends on an order, so orders change between two steps and nothing has to be moved. What was counted in a step goes to
-the mode of each join, which decides now and then; whether new rows of a table go to every task follows from how many there are.
+No state depends on an order, so orders change between two steps and nothing has to be moved. What was counted of a join in a step goes
+to its own mode, and to those of joins that ask the same of the same streams; a mode decides now and then. Whether new rows of a table go to
+every task follows from how many there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.planner.network import Join, Network
+from penstock.planner.lending import Lending
+from penstock.planner.network import Join, Network, decided_early
 from penstock.planner.orders.cost import EngineCost, Price
 from penstock.planner.orders.decision import Decision, Parameters
-from penstock.planner.orders.graph import JoinGraph, Order
+from penstock.planner.orders.graph import JoinGraph, Order, Positions
 from penstock.planner.orders.mode import Mode
 from penstock.planner.orders.modes import make_mode
 from penstock.planner.orders.statistics import Statistics
@@ -54,6 +57,8 @@ class Steering:
                 self.modes[join.index] = self._mode(
                     join, mode, parameters or Parameters(), (stored or {}).get(join.name)
                 )
+        self._lending = Lending(network)
+        self._counted = sorted({*self.modes, *(j for index in self.modes for j in self._lending.lenders(index))})
         self.refresh()
 
     @property
@@ -61,12 +66,20 @@ class Steering:
         """What a restart needs, by join."""
         return {self.network.joins[index].name: mode.to_json() for index, mode in self.modes.items()}
 
+    @property
+    def checks(self) -> dict[str, dict[str, int]]:
+        """By join: checks of its orders, those bypassed, orders searched for anew, and those of them that came out different."""
+        return {self.network.joins[index].name: asdict(mode.counters) for index, mode in self.modes.items()}
+
     def observe(self, step: Counters, totals: Counters, old: Sequence[Held], new: Sequence[Held]) -> list[Decision]:
         """Take in what one step counted, with the totals, the runs it saw and those it wrote; the decisions that were due."""
         self.counters = totals
         decisions = []
+        joins = self.network.joins
+        counted = {index: statistics(self.network, joins[index], step, old, new) for index in self._counted}
         for index, mode in self.modes.items():
-            mode.observe(statistics(self.network, self.network.joins[index], step, old, new))
+            mode.observe(counted[index])
+            mode.pool(self._lending.lent(counted, index))
             if mode.due:
                 decisions.append(mode.check())
         if decisions:
@@ -95,7 +108,7 @@ class Steering:
             return Price(EXCHANGE, PACKED) if last.access == MOVED else Price(0.0, 1.0)
 
         one_key = len(join.classes) == 1 and len(join.classes[0].positions) == graph.count
-        model = EngineCost(graph, None if one_key else price)
+        model = EngineCost(graph, None if one_key else price, costly_pairs(join))
         if state is not None and state["mode"] == name:
             try:
                 return make_mode(name, graph, join.name, parameters, model=model, state=state)
@@ -106,13 +119,17 @@ class Steering:
 
 def graph_of(join: Join) -> JoinGraph:
     """Which positions have an equality or a condition between them."""
-    pairs = {
-        pair
-        for member in join.leads
-        for residual in member.residuals
-        for pair in combinations([r for r in residual.roles if r >= 0], 2)
-    }
+    pairs = {pair for member in join.leads for residual in member.residuals for pair in combinations(residual.roles, 2)}
     return JoinGraph(len(join.tables), [c.positions for c in join.classes], pairs)
+
+
+def costly_pairs(join: Join) -> frozenset[Positions]:
+    """Pairs that only conditions on whole results tie together, those that Spark evaluates or that may raise: no probe is shorter for them."""
+    pairs: dict[bool, set[Positions]] = {True: set(), False: set()}
+    for member in join.leads:
+        for residual in member.residuals:
+            pairs[decided_early(residual)] |= {frozenset(pair) for pair in combinations(residual.roles, 2)}
+    return frozenset(pairs[False] - pairs[True])
 
 
 def statistics(network: Network, join: Join, step: Counters, old: Sequence[Held], new: Sequence[Held]) -> Statistics:

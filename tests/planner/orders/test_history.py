@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.planner.orders.history import learn
+from penstock.planner.orders.history import learn, supposed
 from penstock.planner.orders.statistics import Statistics
 
 from .cases import A, C, D, named
@@ -45,3 +45,17 @@ def test_few_rows_are_no_change():
     before = Statistics.counted(ROWS, HELD, {(A, named("AB")): 4.0, (A, named("AC")): 9.0})
     known = learn(before, Statistics.counted(ROWS, HELD, {(A, named("AB")): 9.0}), 0.5)
     assert named("AC") in known.selectivities
+
+
+def test_a_set_that_contains_a_changed_one_is_supposed_to_have_changed_with_it():
+    before = counted({"AB": 0.01, "ABC": 0.001, "AC": 0.5}) + counted({"CD": 0.3}, start=D)
+    assert supposed(before, counted({"AB": 0.03})) == pytest.approx({named("ABC"): 0.003})
+    assert supposed(before, counted({"AB": 0.0})) == {named("ABC"): 0.0}
+    assert supposed(before, counted({"AB": 0.011})) == {}
+
+
+def test_of_several_changed_parts_the_one_that_changed_the_most_counts():
+    before = counted({"AB": 0.01, "AC": 0.01, "ABCD": 0.0001})
+    assert supposed(before, counted({"AB": 0.02, "AC": 0.0001})) == pytest.approx({named("ABCD"): 0.000001})
+    grown = supposed(counted({"AB": 0.001, "ABC": 0.0009}), counted({"AB": 1.0}))
+    assert grown == pytest.approx({named("ABC"): 0.9})

@@ -13,8 +13,8 @@ from typing import Any
 
 from penstock.planner.orders.cost import CostModel, order_cost
 from penstock.planner.orders.decision import Decision, Outcome, Parameters, Violation
-from penstock.planner.orders.graph import JoinGraph, Order
-from penstock.planner.orders.history import changed, learn
+from penstock.planner.orders.graph import JoinGraph, Order, Positions
+from penstock.planner.orders.history import changed, learn, supposed
 from penstock.planner.orders.mode import Mode
 from penstock.planner.orders.ranged import outside, ranges_from_json, ranges_to_json, violations
 from penstock.planner.orders.ranges import RANGED, Range, keys, sound_ranges
@@ -101,10 +101,11 @@ class Adaptive(Mode):
             return self._decision(number, self._kept("no row arrived"))
         before, new = self.known.evidence.keys(), self._changed
         restless = not self.settled or new
+        maybe = supposed(self.known, self.interval)
         self.known = learn(self.known, self.interval, self.parameters.decay)
         if new or before != self.known.evidence.keys():
             self.ranges.clear()  # they hold while what is known of the rivals' sets holds
-        view = _View(self.graph, self.known, self.model)
+        view = _View(self.graph, self.known, self.model, maybe)
         work = sum(view.cost(start, order) for start, order in self.orders.items())
         self.work += work
         moved, why = self._moved(work, restless)
@@ -216,11 +217,11 @@ class Adaptive(Mode):
         found = []
         for start in starts:
             order = view.best(start)
-            cost = view.cost(start, self.orders[start])
+            cost = view.doubted(start, self.orders[start])
             saving = cost - view.cost(start, order)
             blind = not view.founded(start, order)
             least = overhead + max(self.parameters.margin, _PROMISE if blind else 0.0) * cost
-            if saving > least and not view.measured(start, order):
+            if saving > least and order != self.orders[start] and not view.measured(start, order):
                 found.append((saving, start, order, f"on trial, as it may save {saving:g} of {cost:g}"))
         return max(found)[1:] if found else None
 
@@ -237,13 +238,17 @@ class Adaptive(Mode):
 class _View:
     """What one check knows: sizes and costs by all estimates, or `careful`, by what is measured alone."""
 
-    def __init__(self, graph: JoinGraph, known: Statistics, model: CostModel) -> None:
+    def __init__(
+        self, graph: JoinGraph, known: Statistics, model: CostModel, supposed: Mapping[Positions, float]
+    ) -> None:
         self.graph = graph
         self.known = known
         self.model = model
         self.estimates = independent_estimates(graph, known)
+        doubtful = independent_estimates(graph, known, supposed) if supposed else self.estimates
         starts = range(graph.count)
         self._hopeful = [sound_sizes(known, self.estimates, start) for start in starts]
+        self._doubtful = [sound_sizes(known, doubtful, start) for start in starts]
         self._careful = [measured_sizes(known, self.estimates, start) for start in starts]
 
     def sizes(self, start: int, careful: bool = False) -> Sizes:
@@ -252,6 +257,12 @@ class _View:
     def cost(self, start: int, order: Order, careful: bool = False) -> float:
         """The cost of an order over an interval like the last."""
         return self.known.arrivals[start] * order_cost(self.model, self.sizes(start, careful), order)
+
+    def doubted(self, start: int, order: Order) -> float:
+        """The cost of the order in force, if what was known of it was lost to a change: that of the part that changed counts."""
+        return max(
+            self.cost(start, order), self.known.arrivals[start] * order_cost(self.model, self._doubtful[start], order)
+        )
 
     def best(self, start: int, careful: bool = False) -> Order:
         return best_order(self.graph, self.sizes(start, careful), self.model, Hints(self.known.arrivals))

@@ -7,7 +7,7 @@ until a set that is still counted has clearly changed: then the memory of its ne
 from __future__ import annotations
 
 from dataclasses import replace
-from math import sqrt
+from math import inf, log, sqrt
 
 from penstock.planner.orders.graph import Positions
 from penstock.planner.orders.statistics import Statistics, chances
@@ -37,6 +37,21 @@ def changed(known: Statistics, interval: Statistics) -> set[Positions]:
             less, more = sorted((count, expected))
             if more > _CHANGE * less and more - less > _SIGMAS * sqrt(more):
                 found.add(members)
+    return found
+
+
+def supposed(known: Statistics, interval: Statistics) -> dict[Positions, float]:
+    """What sets that contain a changed one may let through now: of that part, the share that they did before.
+
+    Of several parts that have changed, the one that has changed the most counts.
+    """
+    found = {}
+    least = [part for part in _least(changed(known, interval)) if known.selectivities[part] > 0]
+    for members in known.evidence.keys() - interval.evidence.keys():
+        ratios = [interval.selectivities[p] / known.selectivities[p] for p in least if p < members]
+        if ratios:
+            growth = max(ratios, key=lambda ratio: abs(log(ratio)) if ratio else inf)
+            found[members] = min(known.selectivities[members] * growth, 1.0)
     return found
 
 

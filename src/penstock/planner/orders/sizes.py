@@ -109,14 +109,21 @@ def sound_estimates(graph: JoinGraph, statistics: Statistics) -> Estimates:
     return Estimates(graph, statistics.selectivities, ones, statistics.held, most=1.0)
 
 
-def independent_estimates(graph: JoinGraph, statistics: Statistics) -> Estimates:
+def independent_estimates(
+    graph: JoinGraph, statistics: Statistics, supposed: Mapping[Positions, float] | None = None
+) -> Estimates:
     """The same, with sets that no one measured composed from their pairs as if predicates held independently.
 
     Members of one class are not independent: each next one is only as selective as its most selective pair (4.2).
+    `supposed` selectivities stand in for measured ones that a change has made worthless.
     """
-    known = {**_pairs(graph, statistics.selectivities), **statistics.selectivities}
+    supposed = supposed or {}
+    all_known = {**supposed, **statistics.selectivities}
+    known = {**_pairs(graph, all_known), **all_known}
 
     def likely(positions: Positions) -> float | None:
+        if positions in supposed:
+            return supposed[positions]
         found = [_composed(known, part) for part in graph.predicates(positions)]
         return None if None in found else product(value for value in found if value is not None)
 

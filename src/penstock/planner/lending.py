@@ -1,0 +1,89 @@
+"""What the joins of a network can tell each other: how many composites some streams make, where two joins ask the same of them.
+
+An order only shows the sets that it passes through; another join may pass through others (Wang 2013, Example 1.3.2). Rows and state
+are the same for all joins, so a count that one of them lacks is taken over as it stands, and never added to its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+
+from penstock.planner.network import Join, Member, Network, decided_early
+from penstock.planner.orders.graph import Positions
+from penstock.planner.orders.statistics import Flow, Statistics
+
+
+class Lending:
+    """Which joins of a network may take over counts from which others, and the counts themselves."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._asked: dict[tuple[int, Positions], Hashable] = {}
+        self._streams = [_streams(network, join) for join in network.joins]
+
+    def lenders(self, borrower: int) -> list[int]:
+        """The joins that have two streams or more in common with this one."""
+        own = self._streams[borrower].keys()
+        return [
+            join.index
+            for join in self.network.joins
+            if join.index != borrower and len(own & self._streams[join.index].keys()) > 1
+        ]
+
+    def lent(self, counted: Mapping[int, Statistics], borrower: int) -> Statistics:
+        """What others counted in a step of sets that this join has too, from starts from which it did not count them itself."""
+        own = counted[borrower]
+        flows: dict[Flow, float] = {}
+        chances: dict[Flow, float] = {}
+        for lender in self.lenders(borrower):
+            own_place = self._streams[borrower]
+            places = {p: own_place[stream] for stream, p in self._streams[lender].items() if stream in own_place}
+            for (start, members), rows in counted[lender].flows.items():
+                if not members <= places.keys():
+                    continue
+                flow = (places[start], frozenset(places[p] for p in members))
+                if self.asked(lender, members) != self.asked(borrower, flow[1]):
+                    continue
+                if flow not in own.flows and flow not in flows:
+                    flows[flow], chances[flow] = rows, counted[lender].chances[start, members]
+        return replace(Statistics.none(len(own.held)), flows=flows, chances=chances)
+
+    def asked(self, index: int, positions: Positions) -> Hashable:
+        """What the queries of a join ask of rows at these positions: where it is the same in two joins, so are the composites."""
+        place = (index, positions)
+        if place not in self._asked:
+            join = self.network.joins[index]
+            keys = [{self.network.tables[t].name for p, t in c.tables if p in positions} for c in join.classes]
+            tied = frozenset(frozenset(names) for names in keys if len(names) > 1)
+            self._asked[place] = (tied, frozenset(self._by_member(join, m, positions) for m in join.leads))
+        return self._asked[place]
+
+    def _by_member(self, join: Join, member: Member, positions: Positions) -> Hashable:
+        """Selections, bounds on time, and the conditions that are decided as soon as these positions are joined."""
+        stream = {p: self.network.tables[join.tables[p]].stream for p in positions}
+        entries = [
+            entry
+            for _, table in join.places
+            for entry in self.network.tables[table].entries
+            if entry.join == join.index
+        ]
+        return (
+            frozenset(
+                (stream[e.position], frozenset(e.terms), frozenset(e.truths), e.tumbles)
+                for e in entries
+                if e.position in positions and e.query == member.share
+            ),
+            frozenset((stream[p], stream[q], member.bounds[p][q]) for p in positions for q in positions if p != q),
+            frozenset(
+                residual.sql(lambda ref: f"{stream.get(ref.role)}.{ref.column}")
+                for residual in member.residuals
+                if decided_early(residual) and positions.issuperset(residual.roles)
+            ),
+        )
+
+
+def _streams(network: Network, join: Join) -> dict[str, int]:
+    """The position of each stream that has one only. Rows that wait for progress are counted at other times than others."""
+    streams = [] if join.closes else [network.tables[table].stream for table in join.tables]
+    return {stream: p for p, stream in enumerate(streams) if streams.count(stream) == 1}
