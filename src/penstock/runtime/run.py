@@ -422,7 +422,6 @@ class Run:
 
     def _query_status(self, manifest: Manifest) -> dict[str, dict[str, Any]]:
         found = {}
-        reached = manifest.reached()
         sinks = {query: sink.key for sink in self.deliveries.sinks for query, _ in sink.queries}
         registry = self.engine.catalog.registry
         below = {q.owner: q.id for q in registry.live() if q.owner is not None}
