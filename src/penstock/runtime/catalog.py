@@ -23,7 +23,7 @@ from penstock.planner.bounds import time_bounds
 from penstock.planner.build import STRATEGIES, build_network, check_supported
 from penstock.planner.coverage import held_from
 from penstock.planner.grouped import reach as aggregate_reach
-from penstock.planner.network import Network, StandingQuery, output_progress
+from penstock.planner.network import Network, StandingQuery, as_answered, output_progress
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.orders.modes import MODES
 from penstock.planner.share import CHAINS, choose_chains
@@ -172,7 +172,10 @@ class Catalog:
         if record.start not in ("now", "state"):
             raise RegistrationError(f"query {name!r}: start must be 'now' or 'state', not {record.start!r}")
         query = parse_query(record.sql, self.streams, script=script, line=line, column=column, own=self.own)
-        check_supported(StandingQuery(1, name, query))
+        check_supported(StandingQuery(1, name, query, flush=record.flush))
+        if record.flush is not None and (query.aggregation is None or min(record.flush) < 0 or record.flush[0] < 1):
+            msg = f"query {name!r}: flush= is the number of results that a step of an aggregate may give, at least 1, and behind= at least 0"
+            raise RegistrationError(msg)
         facts = analyze(self.spark, name, query, self.streams, self.own)
         into: Sink | str | None = CALLABLE if callable(target) else str(target) if isinstance(target, Path) else target
         if into is not None and len(set(facts.names)) < len(facts.names):
@@ -280,7 +283,7 @@ class Catalog:
 
     def released(self, record: QueryRecord, manifest: Manifest) -> int:
         """Results of a query with a time below this are all there: the least progress of its streams, as far as it has been answered."""
-        return output_progress(self.parsed(record), manifest.reached())
+        return output_progress(self.parsed(record), as_answered(manifest.reached(), record.id))
 
     def target(self, record: QueryRecord) -> Into | None:
         target = self.callables.get(record.name, record.into)
@@ -351,7 +354,7 @@ class Catalog:
         return StandingQuery(
             record.id, record.name, self.parsed(record), record.on_error, record.key_types, record.share, record.types[:2],
             max(record.since, 0), record.complete_from, delivered=record.into is not None,
-            own=self.own,
+            flush=record.flush, own=self.own,
         )  # fmt: skip
 
     def _begin(self, manifest: Manifest) -> None:

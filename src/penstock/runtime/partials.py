@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.kernels.aggregate.close import close_gathered, gather, partials
 from penstock.kernels.aggregate.early import marked, open_windows
+from penstock.kernels.aggregate.flush import Cap, Flushed, flush, share_of
 from penstock.kernels.aggregate.keep import needed_until, settle
 from penstock.kernels.aggregate.stored import from_rows, received, to_rows
 from penstock.model.time import FOREVER, NEVER
@@ -35,6 +36,9 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
         tables = _shares(held, aggregate, held.task.runs.get(aggregate.home, ()), marks=bool(early))
         tables += [marked(table, held.task.step) for table in added] if early else added
         newest = max(held.task.newest.get(stream, NEVER) for stream in aggregate.streams)
+        if aggregate.flush is not None:
+            _flush(held, aggregate, tables, now)
+            tables = []
         paned = [m.id for m in aggregate.members if m.paned]
         gathered = gather(aggregate.plan, tables) if len(paned) < len(aggregate.members) else None
         if gathered is not None:
@@ -49,6 +53,20 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
         counts = held.report.tables.setdefault(aggregate.name, {})
         counts["stored"] = counts.get("stored", 0) + len(table)
         _write(held, aggregate, table, 0)
+
+
+def _flush(held: Held, aggregate: WindowAggregate, tables: Sequence[pa.Table], until: int) -> None:
+    """Let out as many results as this task may give, and report how far it has come."""
+    assert aggregate.flush is not None
+    rows, behind = aggregate.flush
+    own = held.low, held.high
+    known = [Flushed(*place) for place in held.task.flushed.get(aggregate.name, ())]
+    # Shares go round, so that fewer results than tasks do not leave one out for ever.
+    turn = (held.partition + held.task.step) % held.task.tasks
+    cap = Cap(share_of(rows, turn, held.task.tasks), behind)
+    found, reached = flush(gather(aggregate.plan, tables), aggregate.plan.queries[0], known, own, until, cap)
+    held.report.flushed[aggregate.name] = (reached.low, reached.high, reached.until, reached.bound)
+    write_windows(aggregate, found, held.task, held.network.version, held.report)
 
 
 def _shares(
@@ -66,7 +84,7 @@ def _shares(
 
 def _write(held: Held, aggregate: WindowAggregate, table: pa.Table, level: int) -> None:
     rows = to_rows(aggregate, table)
-    until = dict.fromkeys(map(closing, aggregate.streams), needed_until(aggregate.plan, int(rows.time.max())))
+    until = dict.fromkeys(map(closing, aggregate.closings), needed_until(aggregate.plan, int(rows.time.max())))
     table = replace(held.network.tables[aggregate.home], name=aggregate.name)
     held.write_run(table, rows, level, FOREVER, until=until)
 
@@ -75,6 +93,7 @@ def settle_runs(held: Held, aggregate: WindowAggregate, merge: Merge) -> None:
     """Merge partials, and give up what no window needs that this step leaves open."""
     names = set(merge.runs)
     shares = _shares(held, aggregate, [e for e in held.task.runs[aggregate.home] if e.name in names])
-    kept = settle(aggregate.plan, shares, aggregate.closed(held.task.progress)[1])
+    before, now = aggregate.closed(held.task.progress)
+    kept = settle(aggregate.plan, shares, now if aggregate.flush is None else before)
     if kept is not None and len(kept):
         _write(held, aggregate, kept, merge.level)

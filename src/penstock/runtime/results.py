@@ -229,7 +229,9 @@ class AggregateView(ResultView):
 
     def _assembly(self, manifest: Manifest, part: Part) -> Assembly | None:
         """How windows are put together from the panes that are there; None if there are none to show."""
-        files = [f for f in manifest.results.values() if f.kind == PANES and any(q == self.record.id for q, _ in f.counts)]
+        files = [
+            f for f in manifest.results.values() if f.kind == PANES and any(q == self.record.id for q, _ in f.counts)
+        ]
         closings = [c for c in {c for f in files for c in f.closings} if part.includes(c[0])]
         if not closings:
             return None

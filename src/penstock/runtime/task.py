@@ -48,7 +48,12 @@ class Task:
     newest: Mapping[str, int] = field(default_factory=dict)  # the newest time of each stream, where aggregates read it
     taking_over: frozenset[int] = frozenset()  # queries that take over the rows held; then there are no rows to receive
     panes: Mapping[str, int] = field(default_factory=dict)  # aggregate -> where the panes begin that are no results yet
-    early: Mapping[int, int] = field(default_factory=dict)  # query whose open windows are shown -> step that last did so
+    early: Mapping[int, int] = field(
+        default_factory=dict
+    )  # query whose open windows are shown -> step that last did so
+    flushed: Mapping[str, tuple[tuple[int, int | None, int, int], ...]] = field(
+        default_factory=dict
+    )  # as in the manifest
     files: Mapping[str, tuple[str, ...]] | None = None  # stream -> what to read; None: rows come through the exchange
 
 
@@ -65,6 +70,7 @@ class Report:
     tables: dict[str, dict[str, int]] = field(default_factory=dict)
     queries: dict[str, dict[str, int]] = field(default_factory=dict)
     joins: dict[str, dict[str, int]] = field(default_factory=dict)  # composites as 'start:positions'
+    flushed: dict[str, tuple[int, int | None, int, int]] = field(default_factory=dict)  # aggregate -> how far it is out
     errors: dict[str, str] = field(default_factory=dict)
     wants_sides: bool = (
         False  # late or bad rows have to be kept, and came without their text: the step must be repeated

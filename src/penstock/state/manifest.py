@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.errors import StateError
 from penstock.model.time import NEVER
-from penstock.planner.network import closing
+from penstock.planner.network import closing, stream_of
 from penstock.state.run import RunEntry
 from penstock.state.seal import seal, unseal
 from penstock.state.store import Store
@@ -106,6 +106,7 @@ class Entry:
     orders: Mapping[str, Any] = field(default_factory=dict)
     decisions: tuple[Mapping[str, Any], ...] = ()
     closed: Mapping[str, int] = field(default_factory=dict)
+    flushed: Mapping[str, tuple[tuple[int, int | None, int, int], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ class Manifest:
     """The state as of the last committed step. `counters` are totals since the beginning, by 'kind:name'.
 
     `orders` is what the choice of probe orders has to remember, by join, and `decisions` are its last ones. `closed` is the progress, by stream,
-    up to which joins with windows that count rows have been evaluated.
+    up to which joins with windows that count rows have been evaluated. `flushed` says of aggregates whose results are let out slowly, for
+    each range of keys, which are out: (low, high, windows that end by this time, and of the next one keys below this).
     """
 
     step: int = -1
@@ -132,6 +134,7 @@ class Manifest:
     orders: Mapping[str, Any] = field(default_factory=dict)
     decisions: tuple[Mapping[str, Any], ...] = ()
     closed: Mapping[str, int] = field(default_factory=dict)
+    flushed: Mapping[str, tuple[tuple[int, int | None, int, int], ...]] = field(default_factory=dict)
 
     def apply(self, entry: Entry) -> Manifest:
         """The manifest after one more step."""
@@ -150,7 +153,8 @@ class Manifest:
             progress=dict(entry.progress), counters=counters, runs=runs, results=results, sides=(*self.sides, *entry.sides),
             cursors={**self.cursors, **entry.cursors}, suspended={**self.suspended, **entry.suspended}, final=entry.final,
             orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
-            closed={n: v for n, v in {**self.closed, **entry.closed}.items() if n in entry.progress},
+            closed={n: v for n, v in {**self.closed, **entry.closed}.items() if stream_of(n) in entry.progress},
+            flushed={**self.flushed, **entry.flushed},
         )  # fmt: skip
 
     def progress_values(self) -> dict[str, int]:
@@ -238,6 +242,7 @@ def _common(body: dict[str, Any]) -> dict[str, Any]:
     body["progress"] = {n: Progress.from_json(p) for n, p in body["progress"].items()}
     body["sides"] = tuple(SideFile(**s) for s in body["sides"])
     body["decisions"] = tuple(body.get("decisions", ()))
+    body["flushed"] = {name: tuple(tuple(r) for r in ranges) for name, ranges in body.get("flushed", {}).items()}
     return body
 
 

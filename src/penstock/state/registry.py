@@ -37,7 +37,8 @@ class QueryRecord:
     `since` is the first step that answers it (-1 until it is part of a network), `start` whether rows held then take part
     ("state") or only those that come ("now"). All rows with times from `complete_from[stream]` on take part; a stream that is not
     there is complete. `share` is the query whose bits it reads, `replaces` the one whose results it continues. `types` are those of the
-    groups, arguments and values of an aggregated query, which `uses` these functions of the user's own.
+    groups, arguments and values of an aggregated query, which `uses` these functions of the user's own. `flush` =
+    (results that a step gives at most, windows that one may be late for that).
     """
 
     id: int
@@ -58,6 +59,7 @@ class QueryRecord:
     replaces: int | None = None
     types: tuple[tuple[str, ...], ...] = ()
     uses: tuple[str, ...] = ()
+    flush: tuple[int, int] | None = None
 
     def same_declaration(self, other: QueryRecord) -> bool:
         """True if both were declared alike; ids and what was derived do not count."""
@@ -129,7 +131,15 @@ class RegistryLog:
 
 
 def _declared(record: QueryRecord) -> tuple[object, ...]:
-    return (" ".join(record.sql.split()), record.on_error, record.retain, record.into, record.ordered, record.start)
+    return (
+        " ".join(record.sql.split()),
+        record.on_error,
+        record.retain,
+        record.into,
+        record.ordered,
+        record.start,
+        record.flush,
+    )
 
 
 def _encode(registry: Registry) -> dict[str, Any]:
@@ -176,6 +186,7 @@ def _decode(data: dict[str, Any]) -> Registry:
         item["item_names"], item["item_types"] = tuple(item["item_names"]), tuple(item["item_types"])
         item["key_types"] = tuple(tuple(t) for t in item["key_types"])
         item["uses"] = tuple(item.get("uses", ()))
+        item["flush"] = tuple(item["flush"]) if item.get("flush") else None
         item["types"] = tuple(tuple(t) for t in item.get("types", ()))
         item["complete_from"] = tuple(tuple(c) for c in item["complete_from"])
         queries.append(QueryRecord(**item))

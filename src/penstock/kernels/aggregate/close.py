@@ -198,9 +198,7 @@ def since_origin(entries: Entries, query: Windowed) -> Entries:
     return entries if inside.all() else entries.take(np.flatnonzero(inside))
 
 
-def time_frames(
-    plan: AggregatePlan, query: Windowed, entries: Entries, after: int, until: int, newest: int
-) -> Frames:
+def time_frames(plan: AggregatePlan, query: Windowed, entries: Entries, after: int, until: int, newest: int) -> Frames:
     """The windows of time with `after` < end <= `until` that hold something."""
     match query.window:
         case Sliding() as window:
