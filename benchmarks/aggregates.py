@@ -427,7 +427,9 @@ def describe(report: Report) -> str:
             if isinstance(side, dict):
                 size = f"{side['result_bytes'] / 2**20:,.1f}"
                 rows.append([part, name, side["batches"], f"{side['rows_per_second']:,}", round(median(side["batch_ms"])), f"{side['results']:,}", f"{side['result_rows']:,}", size, f"{side['state_rows']:,}"])  # fmt: skip
-    return harness.table(["case", "side", "batches", "rows/s", "ms a batch", "results", "stored as", "MB", "state rows"], rows)
+    return harness.table(
+        ["case", "side", "batches", "rows/s", "ms a batch", "results", "stored as", "MB", "state rows"], rows
+    )
 
 
 def measured(options: Namespace) -> Report:

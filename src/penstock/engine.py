@@ -202,6 +202,8 @@ class Engine:
         ordered: bool = False,
         replace: bool = False,
         emit: str | None = None,
+        flush: int | None = None,
+        behind: int = 2,
     ) -> QueryHandle:
         """Register a standing query; while the engine runs it takes effect with the next step.
 
@@ -209,11 +211,13 @@ class Engine:
         gives the results in the order of their times, as progress releases them (the same as ORDER BY result_time). `replace`
         puts it in the place of a query of that name. `emit` ('10 seconds') shows windows of an aggregate that are still open too, again after
         so much time if something has changed (the same as EMIT EARLY EVERY ..): results then have `_revision`, the greatest of a window
-        being its newest, and `_final`.
+        being its newest, and `_final`. `flush` is the number of results that a step gives at most, so that the end of a window with many
+        groups is no burst; a result is at most `behind` windows late for that, and output progress waits for it.
         """
         kept = None if retain is None else duration(retain)
         sql = sql if emit is None else f"{sql.strip().rstrip(';')} EMIT EARLY EVERY {emit}"
-        record = QueryRecord(0, name, sql.strip(), on_error, kept, ordered=ordered, start=start)
+        slow = None if flush is None else (flush, behind)
+        record = QueryRecord(0, name, sql.strip(), on_error, kept, ordered=ordered, start=start, flush=slow)
         return self._add(record, into, instead=replace)
 
     def aggregate(self, name: str, function: UserAggregate) -> None:

@@ -1,11 +1,13 @@
+from dataclasses import replace
+
 import pytest
 
 from penstock.errors import RegistrationError
-from penstock.model import Ref
+from penstock.model import Column, Ref
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
-from penstock.planner.network import StandingQuery, closing, output_progress
+from penstock.planner.network import StandingQuery, as_answered, closing, held, output_progress
 from penstock.sql import parse_query
 from tests.aggregates import STREAM, STREAMS
 
@@ -90,5 +92,44 @@ def test_output_progress_is_the_end_of_the_first_open_window_as_far_as_steps_hav
 
 
 def test_what_no_plan_is_made_for_is_refused():
-    with pytest.raises(RegistrationError, match="EMIT EARLY"):
-        network_of("SELECT count(*) AS n FROM s [SESSION 4] EMIT EARLY EVERY 1 SECOND")
+    with pytest.raises(RegistrationError, match="EMIT EARLY is for windows of time of a fixed length"):
+        network_of("SELECT count(*) FROM s [SESSION 5] EMIT EARLY EVERY 1 SECOND")
+    grouped = replace(STREAM, patterns=(Column("t", "bigint"), Column("k", "string")))
+    for sql, options in (
+        (COUNT.format(4, 2) + " EMIT EARLY EVERY 1 SECOND", {}),
+        (COUNT.format(4, 2), {"flush": (5, 2)}),
+    ):
+        standing = StandingQuery(1, "q", parse_query(sql, STREAMS), **options)
+        with pytest.raises(RegistrationError, match="punctuations of its stream end single groups"):
+            build_network([standing], {"s": grouped})
+
+
+@pytest.mark.parametrize(
+    ("sql", "options", "paned"),
+    [
+        (COUNT.format(12, 4), {}, True),
+        (COUNT.format(4, 4), {}, False),
+        (COUNT.format(9, 6), {}, False),
+        (COUNT.format(12, 4) + " HAVING count(*) > 1", {}, False),
+        (COUNT.format(12, 4) + " HAVING sqrt(count(*)) > 1", {}, True),
+        (COUNT.format(12, 4), {"delivered": True}, False),
+        (COUNT.format(12, 4), {"flush": (5, 2)}, False),
+        (COUNT.format(12, 4) + " EMIT EARLY EVERY 1 SECOND", {}, False),
+        ("SELECT collect_list(v) FROM s [RANGE 12 SLIDE 4]", {}, False),
+    ],
+)
+def test_results_are_kept_as_panes_where_these_are_fewer(sql, options, paned):
+    (aggregate,) = network_of(sql, **options).aggregates
+    assert aggregate.members[0].paned is paned
+
+
+def test_a_query_whose_results_are_let_out_slowly_is_kept_and_answered_by_itself():
+    slow, other = network_of(COUNT.format(4, 2), flush=(5, 2)), network_of(COUNT.format(4, 2))
+    (aggregate,) = slow.aggregates
+    assert aggregate.name == "s by k in panes of query 1"
+    reached = {"s": 9, closing("s"): 8, closing(held("s", 1)): 4}
+    assert aggregate.closed(reached) == (4, 9)
+    assert other.aggregates[0].closed(reached) == (8, 9)
+    query = slow.queries[0].query
+    assert output_progress(query, as_answered(reached, 1)) == 6
+    assert output_progress(query, as_answered(reached, 11)) == 10

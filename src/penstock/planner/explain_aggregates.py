@@ -49,6 +49,8 @@ def _aggregate(
                 text += ", results kept as panes"
             if member.every is not None:
                 text += f", open windows shown every {format_duration(member.every)}"
+            if aggregate.flush is not None:
+                text += f", at most {aggregate.flush[0]:,} results a step, {aggregate.flush[1]} windows late at most"
             if member.first > NEVER:
                 text += f", windows that start from {member.first} on"
             counts = measured.get(f"query:{member.id}", {})

@@ -68,8 +68,14 @@ def check_aggregated(standing: StandingQuery) -> None:
     query = standing.query
     assert query.aggregation is not None
     assert len(query.roles) == 1 and query.roles[0].on is None, "one over a join is taken apart first, see `derived`"  # noqa: PT018
+    refusal = None
     if query.aggregation.emit is not None and not isinstance(query.aggregation.window, Sliding):
         refusal = "EMIT EARLY is for windows of time of a fixed length; leave it out, and each window is shown once it is over"
+    elif standing.flush is not None and not isinstance(query.aggregation.window, Sliding):
+        refusal = "flush= is for windows of time of a fixed length"
+    elif standing.flush is not None and query.aggregation.emit is not None:
+        refusal = "flush= holds results back and EMIT EARLY shows them before their time; leave out one of both"
+    if refusal is not None:
         raise RegistrationError(f"query {standing.name!r}: {refusal}")
 
 
@@ -85,7 +91,8 @@ def reach(aggregation: Aggregation) -> int:
 
 def _set_of(standing: StandingQuery, strategy: str) -> _Set:
     aggregation = _aggregation(standing)
-    own = f" of query {standing.id}" if strategy == "isolated" else ""
+    alone = strategy == "isolated" or standing.flush is not None
+    own = f" of query {standing.id}" if alone else ""
     partition = None
     if isinstance(aggregation.window, SlidingRows | PerRow):
         partition = aggregation.window.partition
@@ -158,16 +165,17 @@ def _aggregate(
         )
         tables.append(_table(key, plan, mine, types, stream, called, source, [c for c, _ in order], columns))
         sources.append(source)
-    by_group = any(stream.patterns for stream in streams)  # a group's windows may be closed before those of the others
-    early = next((q.name for q in mine if by_group and _every(q) is not None), None)
-    if early is not None:
-        msg = f"query {early!r}: EMIT EARLY is not for streams of which punctuations end single groups; leave it out"
-        raise RegistrationError(msg)
+    # Windows of single groups that punctuations end are closed one by one.
+    by_groups = any(stream.patterns for stream in streams)
+    slowly = next((q for q in mine if q.flush is not None or _every(q) is not None), None)
+    if by_groups and slowly is not None:
+        msg = "punctuations of its stream end single groups, so that windows are over at different times; leave out flush= and EMIT EARLY"
+        raise RegistrationError(f"query {slowly.name!r}: {msg}")
     shown = tuple(
-        AggregateMember(q.id, q.name, bit, first_start(q), not (plan.buffered or by_group) and is_paned(q), _every(q))
+        AggregateMember(q.id, q.name, bit, first_start(q), not (plan.buffered or by_groups) and is_paned(q), _every(q))
         for bit, q in enumerate(mine)
     )
-    return tuple(tables), WindowAggregate(number, name, tuple(sources), plan, shown, types, order)
+    return tuple(tables), WindowAggregate(number, name, tuple(sources), plan, shown, types, order, mine[0].flush)
 
 
 def _table(
@@ -233,7 +241,8 @@ def is_paned(standing: StandingQuery) -> bool:
     shown = aggregation.emit is None and (aggregation.having is None or aggregation.having.term is None)
     match aggregation.window:
         case Sliding(length, slide):
-            return shown and not standing.delivered and length > slide and length % slide == 0
+            rows = standing.delivered or standing.flush is not None
+            return shown and not rows and length > slide and length % slide == 0
     return False
 
 

@@ -45,7 +45,8 @@ class StandingQuery:
     Queries that began together and differ only in select list and sink have the same `share`: the id whose bits they read. Those that
     aggregate need only ask the same of rows for that; `types` are the types of their groups, and of the argument of each aggregate.
     They began with step `since`, and see all rows from the times `complete_from` on. Each result of one that is `delivered` goes on to
-    somebody, so that it must be there as a row. `own` are the users' aggregates.
+    somebody, so that it must be there as a row. `flush` = (results that a step gives at most, windows that one may be late for that);
+    `own` are the users' aggregates.
     """
 
     id: int
@@ -58,6 +59,7 @@ class StandingQuery:
     since: int = 0
     complete_from: tuple[tuple[str, int], ...] = ()
     delivered: bool = False
+    flush: tuple[int, int] | None = None
     own: Mapping[str, UserAggregate] = field(default_factory=dict, compare=False)
 
     @property
@@ -298,7 +300,7 @@ class WindowAggregate:
     """Aggregated queries over one stream (or one union of streams) with the same groups, answered together.
 
     What is kept of all `sources` lies in runs of the aggregate's own name. `order` are the columns that order rows of one time, with their
-    types, if the plan needs them.
+    types, if the plan needs them. With `flush` it has one query, of which a step gives so many results at most.
     """
 
     index: int
@@ -308,6 +310,12 @@ class WindowAggregate:
     members: tuple[AggregateMember, ...]
     group_types: tuple[str, ...]
     order: tuple[tuple[str, str], ...] = ()
+    flush: tuple[int, int] | None = None
+
+    @property
+    def closings(self) -> tuple[str, ...]:
+        """Under which names it is known how far windows have been closed: one whose results are let out slowly has its own."""
+        return self.streams if self.flush is None else tuple(held(s, self.members[0].id) for s in self.streams)
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -320,7 +328,7 @@ class WindowAggregate:
 
     def closed(self, progress: Mapping[str, int]) -> tuple[int, int]:
         """Windows that end after the first of these times and not after the second are closed by this step."""
-        before = min(progress.get(closing(stream), NEVER) for stream in self.streams)
+        before = min(progress.get(closing(name), NEVER) for name in self.closings)
         return before, min(progress.get(stream, NEVER) for stream in self.streams)
 
     def closes(self, before: int, now: int) -> bool:
@@ -360,6 +368,25 @@ class Network:
         """Query id -> (name of its join or aggregate, bit in its result rows)."""
         joined = {m.id: (join.name, m.bit) for join in self.joins for m in join.members}
         return joined | {m.id: (a.name, m.bit) for a in self.aggregates for m in a.members}
+
+
+_HELD = " held for query "
+
+
+def held(stream: str, query: int) -> str:
+    """The name, in place of a stream's, under which it is known how far a query has been answered whose results are let out slowly."""
+    return f"{stream}{_HELD}{query}"
+
+
+def stream_of(name: str) -> str:
+    """The stream that a name of what was closed is about."""
+    return name.partition(_HELD)[0]
+
+
+def as_answered(progress: Mapping[str, int], query: int) -> dict[str, int]:
+    """Progress as one query has been answered: one whose results are let out slowly lies behind."""
+    own = {name: value for name, value in progress.items() if name.endswith(f"{_HELD}{query}")}
+    return {**progress, **{stream_of(name): value for name, value in own.items()}}
 
 
 def closing(stream: str) -> str:

@@ -27,6 +27,12 @@ def sides_of(reports: Sequence[dict[str, Any]]) -> tuple[SideFile, ...]:
     return tuple(SideFile(**side) for report in reports for side in report["sides"])
 
 
+def flushed_by(reports: Sequence[dict[str, Any]]) -> dict[str, tuple[tuple[int, int | None, int, int], ...]]:
+    """How far the results of aggregates are out that are let out slowly: a place for each range of keys."""
+    names = dict.fromkeys(name for report in reports for name in report["flushed"])
+    return {name: tuple(tuple(r["flushed"][name]) for r in reports if name in r["flushed"]) for name in names}
+
+
 def with_dropped(entry: Entry, manifest: Manifest) -> dict[str, dict[str, int]]:
     """The step's counters with the rows that left each state table: purged, or left out by a merge."""
     counters = {name: dict(values) for name, values in entry.counters.items()}

@@ -24,7 +24,7 @@ from penstock.planner.build import STRATEGIES, build_network, check_supported
 from penstock.planner.coverage import held_from
 from penstock.planner.derived import DerivedStream
 from penstock.planner.grouped import reach as aggregate_reach
-from penstock.planner.network import Network, StandingQuery, output_progress
+from penstock.planner.network import Network, StandingQuery, as_answered, output_progress
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.orders.modes import MODES
 from penstock.planner.share import CHAINS, choose_chains
@@ -199,7 +199,10 @@ class Catalog:
                 read = next(q.name for q in self.registry.queries if q.id == derived.query)
                 msg = f"query {name!r} cannot read query {read!r}, which shows windows more than once (EMIT EARLY); read one without it"
                 raise RegistrationError(msg)
-        check_supported(StandingQuery(1, name, query))
+        check_supported(StandingQuery(1, name, query, flush=record.flush))
+        if record.flush is not None and (query.aggregation is None or min(record.flush) < 0 or record.flush[0] < 1):
+            msg = f"query {name!r}: flush= is the number of results that a step of an aggregate may give, at least 1, and behind= at least 0"
+            raise RegistrationError(msg)
         facts = analyze(self.spark, name, query, streams, self.own)
         into: Sink | str | None = CALLABLE if callable(target) else str(target) if isinstance(target, Path) else target
         if into is not None and len(set(facts.names)) < len(facts.names):
@@ -361,7 +364,7 @@ class Catalog:
 
     def released(self, record: QueryRecord, manifest: Manifest) -> int:
         """Results of a query with a time below this are all there: the least progress of its streams, as far as it has been answered."""
-        return output_progress(self.parsed(record), manifest.reached())
+        return output_progress(self.parsed(record), as_answered(manifest.reached(), record.id))
 
     def target(self, record: QueryRecord) -> Into | None:
         target = self.callables.get(record.name, record.into)
@@ -440,7 +443,7 @@ class Catalog:
         return StandingQuery(
             record.id, record.owner or record.name, self.parsed(record), record.on_error, record.key_types, record.share, record.types[:2],
             max(record.since, 0), record.complete_from, delivered=record.into is not None,
-            own=self.own,
+            flush=record.flush, own=self.own,
         )  # fmt: skip
 
     def _begin(self, manifest: Manifest) -> None:

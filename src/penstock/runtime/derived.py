@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.model import Column, Query, Stream, UserAggregate
 from penstock.model.time import NEVER
 from penstock.planner.derived import TICK, Apart, DerivedStream, Ticks, is_joined, take_apart
-from penstock.planner.network import Network
+from penstock.planner.network import Network, as_answered
 from penstock.runtime.ingest import Layout, lay_out
 from penstock.runtime.results import Part, ResultView
 from penstock.runtime.spelling import time_in_units
@@ -131,7 +131,7 @@ def moved(network: Network, manifest: Manifest, progress: Mapping[str, Progress]
     found = {}
     for derived in network.derived_streams:
         old = progress.get(derived.name, Progress(NEVER, NEVER, KIND))
-        value = max(old.value, derived.progress(reached))
+        value = max(old.value, derived.progress(as_answered(reached, derived.query)))
         if value > NEVER or old.newest > NEVER:
             found[derived.name] = replace(old, value=value, kind=KIND)
     return found

@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.kernels.aggregate.ahead import close_groups, settle_groups
 from penstock.kernels.aggregate.close import Closed, close_gathered, gather, partials
 from penstock.kernels.aggregate.early import marked, open_windows
+from penstock.kernels.aggregate.flush import Cap, Flushed, flush, share_of
 from penstock.kernels.aggregate.keep import needed_until
 from penstock.kernels.aggregate.stored import from_rows, received, to_rows
 from penstock.model.time import FOREVER, NEVER
@@ -37,6 +38,9 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
         tables = _shares(held, aggregate, held.task.runs.get(aggregate.home, ()), marks=bool(early))
         tables += [marked(table, held.task.step) for table in added] if early else added
         newest = max(held.task.newest.get(stream, NEVER) for stream in aggregate.streams)
+        if aggregate.flush is not None:
+            _flush(held, aggregate, tables, now)
+            tables = []
         paned = [m.id for m in aggregate.members if m.paned]
         found: list[Closed] = []
         if ahead.concerns(aggregate):  # then none is paned, and none shows open windows
@@ -55,6 +59,20 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
         _write(held, aggregate, table, 0)
 
 
+def _flush(held: Held, aggregate: WindowAggregate, tables: Sequence[pa.Table], until: int) -> None:
+    """Let out as many results as this task may give, and report how far it has come."""
+    assert aggregate.flush is not None
+    rows, behind = aggregate.flush
+    own = held.low, held.high
+    known = [Flushed(*place) for place in held.task.flushed.get(aggregate.name, ())]
+    # Shares go round, so that fewer results than tasks do not leave one out for ever.
+    turn = (held.partition + held.task.step) % held.task.tasks
+    cap = Cap(share_of(rows, turn, held.task.tasks), behind)
+    found, reached = flush(gather(aggregate.plan, tables), aggregate.plan.queries[0], known, own, until, cap)
+    held.report.flushed[aggregate.name] = (reached.low, reached.high, reached.until, reached.bound)
+    write_windows(aggregate, found, held.task, held.network.version, held.report)
+
+
 def _shares(
     held: Held, aggregate: WindowAggregate, entries: Sequence[RunEntry], *, marks: bool = False
 ) -> list[pa.Table]:
@@ -70,7 +88,7 @@ def _shares(
 
 def _write(held: Held, aggregate: WindowAggregate, table: pa.Table, level: int) -> None:
     rows = to_rows(aggregate, table)
-    until = dict.fromkeys(map(closing, aggregate.streams), needed_until(aggregate.plan, int(rows.time.max())))
+    until = dict.fromkeys(map(closing, aggregate.closings), needed_until(aggregate.plan, int(rows.time.max())))
     table = replace(held.network.tables[aggregate.home], name=aggregate.name)
     held.write_run(table, rows, level, FOREVER, until=until)
 
@@ -79,6 +97,8 @@ def settle_runs(held: Held, aggregate: WindowAggregate, merge: Merge) -> None:
     """Merge partials, and give up what no window needs that this step leaves open."""
     names = set(merge.runs)
     shares = _shares(held, aggregate, [e for e in held.task.runs[aggregate.home] if e.name in names])
-    kept = settle_groups(aggregate, held.network.streams, shares, held.task.progress, held.task.ahead)
+    before, now = aggregate.closed(held.task.progress)
+    bound = now if aggregate.flush is None else before
+    kept = settle_groups(aggregate, held.network.streams, shares, held.task.progress, held.task.ahead, bound)
     if kept is not None and len(kept):
         _write(held, aggregate, kept, merge.level)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import Network, output_progress
+from penstock.planner.network import Network, as_answered, output_progress
 from penstock.runtime.write import file_name
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.store import LocalStore
@@ -26,7 +26,7 @@ def horizon(network: Network, query: int, retain: int | None, progress: Mapping[
     found = next((q for q in network.queries if q.id == query), None)
     if retain is None or found is None:
         return NEVER
-    least = output_progress(found.query, progress)
+    least = output_progress(found.query, as_answered(progress, query))
     return NEVER if least <= NEVER or least >= FOREVER else least - retain
 
 

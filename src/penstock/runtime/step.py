@@ -28,7 +28,16 @@ from penstock.planner.network import Network, closing
 from penstock.planner.segments import Scan, segment_count, segment_starts
 from penstock.planner.steering import Steering
 from penstock.runtime import commit, derived
-from penstock.runtime.accounts import counters_of, failure, results_of, runs_of, sides_of, suspended_by, with_dropped
+from penstock.runtime.accounts import (
+    counters_of,
+    failure,
+    flushed_by,
+    results_of,
+    runs_of,
+    sides_of,
+    suspended_by,
+    with_dropped,
+)  # fmt: skip
 from penstock.runtime.finish import finish_projection, finish_task
 from penstock.runtime.handover import finished_joins, handover_schema
 from penstock.runtime.ingest import Layout, project, truth_words
@@ -288,7 +297,8 @@ class Stepper:
         gone = self._gone(self._ended(reached) if final else reached)
         merged = [name for merge in task.merges for name in merge.runs]
         entry = self._tick_entry(
-            progress=progress, counters=counters_of(reports), results=results_of(reports), closed=self._closed(reached),
+            progress=progress, counters=counters_of(reports), results=results_of(reports),
+            closed=self._closed(reached, reports), flushed=flushed_by(reports),
             closed_groups=self._closed_groups(progress), runs_added=runs_of(reports), sides=sides_of(reports),
             runs_removed=tuple(dict.fromkeys([*gone, *merged])), final=final,
             suspended=suspended_by(self.network, reports, self.manifest.suspended),
@@ -297,9 +307,14 @@ class Stepper:
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
         self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
 
-    def _closed(self, progress: Mapping[str, int]) -> dict[str, int]:
-        """What a step that runs with this progress closes."""
-        return {stream: progress[stream] for stream in self.network.closes if stream in progress}
+    def _closed(self, progress: Mapping[str, int], reports: Sequence[dict[str, Any]] = ()) -> dict[str, int]:
+        """What a step that runs with this progress closes; where results are let out slowly, as far as all its tasks have come."""
+        found = {stream: progress[stream] for stream in self.network.closes if stream in progress}
+        for aggregate in self.network.aggregates:
+            if aggregate.flush is not None:
+                out = [r["flushed"][aggregate.name][2] for r in reports if aggregate.name in r["flushed"]]
+                found |= dict.fromkeys(aggregate.closings, min(out, default=aggregate.closed(progress)[1]))
+        return found
 
     def _closed_groups(self, progress: Mapping[str, Progress]) -> dict[str, Patterns]:
         """The groups whose windows a step closes that runs with this progress."""
@@ -310,7 +325,8 @@ class Stepper:
 
     def _ended(self, progress: Mapping[str, int]) -> dict[str, int]:
         """Progress behind the last step of all, which has closed everything."""
-        return {**progress, **{closing(stream): FOREVER for stream in self.network.streams}}
+        held = [name for aggregate in self.network.aggregates for name in aggregate.closings]
+        return {**progress, **{closing(name): FOREVER for name in (*self.network.streams, *held)}}
 
     def _nothing(self) -> DataFrame:
         """For a job without rows to receive: every task runs once."""
@@ -411,7 +427,7 @@ class Stepper:
         ]
         merges += [
             choose_settling(
-                a.name, runs.get(a.home, ()), self.tasks, MERGE_ROWS, a.closed(progress)[1], self.registry.stale,
+                a.name, runs.get(a.home, ()), self.tasks, MERGE_ROWS, a.closed(progress)[a.flush is None], self.registry.stale,
                 apart=horizon_of(a.plan, 0) is not None, ended=ahead.moves(a),
             )
             for a in self.network.aggregates
@@ -431,6 +447,7 @@ class Stepper:
             newest={stream: self._last(stream) for a in self.network.aggregates for stream in a.streams},
             panes=self._panes(),
             early=self._early(),
+            flushed=self.manifest.flushed,
         )
 
     def _early(self) -> dict[int, int]:
@@ -553,7 +570,8 @@ class Stepper:
             progress=progress, counters=counters,
             runs_added=runs_of(reports), runs_removed=tuple(dict.fromkeys(removed)), results=results_of(reports),
             sides=sides_of(reports), derived=self._taken(), cursors={**self.cursors, **self._shown(task)},
-            suspended=suspended_by(self.network, reports, self.manifest.suspended), closed=self._closed(before),
+            suspended=suspended_by(self.network, reports, self.manifest.suspended), closed=self._closed(before, reports),
+            flushed=flushed_by(reports),
             closed_groups=self._closed_groups(self.manifest.progress),
         )  # fmt: skip
         entry = replace(entry, counters=with_dropped(entry, self.manifest), **self._steered(entry))

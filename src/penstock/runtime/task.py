@@ -53,6 +53,9 @@ class Task:
     early: Mapping[int, int] = field(
         default_factory=dict
     )  # query whose open windows are shown -> step that last did so
+    flushed: Mapping[str, tuple[tuple[int, int | None, int, int], ...]] = field(
+        default_factory=dict
+    )  # as in the manifest
     files: Mapping[str, tuple[str, ...]] | None = None  # stream -> what to read; None: rows come through the exchange
 
 
@@ -69,6 +72,7 @@ class Report:
     tables: dict[str, dict[str, int]] = field(default_factory=dict)
     queries: dict[str, dict[str, int]] = field(default_factory=dict)
     joins: dict[str, dict[str, int]] = field(default_factory=dict)  # composites as 'start:positions'
+    flushed: dict[str, tuple[int, int | None, int, int]] = field(default_factory=dict)  # aggregate -> how far it is out
     errors: dict[str, str] = field(default_factory=dict)
     wants_sides: bool = (
         False  # late or bad rows have to be kept, and came without their text: the step must be repeated

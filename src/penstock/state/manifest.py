@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.errors import StateError
 from penstock.model.time import NEVER
-from penstock.planner.network import closing
+from penstock.planner.network import closing, stream_of
 from penstock.state.run import RunEntry
 from penstock.state.seal import seal, unseal
 from penstock.state.store import Store
@@ -111,6 +111,7 @@ class Entry:
     closed: Mapping[str, int] = field(default_factory=dict)
     derived: Mapping[str, int] = field(default_factory=dict)
     closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
+    flushed: Mapping[str, tuple[tuple[int, int | None, int, int], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,8 @@ class Manifest:
     `orders` is what the choice of probe orders has to remember, by join, and `decisions` are its last ones. `closed` is the progress, by stream,
     up to which joins with windows that count rows, and aggregates, have been evaluated; `closed_groups` are the punctuations by which
     windows of single groups have been closed ahead of it. `derived` is the last step whose results have been taken in by each derived stream.
+    `flushed` says of aggregates whose results are let out slowly, for each range of keys, which are out: (low, high, windows that end by this
+    time, and of the next one keys below this).
     """
 
     step: int = -1
@@ -140,6 +143,7 @@ class Manifest:
     closed: Mapping[str, int] = field(default_factory=dict)
     derived: Mapping[str, int] = field(default_factory=dict)
     closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
+    flushed: Mapping[str, tuple[tuple[int, int | None, int, int], ...]] = field(default_factory=dict)
 
     def apply(self, entry: Entry) -> Manifest:
         """The manifest after one more step."""
@@ -158,9 +162,10 @@ class Manifest:
             progress=dict(entry.progress), counters=counters, runs=runs, results=results, sides=(*self.sides, *entry.sides),
             cursors={**self.cursors, **entry.cursors}, suspended={**self.suspended, **entry.suspended}, final=entry.final,
             orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
-            closed={n: v for n, v in {**self.closed, **entry.closed}.items() if n in entry.progress},
+            closed={n: v for n, v in {**self.closed, **entry.closed}.items() if stream_of(n) in entry.progress},
             derived=dict(entry.derived),
             closed_groups={n: p for n, p in {**self.closed_groups, **entry.closed_groups}.items() if p and n in entry.progress},
+            flushed={**self.flushed, **entry.flushed},
         )  # fmt: skip
 
     def progress_values(self) -> dict[str, int]:
@@ -253,6 +258,7 @@ def _common(body: dict[str, Any]) -> dict[str, Any]:
     body["sides"] = tuple(SideFile(**s) for s in body["sides"])
     body["decisions"] = tuple(body.get("decisions", ()))
     body["closed_groups"] = {n: _pairs(p) for n, p in body.get("closed_groups", {}).items()}
+    body["flushed"] = {name: tuple(tuple(r) for r in ranges) for name, ranges in body.get("flushed", {}).items()}
     return body
 
 

@@ -57,7 +57,8 @@ class QueryRecord:
     ("state") or only those that come ("now"). All rows with times from `complete_from[stream]` on take part; a stream that is not
     there is complete. `share` is the query whose bits it reads, `replaces` the one whose results it continues. `types` are those of the
     groups, arguments and values of an aggregated query, which `uses` these functions of the user's own. `reads` are the queries whose results
-    it reads. One that has an `owner` is the join below that query, which aggregates over it: nobody else knows of it.
+    it reads. One that has an `owner` is the join below that query, which aggregates over it: nobody else knows of it. `flush` =
+    (results that a step gives at most, windows that one may be late for that).
     """
 
     id: int
@@ -80,6 +81,7 @@ class QueryRecord:
     uses: tuple[str, ...] = ()
     reads: tuple[Reading, ...] = ()
     owner: str | None = None
+    flush: tuple[int, int] | None = None
 
     def same_declaration(self, other: QueryRecord) -> bool:
         """True if both were declared alike; ids and what was derived do not count."""
@@ -155,7 +157,15 @@ class RegistryLog:
 
 
 def _declared(record: QueryRecord) -> tuple[object, ...]:
-    return (" ".join(record.sql.split()), record.on_error, record.retain, record.into, record.ordered, record.start)
+    return (
+        " ".join(record.sql.split()),
+        record.on_error,
+        record.retain,
+        record.into,
+        record.ordered,
+        record.start,
+        record.flush,
+    )
 
 
 def _encode(registry: Registry) -> dict[str, Any]:
@@ -205,6 +215,7 @@ def _decode(data: dict[str, Any]) -> Registry:
         item["item_names"], item["item_types"] = tuple(item["item_names"]), tuple(item["item_types"])
         item["key_types"] = tuple(tuple(t) for t in item["key_types"])
         item["uses"] = tuple(item.get("uses", ()))
+        item["flush"] = tuple(item["flush"]) if item.get("flush") else None
         item["types"] = tuple(tuple(t) for t in item.get("types", ()))
         item["complete_from"] = tuple(tuple(c) for c in item["complete_from"])
         item["reads"] = tuple(Reading.from_json(r) for r in item.get("reads", ()))

@@ -124,7 +124,7 @@ def run(aggregate, steps, settled=()):
             found[closed.query] = listed(closed.table, aggregate.plan, closed.query)
         given_out.append(found)
         if number in settled or said is None:
-            kept = settle_groups(aggregate, streams, state, progress, ahead)
+            kept = settle_groups(aggregate, streams, state, progress, ahead, aggregate.closed(progress)[1])
             state = [] if kept is None else [kept]
         held.append(list(state))
         old, done = new, json_again({"a": new.closed})

@@ -74,11 +74,12 @@ def settle_groups(
     tables: Sequence[pa.Table],
     progress: Mapping[str, int],
     ahead: Ahead,
+    until: int,
 ) -> pa.Table | None:
-    """All tables as one that holds only what windows need that this step leaves open; nothing of a group that has ended."""
-    plan, now = aggregate.plan, aggregate.closed(progress)[1]
+    """All tables as one that holds only what windows need that end after `until`; nothing of a group that has ended."""
+    plan = aggregate.plan
     if not ahead.concerns(aggregate) or _parted(plan)[1].queries:
-        return settle(plan, tables, now)
+        return settle(plan, tables, until)
     bounds = [_bounds(aggregate, streams, table, progress, ahead.now) for table in tables]
     kept = [settle(plan, parts, bound) for (bound, _), parts in _split(tables, bounds, bounds)]
     held = [table for table in kept if table is not None and len(table)]

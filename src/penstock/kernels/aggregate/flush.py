@@ -1,0 +1,107 @@
+"""Windows let out a few at a time: at most so many results in a step, none more than so many windows late (Li 2008, 8.3).
+
+How far a task has come is kept by ranges of keys: of a range all windows that end at or before a time are out, and of the next window those
+of groups with smaller keys than a bound. A step goes on from there, in the order of windows and of keys within one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.kernels.aggregate import frames as framing
+from penstock.kernels.aggregate.close import Closed, Gathered, results_of, shown_as
+from penstock.model.time import FOREVER, NEVER
+from penstock.model.windows import Sliding
+from penstock.planner.aggregates import Windowed
+
+LEAST_KEY, GREATEST_KEY = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Flushed:
+    """In keys [low, high): windows that end by `until` are out, and of the next one those of groups with keys below `bound`."""
+
+    low: int
+    high: int | None
+    until: int = NEVER
+    bound: int = LEAST_KEY
+
+    def window(self, windows: Sliding) -> int:
+        """The first window that is not out whole."""
+        return windows.closed(self.until)
+
+
+@dataclass(frozen=True)
+class Cap:
+    """At most `rows` results, but all windows of which `behind` later ones are over."""
+
+    rows: int
+    behind: int
+
+
+def flush(
+    gathered: Gathered | None,
+    query: Windowed,
+    before: Sequence[Flushed],
+    own: tuple[int, int | None],
+    until: int,
+    cap: Cap,
+) -> tuple[list[Closed], Flushed]:
+    """The next results of a query for the keys in `own`, and how far they are out then; `before` says how far all keys were."""
+    window = query.window
+    assert isinstance(window, Sliding)
+    everything = Flushed(*own, until)
+    entries = None if gathered is None else gathered.entries(query)
+    if gathered is None or entries is None or not len(entries):
+        return [], everything
+    keys = gathered.ordered.table.column("_key").to_numpy()[entries.row_of[entries.starts[:-1]]]
+    ranges = _touching(before, own)
+    first = np.full(len(keys), window.closed(NEVER), dtype=np.int64)
+    for known in ranges:
+        inside = (keys >= known.low) & (keys < known.high if known.high is not None else True)
+        first = np.where(inside, known.window(window) + (keys < known.bound), first)
+    last = np.full(len(keys), window.closed(until) - 1, dtype=np.int64)
+    frames = framing.sliding(entries.starts, entries.positions, window.range, window.slide, window.start, first, last)
+    frames, shown = shown_as(query, frames).expanded(frames)
+    reached = everything
+    if until < FOREVER and len(frames) > cap.rows:
+        order = np.lexsort((keys[frames.group], frames.first))
+        cut = order[cap.rows - 1] if cap.rows else None
+        place = (NEVER, LEAST_KEY) if cut is None else (int(frames.first[cut]), int(keys[frames.group[cut]]) + 1)
+        place = max(place, _least_place(window, ranges, until, cap))
+        number, bound = place if place[1] <= GREATEST_KEY else (place[0] + 1, LEAST_KEY)
+        out = (frames.first < number) | ((frames.first == number) & (keys[frames.group] < bound))
+        if not out.all():
+            reached = Flushed(*own, window.start + number * window.slide, bound)
+            frames, shown = frames.take(out), shown.take(out)
+    return [Closed(query.query, results_of(gathered.plan, query, entries, frames, shown))], reached
+
+
+def _least_place(window: Sliding, ranges: Sequence[Flushed], until: int, cap: Cap) -> tuple[int, int]:
+    """The window and the key before which all must be out: what has waited long enough, and what is out already."""
+    places = {(known.window(window), known.bound) for known in ranges}
+    if len(places) > 1:
+        # Tasks have other shares of keys than before: nothing that is out in one part of a share must come again.
+        places = {(number + (bound > LEAST_KEY), LEAST_KEY) for number, bound in places}
+    return max((window.closed(until) - cap.behind, LEAST_KEY), *places)
+
+
+def _touching(ranges: Sequence[Flushed], own: tuple[int, int | None]) -> list[Flushed]:
+    low, high = own
+    return [
+        known for known in ranges
+        if (high is None or known.low < high) and (known.high is None or known.high > low)
+    ]  # fmt: skip
+
+
+def share_of(rows: int, task: int, tasks: int) -> int:
+    """A task's share of the results that a step may give."""
+    return rows * (task + 1) // tasks - rows * task // tasks
+
+
+def least(ranges: Sequence[Flushed]) -> int:
+    """The time up to which all windows are out."""
+    return min((known.until for known in ranges), default=NEVER)
