@@ -51,11 +51,17 @@ def test_streams_of_a_union_wait_for_each_other():
     ],
 )
 def test_a_stream_is_held_back_if_it_is_far_ahead_of_one_that_brings_rows(newest, active, held):
-    assert leaders(network_of(JOIN), newest, active) == frozenset(held)
+    assert leaders(network_of(JOIN), newest, newest, active) == frozenset(held)
+
+
+def test_a_row_of_a_distant_future_holds_nobody_back():
+    newest = {"a": 10**9, "b": 0}
+    assert leaders(network_of(JOIN), {"a": 3, "b": 0}, newest, "ab") == frozenset()
+    assert leaders(network_of(JOIN), {"b": 0}, newest, "ab") == frozenset()
 
 
 @given(st.dictionaries(st.sampled_from("abcd"), st.integers(0, 500), min_size=1), st.sets(st.sampled_from("abcd")))
 def test_the_last_of_the_streams_is_always_read(newest, active):
-    held = leaders(network_of(JOIN, THREE, UNION), newest, active)
+    held = leaders(network_of(JOIN, THREE, UNION), newest, newest, active)
     assert min(newest, key=newest.get) not in held
     assert active or not held

@@ -11,9 +11,11 @@ from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
 from penstock.model.time import FOREVER, NEVER, SECOND
 from penstock.state.compaction import (
     FAN_IN,
+    FEW,
     INTERVALS,
     MOST_INTERVALS,
     choose_merge,
+    choose_settling,
     interval_of,
     wider,
 )
@@ -214,3 +216,18 @@ def test_where_windows_count_rows_older_runs_are_merged_along_with_fresh_ones():
     assert set(merge.runs) == {run.name for run in [*old, *fresh]}
     assert choose_merge("t", [*old, *fresh[1:]], 1, PLENTY, NEVER, counted=True) is None
     assert set(choose_merge("t", [*old, *fresh], 1, PLENTY, NEVER).runs) == {run.name for run in fresh}
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_runs_of_an_aggregate_are_written_anew_at_once_when_groups_have_ended_and_they_are_few(apart):
+    runs = fresh(3)
+    names = tuple(sorted(run.name for run in runs))
+
+    def chosen(given, *, ended):
+        merge = choose_settling("t", given, 1, PLENTY, 0, 0, apart=apart, ended=ended)
+        return None if merge is None else tuple(sorted(merge.runs))
+
+    assert chosen(runs, ended=True) == names
+    assert chosen(runs, ended=False) is None
+    assert chosen([], ended=True) is None
+    assert chosen(fresh(3, rows=FEW), ended=True) is None

@@ -42,6 +42,8 @@ def random_entry(step, draw):
         suspended=draw(st.dictionaries(st.sampled_from("pq"), st.text(max_size=3), max_size=1)),
         runs_added=() if tick else entry(step).runs_added,
         sides=() if tick else entry(step).sides,
+        closed={"a": step},
+        closed_groups={"a": tuple(draw(st.lists(st.tuples(st.text(max_size=2), st.integers(-5, 5)), max_size=2)))},
     )
 
 
@@ -91,6 +93,14 @@ def test_what_is_loaded_is_what_was_applied_with_any_snapshots(tmp_path_factory,
         if data.draw(st.booleans()):
             log.snapshot(manifest)
         assert log.load() == manifest
+
+
+def test_groups_that_were_closed_are_those_of_the_last_step_that_says_so_and_go_with_their_stream():
+    said = {"a": (('{"k":1}', 5),), "b": (('{"k":2}', 7),)}
+    manifest = replay([entry(0, closed_groups=said), entry(1)])
+    assert manifest.closed_groups == said
+    assert manifest.apply(entry(2, closed_groups={"a": ()})).closed_groups == {"b": said["b"]}
+    assert manifest.apply(entry(2, progress={"a": Progress(20, 25)})).closed_groups == {"a": said["a"]}
 
 
 def test_snapshots_let_go_of_old_entries_but_the_last_two_stay(log):

@@ -40,14 +40,19 @@ def waits(network: Network) -> dict[tuple[str, str], int]:
     return found
 
 
-def leaders(network: Network, newest: Mapping[str, int], active: Collection[str]) -> frozenset[str]:
-    """The streams that are too far ahead of one that they wait for and that still brings rows (`active`).
+def leaders(
+    network: Network, progress: Mapping[str, int], newest: Mapping[str, int], active: Collection[str]
+) -> frozenset[str]:
+    """The streams whose progress is too far ahead of the newest row of one that they wait for and that still brings rows (`active`).
 
-    For a stream that brings none nobody waits here: there is nothing that it could catch up with.
+    For a stream that brings none nobody waits here: there is nothing that it could catch up with. A leader is known by its progress, since a
+    single row of a distant future must not keep a stream from being read.
     """
-    known = {stream: time for stream, time in newest.items() if time > NEVER}
     return frozenset(
         one
         for (one, other), life in waits(network).items()
-        if other in active and one in known and other in known and known[one] - known[other] > LIVES * life
+        if other in active
+        and progress.get(one, NEVER) > NEVER
+        and newest.get(other, NEVER) > NEVER
+        and progress[one] - newest[other] > LIVES * life
     )

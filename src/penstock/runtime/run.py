@@ -266,8 +266,9 @@ class Run:
             self.error = error
             raise
         brought = {n for report in self.stepper.last_reports for n, c in report["streams"].items() if c["rows"]}
-        newest = {name: progress.newest for name, progress in self.stepper.manifest.progress.items()}
-        self._hold(leaders(self.stepper.network, newest, brought))
+        manifest = self.stepper.manifest
+        newest = {name: progress.newest for name, progress in manifest.progress.items()}
+        self._hold(leaders(self.stepper.network, manifest.progress_values(), newest, brought))
         seconds = time.monotonic() - started
         if self._last_start:
             self.delays.append(started + seconds - self._last_start)
@@ -291,7 +292,7 @@ class Run:
         """Whether Spark's query, which has read all that it was let read, was started again for what was held back."""
         with self.stepper.lock:
             failed = self.error is not None or self.spark_query.exception() is not None
-            if not self.throttle.held or failed or self.stepper.closing:
+            if not self.available_now or not self.throttle.held or failed or self.stepper.closing:
                 return False
             self.spark_query = self._start_query(self.trigger)
         return True

@@ -119,7 +119,8 @@ def run(aggregate, steps, settled=()):
         progress = {"a": new.value, closing("a"): old.value}
         ahead = Ahead(done, {"a": new.closed})
         found = {}
-        for closed in close_groups(aggregate, streams, state, progress, ahead, newest):
+        due = aggregate.closes(*aggregate.closed(progress)) or ahead.moves(aggregate)
+        for closed in close_groups(aggregate, streams, state, progress, ahead, newest) if due else ():
             assert closed.query not in found
             found[closed.query] = listed(closed.table, aggregate.plan, closed.query)
         given_out.append(found)
@@ -213,6 +214,17 @@ def test_a_group_that_has_ended_is_closed_to_its_last_window_though_the_stream_h
         [[2, 2]],
         [],
     ]
+
+
+def test_only_a_bound_that_is_new_or_has_grown_closes_windows():
+    (aggregate,) = aggregate_of([Sliding(4, 4)], ("k",))
+    said, more = (('{"k":1}', 5),), (('{"k":1}', 9),)
+    assert Ahead({}, {"a": said}).moves(aggregate)
+    assert Ahead({"a": said}, {"a": more}).moves(aggregate)
+    assert not Ahead({"a": said}, {"a": said}).moves(aggregate)
+    assert not Ahead({"a": said}, {}).moves(aggregate)
+    (landmark,) = aggregate_of([Landmark(4)], ("k",))
+    assert not Ahead({}, {"a": said}).moves(landmark)
 
 
 def test_a_comparison_of_groups_waits_for_all_of_them():

@@ -37,9 +37,14 @@ class Ahead:
         return known and any(_by_itself(query) for query in aggregate.plan.queries)
 
     def moves(self, aggregate: WindowAggregate) -> bool:
-        """Whether this step may close windows that only a punctuation of their group has ended."""
+        """Whether this step may close windows that only a punctuation of their group has ended.
+
+        One that is no longer remembered closes nothing: the progress of the stream has passed it.
+        """
         return self.concerns(aggregate) and any(
-            self.before.get(name, ()) != self.now.get(name, ()) for name in aggregate.streams
+            until > dict(self.before.get(name, ())).get(pattern, NEVER)
+            for name in aggregate.streams
+            for pattern, until in self.now.get(name, ())
         )
 
 
