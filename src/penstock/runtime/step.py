@@ -20,11 +20,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.errors import StateError, StepError
-from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.aggregate.keep import horizon as horizon_of
 from penstock.kernels.groups import closed_keys
 from penstock.model.time import FOREVER, NEVER, SECOND
-from penstock.planner.network import Network, closing
+from penstock.planner.network import Network
 from penstock.planner.segments import Scan, segment_count, segment_starts
 from penstock.planner.steering import Steering
 from penstock.runtime import commit, derived
@@ -38,11 +37,21 @@ from penstock.runtime.accounts import (
     suspended_by,
     with_dropped,
 )  # fmt: skip
+from penstock.runtime.closing import (
+    ahead_by,
+    all_closed,
+    closed_by,
+    closed_groups,
+    held_back,
+    is_unshown,
+    panes_until,
+    shown_by,
+    shown_now,
+)  # fmt: skip
 from penstock.runtime.finish import finish_projection, finish_task
 from penstock.runtime.handover import finished_joins, handover_schema
 from penstock.runtime.ingest import Layout, project, truth_words
 from penstock.runtime.lull import follow_clock
-from penstock.runtime.panes import PANES
 from penstock.runtime.parcels import PARCEL_SCHEMA
 from penstock.runtime.points import reached
 from penstock.runtime.retention import expired_results, horizon, merge_results
@@ -52,7 +61,7 @@ from penstock.runtime.task import Plan, Task
 from penstock.runtime.types import arrow_types, handover_types
 from penstock.runtime.worker import run_task
 from penstock.state.compaction import choose_merge, choose_settling
-from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Patterns, Progress
+from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
 from penstock.state.progress import Seen, move, together
 from penstock.state.registry import Registry
@@ -65,9 +74,6 @@ FIRST_UPKEEP = 7  # the first round: when a few steps have shown which rows come
 ENDED = "final"  # kind of the progress of a stream that has ended
 MERGE_ROWS = 2_000_000  # rows rewritten per table and step at most: the budget that keeps a step's time even
 
-# Cursors of a query whose open windows are shown: the step that last did so, and when.
-SHOWN, SHOWN_AT = "open windows of {}", "open windows of {} at"
-
 _SESSION = {
     "spark.sql.adaptive.enabled": "false",  # one exchange with a known number of tasks: nothing to adapt
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
@@ -78,10 +84,6 @@ _SESSION = {
     # Hashes every row to find out whether a repeated map task gave other rows; streams are refused if they can.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
 }
-
-
-def _microseconds() -> int:
-    return int(1_000_000 * time.time())
 
 
 class Stopping(Exception):  # noqa: N818  (not an error: the run is asked to end)
@@ -212,18 +214,22 @@ class Stepper:
             elif not waiting:
                 moved |= derived.moved(self.network, self.manifest, self.manifest.progress)
             values = {name: p.value for name, p in moved.items()}
-            expired = self._gone(self._ended(values) if final else self.manifest.reached())
+            expired = self._gone(all_closed(self.network, values) if final else self.manifest.reached())
             changed = moved != dict(self.manifest.progress)
             owed = any(self.manifest.cursors.get(sink, -1) != step for sink, step in self.cursors.items())
             ahead = self.manifest.reached() | values
-            if waiting or self._held_back(ahead, moved) or (not final and self._unshown()):
+            if (
+                waiting
+                or held_back(self.network, self.manifest, ahead, moved)
+                or (not final and is_unshown(self.network, self.manifest))
+            ):
                 self._close(moved, ahead, final=final, waiting=waiting)
                 return True
             if not (changed or expired or final or owed):
                 return False
             entry = self._tick_entry(
-                progress=moved, runs_removed=tuple(expired), final=final, closed=self._closed(values),
-                closed_groups=self._closed_groups(moved),
+                progress=moved, runs_removed=tuple(expired), final=final, closed=closed_by(self.network, values),
+                closed_groups=closed_groups(self.network, moved),
             )  # fmt: skip
             self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
             return True
@@ -250,28 +256,14 @@ class Stepper:
         reached = self.manifest.reached()
         ended = all(reached.get(name, NEVER) >= FOREVER for name in own)
         return ended and not (
-            derived.waiting(self.network, self.manifest, self.views) or self._held_back(reached, self.manifest.progress)
+            derived.waiting(self.network, self.manifest, self.views)
+            or held_back(self.network, self.manifest, reached, self.manifest.progress)
         )
 
     @property
     def ending(self) -> bool:
         """Whether the streams have ended, and not everything has come out of it yet."""
         return not self.manifest.final and any(p.kind == ENDED for p in self.manifest.progress.values())
-
-    def _held_back(self, reached: Mapping[str, int], progress: Mapping[str, Progress]) -> bool:
-        """Whether windows that count rows, or aggregates, hold rows back that this progress lets take part."""
-        ahead = self._ahead(progress)
-        number = {t.name: t.index for t in self.network.tables}
-        for join in self.network.joins:
-            if join.closes:
-                before, now = join.closed(reached)
-                tables = {table for _, table in join.places}
-                runs = (r for r in self.manifest.runs.values() if number.get(r.table) in tables)
-                if any(r.min_time < now and r.max_time >= before for r in runs):
-                    return True
-        held = {r.table for r in self.manifest.runs.values() if not r.expired(reached)}
-        waiting = [a for a in self.network.aggregates if a.name in held]
-        return any(a.closes(*a.closed(reached)) or ahead.moves(a) for a in waiting)
 
     def _close(
         self, progress: Mapping[str, Progress], reached: Mapping[str, int], *, final: bool, waiting: bool = False
@@ -294,39 +286,18 @@ class Stepper:
             after, _ = self._moved(reports)
             own = {d.name for d in self.network.derived_streams}
             progress = {**progress, **{name: p for name, p in after.items() if name in own}}
-        gone = self._gone(self._ended(reached) if final else reached)
+        gone = self._gone(all_closed(self.network, reached) if final else reached)
         merged = [name for merge in task.merges for name in merge.runs]
         entry = self._tick_entry(
             progress=progress, counters=counters_of(reports), results=results_of(reports),
-            closed=self._closed(reached, reports), flushed=flushed_by(reports),
-            closed_groups=self._closed_groups(progress), runs_added=runs_of(reports), sides=sides_of(reports),
+            closed=closed_by(self.network, reached, reports), flushed=flushed_by(reports),
+            closed_groups=closed_groups(self.network, progress), runs_added=runs_of(reports), sides=sides_of(reports),
             runs_removed=tuple(dict.fromkeys([*gone, *merged])), final=final,
             suspended=suspended_by(self.network, reports, self.manifest.suspended),
-            cursors={**self.cursors, **self._shown(task)}, **({"derived": self._taken()} if waiting else {}),
+            cursors={**self.cursors, **shown_by(task)}, **({"derived": self._taken()} if waiting else {}),
         )  # fmt: skip
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
         self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
-
-    def _closed(self, progress: Mapping[str, int], reports: Sequence[dict[str, Any]] = ()) -> dict[str, int]:
-        """What a step that runs with this progress closes; where results are let out slowly, as far as all its tasks have come."""
-        found = {stream: progress[stream] for stream in self.network.closes if stream in progress}
-        for aggregate in self.network.aggregates:
-            if aggregate.flush is not None:
-                out = [r["flushed"][aggregate.name][2] for r in reports if aggregate.name in r["flushed"]]
-                found |= dict.fromkeys(aggregate.closings, min(out, default=aggregate.closed(progress)[1]))
-        return found
-
-    def _closed_groups(self, progress: Mapping[str, Progress]) -> dict[str, Patterns]:
-        """The groups whose windows a step closes that runs with this progress."""
-        return {stream: progress[stream].closed for stream in self.network.closes if stream in progress}
-
-    def _ahead(self, progress: Mapping[str, Progress]) -> Ahead:
-        return Ahead(self.manifest.closed_groups, self._closed_groups(progress))
-
-    def _ended(self, progress: Mapping[str, int]) -> dict[str, int]:
-        """Progress behind the last step of all, which has closed everything."""
-        held = [name for aggregate in self.network.aggregates for name in aggregate.closings]
-        return {**progress, **{closing(name): FOREVER for name in (*self.network.streams, *held)}}
 
     def _nothing(self) -> DataFrame:
         """For a job without rows to receive: every task runs once."""
@@ -405,7 +376,7 @@ class Stepper:
         self, step: int, reached: Mapping[str, int] | None = None, moved: Mapping[str, Progress] | None = None
     ) -> Task:
         progress = self.manifest.reached() if reached is None else reached
-        ahead = self._ahead(self.manifest.progress if moved is None else moved)
+        ahead = ahead_by(self.network, self.manifest, self.manifest.progress if moved is None else moved)
         number = {t.name: t.index for t in self.network.tables} | {a.name: a.home for a in self.network.aggregates}
         runs: dict[int, list[RunEntry]] = {}
         for run in self.manifest.runs.values():
@@ -445,39 +416,10 @@ class Stepper:
             closed=closed_keys(self.network, self.manifest.progress),
             ahead=ahead,
             newest={stream: self._last(stream) for a in self.network.aggregates for stream in a.streams},
-            panes=self._panes(),
-            early=self._early(),
+            panes=panes_until(self.network, self.manifest),
+            early=shown_now(self.network, self.manifest),
             flushed=self.manifest.flushed,
         )
-
-    def _early(self) -> dict[int, int]:
-        """The queries whose open windows this step shows, each with the step that did so last: the clock has passed a multiple of their time."""
-        now, cursors, found = _microseconds(), self.manifest.cursors, {}
-        for member in (m for a in self.network.aggregates for m in a.members):
-            shown = cursors.get(SHOWN_AT.format(member.id), NEVER)
-            if member.every is not None and now // member.every > shown // member.every:
-                found[member.id] = cursors.get(SHOWN.format(member.id), -1)
-        return found
-
-    def _shown(self, task: Task) -> dict[str, int]:
-        """What to remember of the open windows that a step has shown."""
-        now = _microseconds()
-        return {SHOWN.format(q): task.step for q in task.early} | {SHOWN_AT.format(q): now for q in task.early}
-
-    def _unshown(self) -> bool:
-        """Whether something has come since the open windows of a query were last shown, and it is time."""
-        early = self._early()
-        newest = {a.name: [early[m.id] for m in a.members if m.id in early] for a in self.network.aggregates}
-        return any(run.step > shown for run in self.manifest.runs.values() for shown in newest.get(run.table, ()))
-
-    def _panes(self) -> dict[str, int]:
-        """Up to where the panes of each aggregate are among its results."""
-        found: dict[str, int] = {}
-        live = {query.id for query in self.network.queries}
-        for file in self.manifest.results.values():
-            if file.kind == PANES and not live.isdisjoint(query for query, _ in file.counts):
-                found[file.join] = max(found.get(file.join, NEVER), file.panes_until)
-        return found
 
     def _segments(self, runs: Sequence[RunEntry]) -> tuple[int, ...]:
         """Where each task's share of a table without a key begins."""
@@ -569,10 +511,10 @@ class Stepper:
             step=step, batch=batch_id, last_batch=batch_id, identity=identity, version=self.network.version, clock=time.time(),
             progress=progress, counters=counters,
             runs_added=runs_of(reports), runs_removed=tuple(dict.fromkeys(removed)), results=results_of(reports),
-            sides=sides_of(reports), derived=self._taken(), cursors={**self.cursors, **self._shown(task)},
-            suspended=suspended_by(self.network, reports, self.manifest.suspended), closed=self._closed(before, reports),
+            sides=sides_of(reports), derived=self._taken(), cursors={**self.cursors, **shown_by(task)},
+            suspended=suspended_by(self.network, reports, self.manifest.suspended), closed=closed_by(self.network, before, reports),
             flushed=flushed_by(reports),
-            closed_groups=self._closed_groups(self.manifest.progress),
+            closed_groups=closed_groups(self.network, self.manifest.progress),
         )  # fmt: skip
         entry = replace(entry, counters=with_dropped(entry, self.manifest), **self._steered(entry))
         self.store.sync(commit.durable_names(self.store, batch_id))
