@@ -107,16 +107,21 @@ def test_every_point_of_a_step_survives_kill_9(spark, tmp_path, uninterrupted, p
 
 
 def test_the_end_of_the_streams_survives_kill_9_between_the_levels_of_derived_ones(spark, tmp_path, uninterrupted):
-    source(tmp_path, STEPS)
-    # Batches are steps 0 to 5; then come those in which derived streams take in what is left, and those of the end.
-    code = end(start(tmp_path, "final", PENSTOCK_KILL_AT=f"after_manifest:{STEPS + 3}"))
-    assert code == -signal.SIGKILL, log_of(tmp_path)
-    # Should the streams have ended by then, the next start only brings out what was still to come of it.
-    ended = any(p.kind == "final" for p in engine_of(spark, tmp_path).manifest().progress.values())
-    with pytest.raises(StateError, match="have ended") if ended else contextlib.nullcontext():
-        drain(engine_of(spark, tmp_path), final=True)
-    assert engine_of(spark, tmp_path).manifest().final
-    assert_nothing_lost_or_doubled(spark, tmp_path, uninterrupted)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    for root in (whole, killed):
+        source(root, STEPS)
+    finished(whole)
+    last = int(log_of(whole).rpartition("ended at step ")[2])
+    code = end(start(killed, "final", PENSTOCK_KILL_AT=f"after_manifest:{last - 3}"))
+    assert code == -signal.SIGKILL, log_of(killed)
+    manifest = engine_of(spark, killed).manifest()
+    assert {p.kind for p in manifest.progress.values()} >= {"final"}
+    assert not manifest.final
+    # The next start only brings out what was still to come.
+    with pytest.raises(StateError, match="have ended"):
+        drain(engine_of(spark, killed), final=True)
+    assert engine_of(spark, killed).manifest().final
+    assert_nothing_lost_or_doubled(spark, killed, uninterrupted)
 
 
 @pytest.mark.long

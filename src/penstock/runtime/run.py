@@ -370,7 +370,7 @@ class Run:
                 if exception is not None and self.error is None and not self.stepper.closing:
                     self.error = _readable(exception)
                 if self.error is None:
-                    self.stepper.catch_up()
+                    self.stepper.settle()
                     self.stepper.tick()
                     if self.final:
                         self.stepper.finish()

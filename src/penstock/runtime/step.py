@@ -240,12 +240,31 @@ class Stepper:
             while derived.waiting(self.network, self.manifest, self.views):
                 self.tick()
 
+    def settle(self) -> None:
+        """Catch up, and let the windows close that this has closed for those above; then only new rows bring anything."""
+        with self.lock:
+            for _ in range(self._most_ticks()):
+                known, after = (
+                    self.manifest.progress,
+                    derived.moved(self.network, self.manifest, self.manifest.progress),
+                )
+                ahead = self.manifest.reached() | {name: p.value for name, p in after.items()}
+                moved = any(known.get(name) != p for name, p in after.items())
+                if not (moved or self._held_back(ahead) or derived.waiting(self.network, self.manifest, self.views)):
+                    break
+                self.tick()
+
+    def _most_ticks(self) -> int:
+        """How many ticks the derived streams need at most: of each level rows come, windows close, progress is told."""
+        count = len(self.network.derived_streams)
+        return 3 * count + 2 if count else 0
+
     def finish(self) -> None:
         """The streams have ended: first those that are read, then level by level those that are derived; then all is final."""
         with self.lock:
             own = {d.name for d in self.network.derived_streams}
             ended = {n: Progress(FOREVER, self._newest(n), ENDED) for n in self.network.streams if n not in own}
-            for _ in range(3 * len(own) + 2 if own else 0):  # of each level: rows come, windows close, progress is told
+            for _ in range(self._most_ticks()):
                 if self._all_out(own):
                     break
                 self.tick({**self.manifest.progress, **ended})
