@@ -244,13 +244,11 @@ class Stepper:
         """Catch up, and let the windows close that this has closed for those above; then only new rows bring anything."""
         with self.lock:
             for _ in range(self._most_ticks()):
-                known, after = (
-                    self.manifest.progress,
-                    derived.moved(self.network, self.manifest, self.manifest.progress),
-                )
+                known = self.manifest.progress
+                after = {**known, **derived.moved(self.network, self.manifest, known)}
                 ahead = self.manifest.reached() | {name: p.value for name, p in after.items()}
-                moved = any(known.get(name) != p for name, p in after.items())
-                if not (moved or self._held_back(ahead) or derived.waiting(self.network, self.manifest, self.views)):
+                owing = held_back(self.network, self.manifest, ahead, after)
+                if after == known and not owing and not derived.waiting(self.network, self.manifest, self.views):
                     break
                 self.tick()
 
