@@ -46,7 +46,10 @@ class Keeper:
         return Keeper(self.handle.view, readers, root, strategy)
 
     def refresh(self) -> Json:
-        return self.handle.refresh()
+        """What a refresh did, and the seconds that its caller waited: the view is installed, and the next plans are made."""
+        started = perf_counter()
+        facts = self.handle.refresh()
+        return {**facts, "seconds": perf_counter() - started}
 
     def recompute_natively(self, system: System, sql: str, delay: float) -> Json:
         """As one would without Penstock: the system computes the view anew, and all of it is installed."""

@@ -169,7 +169,7 @@ class Delayed:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.reader, name)
-        if name not in {"changes", "lookup", "scan"}:
+        if name not in {"position", "changes", "lookup", "scan"}:
             return found
 
         def slow(*given: Any, **named: Any) -> Any:
