@@ -32,7 +32,7 @@ test: lint ## check style and types, then run the tests
 	$(WITH_JAVA) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-long: lint ## the same with the long tests
-	$(WITH_JAVA) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "long or not long"
+	$(WITH_JAVA) PENSTOCK_TESTS=long $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "long or not long"
 
 lint: $(STAMP) ## check style and types
 	$(BIN)/ruff check .

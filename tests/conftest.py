@@ -3,8 +3,13 @@
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.effort import examples
+
 settings.register_profile(
-    "penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    "penstock",
+    deadline=None,
+    max_examples=examples(100),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("penstock")
 

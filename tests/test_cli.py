@@ -263,6 +263,7 @@ def put(folder, name, keys):
     pq.write_table(pa.table({"k": pa.array(keys, pa.int32()), "at": at}), folder / name)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_an_interrupted_run_goes_on_where_it_stopped(script, tmp_path):
     script(STREAMS + QUERY.replace(";", "\nINTO 'out';"))

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 
 from penstock.model.time import FOREVER, NEVER
 from penstock.reference import admit, combinations, output_progress, reachable, result_time
+from tests.effort import examples
 from tests.monitors import check_accounts, check_bounded, check_ordered, check_progress
 from tests.workloads import workload
 
@@ -42,7 +43,7 @@ def test_state_beyond_its_bound_and_state_after_the_end_are_found():
             check_bounded(held, lambda _: 2, ended=ended)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(workload(late=True))
 def test_joins_state_sound_progress_and_can_be_put_in_order(work):
     judged = {name: admit(stream, work.arrivals(name)) for name, stream in work.streams.items()}

@@ -106,6 +106,7 @@ def test_every_point_of_a_step_survives_kill_9(spark, tmp_path, uninterrupted, p
     assert_nothing_lost_or_doubled(spark, tmp_path, uninterrupted)
 
 
+@pytest.mark.long
 def test_the_end_of_the_streams_survives_kill_9_between_the_levels_of_derived_ones(spark, tmp_path, uninterrupted):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for root in (whole, killed):
@@ -157,9 +158,9 @@ WORKER_FAILS_ONCE = """
 import sys
 if "pyspark.daemon" in sys.orig_argv:
     import os
-    from penstock.runtime import worker
+    from penstock.runtime import task
 
-    report_batch = worker.report_batch
+    report_batch = task.report_batch
 
     def fail_once(report):
         if report.runs:
@@ -171,7 +172,7 @@ if "pyspark.daemon" in sys.orig_argv:
                 raise RuntimeError("this attempt fails after it has written its files")
         return report_batch(report)
 
-    worker.report_batch = fail_once
+    task.report_batch = fail_once  # before those that make reports have it
 """
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from penstock.kernels.bits import bits_ids, row_bits
 from penstock.planner.index import build_index
 from penstock.reference import evaluate
+from tests.effort import examples
 from tests.kernels import terms
 from tests.kernels.tables import entry, state_table
 
@@ -28,7 +29,7 @@ def as_integers(bits):
     return [sum(int(word) << (64 * n) for n, word in enumerate(row)) for row in bits]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_a_row_has_the_bits_of_the_predicates_that_are_true(data):
     one = st.sampled_from("ijdstb").flatmap(lambda c: st.tuples(st.just(c), terms.decided_by(c)))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from penstock.kernels.compare import holds, values
 from penstock.model import And, Arithmetic, Compare, IsNull, Literal, Not, Or, Ref
 from penstock.reference import Raised, evaluate
+from tests.effort import examples
 from tests.kernels import terms
 
 TRUE, NULL = Literal(True, "boolean"), Literal(None, "void")
@@ -26,7 +27,7 @@ def one_by_one(term, table):
     return found
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(terms.conditions(), terms.rows(min_size=1, max_size=6))
 def test_a_condition_holds_and_raises_where_it_does_in_the_reference(term, table):
     columns = terms.arrays(table)
@@ -36,7 +37,7 @@ def test_a_condition_holds_and_raises_where_it_does_in_the_reference(term, table
     assert true.tolist() == [value is True for value, _ in expected]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.sampled_from(("bigint", "double")).flatmap(terms.sums), terms.rows(min_size=1, max_size=6))
 def test_a_sum_has_the_value_of_the_reference_and_null_where_it_raised(term, table):
     columns = terms.arrays(table)
@@ -86,3 +87,14 @@ def test_every_sum_at_the_edge_of_64_bits_is_checked():
             fits = -(2**63) <= exact(x, y) < 2**63
             assert bad is not fits
             assert ours == (exact(x, y) if fits else None)
+
+
+def test_a_column_that_was_stored_before_any_query_wanted_it_is_null_in_every_row():
+    column = {Ref(0, "k"): pa.nulls(3)}
+    found, raised = values(Arithmetic("-", Ref(0, "k"), Literal(1, "bigint")), column.__getitem__, 3)
+    assert found.to_pylist() == [None] * 3
+    assert not raised.any()
+    for condition, answer in ((Compare("=", Ref(0, "k"), Literal("a", "string")), False), (IsNull(Ref(0, "k")), True)):
+        truth, raised = holds(condition, column.__getitem__, 3)
+        assert truth.tolist() == [answer] * 3
+        assert not raised.any()

@@ -13,6 +13,7 @@ from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
 from penstock.sql import parse_query
 from penstock.state.run import Rows
+from tests.effort import examples
 from tests.kernels.tables import entry, state_table
 
 STREAMS = {
@@ -111,7 +112,7 @@ def stored(rows, patterns):
     return Rows(np.zeros(len(rows), dtype=np.int64), time, bits, tuple(patterns), {"v": pa.array(time)})
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_a_row_lives_while_some_role_may_meet_some_stream(data):
     lengths = st.one_of(st.integers(-4, 12), st.just(FOREVER))

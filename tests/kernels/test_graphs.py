@@ -9,6 +9,7 @@ from penstock.kernels.merge import merge_runs
 from penstock.model import Query, Tumbling
 from penstock.planner.network import StateTable
 from penstock.reference import reachable, results
+from tests.effort import examples
 from tests.graphs import graph_workload, runnable_graph
 from tests.oracle import bag
 from tests.routes import any_routes
@@ -39,7 +40,7 @@ def all_keys_in(query: Query, table: StateTable) -> bool:
     return all(count == len(table.key) - pieces for count in keys)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(graph_workload(("tumbling", "range")), st.integers(1, 2), st.integers(0, 2))
 def test_each_state_table_of_a_graph_holds_the_rows_in_reach(workload: Workload, tasks: int, merge_every: int) -> None:
     for last in range(1, len(workload.batches) + 1):

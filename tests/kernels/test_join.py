@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from penstock.kernels.merge import merge_runs
 from penstock.model import Column, Stream
 from penstock.reference import bounds, reachable, results, serves
+from tests.effort import examples
 from tests.oracle import bag, duckdb_results
 from tests.simulation import colliding, plain, row_tuples, simulate, spread, stored_form
 from tests.workloads import Workload, workload
@@ -31,26 +32,26 @@ def assert_answers(work, found):
         assert bag(ours) == bag(results(query, work.streams, work.accepted)), query.sql
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(workload(), ways)
 def test_every_query_gets_the_answer_of_the_reference(work, way):
     assert_answers(work, simulate(work, **way))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(workload(late=True), ways)
 def test_late_and_bad_rows_take_part_in_nothing(work, way):
     assert_answers(work, simulate(work, **way))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(workload(), ways)
 def test_every_query_gets_the_answer_of_duckdb(work, way):
     for query, ours in zip(work.parsed, simulate(work, **way).results, strict=True):
         assert bag(ours) == bag(duckdb_results(query, work.streams, work.accepted)), query.sql
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(workload(late=True), ways)
 def test_every_row_is_accounted_for(work, way):
     found = simulate(work, **(way | {"renumber": False}))
@@ -64,7 +65,7 @@ def test_every_row_is_accounted_for(work, way):
             )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(workload(late=True), st.integers(1, 3), st.integers(0, 2))
 def test_state_holds_the_rows_in_reach_and_a_merge_leaves_exactly_these(work, tasks, merge_every):
     for last in range(1, len(work.batches) + 1):
@@ -85,7 +86,7 @@ def test_state_holds_the_rows_in_reach_and_a_merge_leaves_exactly_these(work, ta
             assert bag(left) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(workload(), st.integers(1, 3), st.integers(0, 2), st.sampled_from((spread, colliding)))
 def test_compared_pairs_are_those_that_share_a_query_by_windows_and_bits(work, tasks, merge_every, key_hash):
     pairs_only = tuple(t for t, q in zip(work.queries, work.parsed, strict=True) if len(q.roles) == 2)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from penstock.kernels.links import Links, count_probes, count_results
 from penstock.kernels.probe import to_words
 from penstock.model import Column, Stream
+from tests.effort import examples
 from tests.simulation import simulate
 from tests.workloads import Workload
 
@@ -53,7 +54,7 @@ def counted(found, kind):
 ways = st.fixed_dictionaries({"tasks": st.integers(1, 3), "merge_every": st.integers(0, 2), "links": st.sampled_from((None, 2))})  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(2, 3).flatmap(loads), ways)
 def test_a_result_counts_in_the_link_of_the_age_that_its_row_had(case, way):
     names, queries, load = case
@@ -76,7 +77,7 @@ def test_a_result_counts_in_the_link_of_the_age_that_its_row_had(case, way):
     assert found == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(loads(2), ways)
 def test_a_row_probes_the_links_with_ages_that_one_of_its_queries_wants(case, way):
     _, queries, load = case

@@ -9,6 +9,7 @@ from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
 from penstock.model.time import FOREVER
 from penstock.state.compaction import MOST_INTERVALS, interval_length
 from penstock.state.run import Rows
+from tests.effort import examples
 from tests.kernels.tables import entry, state_table
 
 LIVES = {1: 4, 2: 10, 3: 100, 4: FOREVER}
@@ -51,7 +52,7 @@ def in_reach(row, progress):
     return any(progress < row[1] + LIVES[r // 16] for r in row[2] if r != DROPPED)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(runs, st.integers(0, 40))
 def test_a_merge_is_the_sorted_union_of_the_rows_in_reach(parts, progress):
     merged = merge_runs(TABLE, [run_of(p) for p in parts], {"b": progress})
@@ -89,7 +90,7 @@ def own_link(row):
     return max(LIVES[r // 16] for r in row[2] if r != DROPPED)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(rows.filter(lambda r: r[2] != (DROPPED,)), min_size=1, max_size=12), st.sampled_from((0, 32, 64)))
 def test_rows_are_laid_out_by_link_and_time_interval(part, least):
     whole = run_of(part)
@@ -121,7 +122,7 @@ def test_rows_over_a_long_time_do_not_fall_into_very_many_pieces():
     assert len({life for life, _ in pieces}) == 1
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(rows.filter(lambda r: r[2] != (DROPPED,)), min_size=1, max_size=12))
 def test_under_a_chain_of_one_link_rows_stay_together_until_its_end(part):
     merged = replace(TABLE, chain=(FOREVER,))
@@ -130,7 +131,7 @@ def test_under_a_chain_of_one_link_rows_stay_together_until_its_end(part):
     assert plain(piece, "v") == plain(run_of(part), "v")
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(rows.filter(lambda r: r[2] != (DROPPED,)), min_size=1, max_size=12))
 def test_rows_of_different_cells_never_share_a_run(part):
     split, whole = replace(TABLE, by_cell=True), run_of(part)

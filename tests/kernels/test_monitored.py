@@ -9,12 +9,13 @@ from penstock.model.query import Rows
 from penstock.model.time import FOREVER
 from penstock.planner.network import output_progress
 from penstock.reference import reachable
+from tests.effort import examples
 from tests.monitors import check_bounded, check_progress
 from tests.simulation import simulate
 from tests.workloads import workload
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(workload(late=True), st.integers(1, 3), st.integers(0, 2))
 def test_results_come_before_the_progress_that_covers_them_and_state_ends_with_the_streams(load, tasks, merge_every):
     timed = replace(load, queries=tuple(q.replace("SELECT ", "SELECT result_time, ", 1) for q in load.queries))

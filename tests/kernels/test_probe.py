@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from penstock.kernels.probe import Counts, build_reach, probe, to_words, word_count
 from penstock.model.time import EARLIEST, FOREVER, LATEST
 from penstock.state.run import Rows
+from tests.effort import examples
 
 EXTREMES = (-(2**63), -(2**63) + 1, -1, 0, 1, 2**63 - 2, 2**63 - 1)
 
@@ -98,7 +99,7 @@ def cases(draw):
 OPEN = [((0, FOREVER), (FOREVER, 0))]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(cases(), st.sampled_from((1, 2, 3, 7, 1 << 19)))
 @example(([(2, (0,)), (3, (0,))], [1, 1], [(1, 0, 0), (3, 0, 0)], [1], OPEN, (0,), 1), 7)
 @example(([(2, (0,)), (3, (5,)), (3, (6,))], [1, 1, 1], [(3, 0, 0), (3, 9, 0)], [1], OPEN, (0,), 1), 1)

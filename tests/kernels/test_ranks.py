@@ -10,6 +10,7 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.build import STRATEGIES
 from penstock.reference import admit, results
 from penstock.reference.order import followers
+from tests.effort import examples
 from tests.graphs import runnable_graph
 from tests.oracle import bag, duckdb_results
 from tests.routes import any_routes
@@ -19,7 +20,7 @@ from tests.workloads import Workload
 counting = runnable_graph(("rows", "mixed"))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(counting, st.integers(0, 10**6), st.integers(1, 3), st.sampled_from((spread, plain, colliding)))
 def test_every_step_answers_what_progress_has_closed(
     workload: Workload, seed: int, tasks: int, key_hash: KeyHash
@@ -38,7 +39,7 @@ def test_every_step_answers_what_progress_has_closed(
     assert bag(done.results[0]) == bag(duckdb_results(query, workload.streams, workload.accepted)), query.sql
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(counting, st.integers(1, 2))
 def test_a_row_goes_when_so_many_others_have_come_after_it(workload: Workload, tasks: int) -> None:
     done = simulate(workload, tasks=tasks, merge_every=1)
@@ -66,7 +67,7 @@ def test_a_row_goes_when_so_many_others_have_come_after_it(workload: Workload, t
         assert all(run.expired(done.progress) for run in done.steps[-1].runs)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(runnable_graph(("rows", "mixed", "range"), 3), st.data(), st.integers(1, 2), st.sampled_from(STRATEGIES))
 def test_windows_count_the_rows_since_their_query_began(
     workload: Workload, data: st.DataObject, tasks: int, strategy: str

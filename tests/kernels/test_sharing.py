@@ -11,6 +11,7 @@ from penstock.planner.build import MAX_CELLS, STRATEGIES, build_network, cells
 from penstock.planner.network import StandingQuery
 from penstock.reference import admit, reachable, results
 from penstock.sql import parse_query
+from tests.effort import examples
 from tests.oracle import bag
 from tests.simulation import simulate
 from tests.workloads import workload
@@ -39,7 +40,7 @@ WAYS = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(changing(), WAYS)
 def test_queries_that_come_and_go_get_what_they_would_get_alone(case, way):
     load, lifetimes = case
@@ -50,7 +51,7 @@ def test_queries_that_come_and_go_get_what_they_would_get_alone(case, way):
         event("some results" if expected else "no result")
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(changing(), st.integers(1, 3), st.integers(0, 3), st.sampled_from((None, 1)))
 def test_rows_in_reach_are_those_that_a_live_query_can_still_use(case, tasks, merge_every, links):
     load, lifetimes = case

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from penstock.lab.chain import Chain, slice_ends
 from penstock.lab.slices import Copy, SlicedJoin
 from penstock.lab.workload import A, Arrival, B, Below, JoinQuery, LabError, Match, both, hashed, longest
+from tests.effort import examples
 
 SELECTIONS = st.sampled_from([None, Below(0.3), Below(0.6)])
 LENGTHS = st.integers(1, 12)
@@ -299,7 +300,7 @@ def test_a_union_works_once_for_each_probe_and_not_at_all_behind_a_single_slice(
     assert chain.counts.union_steps == len(arrivals) * fed_by_several
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(chains(), ARRIVALS, SEEDS)
 def test_splits_and_merges_at_any_moment_lose_and_duplicate_nothing(chain, arrivals, seed):
     play(chain, arrivals, seed, actions=[split_anywhere(chain), merge_anywhere(chain)])

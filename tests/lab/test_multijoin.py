@@ -10,6 +10,7 @@ from penstock.lab.multijoin.algorithms import AT_ONCE, Operator, eager, effectiv
 from penstock.lab.multijoin.query import Edge, Last, MultiJoin, Within, equal_values
 from penstock.lab.multijoin.windows import CircularWindow, CountWindow
 from penstock.lab.workload import Arrival, LabError
+from tests.effort import examples
 from tests.reference.test_join import equijoin, stream
 
 ALGORITHMS = ("naive", "naive at intervals", "eager", "lazy", "general")
@@ -111,7 +112,7 @@ def numbers(results):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.data())
 def test_every_algorithm_finds_each_result_once_with_any_orders_intervals_and_buckets(algorithm, data):
     query = data.draw(joins())
@@ -119,7 +120,7 @@ def test_every_algorithm_finds_each_result_once_with_any_orders_intervals_and_bu
     assert numbers(data.draw(operators(query, algorithm)).run(arrivals)) == by_pairs(query, arrivals)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_the_answer_is_that_of_the_reference(data):
     lengths = data.draw(st.lists(st.integers(1, 12), min_size=2, max_size=4))
@@ -135,7 +136,7 @@ def test_the_answer_is_that_of_the_reference(data):
     assert by_pairs(query, arrivals) == sorted(tuple(row["number"] for row in members) for members in found)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_the_last_tuples_are_the_same_in_a_circular_array_and_by_counters(data):
     query = data.draw(joins(COUNTS))
@@ -150,7 +151,7 @@ def test_the_last_tuples_are_the_same_in_a_circular_array_and_by_counters(data):
         assert list(circular.windows[stream_number].tuples(None)) == own[-extent.length :]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_an_evaluation_may_come_at_any_moment_even_between_equal_times(data):
     query = data.draw(joins())
@@ -164,7 +165,7 @@ def test_an_evaluation_may_come_at_any_moment_even_between_equal_times(data):
     assert numbers(join.output) == by_pairs(query, arrivals)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_results_are_out_within_the_interval_and_never_taken_back(data):
     query = data.draw(joins())
@@ -181,7 +182,7 @@ def test_results_are_out_within_the_interval_and_never_taken_back(data):
         assert set(overdue) <= set(numbers(before))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_expiration_at_once_leaves_what_counts_and_nothing_else(data):
     query = data.draw(joins(TIMES))
@@ -197,7 +198,7 @@ def test_expiration_at_once_leaves_what_counts_and_nothing_else(data):
         assert join.counts.state == len(counting)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_rare_expiration_holds_more_and_finds_the_same(data):
     query = data.draw(joins())

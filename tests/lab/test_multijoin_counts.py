@@ -15,6 +15,7 @@ from penstock.lab.multijoin.workload import mixed
 from penstock.lab.workload import Arrival, LabError
 from penstock.model.time import SECOND
 from penstock.planner.orders import loops as model
+from tests.effort import examples
 from tests.lab.test_multijoin import INTERVALS, TIMES, in_reach, inputs, matching, orders
 
 TICKS = 60  # of a second of the regular input: all its distances are whole
@@ -110,7 +111,7 @@ def breadth_first(query, arrivals, loops, every, buckets):
     return met
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_a_loop_meets_what_its_window_or_bucket_holds_once_for_each_composite(data):
     query = equal_values(*data.draw(st.lists(TIMES, min_size=2, max_size=4)))
@@ -123,7 +124,7 @@ def test_a_loop_meets_what_its_window_or_bucket_holds_once_for_each_composite(da
     assert join.counts.probes == breadth_first(query, arrivals, loops, every, buckets)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_an_index_of_one_bucket_counts_as_none(data):
     query = equal_values(*data.draw(st.lists(TIMES, min_size=2, max_size=4)))
@@ -137,7 +138,7 @@ def test_an_index_of_one_bucket_counts_as_none(data):
     assert plain.counts.probes == breadth_first(query, arrivals, loops, every, one)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data(), st.just(AT_ONCE) | INTERVALS)
 def test_an_expiration_visits_every_bucket_and_every_tuple_that_goes(data, every):
     query = equal_values(*data.draw(st.lists(TIMES, min_size=2, max_size=4)))

@@ -7,6 +7,7 @@ from penstock.model import Band, Landmark, Query, Role, Rows, Sliding, Tumbling,
 from penstock.model.time import FOREVER
 from penstock.planner.bounds import check_bounded, describe, time_bounds, unbounded_roles
 from penstock.reference import bounds
+from tests.effort import examples
 from tests.workloads import workload
 
 
@@ -117,7 +118,7 @@ def assert_same(ours, theirs):
     assert {(i, j): b for i, row in enumerate(ours) for j, b in enumerate(row) if i != j} == theirs
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.lists(st.one_of(st.integers(1, 20), st.none(), st.sampled_from(("ALL", Rows(3)))), min_size=2, max_size=5),
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(-6, 20)), max_size=6),
@@ -134,7 +135,7 @@ def test_bounds_are_those_of_the_reference_unless_they_contradict_each_other(win
     assert_same(found, bounds(given_query))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(workload())
 def test_bounds_of_workloads_are_those_of_the_reference(work):
     for parsed in work.parsed:

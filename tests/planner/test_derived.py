@@ -15,6 +15,7 @@ from penstock.reference import admit, results
 from penstock.reference.aggregate import answers
 from penstock.sql import parse_query
 from tests.aggregates import ROWS, STREAM, same_bag
+from tests.effort import examples
 from tests.monitors import check_progress
 from tests.workloads import TIME, workload
 
@@ -36,7 +37,7 @@ def times_by_step(load, query, column):
         before = after
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(workload(late=True), st.data())
 def test_no_result_comes_behind_the_progress_of_its_times(load, data):
     query = data.draw(st.sampled_from(load.parsed))
@@ -113,7 +114,7 @@ def exploded(apart, rows):
                 yield {**row, "tick": tick - 1}
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(joined(), ROWS, ROWS, st.none() | st.integers(-12, 32))
 def test_an_aggregate_over_a_join_taken_apart_has_the_same_answers(sql, left, right, progress):
     query = parse_query(sql, PAIR)

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from penstock.model import And, Arithmetic, Compare, In, IsNull, Literal, Not, Or, Ref
 from penstock.planner.index import build_index, indexable
 from penstock.reference import compare, evaluate
+from tests.effort import examples
 from tests.kernels import terms
 
 V, W = Ref(0, "v"), Ref(0, "w")
@@ -76,7 +77,7 @@ def cell_of(value, literals):
     return 2 * below + any(compare(value, literal) == 0 for literal in literals)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_a_cell_holds_exactly_the_predicates_that_are_true_for_its_values(data):
     column = data.draw(st.sampled_from("ijdstb"))

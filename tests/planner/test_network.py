@@ -11,6 +11,7 @@ from penstock.planner.network import MAX_ROLES, StandingQuery, result_column
 from penstock.planner.routes import build_routes
 from penstock.reference import bounds
 from penstock.sql import parse_query
+from tests.effort import examples
 from tests.workloads import workload
 
 COLUMNS = (
@@ -238,7 +239,7 @@ def test_256_queries_share_one_join():
     assert own.indexes[0].masks[-2] == (1 << 256) - 1
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(workload())
 def test_building_is_deterministic_and_keeps_the_bounds_of_every_query(work):
     queries = [StandingQuery(n + 1, f"q{n}", q) for n, q in enumerate(work.parsed)]

@@ -14,6 +14,7 @@ from penstock.sql import parse_query
 from penstock.sql.named import query_stream, results_of
 from penstock.sql.position import Text
 from tests.aggregates import COLUMNS, ROWS, STREAM, STREAMS, WINDOWS, Case, cases, duckdb_answer, same_bag
+from tests.effort import examples
 from tests.oracle import connection
 
 PROGRESS = st.none() | st.integers(-12, 45)
@@ -39,14 +40,14 @@ def select(text, rows, progress=None, streams=STREAMS):
 
 
 @pytest.mark.parametrize("kind", sorted(WINDOWS))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(data=st.data(), rows=ROWS, progress=PROGRESS)
 def test_duckdb_agrees(kind, data, rows, progress):
     case = data.draw(cases(kind))
     assert same_bag(answer(case, rows, progress), duckdb_answer(case, rows, progress))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(ROWS, st.integers(1, 12), st.sampled_from(["count(*)", "sum(v)", "max(v)"]), st.booleans())
 def test_a_window_for_each_row_is_a_frame_of_sql(rows, length, call, partitioned):
     case = Case(PerRow(length, 1, ("k",) if partitioned else ()), (), (call,))
@@ -57,7 +58,7 @@ def test_a_window_for_each_row_is_a_frame_of_sql(rows, length, call, partitioned
     assert same_bag(answer(case, rows), found)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.integers(0, 1), st.integers(0, 3)), max_size=6),
     st.lists(st.tuples(st.integers(0, 12), st.integers(0, 1), st.integers(0, 3)), max_size=6),
@@ -90,7 +91,7 @@ def test_a_join_under_an_aggregate_takes_what_the_windows_hold_at_each_tick(left
 # ------------------------------------------------------------------------------------------ what must change nothing
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(cases(), ROWS, st.randoms(use_true_random=False))
 def test_arrival_does_not_matter(case, rows, random):
     shuffled = list(rows)
@@ -98,7 +99,7 @@ def test_arrival_does_not_matter(case, rows, random):
     assert same_bag(answer(case, rows), answer(case, shuffled))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(cases(), ROWS, st.integers(-12, 45), st.integers(0, 20))
 def test_answers_come_once_and_stay(case, rows, progress, more):
     """What progress has closed is not changed by more of it, and the end of input brings the rest."""
@@ -113,7 +114,7 @@ def test_answers_come_once_and_stay(case, rows, progress, more):
         assert all(a in ended for a in second)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(cases(), ROWS, st.integers(-12, 45))
 def test_rows_that_are_not_late_do_not_change_what_is_closed(case, rows, progress):
     """Progress v says that no row below v is still to come; one at v is not late."""
@@ -125,7 +126,7 @@ def test_rows_that_are_not_late_do_not_change_what_is_closed(case, rows, progres
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(cases("sliding", "landmark", "per_row", "session"), ROWS, st.integers(-12, 45))
 def test_no_later_answer_is_older_than_output_progress_says(case, rows, progress):
     query = case.query
@@ -135,7 +136,7 @@ def test_no_later_answer_is_older_than_output_progress_says(case, rows, progress
     assert all(a.end >= reached for a in answers(query, STREAMS, {"s": rows}) if a not in closed)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(cases("sliding", "landmark", "per_row", "session"), ROWS, st.integers(-9, 9), st.integers(1, 4))
 def test_answers_shift_and_scale_with_time(case, rows, shift, factor):
     lengths = {"range", "slide", "gap"}
@@ -154,7 +155,7 @@ def test_answers_shift_and_scale_with_time(case, rows, shift, factor):
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(ROWS, WINDOWS["sliding"] | WINDOWS["landmark"])
 def test_fine_groups_roll_up_to_coarse_ones(rows, window):
     calls = ("count(*)", "sum(v)", "min(v)", "max(v)")
@@ -174,7 +175,7 @@ def test_fine_groups_roll_up_to_coarse_ones(rows, window):
     assert same_bag(answer(Case(window, ("k",), calls), rows), wanted)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(ROWS, st.integers(1, 12), st.integers(1, 6))
 def test_tumbling_is_sliding_by_the_range(rows, length, parts):
     sliding = answer(Case(Sliding(length, length), ("k",), ("count(*)",)), rows)
@@ -184,7 +185,7 @@ def test_tumbling_is_sliding_by_the_range(rows, length, parts):
     assert sum(count for *_, count in windows) == parts * len(rows)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(cases("sliding", "landmark", "session"), ROWS, st.data())
 def test_a_stream_in_parts_is_the_stream(case, rows, data):
     streams = {**STREAMS, "other": replace(STREAM, name="other")}
@@ -336,7 +337,7 @@ def test_pairs_of_event_times_close_when_both_have_passed():
     assert select(text, rows, progress=3, streams=streams) == [(1, 2, 2)]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(ROWS, ROWS, st.integers(1, 6), st.integers(1, 8), st.integers(1, 8))
 def test_an_aggregate_over_a_query_has_windows_over_its_results(left, right, join, length, slide):
     streams = {name: replace(STREAM, name=name) for name in ("p", "q")}

@@ -5,13 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.reference import admit, combinations, reachable, results
+from tests.effort import examples
 from tests.graphs import WINDOWS, graph_workload
 from tests.oracle import bag, duckdb_results
 from tests.reference.contents import results_by_contents
 
 
 @pytest.mark.parametrize("kind", WINDOWS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_three_definitions_give_one_answer(kind, data):
     work = data.draw(graph_workload((kind,)))
@@ -21,7 +22,7 @@ def test_three_definitions_give_one_answer(kind, data):
     assert ours == bag(results_by_contents(query, work.streams, work.accepted)), query.sql
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(graph_workload(), st.randoms(use_true_random=False))
 def test_the_answer_does_not_depend_on_the_order_of_rows(work, random):
     (query,) = work.parsed
@@ -29,7 +30,7 @@ def test_the_answer_does_not_depend_on_the_order_of_rows(work, random):
     assert bag(results(query, work.streams, shuffled)) == bag(results(query, work.streams, work.accepted))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(graph_workload())
 def test_a_key_reaches_two_roles_at_least(work):
     (query,) = work.parsed
@@ -39,7 +40,7 @@ def test_a_key_reaches_two_roles_at_least(work):
         assert all(end is None or end.roles == (role,) for role, end in enumerate(key))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(graph_workload(("rows", "mixed", "tumbling")))
 def test_a_row_out_of_reach_is_in_no_later_result(work):
     (query,) = work.parsed

@@ -22,6 +22,7 @@ from penstock.model import (
 )
 from penstock.model.time import FOREVER
 from penstock.reference import Unspecified, admit, bounds, combinations, project, result_time, results
+from tests.effort import examples
 from tests.oracle import bag, duckdb_results
 from tests.workloads import workload
 
@@ -270,7 +271,7 @@ def test_a_select_item_for_spark_alone_is_refused():
         project(Query("", query.roles, (), (), (), (), (unknown,)), {"a": stream("a")}, ({"ts": 3, "attr": 1},))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(workload())
 def test_the_answer_is_the_one_of_duckdb(work):
     for query in work.parsed:
@@ -278,7 +279,7 @@ def test_the_answer_is_the_one_of_duckdb(work):
         assert bag(ours) == bag(duckdb_results(query, work.streams, work.accepted)), query.sql
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(workload(late=True))
 def test_the_answer_over_accepted_rows_is_the_one_of_duckdb_when_rows_come_late(work):
     for query in work.parsed:
@@ -286,7 +287,7 @@ def test_the_answer_over_accepted_rows_is_the_one_of_duckdb_when_rows_come_late(
         assert bag(ours) == bag(duckdb_results(query, work.streams, work.accepted)), query.sql
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(workload(), st.randoms(use_true_random=False))
 def test_the_answer_does_not_depend_on_the_order_of_rows(work, random):
     shuffled = {name: random.sample(rows, len(rows)) for name, rows in work.accepted.items()}
@@ -294,7 +295,7 @@ def test_the_answer_does_not_depend_on_the_order_of_rows(work, random):
         assert bag(results(query, work.streams, shuffled)) == bag(results(query, work.streams, work.accepted))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.integers(1, 8), min_size=2, max_size=4),
     st.lists(st.lists(st.integers(0, 12), max_size=4), min_size=4, max_size=4),
@@ -311,7 +312,7 @@ def test_pairwise_windows_say_that_every_row_counts_at_the_newest_time(lengths, 
     assert sorted(times(query, **by_stream)) == sorted(at_newest)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.integers(1, 8), min_size=2, max_size=3),
     st.lists(st.lists(st.integers(0, 12), max_size=4), min_size=3, max_size=3),

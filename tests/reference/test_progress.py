@@ -7,6 +7,7 @@ from penstock.model import Band, Column, Query, Rows, Stream, Tumbling
 from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
 from penstock.planner.network import output_progress as planned_progress
 from penstock.reference import admit, combinations, output_progress, project, reachable, result_time, results, serves
+from tests.effort import examples
 from tests.oracle import bag
 from tests.reference.test_join import equijoin, stream
 from tests.workloads import workload
@@ -42,7 +43,7 @@ def test_rows_without_a_usable_time_are_bad_and_move_nothing():
     assert judged(0, bad, [LATEST, EARLIEST]) == [([], [], bad, NEVER), ([LATEST, EARLIEST], [], [], LATEST)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(workload(late=True))
 def test_every_row_is_accepted_late_or_bad(work):
     for name, declared in work.streams.items():
@@ -51,7 +52,7 @@ def test_every_row_is_accepted_late_or_bad(work):
             assert sorted(map(id, judged_rows)) == sorted(map(id, batch))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(workload())
 def test_rows_inside_the_bound_are_all_accepted(work):
     for name, declared in work.streams.items():
@@ -155,7 +156,7 @@ def test_output_progress_of_a_tumbling_join_is_where_a_piece_of_time_begins():
         assert planned_progress(query, {"a": reached, "b": FOREVER}) == promised
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.booleans().flatmap(lambda late: workload(late=late)))
 def test_dropping_rows_out_of_reach_changes_no_result_and_output_progress_is_kept(work):
     steps = {name: admit(declared, work.arrivals(name)) for name, declared in work.streams.items()}
@@ -181,7 +182,7 @@ def test_dropping_rows_out_of_reach_changes_no_result_and_output_progress_is_kep
         assert bag(found[text]) == bag(results(query, work.streams, work.accepted))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(workload())
 def test_a_row_in_reach_could_meet_a_row_that_is_yet_to_come(work):
     progress = {n: admit(declared, work.arrivals(n))[-1].progress for n, declared in work.streams.items()}

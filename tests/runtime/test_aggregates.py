@@ -18,6 +18,7 @@ from penstock.model.time import NEVER, SECOND
 from penstock.reference import admit, aggregate_results, results
 from penstock.sql import parse_query
 from tests.aggregates import ROWS, STREAM, WINDOWS, cases, same_bag
+from tests.effort import examples
 from tests.oracle import bag
 from tests.runtime.replay import Replay, drain, rows_of, stream, wait_until
 from tests.runtime.test_online import JOIN as JOINS
@@ -89,13 +90,13 @@ def check(spark, root, queries, batches, *, delay=4, tasks=2, cuts=(), plain=Tru
     return engine
 
 
-@settings(max_examples=3, deadline=None, phases=PHASES)
+@settings(max_examples=examples(3), deadline=None, phases=PHASES)
 @given(QUERIES, BATCHES, st.integers(0, 8), st.integers(1, 3), st.booleans())
 def test_results_are_the_references(spark, tmp_path_factory, queries, batches, delay, tasks, plain):
     check(spark, tmp_path_factory.mktemp("run"), queries, batches, delay=delay, tasks=tasks, plain=plain)
 
 
-@settings(max_examples=2, deadline=None, phases=PHASES)
+@settings(max_examples=examples(2), deadline=None, phases=PHASES)
 @given(QUERIES, BATCHES, st.integers(0, 8), st.integers(1, 3), st.sets(st.integers(0, 4)))
 def test_restarts_and_merges_change_nothing(spark, tmp_path_factory, queries, batches, delay, tasks, cuts):
     with patch("penstock.state.compaction.FAN_IN", 1), patch("penstock.runtime.step.SNAPSHOT_EVERY", 2):
@@ -103,7 +104,7 @@ def test_restarts_and_merges_change_nothing(spark, tmp_path_factory, queries, ba
 
 
 @pytest.mark.long
-@settings(max_examples=25, deadline=None, phases=PHASES)
+@settings(max_examples=examples(25), deadline=None, phases=PHASES)
 @given(QUERIES, BATCHES, st.integers(0, 8), st.integers(1, 3), st.sets(st.integers(0, 4)), st.booleans())
 def test_many_results_are_the_references(spark, tmp_path_factory, queries, batches, delay, tasks, cuts, plain):
     root = tmp_path_factory.mktemp("run")

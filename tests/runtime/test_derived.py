@@ -17,6 +17,7 @@ from penstock.runtime.derived import waiting
 from penstock.runtime.step import Stepper
 from penstock.sql import CreateStream, parse_script
 from tests.aggregates import STREAM, same_bag
+from tests.effort import examples
 from tests.monitors import check_accounts
 from tests.named import evaluate
 from tests.oracle import bag
@@ -115,7 +116,7 @@ def check(spark, root, queries, batches, *, delay=3, tasks=2, cuts=()):
     return engine
 
 
-@settings(max_examples=2, deadline=None, phases=PHASES)
+@settings(max_examples=examples(2), deadline=None, phases=PHASES)
 @given(stacks(), BATCHES, st.integers(0, 8), st.integers(1, 3), st.sets(st.integers(0, 3)))
 def test_results_are_the_references(spark, tmp_path_factory, queries, batches, delay, tasks, cuts):
     with eager_upkeep():
@@ -123,7 +124,7 @@ def test_results_are_the_references(spark, tmp_path_factory, queries, batches, d
 
 
 @pytest.mark.long
-@settings(max_examples=20, deadline=None, phases=PHASES)
+@settings(max_examples=examples(20), deadline=None, phases=PHASES)
 @given(stacks(), BATCHES, st.integers(0, 8), st.integers(1, 3), st.sets(st.integers(0, 3)))
 def test_many_results_are_the_references(spark, tmp_path_factory, queries, batches, delay, tasks, cuts):
     with eager_upkeep():

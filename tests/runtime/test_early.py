@@ -11,6 +11,7 @@ from penstock.model.time import NEVER
 from penstock.reference import admit, aggregate_results
 from penstock.sql import parse_query
 from tests.aggregates import ROWS, STREAM, cases, same_bag
+from tests.effort import examples
 from tests.runtime.replay import Replay, drain, rows_of, wait_until
 from tests.runtime.test_aggregates import SLIDING, aggregated
 from tests.runtime.test_online import STREAMS, live, rows_at  # noqa: F401  (a fixture)
@@ -30,7 +31,7 @@ def newest(rows, keys):
     return [row[:-2] for row in latest.values()], [row[:-2] for row in rows if row[-1]]
 
 
-@settings(max_examples=2, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=examples(2), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(CASES, st.lists(ROWS, min_size=2, max_size=4), st.integers(0, 6), st.integers(1, 3))
 def test_the_newest_revisions_are_the_answer_so_far(spark, tmp_path_factory, queries, batches, delay, tasks):
     root = tmp_path_factory.mktemp("run")

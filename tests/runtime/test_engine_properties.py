@@ -12,6 +12,7 @@ from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
 from penstock.reference import admit, reachable, results
+from tests.effort import examples
 from tests.oracle import bag, duckdb_results
 from tests.runtime.replay import drain, names, replay_of, rows_of, steps_by_batch
 from tests.workloads import Workload, workload
@@ -78,7 +79,7 @@ def run(spark, root, load, *, tasks, cut=None):
     return engine
 
 
-@settings(max_examples=3, phases=PHASES)
+@settings(max_examples=examples(2), phases=PHASES)
 @given(load=workloads(), tasks=st.integers(1, 3))
 def test_results_are_the_references(spark, tmp_path_factory, load, tasks):
     engine = run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks)
@@ -86,7 +87,7 @@ def test_results_are_the_references(spark, tmp_path_factory, load, tasks):
     assert_accounts(engine, load)
 
 
-@settings(max_examples=2, phases=PHASES)
+@settings(max_examples=examples(2), phases=PHASES)
 @given(load=workloads(late=True), tasks=st.integers(1, 3))
 def test_late_and_bad_rows_take_part_in_nothing_and_are_kept_aside(spark, tmp_path_factory, load, tasks):
     engine = run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks)
@@ -109,7 +110,7 @@ def test_late_and_bad_rows_take_part_in_nothing_and_are_kept_aside(spark, tmp_pa
                 assert not any(s.stream == name and s.reason == reason for s in engine.manifest().sides)
 
 
-@settings(max_examples=2, phases=PHASES)
+@settings(max_examples=examples(2), phases=PHASES)
 @given(load=workloads(late=True), tasks=st.integers(1, 3), cut=st.integers(1, 4))
 def test_a_restart_in_the_middle_changes_nothing(spark, tmp_path_factory, load, tasks, cut):
     # Merges and snapshots at every occasion, so that the second engine starts from what they made.
@@ -119,7 +120,7 @@ def test_a_restart_in_the_middle_changes_nothing(spark, tmp_path_factory, load, 
     assert_accounts(engine, load)
 
 
-@settings(max_examples=2, phases=PHASES)
+@settings(max_examples=examples(2), phases=PHASES)
 @given(load=workloads())
 def test_state_holds_every_row_still_in_reach_and_none_after_the_end(spark, tmp_path_factory, load):
     root = tmp_path_factory.mktemp("run")
@@ -145,7 +146,7 @@ def test_state_holds_every_row_still_in_reach_and_none_after_the_end(spark, tmp_
 
 
 @pytest.mark.long
-@settings(max_examples=40, phases=PHASES)
+@settings(max_examples=examples(40), phases=PHASES)
 @given(load=workloads(), tasks=st.integers(1, 3), cut=st.none() | st.integers(1, 4))
 def test_many_results_are_the_references(spark, tmp_path_factory, load, tasks, cut):
     engine = run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks, cut=cut)
@@ -154,7 +155,7 @@ def test_many_results_are_the_references(spark, tmp_path_factory, load, tasks, c
 
 
 @pytest.mark.long
-@settings(max_examples=15, phases=PHASES)
+@settings(max_examples=examples(15), phases=PHASES)
 @given(load=workloads(late=True), tasks=st.integers(1, 3), cut=st.none() | st.integers(1, 4))
 def test_many_late_rows_change_nothing(spark, tmp_path_factory, load, tasks, cut):
     engine = run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks, cut=cut)

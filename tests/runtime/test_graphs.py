@@ -7,6 +7,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock.planner.steering import Steering
+from tests.effort import examples
 from tests.graphs import runnable_graph
 from tests.routes import any_routes
 from tests.runtime.replay import drain, names, replay_of
@@ -50,14 +51,14 @@ def run(spark, root, load, *, tasks, seed, cut=None):
     return engine
 
 
-@settings(max_examples=2, phases=PHASES)
+@settings(max_examples=examples(2), phases=PHASES)
 @given(load=graphs(), tasks=st.integers(1, 3), seed=st.integers(0, 10**6), cut=st.none() | st.integers(1, 2))
 def test_any_graph_by_any_route_over_restarts(spark, tmp_path_factory, load, tasks, seed, cut):
     assert_exact(run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks, seed=seed, cut=cut), load)
 
 
 @pytest.mark.long
-@settings(max_examples=40, phases=PHASES)
+@settings(max_examples=examples(40), phases=PHASES)
 @given(load=graphs(), tasks=st.integers(1, 3), seed=st.integers(0, 10**6), cut=st.none() | st.integers(1, 2))
 def test_many_graphs_by_any_route_over_restarts(spark, tmp_path_factory, load, tasks, seed, cut):
     assert_exact(run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks, seed=seed, cut=cut), load)

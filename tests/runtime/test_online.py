@@ -12,6 +12,7 @@ from penstock.model.time import SECOND
 from penstock.planner.build import STRATEGIES
 from penstock.reference import admit, results
 from penstock.sql import parse_query
+from tests.effort import examples
 from tests.oracle import bag
 from tests.runtime.replay import Replay, drain, names, rows_of, stream, wait_until
 from tests.runtime.test_engine_properties import together
@@ -117,7 +118,7 @@ def check_changes(spark, root, case, strategy, tasks, restart):
             event("some results" if expected else "no result")
 
 
-@settings(max_examples=1, deadline=None, phases=PHASES)
+@settings(max_examples=examples(1), deadline=None, phases=PHASES)
 @given(changing(), st.integers(1, 3), st.integers(1, 3))
 @pytest.mark.parametrize("strategy", ["state_slice", "pull_up"])
 def test_every_sequence_of_changes_gives_every_query_its_own_answer(
@@ -128,7 +129,7 @@ def test_every_sequence_of_changes_gives_every_query_its_own_answer(
 
 
 @pytest.mark.long
-@settings(max_examples=25, deadline=None, phases=PHASES)
+@settings(max_examples=examples(25), deadline=None, phases=PHASES)
 @given(changing(), st.integers(1, 3), st.integers(1, 3), st.sampled_from(STRATEGIES))
 def test_many_sequences_of_changes(spark, tmp_path_factory, case, tasks, restart, strategy):
     with patch("penstock.state.compaction.FAN_IN", 2):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from penstock.errors import StateError
 from penstock.state.manifest import Entry, Manifest, ManifestLog, Progress, ResultFile, SideFile
 from penstock.state.store import LocalStore
+from tests.effort import examples
 from tests.state.runs import entry_of
 
 
@@ -81,7 +82,7 @@ def test_applying_an_entry_adds_and_removes_files_and_sums_counters():
     assert manifest.results["results/1-y.parquet"].count(7) == 0
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_what_is_loaded_is_what_was_applied_with_any_snapshots(tmp_path_factory, data):
     log = ManifestLog(LocalStore(str(tmp_path_factory.mktemp("log")), durable=False))

@@ -20,6 +20,7 @@ from penstock.state.run import (
     expiry,
     key_ranges,
 )
+from tests.effort import examples
 from tests.state.runs import encoded, entry_of, rows_of
 
 KEYS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from((-(2**63), -1, 0, 1, 2**63 - 1)))
@@ -34,7 +35,7 @@ def same(one, other):
     )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.tuples(KEYS, st.integers(-9, 9), st.integers(0, 2), st.one_of(st.none(), st.text())), min_size=1))
 def test_rows_come_back_from_their_bytes(rows):
     rows.sort(key=lambda r: r[:2])

@@ -17,6 +17,7 @@ from penstock.planner.views.shape_cost import Costs
 from penstock.planner.views.shapes import exchanges, left_deep, right_deep, segmented_right_deep, zigzag
 from penstock.views.compute import choose_shape, compute, count_relations
 from penstock.views.source import COUNT
+from tests.effort import examples
 
 pytestmark = pytest.mark.spark
 
@@ -97,14 +98,14 @@ def bag(frame):
     return found
 
 
-@settings(max_examples=3)
+@settings(max_examples=examples(3))
 @given(views(), st.data())
 def test_every_shape_gives_the_bag_of_nested_loops(spark, tmp_path_factory, case, data):
     check(spark, tmp_path_factory, case, data)
 
 
 @pytest.mark.long
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(views(), st.data())
 def test_every_shape_gives_the_bag_of_nested_loops_many_times(spark, tmp_path_factory, case, data):
     check(spark, tmp_path_factory, case, data)

@@ -19,6 +19,7 @@ from penstock.state.store import LocalStore
 from penstock.views import catalog as catalogs
 from penstock.views import store, versions
 from penstock.views.catalog import ViewCatalog
+from tests.effort import examples
 from tests.views.test_parquet import write
 
 COLUMNS = (Column("k", "bigint"), Column("v", "string"))
@@ -77,7 +78,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from("xy")), max_size=4)
 WRITES = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 1), ROWS), min_size=1, max_size=12)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     writes=WRITES,
     strategy=st.sampled_from([s for s in ("auto", *STRATEGIES) if s != "adjacent"]),

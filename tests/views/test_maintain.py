@@ -22,6 +22,7 @@ from penstock.planner.views.strategies import (
 )
 from penstock.reference.view import joined
 from penstock.views.maintain import compute, graph_of, maintain
+from tests.effort import examples
 
 from .graphs import ROWS, views
 from .memory import MemorySource, bag, ref
@@ -94,20 +95,20 @@ def check(made, rows, seed, names, pool):
             assert done.requests == len(done.plan.requests) or done.plan.each_row
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(views(), st.lists(ROWS, min_size=3, max_size=6), st.integers(0, 2**32), st.permutations(sorted(PLANS)))
 def test_a_view_equals_its_definition_after_every_refresh(made, rows, seed, names):
     check(made, rows, seed, names[:4], Inline())
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=examples(1000))
 @given(views(), st.lists(ROWS, min_size=3, max_size=6), st.integers(0, 2**32), st.permutations(sorted(PLANS)))
 def test_so_it_does_in_a_thousand_cases(made, rows, seed, names):
     check(made, rows, seed, names, Inline())
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(15))
 @given(views(5), st.lists(ROWS, min_size=3, max_size=6), st.integers(0, 2**32))
 def test_so_it_does_with_requests_in_threads(made, rows, seed):
     with ThreadPoolExecutor(8) as pool:

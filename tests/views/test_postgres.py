@@ -23,6 +23,7 @@ from penstock.views.pool import Pool
 from penstock.views.postgres import PostgresReader
 from penstock.views.source import COUNT
 from penstock.views.tables import columns_of
+from tests.effort import examples
 from tests.views.postgres import Session
 
 COLUMNS = (Column("k", "bigint"), Column("v", "string"))
@@ -84,7 +85,7 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(actions=ACTIONS)
 def test_content_at_any_position_is_content_before_plus_the_changes_between(url, pool, table, actions):
     """Three writers with open transactions commit in any order: sequence numbers would skip some of these changes."""

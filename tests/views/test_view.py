@@ -22,6 +22,7 @@ from penstock.planner.views.strategies import STRATEGIES
 from penstock.reference.view import answer, canonical
 from penstock.state.store import LocalStore
 from penstock.views.catalog import ViewCatalog
+from tests.effort import examples
 from tests.views.postgres import Session
 from tests.views.test_parquet import write
 
@@ -97,7 +98,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(
     rounds=st.lists(CHANGES, min_size=1, max_size=4),
     strategy=st.sampled_from(("auto", *(s for s in STRATEGIES if s != "adjacent"))),

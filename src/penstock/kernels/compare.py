@@ -78,6 +78,8 @@ def _evaluate(term: Term, lookup: Lookup, rows: int) -> Values:
 def _column(array: pa.Array, rows: int) -> Values:
     valid = array.is_valid().to_numpy(zero_copy_only=False)
     none = np.zeros(rows, dtype=np.bool_)
+    if pa.types.is_null(array.type):  # stored before any query wanted the column
+        return Values(np.zeros(rows, dtype=np.int64), none, none)
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         return Values(array, valid, none)
     if array.null_count:

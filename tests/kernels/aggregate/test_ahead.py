@@ -19,6 +19,7 @@ from penstock.reference import admit, group_progress
 from penstock.reference.aggregate import answers
 from penstock.state.manifest import Progress
 from penstock.state.progress import Seen, move
+from tests.effort import examples
 from tests.kernels.aggregate.scenes import (
     LANDMARKS,
     ROWS,
@@ -137,7 +138,7 @@ def json_again(closed):
     return {name: tuple(map(tuple, own)) for name, own in json.loads(json.dumps(closed)).items()}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     hypotheses(SLIDING, SESSIONS, LANDMARKS),
     GROUPS,
@@ -175,7 +176,7 @@ def test_each_group_is_closed_as_far_as_it_has_come_and_each_window_comes_once(w
         assert landmarks or not held[-1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(hypotheses(SLIDING.filter(lambda w: w.slide <= w.range), SESSIONS), grammatical())
 def test_nothing_is_held_of_a_group_without_an_open_window(windows, steps):
     judged = admit(PUNCTUATED, [rows for rows, _ in steps], [said for _, said in steps])

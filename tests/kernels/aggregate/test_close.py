@@ -2,6 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model import Aggregation, Landmark, PerRow, Ref, SlidingRows
+from tests.effort import examples
 from tests.kernels.aggregate.scenes import (
     BOUNDED,
     LANDMARKS,
@@ -46,7 +47,7 @@ def check(
     return left
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     hypotheses(SLIDING, SESSIONS, LANDMARKS),
     GROUPS,
@@ -63,7 +64,7 @@ def test_time_windows_are_those_of_the_reference(windows, groups, aggregates, pa
     assert all(kept is None or landmarks for _, kept in left)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(hypotheses(SLIDING, SESSIONS, LANDMARKS), GROUPS, chosen(OTHERS), batches(), PREDICATES, STEPS, STEPS)
 def test_unbounded_and_approximate_functions_are_those_of_the_reference(
     windows, groups, aggregates, parts, predicates, settled, merged
@@ -71,7 +72,7 @@ def test_unbounded_and_approximate_functions_are_those_of_the_reference(
     check(windows, groups, aggregates, parts, predicates, settled, merged)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     hypotheses(SLIDING, SESSIONS, LANDMARKS),
     GROUPS,
@@ -85,7 +86,7 @@ def test_buffered_rows_give_the_same_results(windows, groups, aggregates, parts,
     check(windows, groups, aggregates, parts, predicates, settled, merged, wanted="buffered")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(
         st.one_of(st.builds(SlidingRows, LENGTHS, LENGTHS), st.builds(PerRow, LENGTHS, st.integers(1, 3))),
@@ -108,7 +109,7 @@ def test_windows_of_rows_are_those_of_the_reference(
     check(windows, groups, aggregates, parts, predicates, settled, merged)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(hypotheses(SLIDING, SESSIONS), GROUPS, chosen(BOUNDED[1:]), batches(), st.integers(0, 4), st.booleans())
 def test_having_is_decided_before_rows_are_made(windows, groups, aggregates, parts, least, runs):
     check(windows, groups, (BOUNDED[0], *aggregates), parts, having=at_least(0, least), runs=runs)

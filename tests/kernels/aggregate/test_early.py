@@ -9,6 +9,7 @@ from penstock.model import Aggregation
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_aggregates
 from penstock.reference.aggregate import answers
+from tests.effort import examples
 from tests.kernels.aggregate.scenes import (
     BOUNDED,
     OTHERS,
@@ -34,7 +35,7 @@ def as_by_now(aggregation, rows, predicates, progress):
     return [(a.group, a.start, a.end, a.values) for a in found if a.end > progress]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     SLIDING,
     st.lists(SLIDING | SESSIONS, max_size=1),

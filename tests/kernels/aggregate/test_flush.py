@@ -9,6 +9,7 @@ from penstock.kernels.aggregate.keep import settle
 from penstock.model import Aggregation
 from penstock.model.time import FOREVER
 from penstock.planner.aggregates import plan_aggregates
+from tests.effort import examples
 from tests.kernels.aggregate.scenes import (
     BOUNDED,
     OWN,
@@ -29,7 +30,7 @@ HASHES = 5
 SHARES = {1: [(0, None)], 2: [(0, 2), (2, None)], 3: [(0, 1), (1, 4), (4, None)]}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     SLIDING,
     st.sampled_from(((), ("k",), ("k", "p"))),

@@ -10,6 +10,7 @@ from penstock.model import Aggregate, Aggregation, Sliding
 from penstock.model.time import FOREVER, NEVER
 from penstock.sql import parse_query
 from tests.aggregates import STREAMS
+from tests.effort import examples
 from tests.kernels.aggregate.scenes import (
     SESSIONS,
     SLIDING,
@@ -36,7 +37,7 @@ def answer(window, parts, *, groups=("k",), calls=CALLS, wanted=None):
     return found[0]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(WINDOWS, batches(), st.randoms(use_true_random=False))
 def test_arrival_and_cuts_change_nothing(window, parts, chance):
     rows = [row for part, _ in parts for row in part]
@@ -46,7 +47,7 @@ def test_arrival_and_cuts_change_nothing(window, parts, chance):
     assert_same(answer(window, [(rows[:cut], NEVER), (rows[cut:], NEVER)]), wanted)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(WINDOWS, batches(), st.lists(st.booleans(), min_size=6, max_size=6))
 def test_progress_that_is_stated_later_changes_nothing_but_when(window, parts, said):
     coarse, known = [], NEVER
@@ -56,7 +57,7 @@ def test_progress_that_is_stated_later_changes_nothing_but_when(window, parts, s
     assert_same(answer(window, coarse), answer(window, parts))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(WINDOWS, batches(), st.integers(2, 3))
 def test_a_stream_dealt_to_several_sources_is_the_same_stream(window, parts, sources):
     """Each source is a part of its own, and progress is that of the slowest: what a union states."""
@@ -67,7 +68,7 @@ def test_a_stream_dealt_to_several_sources_is_the_same_stream(window, parts, sou
     assert_same(answer(window, dealt), answer(window, parts))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(SLIDING, batches(), st.integers(-30, 30), st.integers(1, 4))
 def test_results_shift_and_scale_with_time(window, parts, shift, factor):
     moved = [
@@ -83,7 +84,7 @@ def test_results_shift_and_scale_with_time(window, parts, shift, factor):
     assert_same(answer(other, moved), wanted)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(SLIDING, batches())
 def test_finer_groups_add_up_to_coarser_ones(window, parts):
     calls = (Aggregate("count", None), Aggregate("count", column("x")), Aggregate("sum", column("i")))
@@ -97,7 +98,7 @@ def test_finer_groups_add_up_to_coarser_ones(window, parts):
     assert_same(answer(window, parts, calls=calls), wanted)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(SLIDING.filter(lambda w: w.origin is None), batches())
 def test_all_plans_and_the_literal_operator_agree(window, parts):
     calls = (Aggregate("count", None), Aggregate("sum", column("k")), Aggregate("max", column("k")))

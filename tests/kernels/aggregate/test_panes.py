@@ -11,6 +11,7 @@ from penstock.kernels.aggregate.panes import assembled, closed_panes, pane_edge,
 from penstock.model import Aggregation, Sliding
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_aggregates, plan_of_panes
+from tests.effort import examples
 from tests.kernels.aggregate.scenes import (
     BOUNDED,
     OTHERS,
@@ -61,7 +62,7 @@ def read(plan, alone, selection, tables):
     return pa.concat_tables(found).combine_chunks()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(OVERLAPPING, min_size=1, max_size=3),
     st.lists(SLIDING | SESSIONS, max_size=1),
@@ -122,7 +123,7 @@ def test_windows_put_together_from_panes_are_those_of_the_reference(
 
 
 @given(st.lists(OVERLAPPING, min_size=1, max_size=3), batches())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_panes_are_no_more_than_results_where_a_slide_is_a_pane(windows, parts):
     rows = [row for part, _ in parts for row in part]
     queries = {n: Aggregation(w, items("k"), (BOUNDED[0],), None) for n, w in enumerate(windows)}

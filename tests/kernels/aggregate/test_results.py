@@ -9,6 +9,7 @@ from penstock.kernels.aggregate.keep import alive, horizon, settle
 from penstock.model import Aggregate, Aggregation, Landmark, PerRow, Session, Sliding, SlidingRows
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import Top, plan_aggregates
+from tests.effort import examples
 from tests.kernels.aggregate.scenes import (
     BOUNDED,
     OTHERS,
@@ -49,7 +50,7 @@ def through_a_file(stored):
     return pa.ipc.open_file(sink.getvalue()).read_all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(SLIDING, st.lists(st.sampled_from(BOUNDED + OTHERS), min_size=1, max_size=3, unique=True).map(tuple), batches())
 def test_partials_survive_their_files(window, aggregates, parts):
     aggregation = Aggregation(window, items("k", "p"), aggregates, None)
@@ -65,7 +66,7 @@ def test_partials_survive_their_files(window, aggregates, parts):
         assert_same(found, expected(aggregation, parts))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(batches(), st.integers(1, 3), st.booleans())
 def test_the_best_groups_of_each_window(parts, most, least):
     window = Sliding(12, 5)
@@ -83,7 +84,7 @@ def test_the_best_groups_of_each_window(parts, most, least):
     assert {end: sorted(v, reverse=not least) for end, v in best.items()} == wanted
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(batches())
 def test_groups_that_hold_the_event_time_need_no_window(parts):
     aggregation = Aggregation(None, items("ts", "k"), (COUNT,), None)

@@ -19,6 +19,7 @@ from penstock.reference import admit, aggregate_results, holds
 from penstock.sql import parse_query
 from penstock.state.run import RunEntry, checksum, decode_run, encode_run
 from tests.aggregates import ROWS, STREAM, cases, same_bag
+from tests.effort import examples
 
 
 @dataclass
@@ -105,7 +106,7 @@ def expected(case, stream, steps, first):
     return [r for r in aggregate_results(query, streams, rows) if not timed or first == NEVER or r[0] >= first]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(cases(), st.integers(0, 5), st.integers(0, 6)), min_size=1, max_size=5),
     st.lists(ROWS, min_size=1, max_size=5),

@@ -20,6 +20,7 @@ from penstock.planner.orders.loops import (
     naive_of,
     phi,
 )
+from tests.effort import examples
 
 TABLE_5 = (Window(10, 100, 500), Window(1, 100, 50), Window(1, 200, 40), Window(3, 100, 5))
 TABLE_6 = (Window(100, 100, 200), Window(1, 100, 200), Window(1, 100, 20), Window(3, 100, 2))
@@ -130,7 +131,7 @@ def test_lazy_is_eager_with_longer_windows(some, tau):
     assert general(some, own_first, tau) == pytest.approx(lazy(some, one, tau))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(windows, st.floats(0.5, 50))
 def test_general_is_never_dearer_than_lazy_or_naive(some, tau):
     assert best_general(some, tau) <= min(best_lazy(some, tau), best_naive(some, tau)) * (1 + 1e-9)

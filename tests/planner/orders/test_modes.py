@@ -14,6 +14,7 @@ from penstock.planner.orders.modes import MODES, make_mode
 from penstock.planner.orders.ranges import Range
 from penstock.planner.orders.signals import draw
 from penstock.planner.orders.statistics import Statistics
+from tests.effort import examples
 
 from .cases import A, B, C, graphs, named
 from .world import World, live
@@ -199,7 +200,7 @@ def test_a_state_of_another_query_mode_or_join_is_refused():
 rows = st.one_of(st.just(0.0), st.integers(0, 1000).map(float), st.just(1e18))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(graphs(most=4), st.sampled_from(sorted(MODES)), st.booleans(), st.data())
 def test_any_counts_lead_to_legal_orders(graph, name, literal, data):
     limits = tuple(data.draw(st.sampled_from([inf, 10.0])) for _ in range(graph.count))
@@ -220,7 +221,7 @@ def test_any_counts_lead_to_legal_orders(graph, name, literal, data):
     assert mode.counters.useful <= mode.counters.regenerations
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     st.lists(st.tuples(*[st.integers(1, 999)] * 4), min_size=2, max_size=6),
     st.sampled_from(["pop", "card", "adaptive"]),

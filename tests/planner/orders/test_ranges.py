@@ -12,6 +12,7 @@ from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.orders.ranges import Range, keys, literal_ranges, lower_bounds, sound_ranges, upper
 from penstock.planner.orders.search import best_order, brute_force
 from penstock.planner.orders.sizes import Sizes
+from tests.effort import examples
 
 from .cases import CLIQUE, A, B, C, D, example, graphs, named, tables
 
@@ -79,7 +80,7 @@ def test_the_start_and_the_whole_join_have_no_range():
     assert set(keys(A, BEST)) == {named(name) for name in ("B", "C", "D", "AB", "ABC")}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(graphs(most=5), st.data())
 def test_an_order_stays_the_best_while_one_number_moves_inside_its_sound_range(graph, data):
     sizes = data.draw(tables(graph))
@@ -94,7 +95,7 @@ def test_an_order_stays_the_best_while_one_number_moves_inside_its_sound_range(g
             assert order_cost(model, moved, order) <= brute_force(graph, moved, model)[0] * (1 + 1e-6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(graphs(most=5), st.data())
 def test_sound_ranges_are_as_wide_as_can_be(graph, data):
     sizes = data.draw(tables(graph))

@@ -20,6 +20,7 @@ from penstock.planner.orders.search import (
     worst_order,
 )
 from penstock.planner.orders.sizes import Sizes
+from tests.effort import examples
 
 from .cases import CLIQUE, A, B, C, D, example, graphs, named, tables
 
@@ -34,7 +35,7 @@ def crooked(start, prefix, following):
     return Price(interval=(7 * last + 3 * following) % 11 * 100, each=(last + following) % 3)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(graphs(), st.data())
 def test_dynamic_programming_finds_what_brute_force_finds(graph, data):
     sizes = data.draw(tables(graph))
@@ -47,7 +48,7 @@ def test_dynamic_programming_finds_what_brute_force_finds(graph, data):
             assert order == first  # costs are whole numbers here: ties go to the lower positions in both
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(graphs(most=5), st.data())
 def test_the_worst_order_is_the_dearest_legal_one(graph, data):
     sizes = data.draw(tables(graph))
@@ -58,7 +59,7 @@ def test_the_worst_order_is_the_dearest_legal_one(graph, data):
         assert order_cost(model, sizes, order) == pytest.approx(dearest)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(graphs(most=5), st.data())
 def test_the_best_cost_does_not_depend_on_how_positions_are_numbered(graph, data):
     sizes = data.draw(tables(graph))
@@ -122,7 +123,7 @@ def test_positions_move_up_in_all_combinations():
     assert set(moved_up((1, 2, 3), frozenset())) == {(1, 2, 3)}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(graphs(), st.data())
 def test_greedy_orders_are_legal_and_no_cheaper_than_the_best(graph, data):
     sizes = data.draw(tables(graph))

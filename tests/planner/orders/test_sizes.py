@@ -17,6 +17,7 @@ from penstock.planner.orders.sizes import (
     sound_sizes,
 )
 from penstock.planner.orders.statistics import MOST, Statistics
+from tests.effort import examples
 
 from .cases import A, B, C, D, graphs, named
 
@@ -142,7 +143,7 @@ def test_an_unseen_pair_is_guessed_from_a_step_it_had_a_part_in():
     assert estimates.founded(named("AB"))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(graphs(most=5), st.data())
 def test_sizes_are_never_negative_infinite_or_undefined(graph, data):
     rows = st.one_of(st.just(0.0), st.integers(0, 9).map(float), st.just(1e18))

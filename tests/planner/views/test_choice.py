@@ -13,6 +13,7 @@ from penstock.planner.views.price import price
 from penstock.planner.views.regression import Tau
 from penstock.planner.views.statistics import Sample, Statistics
 from penstock.planner.views.strategies import STRATEGIES, batch, conditional, sweep
+from tests.effort import examples
 
 from .test_costs import statistics
 from .test_strategies import chain, graphs, star
@@ -80,7 +81,7 @@ def test_one_connection_takes_one_request_after_the_other():
     assert both == pytest.approx(2, abs=0.01)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(graphs(6), st.lists(st.integers(0, 1000), min_size=6, max_size=6), st.sampled_from([0.0001, 0.02]))
 def test_some_plan_is_found_for_every_graph_and_none_offered_is_cheaper(graph, deltas, latency):
     chooser = Chooser(graph, measured(graph, latency, 3e-6, recompute=0.5))
@@ -161,7 +162,7 @@ def settled(truth, refreshes, chooser, deltas, noise=lambda turn: 1.0):
     return chosen
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     st.fixed_dictionaries({name: st.floats(0.08, 0.5) for name in STRATEGIES if name != "recompute"}),
     st.floats(0.05, 3.0),
