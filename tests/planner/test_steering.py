@@ -180,6 +180,10 @@ def test_orders_follow_what_was_counted_and_are_remembered():
     assert steering.routes.joins[0][0].order == (2, 1)
     assert steering.routes.joins[0][1].order == (2, 0)
     assert any(d.changed for d in decisions) or steering.modes[0].orders[0] == (2, 1)
+    (reported,) = steering.checks.values()
+    assert reported["checks"] == len(decisions)
+    assert reported["bypasses"] == sum(d.bypassed for d in decisions)
+    assert reported["useful"] == sum(o.changed for d in decisions for o in d.outcomes) <= reported["regenerations"]
     again = Steering(network, "adaptive", Parameters(period=100), stored=steering.states)
     assert again.routes == steering.routes
     other = Steering(network, "static", Parameters(period=100), stored=steering.states)
