@@ -127,9 +127,7 @@ class Stepper:
         self.started = self.began = time.time()  # of the engine, and of the step that runs
         self.last_rows: dict[str, float] = {}  # engine clock when the stream last had rows
         self.follows_clock = True  # whether event time may be compared with it; not while only present input is read
-        self.planned_before = (
-            True  # the next batch may be one that was planned before Spark's query began, and then left undone
-        )
+        self.planned_before = True  # the next batch may have been planned before Spark's query began
         self.held: frozenset[str] = frozenset()  # streams of which nothing is read for now
         self.warnings: list[str] = []
         self.last_active = time.monotonic()
