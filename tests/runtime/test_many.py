@@ -37,6 +37,7 @@ def rows_at(step):
     }
 
 
+@pytest.mark.long
 def test_a_thousand_queries_are_answered_and_one_more_joins_them(spark, tmp_path):
     replay = Replay(tmp_path / "source", *STREAMS)
     engine = replay.engine(spark, tmp_path / "state", {f"q{n}": sql(n) for n in range(ASKED)})
