@@ -311,3 +311,29 @@ def packet(stream, step, number, answered):
         "destPort": ports[1], "flag": "SYN_ACK" if answered else "SYN",
     }  # fmt: skip
     return {c.name: values.get(c.name) for c in stream.columns}
+
+
+def test_readers_of_aggregates_get_each_window_once_however_it_comes_out(spark, tmp_path):
+    replay = Replay(tmp_path / "source", *STREAMS)
+    for number in range(8):
+        replay.add(**rows_at(number))
+    counts = "SELECT k, count(*) AS n, window_end AS at FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k"
+    engine = replay.engine(spark, tmp_path / "state", {"plain": counts})
+    engine.query(counts, name="slow", flush=1, behind=3)
+    for name in ("plain", "slow"):
+        engine.query(
+            f"SELECT k, sum(n) AS n, window_end FROM {name} [TUMBLING 6 SECONDS] GROUP BY k", name=f"over_{name}"
+        )
+    engine.query(counts, name="early", emit="1 second")
+    with pytest.raises(RegistrationError, match=r"cannot read query 'early', which shows windows more than once"):
+        engine.query("SELECT k, n, at FROM early", name="over_early")
+    drain(engine, final=True)
+    windows = rows_of(engine.results("slow"))
+    assert windows
+    assert bag(windows) == bag(rows_of(engine.results("plain")))
+    expected = Counter()
+    for k, n, end in windows:
+        expected[k, end // (6 * SECOND) * 6 * SECOND + 6 * SECOND] += n
+    for name in ("over_plain", "over_slow"):
+        assert {(k, end): n for k, n, end in rows_of(engine.results(name))} == expected, name
+    assert not engine.manifest().runs
