@@ -3,12 +3,13 @@
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.effort import examples
+from tests.effort import ALL, examples
 
 settings.register_profile(
     "penstock",
     deadline=None,
     max_examples=examples(100),
+    derandomize=not ALL,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("penstock")

@@ -1,4 +1,4 @@
-"""How many examples a property tries: all of them in `make test-long`, half of them in `make test`."""
+"""How many examples a property tries: in `make test-long` all of them, new ones each time; in `make test` half as many, always the same."""
 
 import os
 

@@ -1,7 +1,7 @@
 """Steering: counts of steps become statistics, statistics orders, orders routes; and all of it survives a restart."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.model import Column, Stream
@@ -89,6 +89,7 @@ moments = st.integers(0, 60)
 
 
 @given(st.lists(st.tuples(moments, moments), min_size=1, max_size=4), st.tuples(moments, moments), st.integers(1, 80))
+@example(old=[(1, 1)], new=(0, 0), window=1)  # all rows just out of reach
 def test_rows_are_found_among_those_in_reach(old, new, window):
     text = "SELECT a.v FROM a [RANGE {0} SECONDS], b [RANGE {0} SECONDS], c [RANGE 1 DAY] WHERE " + ONE_KEY
     query = StandingQuery(1, "q", parse_query(text.format(window), STREAMS))

@@ -179,7 +179,7 @@ def _moments(came: Floats) -> Floats:
     if not len(came):
         return np.empty(0)
     first, end = came[:, 0].min(), came[:, 1].max()
-    return np.asarray(first + (end - first) * (np.arange(_MOMENTS) + 0.5) / _MOMENTS)
+    return np.asarray(np.floor(first + (end - first) * (np.arange(_MOMENTS) + 0.5) / _MOMENTS))
 
 
 def _in_reach(runs: Floats, moments: Floats, back: int, ahead: int) -> float:

@@ -249,6 +249,7 @@ class Run:
             "sinks": [{"sink": s.key, "delivered": s.delivered, "error": s.error} for s in self.deliveries.sinks],
             "delay": {f"p{p}": percentile(list(self.delays), p / 100) for p in (50, 99)},
             "interval": None if self.pace is None else self.pace.interval,
+            "orders": {"checks": self.stepper.steering.checks, "seconds": dict(self.stepper.seconds)},
             "timings": {k: round(v, 4) for k, v in self.stepper.timings.items()},
             "warnings": list(self.warnings),
             "error": None if self.error is None else str(self.error),

@@ -125,6 +125,7 @@ class Stepper:
         self.expire_every = 1  # steps between two rounds of dropping runs that are out of reach
         self.planning = 0.0  # seconds of the last step in which probe orders were looked at
         self.started = self.began = time.time()  # of the engine, and of the step that runs
+        self.seconds = {"planning": 0.0, "probing": 0.0}  # of all steps, the slowest task of each
         self.last_rows: dict[str, float] = {}  # engine clock when the stream last had rows
         self.follows_clock = True  # whether event time may be compared with it; not while only present input is read
         self.planned_before = True  # the next batch may have been planned before Spark's query began
@@ -536,6 +537,8 @@ class Stepper:
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
         reached("before_manifest", step)
         self.last_reports = list(reports)
+        self.seconds["planning"] += self.planning
+        self.seconds["probing"] += max((report["phases"].get("probe", 0.0) for report in reports), default=0.0)
         for report in reports:
             self.last_rows.update((name, entry.clock) for name, c in report["streams"].items() if c["rows"])
         self._append(entry)
