@@ -21,6 +21,7 @@ from benchmarks.views_sources import Chain, Cyclic, Files, Postgres, Tpch, tpch_
 from penstock.demo.postgres import server
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.views.formulas import stepper
+from penstock.planner.views.knee import SIZES, Knee
 from penstock.planner.views.regression import Tau
 from penstock.planner.views.search import beam
 from penstock.planner.views.statistics import Statistics
@@ -145,6 +146,15 @@ def requests(url: str, size: Size) -> Json:
                 spent.append(perf_counter() - started)
         shown[str(count)] = {name: round(1000 * median(spent[1:]), 2) for name, spent in times.items()}
         say(f"requests, {count} keys: {shown[str(count)]}")
+    knee = Knee()
+    for part in SIZES:
+        keys = draw.choice(size.postgres, min(part, size.postgres), replace=False).tolist()
+        for _ in range(size.turns + 1):
+            started = perf_counter()
+            composite(keys, part)
+            knee.learn(part, perf_counter() - started)
+    shown["composite"] = {"keys_of_a_request": knee.size}
+    say(f"requests, composite: {knee.size} keys in each")
     system.close()
     return shown
 

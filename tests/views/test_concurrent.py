@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -107,6 +108,23 @@ def test_another_view_may_be_refreshed_between_any_two_requests(tmp_path_factory
     for one in (view, other):
         one.refresh()
         assert bag(one) == answer(one.view, made.sources, contents(root))
+    made.close()
+
+
+def test_a_recompute_that_is_foreseen_sees_what_came_since_the_last_look(tmp_path):
+    """No changes are fetched for it, so nothing else has looked at the files."""
+    made = catalog(tmp_path)
+    view = made.add_view(CHAIN, "view")
+    view.refresh()
+    for turn in range(3):
+        for name in NAMES:
+            write(tmp_path / name / f"{turn}.parquet", [(turn, "x"), (7, "y")])
+        if turn == 1:  # from now on nothing is as cheap
+            view._chooser.statistics = replace(view._chooser.statistics, recompute=1e-9)
+        facts = view.refresh()
+        assert turn == 0 or facts["strategy"] == "recompute"
+        assert any(facts["changed"]) == (turn < 2)
+        assert bag(view) == answer(view.view, made.sources, contents(tmp_path))
     made.close()
 
 

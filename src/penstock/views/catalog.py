@@ -234,8 +234,10 @@ class ViewCatalog:
         return self.spark.createDataFrame(rows)
 
     def _settle(self) -> None:
-        """Now and then, let sources forget changes that every view has taken in."""
-        with self._settling:
+        """Now and then, let sources forget changes that every view has taken in; no refresh waits for another one at it."""
+        if not self._settling.acquire(blocking=False):
+            return
+        try:
             self._refreshes += 1
             if self._refreshes % _SETTLE_EVERY:
                 return
@@ -244,6 +246,8 @@ class ViewCatalog:
                 taken = [v.positions().get(name) for v in using]
                 if taken and all(position is not None for position in taken):
                     reader.settle(min(position for position in taken if position is not None))
+        finally:
+            self._settling.release()
 
 
 def _maker(frame: DataFrame | MakeFrame) -> MakeFrame:

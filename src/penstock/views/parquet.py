@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.errors import RegistrationError, StepError
@@ -59,9 +58,8 @@ class ParquetFeed:
                 )
                 kept[name] = [*stamp, number]
         if gone:
-            rows = held()
             ids = pa.array([before[n][2] for n in gone], pa.int32())
-            tables.append(negated(rows.filter(pc.is_in(rows.column(FILE), ids))))
+            tables.append(negated(held(pa.table({FILE: ids}))))
         return (total(tables) if gone else pa.concat_tables(tables)), {"files": kept, "next": following}
 
     def _read(self, name: str) -> tuple[pa.Table, list[int]] | None:

@@ -17,11 +17,13 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import StateError
 from penstock.state.store import LocalStore
-from penstock.views.bag import counts
+from penstock.views.bag import counts, total
 from penstock.views.codes import Ints, codes_of
+from penstock.views.source import COUNT
 
 Version = TypeVar("Version")
 
@@ -102,6 +104,26 @@ class Slices:
         at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - ends + length, length)
         found: Ints = order[at]
         return found
+
+    def content(
+        self, files: Sequence[SliceFile], schema: pa.Schema, columns: Sequence[str]
+    ) -> tuple[pa.Table, pa.Table]:
+        """The sum of files of which the first holds no deletions: (its rows that no deletion concerns, all others added up).
+
+        Deletions are matched by `columns`. Most rows are only passed on, without being looked at.
+        """
+        first, later = files[:1], files[1:]
+        added = total([schema.empty_table(), *(self.table(file) for file in later)])
+        if not first:
+            return schema.empty_table(), added
+        base = self.table(first[0])
+        removed = added.filter(pc.less(added.column(COUNT), 0))
+        if not len(removed):
+            return base, added
+        at = self.positions(first[0], columns, np.unique(codes_of(removed, columns)))
+        stays = np.ones(len(base), np.bool_)
+        stays[at] = False
+        return base.filter(pa.array(stays)), total([base.take(pa.array(at)), added])
 
     def forget(self, dropped: Sequence[SliceFile]) -> None:
         """Unmap and delete files that no manifest names any more, with their orders, as soon as nobody holds them."""

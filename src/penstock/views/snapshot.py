@@ -22,7 +22,11 @@ from penstock.views.source import COUNT, Answer
 from penstock.views.types import schema_of
 from penstock.views.versions import Versions
 
-Rows = Callable[[], pa.Table]  # everything the newest version holds, with hidden columns and counts
+
+class Rows(Protocol):
+    """What the newest version holds, with hidden columns and counts: everything, or the rows with one of these distinct keys."""
+
+    def __call__(self, keys: pa.Table | None = None) -> pa.Table: ...
 
 
 class Feed(Protocol):
@@ -93,9 +97,12 @@ class SnapshotReader:
         with self._counting:
             self.requests += 1
 
-    def _held(self) -> pa.Table:
+    def _held(self, keys: pa.Table | None = None) -> pa.Table:
+        names = [n for n in self._versions.schema.names if n != COUNT]
         with self._versions.reading() as version:
-            return self._versions.rows([n for n in self._versions.schema.names if n != COUNT], version)
+            if keys is None:
+                return self._versions.rows(names, version)
+            return self._versions.find(names, keys.column_names, codes_of(keys, keys.column_names), version)
 
     def _read(self, columns: Sequence[str], filters: Sequence[Expression]) -> list[str]:
         return list(dict.fromkeys([*columns, *(r.column for f in filters for r in f.refs)]))

@@ -115,22 +115,10 @@ class ViewStore:
     def content(self, bag: str, version: Installed) -> pa.Table:
         """All rows of a bag. Rows that no deletion concerns are not touched."""
         schema = self.schema if bag == ROWS else self._state()
-        files = version.bags.get(bag, ())
-        first, later = files[:1], files[1:]
-        added = consolidated(pa.concat_tables([schema.empty_table(), *(self.slices.table(f) for f in later)]))
-        removed = added.filter(pc.less(added.column(COUNT), 0))
-        if not first:
-            return added
-        base = self.slices.table(first[0])
-        if not len(removed):
-            return pa.concat_tables([base, added]) if len(added) else base
         columns = _key(schema, self.grouping if bag == GROUPS else None)
-        at = self.slices.positions(first[0], columns, np.unique(codes_of(removed, columns)))
-        stays = np.ones(len(base), np.bool_)
-        stays[at] = False
-        changed = total([base.take(pa.array(at)), added])
+        kept, changed = self.slices.content(version.bags.get(bag, ()), schema, columns)
         _refuse_negative(changed)
-        return pa.concat_tables([base.filter(pa.array(stays)), changed])
+        return pa.concat_tables([kept, changed]) if len(changed) else kept
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

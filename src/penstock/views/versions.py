@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.errors import ChangesLostError, StateError
 from penstock.state.seal import seal, unseal
 from penstock.state.store import LocalStore
-from penstock.views.bag import consolidated, total
+from penstock.views.bag import consolidated
 from penstock.views.codes import Ints
 from penstock.views.slices import SliceFile, Slices
 from penstock.views.source import COUNT
@@ -95,34 +95,33 @@ class Versions:
 
     def rows(self, names: Sequence[str], at: Version) -> pa.Table:
         """All rows of a version that is being read, with the columns `names` and their counts."""
-        tables = [self.slices.table(file).select([*names, COUNT]) for file in at.content]
-        return self._summed(at, names, tables)
+        return pa.concat_tables([table.select([*names, COUNT]) for table in self._content(at.content)])
 
     def find(self, names: Sequence[str], columns: Sequence[str], sought: Ints, at: Version) -> pa.Table:
         """Of those the ones whose code over `columns` is among `sought`."""
         wanted = np.unique(sought)
-        tables = [self.slices.find(file, [*names, COUNT], columns, wanted) for file in at.content]
-        return self._summed(at, names, tables)
+        fields = pa.schema([self.schema.field(n) for n in (*names, COUNT)])
+        tables = [self.slices.find(file, fields.names, columns, wanted) for file in at.content]
+        found = pa.concat_tables([fields.empty_table(), *tables])
+        return found if all(file.positive for file in at.content) else consolidated(found)
 
     def settle(self, number: int) -> None:
         """Nobody will ask for changes up to this version any more."""
         with self._lock:
             self._settled = max(self._settled, number)
 
-    def _summed(self, at: Version, names: Sequence[str], tables: list[pa.Table]) -> pa.Table:
-        fields = pa.schema([self.schema.field(n) for n in (*names, COUNT)])
-        whole = pa.concat_tables([fields.empty_table(), *tables])
-        return whole if all(file.positive for file in at.content) else consolidated(whole)
+    def _content(self, files: tuple[SliceFile, ...]) -> tuple[pa.Table, ...]:
+        """The rows of all these slices, in tables that add up."""
+        if all(file.positive for file in files):
+            return (self.schema.empty_table(), *(self.slices.table(file) for file in files))
+        return self.slices.content(files, self.schema, [n for n in self.schema.names if n != COUNT])
 
     def _merged(self, content: tuple[SliceFile, ...]) -> tuple[SliceFile, ...]:
         """One slice instead of many, once looking into all of them, or rows that cancel, cost more than merging."""
         first, others = content[0], content[1:]
         if len(content) <= MOST_SLICES and sum(f.rows for f in others) <= max(first.rows // 2, 1_000):
             return content
-        tables = [self.slices.table(f) for f in content]
-        if all(f.positive for f in content):
-            return (self.slices.write(pa.concat_tables(tables)),)
-        return (self.slices.write(total(tables)),)
+        return (self.slices.write(pa.concat_tables(self._content(content))),)
 
     def _load(self) -> Version:
         numbers = [int(n[:-5]) for n in self.store.names(self.folder) if n.endswith(".json")]
