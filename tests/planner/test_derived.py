@@ -7,7 +7,7 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import RegistrationError
-from penstock.model import Column, Landmark, Stream
+from penstock.model import Column, Landmark, Rows, Stream
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import check_bounded, time_bounds
 from penstock.planner.derived import derived_stream, is_joined, take_apart
@@ -22,17 +22,17 @@ from tests.workloads import TIME, workload
 PAIR = {name: replace(STREAM, name=name) for name in ("p", "q")}
 
 
-def times_by_step(load, query, column):
-    """The values of a column in what each step finds, by the reference: what is there after it and was not before."""
+def found_by_step(load, query):
+    """What each step finds, by the reference: what is there after it and was not before; and its progress."""
     judged = {name: admit(s, load.arrivals(name)) for name, s in load.streams.items()}
     rows = {name: [] for name in judged}
     before = []
     for number in range(len(load.batches)):
         rows = {name: rows[name] + judged[name][number].accepted for name in rows}
-        after = [row[column] for row in results(query, load.streams, rows)]
+        after = list(results(query, load.streams, rows))
         rest = list(after)
-        for time in before:
-            rest.remove(time)
+        for row in before:
+            rest.remove(row)
         yield rest, {name: steps[number].progress for name, steps in judged.items()}
         before = after
 
@@ -54,13 +54,37 @@ def test_no_result_comes_behind_the_progress_of_its_times(load, data):
         assume(False)
     assert derived.role == role
     steps, reached = [], {}
-    for times, progress in times_by_step(load, query, 0):
-        steps.append((times, derived.progress(reached)))
+    for found, progress in found_by_step(load, query):
+        steps.append(([row[0] for row in found], derived.progress(reached)))
         reached = progress
     # What a step finds is a later step's delta; what was stated after the step before must hold for it.
     check_progress(_after(steps, derived.progress(reached)))
     event(f"{sum(len(times) for times, _ in steps) > 0}")
     assert derived.progress(dict.fromkeys(load.streams, FOREVER)) == FOREVER
+
+
+@settings(max_examples=examples(100))
+@given(workload(late=True), st.data())
+def test_no_result_comes_whose_times_are_all_passed(load, data):
+    """However far one stream is ahead of another. By progress alone a result is complete once the least has passed its newest time: later."""
+    query = data.draw(st.sampled_from(load.parsed))
+    assume(len(query.roles) > 1)
+    text = query.sql.split(" FROM ", 1)
+    names = [f"t{role}" for role in range(len(query.roles))]
+    times = ", ".join(f"r{role}.{TIME} AS {name}" for role, name in enumerate(names))
+    query = parse_query(f"SELECT {times}, result_time FROM {text[1]}", load.streams)
+    stream = Stream("j", tuple(Column(n, "bigint") for n in (*names, "result_time")), "result_time", None)
+    derived, reached = derived_stream(stream, 1, query), {}
+    for found, progress in found_by_step(load, query):
+        box, whole = derived.box(reached, load.streams), derived.progress(reached)
+        for row in found:
+            here = dict(zip(names, row, strict=False))
+            assert not box or any(here[name] >= time for name, time in box.items())
+        counted = any(isinstance(role.window, Rows) for role in query.roles)
+        if not counted and whole > NEVER:
+            assert min(box.values()) >= whole
+            event("one stream is ahead", len(set(box.values())) > 1)
+        reached = progress
 
 
 def _after(steps, last):

@@ -33,6 +33,7 @@ TOTALS = "SELECT a.v, count(*) AS n, max(b.k) AS last FROM a, b WHERE a.k = b.k 
 def merged_and_settled_at_once(monkeypatch):
     """Files live as short as they can."""
     monkeypatch.setattr(versions, "MOST_SLICES", 1)
+    monkeypatch.setattr(versions, "FEW_ROWS", 4)
     monkeypatch.setattr(store, "MOST_SLICES", 2)
     monkeypatch.setattr(catalogs, "_SETTLE_EVERY", 1)
 

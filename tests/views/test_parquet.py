@@ -54,14 +54,15 @@ ROWS = st.lists(st.tuples(st.one_of(st.none(), st.integers(-2, 3)), st.sampled_f
 ACTIONS = st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), ROWS), st.booleans()), max_size=12)
 
 
-@given(actions=ACTIONS, most=st.sampled_from([1, 3, 12]))
-def test_every_version_is_the_one_before_plus_its_changes(tmp_path_factory, actions, most):
+@given(actions=ACTIONS, most=st.sampled_from([1, 3, 12]), few=st.sampled_from([0, 5, 1000]))
+def test_every_version_is_the_one_before_plus_its_changes(tmp_path_factory, actions, most, few):
     """Files come, go and are written anew; the reader is opened again in between; slices are merged early or late."""
     root = tmp_path_factory.mktemp("case")
     folder, files = root / "files", {}
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(versions, "MOST_SLICES", most)
+        patch.setattr(versions, "FEW_ROWS", few)
         source = reader(folder, root / "state")
         seen = [(source.position(), Counter())]
         for number, rows, reopened in actions:
@@ -141,14 +142,16 @@ def test_changes_that_nobody_needs_are_given_up(tmp_path):
 @given(
     actions=st.lists(st.one_of(st.tuples(st.integers(0, 2), ROWS), st.just("begin"), st.just("end")), max_size=20),
     most=st.sampled_from([1, 3]),
+    few=st.sampled_from([0, 5, 1000]),
 )
-def test_a_version_can_be_read_to_its_end_whatever_comes_meanwhile(tmp_path_factory, actions, most):
+def test_a_version_can_be_read_to_its_end_whatever_comes_meanwhile(tmp_path_factory, actions, most, few):
     """Readers that began at different versions, while files are merged and deltas are given up."""
     root = tmp_path_factory.mktemp("case")
     folder, files = root / "files", {}
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(versions, "MOST_SLICES", most)
+        patch.setattr(versions, "FEW_ROWS", few)
         source = reader(folder, root / "state")
         held, begun = source._versions, []
         source.position()

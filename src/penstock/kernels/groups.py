@@ -108,5 +108,6 @@ def _matching(pattern: Value | Range, column: pa.Array) -> np.ndarray[tuple[int]
     truth = pc.is_valid(column)
     for test, end in ends:
         if end is not None:
-            truth = pc.and_(truth, pc.fill_null(test(column, pa.scalar(end)), fill_value=False))
+            kind = column.type if pa.types.is_timestamp(column.type) else None
+            truth = pc.and_(truth, pc.fill_null(test(column, pa.scalar(end, kind)), fill_value=False))
     return np.asarray(truth.to_numpy(zero_copy_only=False), dtype=np.bool_)

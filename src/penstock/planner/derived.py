@@ -107,6 +107,28 @@ class DerivedStream:
             found.append(bound)
         return min(found)
 
+    def box(self, reached: Mapping[str, int], streams: Mapping[str, Stream]) -> dict[str, int]:
+        """No result that a later step finds has *all* these columns below these times; empty if nothing is known.
+
+        The columns hold the event time of each role of a join. A row that is yet to come is not behind its own stream's progress, so results
+        that are old by the progress of every stream are complete, though another stream may lie far behind the newest of their times
+        (Li 2008, 7.2).
+        """
+        roles = self.definition.roles
+        if len(roles) < 2 or any(isinstance(role.window, Rows) for role in roles):
+            return {}
+        found = {}
+        for number, role in enumerate(roles):
+            stream = streams[role.stream]
+            time = Ref(number, stream.event_time)
+            column = next((i.name for i in self.definition.items if i.expression.parts == (time,)), None)
+            if column is None or not (stream.integer_time or _type(stream, stream.event_time).startswith("timestamp")):
+                return {}
+            found[column] = reached.get(role.stream, NEVER)
+        if NEVER in found.values():
+            return {}
+        return {column: time for column, time in found.items() if time < FOREVER}
+
 
 def derived_stream(stream: Stream, query: int, definition: Query) -> DerivedStream:
     """The results of a query as a stream whose event time is one of the query's items."""

@@ -6,6 +6,7 @@ is repeated takes in the same. What derived streams are, and how far they have c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -13,14 +14,15 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.model import Column, Query, Stream, UserAggregate
-from penstock.model.time import NEVER
+from penstock.model.punctuation import TO, part_of
+from penstock.model.time import FOREVER, NEVER
 from penstock.planner.derived import TICK, Apart, DerivedStream, Ticks, is_joined, take_apart
 from penstock.planner.network import Network, as_answered
 from penstock.runtime.ingest import Layout, lay_out
 from penstock.runtime.results import Part, ResultView
 from penstock.runtime.spelling import time_in_units
 from penstock.sql import Results, parse_query
-from penstock.state.manifest import Manifest, Progress
+from penstock.state.manifest import Manifest, Patterns, Progress
 from penstock.state.registry import QueryRecord, Reading
 
 KIND = "derived"  # of progress that follows from that of other streams
@@ -133,8 +135,20 @@ def moved(network: Network, manifest: Manifest, progress: Mapping[str, Progress]
         old = progress.get(derived.name, Progress(NEVER, NEVER, KIND))
         value = max(old.value, derived.progress(as_answered(reached, derived.query)))
         if value > NEVER or old.newest > NEVER:
-            found[derived.name] = replace(old, value=value, kind=KIND)
+            found[derived.name] = replace(old, value=value, kind=KIND, closed=_boxes(network, derived, reached))
     return found
+
+
+def _boxes(network: Network, derived: DerivedStream, reached: Mapping[str, int]) -> Patterns:
+    """What is complete of a join, though its progress has not passed it, as a punctuation: for those who group by the times of all its streams."""
+    box = derived.box(as_answered(reached, derived.query), network.streams)
+    sources = [s for a in network.aggregates for s in a.sources if s.stream == derived.name]
+    told = {f"{column}_{TO}": time for column, time in box.items()}
+    if not box or not any(s.groups and box.keys() <= set(s.groups) for s in sources):
+        return ()
+    if any(part_of(derived.stream, name) != (column, TO) for name, column in zip(told, box, strict=True)):
+        return ()  # a column of the join happens to have that name
+    return ((json.dumps(told), FOREVER),)
 
 
 def unread_since(network: Network, manifest: Manifest) -> int:

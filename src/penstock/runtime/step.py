@@ -298,6 +298,7 @@ class Stepper:
                 rows, self.network, self.whole, task.progress, self.tasks, task.routes.replicated, sides=True
             )
         reports = self._run(self._nothing() if rows is None else rows, task)
+        groups = closed_groups(self.network, progress)  # by which this step has closed, whatever it takes in
         if waiting:
             after, _ = self._moved(reports)
             own = {d.name for d in self.network.derived_streams}
@@ -307,7 +308,7 @@ class Stepper:
         entry = self._tick_entry(
             progress=progress, counters=counters_of(reports), results=results_of(reports),
             closed=closed_by(self.network, reached, reports), flushed=flushed_by(reports),
-            closed_groups=closed_groups(self.network, progress), runs_added=runs_of(reports), sides=sides_of(reports),
+            closed_groups=groups, runs_added=runs_of(reports), sides=sides_of(reports),
             runs_removed=tuple(dict.fromkeys([*gone, *merged])), final=final,
             suspended=suspended_by(self.network, reports, self.manifest.suspended),
             cursors={**self.cursors, **shown_by(task)}, **({"derived": self._taken()} if waiting else {}),
@@ -451,7 +452,7 @@ class Stepper:
         Until then the first such row repeats the job with them; the files of the first attempt have no name in any manifest.
         """
         projecting = 0.0
-        closed = {name: progress.closed for name, progress in self.manifest.progress.items()}
+        closed = {n: p.closed for n, p in self.manifest.progress.items() if p.kind != derived.KIND}
         added = self._derived_rows(batch.sparkSession) if self.network.derived_streams else None
         while True:
             sides, started = self.sides > 0, time.perf_counter()

@@ -7,6 +7,9 @@ copy. Nothing is read of a file that has not changed.
 from __future__ import annotations
 
 import glob
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +39,7 @@ class ParquetFeed:
 
     def look(self, state: dict[str, Any], held: Rows) -> tuple[pa.Table, dict[str, Any]] | None:
         before: dict[str, list[int]] = state.get("files", {})
-        now = {name: stamp for name in files_of(self.path) if (stamp := _stamp(name)) is not None}
+        now = stamps_of(self.path)
         gone = [n for n, (*stamp, _) in before.items() if now.get(n) != stamp]
         come = [n for n, stamp in now.items() if before.get(n, [])[:2] != stamp]
         if not gone and not come:
@@ -83,12 +86,32 @@ class ParquetFeed:
 
 def files_of(path: str) -> list[str]:
     """The files that a path, a folder (with all below it) or a pattern names; hidden ones are not looked at."""
+    return list(stamps_of(path))
+
+
+def stamps_of(path: str) -> dict[str, list[int]]:
+    """These files in order, each with its size and the time of its last change."""
     root = Path(path)
+    if root.is_dir():
+        return dict(sorted(_below(str(root))))
     if root.is_file():
-        return [str(root)]
-    found = root.rglob("*.parquet") if root.is_dir() else (Path(n) for n in glob.glob(path, recursive=True))  # noqa: PTH207
-    shown = (p for p in found if p.is_file() and not any(part.startswith(("_", ".")) for part in _below(p, root)))
-    return sorted(str(p) for p in shown)
+        named = [str(root)]
+    else:
+        found = map(Path, glob.glob(path, recursive=True))  # noqa: PTH207
+        named = sorted(str(name) for name in found if not name.name.startswith(("_", ".")))
+    return {name: stamp for name in named if (stamp := _stamp(name)) is not None}
+
+
+def _below(folder: str) -> Iterator[tuple[str, list[int]]]:
+    """One pass over a folder: a source may have thousands of files, and is looked at in every refresh."""
+    with os.scandir(folder) as found:
+        for entry in found:
+            if entry.name.startswith(("_", ".")):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from _below(entry.path)
+            elif entry.name.endswith(".parquet") and (stamp := _stamp(entry.path)) is not None:
+                yield entry.path, stamp
 
 
 def columns_of(path: str) -> tuple[Column, ...]:
@@ -108,11 +131,7 @@ def columns_of(path: str) -> tuple[Column, ...]:
 
 def _stamp(name: str) -> list[int] | None:
     try:
-        found = Path(name).stat()
+        found = os.stat(name)  # noqa: PTH116  (a path object for every file costs more than the call)
     except FileNotFoundError:
         return None
-    return [found.st_size, found.st_mtime_ns]
-
-
-def _below(path: Path, root: Path) -> tuple[str, ...]:
-    return path.relative_to(root).parts if root.is_dir() else (path.name,)
+    return [found.st_size, found.st_mtime_ns] if stat.S_ISREG(found.st_mode) else None

@@ -24,7 +24,7 @@ from penstock.views.versions import Versions
 
 
 class Rows(Protocol):
-    """What the newest version holds, with hidden columns and counts: everything, or the rows with one of these distinct keys."""
+    """What the newest version holds, with hidden columns and counts: everything, or the rows with one of these distinct keys, yet to be added up."""
 
     def __call__(self, keys: pa.Table | None = None) -> pa.Table: ...
 
@@ -102,7 +102,7 @@ class SnapshotReader:
         with self._versions.reading() as version:
             if keys is None:
                 return self._versions.rows(names, version)
-            return self._versions.find(names, keys.column_names, codes_of(keys, keys.column_names), version)
+            return self._versions.found(names, keys.column_names, codes_of(keys, keys.column_names), version)
 
     def _read(self, columns: Sequence[str], filters: Sequence[Expression]) -> list[str]:
         return list(dict.fromkeys([*columns, *(r.column for f in filters for r in f.refs)]))

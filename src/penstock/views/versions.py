@@ -19,12 +19,13 @@ import pyarrow as pa
 from penstock.errors import ChangesLostError, StateError
 from penstock.state.seal import seal, unseal
 from penstock.state.store import LocalStore
-from penstock.views.bag import consolidated
+from penstock.views.bag import consolidated, total
 from penstock.views.codes import Ints
 from penstock.views.slices import SliceFile, Slices
 from penstock.views.source import COUNT
 
 MOST_SLICES = 12
+FEW_ROWS = 1_000  # that are not worth merging
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,15 @@ class Versions:
 
     def find(self, names: Sequence[str], columns: Sequence[str], sought: Ints, at: Version) -> pa.Table:
         """Of those the ones whose code over `columns` is among `sought`."""
+        found = self.found(names, columns, sought, at)
+        return found if all(file.positive for file in at.content) else consolidated(found)
+
+    def found(self, names: Sequence[str], columns: Sequence[str], sought: Ints, at: Version) -> pa.Table:
+        """The same as it lies in the slices: it adds up to that."""
         wanted = np.unique(sought)
         fields = pa.schema([self.schema.field(n) for n in (*names, COUNT)])
         tables = [self.slices.find(file, fields.names, columns, wanted) for file in at.content]
-        found = pa.concat_tables([fields.empty_table(), *tables])
-        return found if all(file.positive for file in at.content) else consolidated(found)
+        return pa.concat_tables([fields.empty_table(), *tables])
 
     def settle(self, number: int) -> None:
         """Nobody will ask for changes up to this version any more."""
@@ -117,11 +122,16 @@ class Versions:
         return self.slices.content(files, self.schema, [n for n in self.schema.names if n != COUNT])
 
     def _merged(self, content: tuple[SliceFile, ...]) -> tuple[SliceFile, ...]:
-        """One slice instead of many, once looking into all of them, or rows that cancel, cost more than merging."""
+        """Fewer slices: all as one once rows that cancel cost more than merging, else all but the first once they are many.
+
+        The first is large; to write it, and to sort it anew, for every few small ones would cost more than all else.
+        """
         first, others = content[0], content[1:]
-        if len(content) <= MOST_SLICES and sum(f.rows for f in others) <= max(first.rows // 2, 1_000):
-            return content
-        return (self.slices.write(pa.concat_tables(self._content(content))),)
+        if sum(f.rows for f in others) > max(first.rows // 2, FEW_ROWS):
+            return (self.slices.write(pa.concat_tables(self._content(content))),)
+        if len(content) > MOST_SLICES:
+            return (first, self.slices.write(total([self.slices.table(f) for f in others])))
+        return content
 
     def _load(self) -> Version:
         numbers = [int(n[:-5]) for n in self.store.names(self.folder) if n.endswith(".json")]
