@@ -344,17 +344,31 @@ def test_groups_of_both_times_are_complete_when_each_stream_has_passed_its_own(s
     streams = [stream(name, "ts timestamp, k bigint") for name in "ab"]
     replay = Replay(tmp_path / "source", *streams)
     sql = "SELECT a.ts, b.ts AS u, count(*) AS n FROM a [RANGE 60 SECONDS], b [RANGE 60 SECONDS] WHERE a.k = b.k GROUP BY a.ts, b.ts"
-    replay.add(a=[{"ts": 50 * SECOND, "k": 1}, {"ts": 50 * SECOND, "k": 1}], b=[{"ts": 5 * SECOND, "k": 1}])
-    replay.add(a=[{"ts": 58 * SECOND, "k": 2}], b=[{"ts": 9 * SECOND, "k": 2}])
-    engine = replay.engine(spark, tmp_path / "state", {"q": sql})
+    named = {
+        "pairs": "SELECT a.ts AS a_ts, b.ts AS b_ts, result_time FROM a [RANGE 60 SECONDS], b [RANGE 60 SECONDS] WHERE a.k = b.k",
+        "windows": "SELECT a_ts, b_ts, count(*) AS n, window_end FROM pairs [RANGE 10 SECONDS SLIDE 5 SECONDS] GROUP BY a_ts, b_ts",
+    }
+    given = [
+        {"a": [{"ts": 50 * SECOND, "k": 1}] * 2, "b": [{"ts": 5 * SECOND, "k": 1}]},
+        {"a": [{"ts": 58 * SECOND, "k": 2}], "b": [{"ts": 9 * SECOND, "k": 2}]},
+        {"a": [{"ts": 58 * SECOND, "k": 2}], "b": [{"ts": 9 * SECOND, "k": 2}]},
+    ]
+    for rows in given[:2]:
+        replay.add(**rows)
+    engine = replay.engine(spark, tmp_path / "state", {"q": sql, **named})
     drain(engine)
     assert {name: p.value for name, p in engine.manifest().progress.items() if name in ("a", "b")} == {
         "a": 58 * SECOND,
         "b": 9 * SECOND,
     }
     assert [row[1:] for row in rows_of(engine.results("q"))] == [(5 * SECOND, 2)]
-    replay.add(a=[{"ts": 58 * SECOND, "k": 2}], b=[{"ts": 9 * SECOND, "k": 2}])
+    assert not rows_of(engine.results("windows"))  # windows of some length go by the progress of all
+    replay.add(**given[2])
     drain(engine)
     assert len(rows_of(engine.results("q"))) == 1  # rows of these times may still come
     drain(engine, final=True)
     assert bag(row[1:] for row in rows_of(engine.results("q"))) == bag([(5 * SECOND, 2), (9 * SECOND, 4)])
+    whole = {name: [row for rows in given for row in rows[name]] for name in "ab"}
+    answer = evaluate(named, {s.name: s for s in streams}, whole)["windows"]
+    assert len(answer) == 4
+    assert same_bag(rows_of(engine.results("windows")), answer)

@@ -73,6 +73,8 @@ def check_aggregated(standing: StandingQuery) -> None:
         refusal = "EMIT EARLY is for windows of time of a fixed length; leave it out, and each window is shown once it is over"
     elif standing.flush is not None and not isinstance(query.aggregation.window, Sliding):
         refusal = "flush= is for windows of time of a fixed length"
+    elif query.aggregation.emit is not None and query.aggregation.having is not None:
+        refusal = "a window that EMIT EARLY has shown may fail HAVING in the end, and would never be final; leave out HAVING, and filter the final results"
     elif standing.flush is not None and query.aggregation.emit is not None:
         refusal = "flush= holds results back and EMIT EARLY shows them before their time; leave out one of both"
     if refusal is not None:

@@ -16,8 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.model import Column, Query, Stream, UserAggregate
 from penstock.model.punctuation import TO, part_of
 from penstock.model.time import FOREVER, NEVER
+from penstock.planner.aggregates import INSTANT
 from penstock.planner.derived import TICK, Apart, DerivedStream, Ticks, is_joined, take_apart
-from penstock.planner.network import Network, as_answered
+from penstock.planner.network import Network, WindowAggregate, as_answered
 from penstock.runtime.ingest import Layout, lay_out
 from penstock.runtime.results import Part, ResultView
 from penstock.runtime.spelling import time_in_units
@@ -140,15 +141,24 @@ def moved(network: Network, manifest: Manifest, progress: Mapping[str, Progress]
 
 
 def _boxes(network: Network, derived: DerivedStream, reached: Mapping[str, int]) -> Patterns:
-    """What is complete of a join, though its progress has not passed it, as a punctuation: for those who group by the times of all its streams."""
+    """What is complete of a join, though its progress has not passed it, as a punctuation: if all its readers group by the times of its streams.
+
+    Their groups are single moments. Windows of some length go by progress: they may be kept as panes, be shown early or let out slowly,
+    for all groups alike.
+    """
     box = derived.box(as_answered(reached, derived.query), network.streams)
-    sources = [s for a in network.aggregates for s in a.sources if s.stream == derived.name]
     told = {f"{column}_{TO}": time for column, time in box.items()}
-    if not box or not any(s.groups and box.keys() <= set(s.groups) for s in sources):
+    readers = [(a, s) for a in network.aggregates for s in a.sources if s.stream == derived.name]
+    if not box or not readers or not all(box.keys() <= set(s.groups) and _momentary(a) for a, s in readers):
         return ()
     if any(part_of(derived.stream, name) != (column, TO) for name, column in zip(told, box, strict=True)):
         return ()  # a column of the join happens to have that name
     return ((json.dumps(told), FOREVER),)
+
+
+def _momentary(aggregate: WindowAggregate) -> bool:
+    slowly = aggregate.flush is not None or any(m.paned or m.every is not None for m in aggregate.members)
+    return not slowly and all(query.window == INSTANT for query in aggregate.plan.queries)
 
 
 def unread_since(network: Network, manifest: Manifest) -> int:
