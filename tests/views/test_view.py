@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 
@@ -143,6 +144,9 @@ def test_a_view_over_two_systems_step_by_step(tmp_path, url, session):
     assert (first["strategy"], view.to_arrow().to_pylist()) == ("recompute", [{"k": 1, "name": "Ann", "v": "x"}] * 2)
     assert view.refresh()["rows"] == 0
     assert view.store.newest.number == 1  # nothing has changed, nothing was written
+    idle = view.status()
+    assert idle["changed_at"] < idle["refreshed_at"]  # but the view is as fresh as the last look
+    assert idle["last"]["seconds"] > first["seconds"] - 1e-9  # with the installation
     session.execute("INSERT INTO custs VALUES (8, 'Bob')", "DELETE FROM orders WHERE k = 1")
     facts = view.refresh()
     assert facts["strategy"] != "recompute"
@@ -178,8 +182,37 @@ def test_a_view_goes_on_after_a_restart_and_refuses_another_definition(tmp_path,
         moved.add_source(Source(name, (), "postgres", options, changes="trigger"))
     with pytest.raises(RegistrationError, match="not the one that"):
         moved.add_view(TOTALS, "v")
+    other.drop_view("v")  # though it was never declared in this process
+    other.drop_view("v", missing=True)
+    with pytest.raises(RegistrationError, match="there is no view 'v'"):
+        other.drop_view("v")
+    other.add_view("SELECT k FROM orders", "v").refresh()
+    assert other.view("v").to_arrow().column("k").to_pylist() == [1, 2]
     other.close()
     moved.close()
+
+
+def test_a_view_whose_database_is_another_or_was_restored_is_computed_anew(tmp_path, url, session):
+    made = catalog(url, tmp_path)
+    session.execute("INSERT INTO orders VALUES (1, 7, 2.50)", "INSERT INTO custs VALUES (7, 'Ann')")
+    view = made.add_view(TOTALS, "v")
+    view.refresh()
+    (pool,) = {made.reader(name).pool for name in ("orders", "custs")}
+    pool._identity = "another"
+    with pytest.warns(UserWarning, match="is in another database than before"):
+        assert view.refresh()["strategy"] == "recompute"
+    made.close()
+    pool._identity = None
+    again = catalog(url, tmp_path)
+    view, reader = again.add_view(TOTALS, "v"), again.reader("orders")
+    later = f"99999999:99999999:@{reader.pool.identity}"
+    view.store.newest = replace(view.store.newest, marks=dict.fromkeys(("orders", "custs"), later))
+    with pytest.warns(UserWarning, match="restored from a backup"):
+        assert view.refresh()["strategy"] == "recompute"
+    session.execute("INSERT INTO orders VALUES (2, 7, 1.00)")
+    assert view.refresh()["changed"] == [1, 0]
+    assert view.to_arrow().column("n").to_pylist() == [2]
+    again.close()
 
 
 def test_a_refresh_that_fails_leaves_the_view_and_can_be_repeated(tmp_path, url, session, monkeypatch):

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.errors import RegistrationError, did_you_mean
+from penstock.errors import ChangesLostError, RegistrationError, did_you_mean
 from penstock.model import Column
 from penstock.model.view import CAPTURES, SYSTEMS, Source, View
 from penstock.sql import parse_view
@@ -100,9 +100,11 @@ class ViewCatalog:
         for view in self.views.values():
             if any(node.source == name for node in view.view.nodes):
                 raise RegistrationError(f"view {view.name!r} reads source {name!r}; drop the view first")
-        reader = self._readers.pop(name, None)
-        if isinstance(reader, PostgresReader):
+        if self.sources[name].changes == "trigger":  # also one that was set up by another process
+            reader = self.reader(name)
+            assert isinstance(reader, PostgresReader)
             reader.drop_capture()
+        self._readers.pop(name, None)
         del self.sources[name]
         _remove(Path(self.store.path(f"sources/{_folder(name)}")))
 
@@ -144,11 +146,16 @@ class ViewCatalog:
             raise RegistrationError(f"there is no view {name!r}; {did_you_mean(name, self.views)}")
         return found
 
-    def drop_view(self, name: str) -> None:
-        """Stop keeping a view, and give its rows up."""
-        self.view(name).close()
-        del self.views[name]
-        _remove(Path(self.store.path(f"views/{_folder(name)}")))
+    def drop_view(self, name: str, *, missing: bool = False) -> None:
+        """Stop keeping a view, and give its rows up, whether it is declared here or was filled before; `missing`: there need be none."""
+        folder = Path(self.store.path(f"views/{_folder(name)}"))
+        if name not in self.views and not folder.is_dir():
+            if missing:
+                return
+            self.view(name)
+        if name in self.views:
+            self.views.pop(name).close()
+        _remove(folder)
 
     def close(self) -> None:
         """Stop refreshing, and close all connections."""
@@ -243,7 +250,10 @@ class ViewCatalog:
                 return
             for name, reader in list(self._readers.items()):
                 using = [v for v in list(self.views.values()) if any(node.source == name for node in v.view.nodes)]
-                taken = [v.positions().get(name) for v in using]
+                try:
+                    taken = [v.positions().get(name) for v in using]
+                except ChangesLostError:
+                    continue  # a view that its own next refresh computes anew
                 if taken and all(position is not None for position in taken):
                     reader.settle(min(position for position in taken if position is not None))
         finally:

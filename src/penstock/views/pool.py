@@ -32,7 +32,16 @@ class Pool:
         self.url, self.connections = url, connections
         self._free: queue.LifoQueue[Any] = queue.LifoQueue()
         self._slots = threading.Semaphore(connections)
+        self._identity: str | None = None
         self.warm(1)
+
+    @property
+    def identity(self) -> str:
+        """Which database this is, wherever it is reached: positions mean nothing in another."""
+        if self._identity is None:
+            found = self.fetch("SELECT system_identifier::text || '/' || current_database() FROM pg_control_system()")
+            self._identity = str(found.column(0)[0].as_py())
+        return self._identity
 
     def warm(self, count: int | None = None) -> None:
         """Open connections now, all of them by default, so that no request waits for it."""

@@ -88,11 +88,15 @@ class PostgresReader:
 
     def mark(self, position: int) -> str:
         """What a later process needs to go on from a position that this reader gave."""
-        return self._snapshot(position).text
+        return f"{self._snapshot(position).text}@{self.pool.identity}"
 
     def resume(self, mark: str) -> int:
-        """The position of a mark, known from now on."""
-        return self._seen(mark)
+        """The position of a mark, or of a snapshot of this database, known from now on."""
+        snapshot, _, home = mark.partition("@")
+        if home and home != self.pool.identity:
+            msg = f"source {self.source.name!r} is in another database than before ({self.pool.identity}, not {home}), where positions mean nothing"
+            raise ChangesLostError(msg)
+        return self._seen(snapshot)
 
     def settle(self, position: int) -> None:
         """Nobody will ask for changes before this position any more."""
@@ -120,6 +124,9 @@ class PostgresReader:
                 f"source {self.source.name!r}: changes that are still needed are not in {self._changes}: another engine has removed them "
                 "(give each engine a capture of its own: OPTIONS (capture 'name')), or the capture was set up anew"
             )
+            raise ChangesLostError(msg)
+        if until is None and snapshot.position < start.position:
+            msg = f"source {self.source.name!r} is at position {snapshot.position}, and had come to {start.position} before: was its database restored from a backup?"
             raise ChangesLostError(msg)
         return found, snapshot.position if until is None else until
 

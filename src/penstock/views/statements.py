@@ -35,8 +35,7 @@ def execute_view_statement(catalog: ViewCatalog, statement: ViewStatement, scrip
         case RefreshView(name, full):
             catalog.view(name).refresh(full=full)
         case DropView(name, if_exists):
-            if not if_exists or name in catalog.views:
-                catalog.drop_view(name)
+            catalog.drop_view(name, missing=if_exists)
         case DropSource(name):
             catalog.drop_source(name)
         case ShowSources():

@@ -85,6 +85,8 @@ class ViewHandle:
         self._refreshing = threading.Lock()
         self._pool = ThreadPoolExecutor(2 * len(self.view.nodes), thread_name_prefix=f"penstock-view-{self.name}")
         self._timer: _Timer | None = None
+        self._checked: float | None = None  # when a refresh last found out what its sources hold
+        self._seconds: float | None = None  # that the last version took, with its installation
 
     def __repr__(self) -> str:
         return f"ViewHandle({self.name!r})"
@@ -109,15 +111,23 @@ class ViewHandle:
         )
 
     def status(self) -> dict[str, Any]:
-        """How fresh the view is, what the last refresh cost, and which plan it used."""
+        """How fresh the view is, what the last refresh that changed it cost, and which plan it used.
+
+        `age` are the seconds since a refresh has last looked at the sources, whether anything had changed or not.
+        """
         version = self.store.newest
         last = dict(version.facts[-1]) if version.facts else None
+        if last is not None and self._seconds is not None:
+            last["seconds"] = self._seconds
+        changed = None if last is None else last["at"]
+        checked = changed if self._checked is None else self._checked
         files = [f for found in version.bags.values() for f in found]
         return {
             "name": self.name,
             "version": version.number,
-            "refreshed_at": None if last is None else last["at"],
-            "age": None if last is None else time.time() - last["at"],
+            "changed_at": changed,
+            "refreshed_at": checked,
+            "age": None if checked is None else time.time() - checked,
             "marks": dict(version.marks),
             "files": len(files),
             "bytes": sum(f.bytes for f in files),
@@ -151,7 +161,7 @@ class ViewHandle:
         Without changes nothing is written. Where a source has lost changes the view is computed anew, and the `reason` is told.
         """
         with self._refreshing:
-            began = time.perf_counter()
+            began, looked = time.perf_counter(), time.time()
             shape = reason = None
             try:
                 whole = full or not self.store.newest.number
@@ -162,6 +172,7 @@ class ViewHandle:
                 self._choice = None
                 found, sizes, shape = self._compute()
             if not found.whole and not any(sizes):
+                self._checked = looked
                 return self._facts(found, sizes, began, shape)
             marks = {name: self.parts.readers[name].mark(position) for name, position in found.positions.items()}
             facts = self._facts(found, sizes, began, shape)
@@ -170,6 +181,7 @@ class ViewHandle:
                 warnings.warn(f"view {self.name!r}: {reason}", stacklevel=2)
             self.store.install(found.rows, marks, facts, whole=found.whole)
             seconds = time.perf_counter() - began
+            self._checked, self._seconds = looked, seconds
             self._learn(found, sizes, seconds)
         self.parts.settled()
         return {**facts, "seconds": seconds}
