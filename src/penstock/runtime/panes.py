@@ -22,7 +22,7 @@ from penstock.planner.aggregates import AggregatePlan, Windowed
 from penstock.planner.network import AggregateMember, WindowAggregate
 from penstock.planner.taxonomy import ROWS
 from penstock.runtime.task import Report, Task
-from penstock.runtime.write import ROW_GROUP, file_name
+from penstock.runtime.write import ROW_GROUP, compression_of, file_name
 
 PANES = "panes"  # the kind of result file
 
@@ -66,7 +66,7 @@ def write_panes(
         pq.write_table(
             table,
             file,
-            compression="none" if len(table) < ROW_GROUP else "snappy",
+            compression=compression_of(table),
             write_page_checksum=True,
             row_group_size=ROW_GROUP,
         )

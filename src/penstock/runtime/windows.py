@@ -20,7 +20,7 @@ from penstock.model import Aggregate
 from penstock.model.time import NEVER
 from penstock.planner.network import WindowAggregate
 from penstock.runtime.task import Report, Task
-from penstock.runtime.write import ROW_GROUP, file_name
+from penstock.runtime.write import ROW_GROUP, compression_of, file_name
 
 KIND = "aggregate"
 FINAL = "_final"  # of queries whose open windows are shown too: whether the window is over
@@ -58,14 +58,12 @@ def write_windows(
     table = pa.concat_tables(tables, promote_options="default")
     times = pc.min_max(table.column("_time")).as_py()
     name = file_name("results", task.step, "parquet")
-    # As for joins: small files, which are merged and compressed later, go without compression.
-    compression = "none" if len(table) < ROW_GROUP else "snappy"
     encoded = [f.name for f in table.schema if f.name.startswith(("_", "g")) or pa.types.is_string(f.type)]
     with task.store.create(name) as file:
         pq.write_table(
             table,
             file,
-            compression=compression,
+            compression=compression_of(table),
             use_dictionary=encoded,
             write_page_checksum=True,
             row_group_size=ROW_GROUP,

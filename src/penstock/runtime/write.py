@@ -19,6 +19,7 @@ from penstock.planner.network import Join, Member, Network, result_column
 from penstock.runtime.task import Report, Task
 
 ROW_GROUP = 1 << 17  # rows
+_SAMPLE = 1 << 13  # rows
 
 
 def file_name(folder: str, step: int, suffix: str) -> str:
@@ -59,10 +60,12 @@ class ResultWriter:
             encoded = [
                 f.name for f in table.schema if f.name.startswith(("_bits", "_step")) or pa.types.is_string(f.type)
             ]
-            # Compression takes as long as all the rest of writing: small files, which are merged and compressed later, go without.
-            compression = "none" if len(table) < ROW_GROUP else "snappy"
             self.writer = pq.ParquetWriter(
-                stream, table.schema, compression=compression, use_dictionary=encoded, write_page_checksum=True
+                stream,
+                table.schema,
+                compression=compression_of(table),
+                use_dictionary=encoded,
+                write_page_checksum=True,
             )
         self.writer.write_table(table.cast(self.writer.schema))
 
@@ -83,6 +86,24 @@ class ResultWriter:
         for query, count in counts:
             own = report.queries.setdefault(str(query), {})
             own["results"] = own.get("results", 0) + count
+
+
+def compression_of(table: pa.Table) -> dict[str, str]:
+    """The codec of each column: it takes longer than all the rest of writing, so it must at least halve what is written.
+
+    Small files, which are merged and compressed later, go without.
+    """
+    found = {}
+    for field in table.schema:
+        pays = len(table) >= ROW_GROUP
+        if pays and pa.types.is_primitive(field.type) and field.type.bit_width >= 8:
+            start = table.column(field.name).slice(0, _SAMPLE).combine_chunks()
+            whole = start if isinstance(start, pa.Array) else pa.concat_arrays(start.chunks)
+            width = field.type.bit_width // 8
+            values = whole.buffers()[1].slice(whole.offset * width, len(whole) * width)
+            pays = 2 * pa.Codec("snappy").compress(values).size <= values.size
+        found[field.name] = "snappy" if pays else "none"
+    return found
 
 
 def has_bit(bits: Words, bit: int) -> npt.NDArray[np.bool_]:
