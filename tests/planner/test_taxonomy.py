@@ -29,7 +29,6 @@ def test_functions_have_their_place_in_the_taxonomy(aggregate, kind, expected):
     assert (found.size, found.differential, found.by_differences) == expected
 
 
-def test_a_user_function_is_differential_only_if_it_can_subtract():
-    mine = Aggregate("mine", X)
-    assert not nature(mine, "bigint").by_differences
-    assert nature(mine, "bigint", {"mine"}).by_differences
+def test_a_user_function_can_only_be_merged():
+    found = nature(Aggregate("mine", X), "bigint")
+    assert (found.size, found.differential, found.bounded) == ("algebraic", "none", True)

@@ -56,8 +56,7 @@ class Aggregation:
 class UserAggregate(Protocol):
     """A user's own aggregate. `merge` must not care for order, and `zero` must change nothing in it.
 
-    `type` is Spark's simple name of the result's type. `add` is not called for NULL. An object that also has
-    `subtract(whole, part)`, which takes a part out again, may be computed by differences.
+    `type` is Spark's simple name of the result's type. `add` is not called for NULL.
     """
 
     type: str

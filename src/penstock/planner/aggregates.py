@@ -6,7 +6,7 @@ which plan is taken is decided in `panes`; what is done with a plan, in the kern
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.model.aggregate import Aggregate, Aggregation, UserAggregate
@@ -118,13 +118,12 @@ def plan_aggregates(
     `types` are Spark's names of the arguments' types; `wanted` is a plan by name, to compare plans by hand.
     """
     users = dict(own or {})
-    subtractive = {name for name, function in users.items() if hasattr(function, "subtract")}
     windows = {n: a.window for n, a in aggregations.items() if not isinstance(a.window, PerRow | SlidingRows)}
     sets = [(n,) for n in windows] if wanted == WID else pane_sets(windows, rates, costs)
     widths = {n: found for members in sets for n in members if (found := pane_width([windows[m] for m in members]))}
     choices: dict[int, Choice] = {}
     for number, aggregation in aggregations.items():
-        natures = _natures(aggregation, types, subtractive)
+        natures = _natures(aggregation, types)
         kept = [piece for aggregate in aggregation.aggregates for piece in pieces(aggregate, 0)]
         width = widths[number][0] if number in widths else None
         choices[number] = choose(aggregation.window, natures, kept, width, rates, costs, wanted)
@@ -154,8 +153,8 @@ def plan_of_panes(
     )
 
 
-def _natures(aggregation: Aggregation, types: Mapping[Expression, str], subtractive: Collection[str]) -> list[Nature]:
-    return [nature(a, types[a.argument] if a.argument else "bigint", subtractive) for a in aggregation.aggregates]
+def _natures(aggregation: Aggregation, types: Mapping[Expression, str]) -> list[Nature]:
+    return [nature(a, types[a.argument] if a.argument else "bigint") for a in aggregation.aggregates]
 
 
 def _plan(

@@ -6,7 +6,6 @@ count(x) keep anyway. The classes are those of Li 2008, 6.2.2. How pieces are co
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from penstock.model.aggregate import Aggregate
@@ -60,8 +59,8 @@ class Nature:
         return self.differential == FULL and self.exact
 
 
-def nature(aggregate: Aggregate, kind: str = "bigint", subtractive: Collection[str] = ()) -> Nature:
-    """The nature of an aggregate over an argument of this type; `subtractive` names users' functions that can subtract."""
+def nature(aggregate: Aggregate, kind: str = "bigint") -> Nature:
+    """The nature of an aggregate over an argument of this type. Users' own functions can only be merged."""
     function = aggregate.function
     exact = kind not in _FLOATING
     if function == "collect_list":
@@ -80,7 +79,7 @@ def nature(aggregate: Aggregate, kind: str = "bigint", subtractive: Collection[s
         return Nature(DISTRIBUTIVE, NONE, exact=True)
     if function in SKETCHES:
         return Nature(ALGEBRAIC, NONE, exact=False)
-    return Nature(ALGEBRAIC, FULL if function in subtractive else NONE, exact=True)
+    return Nature(ALGEBRAIC, NONE, exact=True)
 
 
 def pieces(aggregate: Aggregate, argument: int) -> tuple[Piece, ...]:
