@@ -62,7 +62,7 @@ class QueryHandle:
         return self.engine.results(self.name, step=step, since_step=since_step)
 
     def stats(self) -> dict[str, int]:
-        """Counts of this query since it was registered: results, errors."""
+        """Counts of this query since it was registered: results, errors, and of an aggregate the rows that are in none of its windows."""
         return self.engine._query_stats(self.name)  # noqa: SLF001
 
     def progress(self) -> int | None:
@@ -531,4 +531,4 @@ class Engine:
     def _query_stats(self, name: str) -> dict[str, int]:
         counters = self.manifest().counters
         counts = [counters.get(f"query:{r.id}", {}) for r in self.catalog.lineage(self.catalog.record(name))]
-        return {key: sum(c.get(key, 0) for c in counts) for key in ("results", "errors")}
+        return {key: sum(c.get(key, 0) for c in counts) for key in ("results", "errors", "outside")}

@@ -13,7 +13,7 @@ from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import RegistrationError
-from penstock.model import Landmark
+from penstock.model import Landmark, Sliding
 from penstock.model.time import NEVER, SECOND
 from penstock.reference import admit, aggregate_results, results
 from penstock.sql import parse_query
@@ -84,6 +84,10 @@ def check(spark, root, queries, batches, *, delay=4, tasks=2, cuts=(), plain=Tru
         event("some results" if expected else "no result")
     streams = {"s": source}
     rows = {"s": [row for step in steps for row in step.accepted]}
+    for number, case in enumerate(queries):
+        if case.predicate is None and isinstance(case.window, Sliding | Landmark):
+            none = sum(not case.window.wids(row[source.event_time]) for row in rows["s"])
+            assert engine._query_stats(f"q{number}")["outside"] == none, case.sql
     assert bag(rows_of(engine.results("join"))) == bag(results(parse_query(JOIN, streams), streams, rows))
     assert not engine.manifest().runs
     assert_accounts(engine, steps)

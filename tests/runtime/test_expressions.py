@@ -137,7 +137,7 @@ def test_a_query_that_stops_on_an_error_stops_alone(spark, tmp_path):
     status = drain(engine).status()["queries"]
     assert bag(rows_of(plain.results())) == bag([(6, 2), (6, 0), (8, 2)])
     assert bag(rows_of(skipping.results())) == bag([(3.0,), (None,), (4.0,)])
-    assert skipping.stats() == {"results": 3, "errors": 1}
+    assert skipping.stats() == {"results": 3, "errors": 1, "outside": 0}
     assert (3.0,) in rows_of(stopped.results())
     assert (4.0,) not in rows_of(stopped.results())
     assert rows_of(ahead.results())[:1] == [(3.0,)]

@@ -12,6 +12,7 @@ from penstock.kernels.aggregate.close import Closed, close_gathered, gather, par
 from penstock.kernels.aggregate.early import marked, open_windows
 from penstock.kernels.aggregate.flush import Cap, Flushed, flush, share_of
 from penstock.kernels.aggregate.keep import needed_until
+from penstock.kernels.aggregate.outside import count_outside
 from penstock.kernels.aggregate.stored import from_rows, received, to_rows
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import WindowAggregate, closing
@@ -30,6 +31,9 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
         if isinstance(rows, Rows) and len(rows):
             added.append(partials(aggregate.plan, received(aggregate, source, rows)))
             held.report.tables[held.network.tables[source.table].name]["aggregated"] = len(rows)
+            for query, count in count_outside(aggregate.plan, rows).items():
+                counts = held.report.queries.setdefault(str(query), {})
+                counts["outside"] = counts.get("outside", 0) + count
     before, now = aggregate.closed(held.task.progress)
     ahead = held.task.ahead
     closes = aggregate.closes(before, now) or ahead.moves(aggregate)
@@ -54,8 +58,8 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
         if paned and closes and tables:
             write_panes(aggregate, tables, before, now, held.task, held.network.version, held.report)
     for table in added:
-        counts = held.report.tables.setdefault(aggregate.name, {})
-        counts["stored"] = counts.get("stored", 0) + len(table)
+        stored = held.report.tables.setdefault(aggregate.name, {})
+        stored["stored"] = stored.get("stored", 0) + len(table)
         _write(held, aggregate, table, 0)
 
 
