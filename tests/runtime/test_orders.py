@@ -29,6 +29,10 @@ def test_orders_are_checked_with_the_counts_of_all_joins_and_the_checks_are_repo
     assert orders["seconds"]["planning"] > 0
     assert orders["seconds"]["probing"] > 0
     assert [d["check"] for d in engine.decisions()] == [1, 2, 3]
+    plan = engine.explain("star")
+    assert f"  orders: checks 3, bypassed {checks['bypasses']}, planned anew {checks['regenerations']}" in plan
+    assert f"  last check: number 3 (adaptive) after step {engine.decisions()[-1]['step']}, distance " in plan
+    assert "last check" not in engine.explain("pair")
     (state,) = engine.manifest().orders.values()
     known = {(start, tuple(members)) for start, members, *_ in state["known"]["flows"]}
     assert {(0, (0, 1)), (1, (0, 1))} <= known  # as the pair has counted them, whatever the star looks at first
