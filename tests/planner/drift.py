@@ -7,6 +7,7 @@ turns these into statistics, orders and routes is the planner itself.
 import random
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from math import exp
 
 from penstock.model import Column, Stream
@@ -21,6 +22,7 @@ from tests.state.runs import entry_of
 NAMES = "abcd"
 ROWS, LIFE, DELAY = 8000, 4, 1
 MANY, SOME, FEW = 60.0, 4.0, 0.02  # rows of a key in a window
+CHECK = 0.004  # seconds of a check
 KEYS = ROWS * LIFE / MANY
 RARE_C = {0: (2, 3, 1), 1: (2, 3, 0), 2: (3, 0, 1), 3: (2, 0, 1)}
 RARE_B = {0: (1, 3, 2), 1: (3, 0, 2), 2: (1, 3, 0), 3: (1, 0, 2)}
@@ -110,7 +112,8 @@ class Drift:
 def lived(drift, fixed=None):
     """The work of each step, and the steps after which orders changed; with the adaptive mode, or with fixed orders by name."""
     plan, fixed = network(), FIXED.get(fixed)
-    steering = Steering(plan, "adaptive", Parameters(period=len(NAMES) * ROWS, seed=drift.seed))
+    clock = (CHECK * n for n in count()).__next__  # a check takes from one look at it to the next
+    steering = Steering(plan, "adaptive", Parameters(period=len(NAMES) * ROWS, seed=drift.seed), clock=clock)
     chance, work, changes = random.Random(drift.seed), [], []
     for step in range(drift.files):
         flows, done = drift.counts(step, fixed or steering.modes[0].orders, chance)

@@ -10,7 +10,7 @@ from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.routes import MOVED, WHOLE
-from penstock.planner.steering import EXCHANGE, SENT, Steering, costly_pairs, graph_of, statistics
+from penstock.planner.steering import EXCHANGE, SENT, UNIT, Steering, costly_pairs, graph_of, statistics
 from penstock.sql import parse_query
 from tests.planner.drift import Drift, lived
 from tests.state.runs import entry_of
@@ -189,6 +189,14 @@ def test_orders_follow_what_was_counted_and_are_remembered():
     assert again.routes == steering.routes
     other = Steering(network, "static", Parameters(period=100), stored=steering.states)
     assert other.modes[0].name == "static"
+
+
+def test_the_time_of_checks_is_measured_in_units_of_cost():
+    network = network_of(ONE_KEY)
+    steering = Steering(network, "oracle", Parameters(period=100), clock=iter([1.0, 1.5, 7.0, 7.25]).__next__)
+    for _ in range(2):
+        steering.observe(counted(network, 100, {(0, 1): 1}), {}, runs(network, 950), runs(network, 100))
+    assert steering.modes[0].spent == (0.5 / UNIT, 0.25 / UNIT)
 
 
 def test_what_is_stored_of_another_join_is_left_alone():

@@ -34,7 +34,9 @@ def _drawn(decision: Mapping[str, Any]) -> str:
     if decision["draw"] is None:
         return ""
     moved, chance, drawn = (decision[name] for name in ("distance", "probability", "draw"))
-    return f", distance {moved:.3g}, probability {chance:.3g}, drew {drawn:.3g}"
+    text = f", distance {moved:.3g}, probability {chance:.3g}, drew {drawn:.3g}"
+    overhead = decision.get("overhead")  # in units of cost
+    return text if overhead is None else f"{text}, overhead {overhead:,.0f}"
 
 
 def _outcome(outcome: Mapping[str, Any], label: Callable[[int], str]) -> str:

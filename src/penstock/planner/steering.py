@@ -7,7 +7,8 @@ every task follows from how many there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
 from typing import Any
@@ -28,8 +29,8 @@ from penstock.planner.share import Counters, Held
 
 Floats = npt.NDArray[np.float64]
 
-# In units of the cost model (one row looked up, or one composite made: about 50 ns). An exchange costs about 0.15 s, whatever goes through
-# it, and a row that is sent through one about 1.5 us.
+UNIT = 50e-9  # seconds: one row looked up, or one composite made, is the unit of the cost model
+# In this unit: an exchange costs about 0.15 s, whatever goes through it, and a row that is sent through one about 1.5 us.
 EXCHANGE = 3_000_000.0
 SENT = 30.0
 PACKED = 4.0  # a composite in a parcel
@@ -47,9 +48,10 @@ class Steering:
         tasks: int = 1,
         stored: Mapping[str, Any] | None = None,
         counters: Counters | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`stored` is what `states` gave before a restart, `counters` are the totals so far."""
-        self.network, self.tasks = network, tasks
+        """`stored` is what `states` gave before a restart, `counters` are the totals so far; `clock` times the checks."""
+        self.network, self.tasks, self.clock = network, tasks, clock
         self.counters: Counters = counters or {}
         self.modes: dict[int, Mode] = {}
         for join in network.joins:
@@ -81,7 +83,10 @@ class Steering:
             mode.observe(counted[index])
             mode.pool(self._lending.lent(counted, index))
             if mode.due:
+                began = self.clock()
                 decisions.append(mode.check())
+                if not decisions[-1].bypassed:
+                    mode.spend((self.clock() - began) / UNIT)
         if decisions:
             self.refresh()
         return decisions

@@ -1,3 +1,4 @@
+import json
 import random
 from dataclasses import replace
 from math import prod
@@ -120,8 +121,33 @@ def test_orders_stay_if_planning_and_changing_cost_more_than_is_saved():
     before = mode.orders
     assert not mode.check().changed
     assert mode.orders == before
-    mode.observe(CYCLE.everything())
-    assert mode.check(overhead=0.0).changed  # the measured overhead takes the place of the parameter
+
+
+def test_what_checks_have_cost_has_to_be_saved_also_after_a_restart():
+    costs = {"cheap": (1.0,) * 5, "one pause": (1.0, 1.0, 1e12, 1.0, 1.0), "dear": (1e12,) * 5}
+    changed = {}
+    for name, spent in costs.items():
+        mode = bad_start()
+        for cost in (1e12, *spent):  # of six, the first is forgotten
+            mode.spend(cost)
+        state = json.loads(json.dumps(mode.to_json()))
+        again = make_mode("adaptive", CYCLE.graph, "q", mode.parameters, state=state)
+        decision = mode.check()
+        assert again.check() == decision
+        assert decision.overhead == (1e12 if name == "dear" else 1.0)
+        changed[name] = decision.changed
+    assert changed == {"cheap": True, "one pause": True, "dear": False}
+
+
+def test_a_start_has_to_save_its_share_of_a_check_for_as_long_as_orders_are_kept():
+    most = max(o.old_cost - o.new_cost for o in bad_start().check().outcomes)
+    for guard, kept in ((8, 8), (2, 2), (0, 1)):
+        for share, changes in ((0.5, True), (1.1, False)):
+            mode = bad_start()
+            mode.parameters = replace(mode.parameters, guard=guard, margin=0.0)
+            part = mode.interval.rows / mode.parameters.period
+            mode.spend(share * most * mode.graph.count * kept / part)
+            assert mode.check().changed == changes
 
 
 def test_orders_stay_if_the_saving_is_within_the_margin():

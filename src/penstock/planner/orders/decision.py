@@ -20,8 +20,8 @@ class Parameters:
     All modes: a check is due every `period` rows; `alpha` is the least probability of a full check (1: always); `seed`
     is that of all chance; ranges are computed anew after `guard` checks that only kept or moved them, or never if 0.
     `pop` and `card`: `literal` for the statistics and ranges of the thesis, whose search advances by `factor`.
-    `adaptive`: a change must save more than the `overhead` of planning and changing, in units of the cost model, and
-    more than the share `margin` of the cost. Orders that no one has measured are tried for the share `trial` of a
+    `adaptive`: a change must save more than checks have cost of late, which is at least `overhead`, in units of the
+    cost model, and more than the share `margin` of the cost. Orders that no one has measured are tried for the share `trial` of a
     period, and only while such trials have lost less than the share `budget` of all work; statistics of one
     check count `decay` as much at the next.
     """
@@ -87,7 +87,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Decision:
-    """The result of one check: `distance`, `probability` and `draw` are of the arrival rates, if they were looked at."""
+    """The result of one check: `distance`, `probability` and `draw` are of the arrival rates, if they were looked at.
+
+    `overhead` is what a check costs, if that had a say.
+    """
 
     query: str
     mode: str
@@ -97,6 +100,7 @@ class Decision:
     distance: float | None = None
     probability: float | None = None
     draw: float | None = None
+    overhead: float | None = None
 
     @property
     def orders(self) -> Orders:

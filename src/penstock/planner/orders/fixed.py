@@ -17,7 +17,7 @@ class Static(Mode):
 
     name = "static"
 
-    def _decide(self, number: int, overhead: float) -> Decision:  # noqa: ARG002
+    def _decide(self, number: int) -> Decision:
         return self._decision(number, self._kept("planned once"))
 
 
@@ -40,7 +40,7 @@ class Oracle(Mode):
 
     name = "oracle"
 
-    def _decide(self, number: int, overhead: float) -> Decision:  # noqa: ARG002
+    def _decide(self, number: int) -> Decision:
         outcomes = []
         estimates = sound_estimates(self.graph, self.interval)
         for start, order in self._planned(self.interval).items():

@@ -47,7 +47,7 @@ class Pop(Mode):
         super().restore(state)
         self.ranges = ranges_from_json(state["ranges"])
 
-    def _decide(self, number: int, overhead: float) -> Decision:  # noqa: ARG002
+    def _decide(self, number: int) -> Decision:
         return self._decision(number, self._checked())
 
     def _checked(self) -> list[Outcome]:
@@ -124,7 +124,7 @@ class Card(Pop):
         super().restore(state)
         self.last = None if state["last"] is None else tuple(state["last"])
 
-    def _decide(self, number: int, overhead: float) -> Decision:  # noqa: ARG002
+    def _decide(self, number: int) -> Decision:
         moved = 1.0 if self.last is None else distance(self.last, self.interval.arrivals)
         self.last = self.interval.arrivals
         chance = probability(self.parameters.alpha, moved)
