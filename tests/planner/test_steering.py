@@ -1,5 +1,8 @@
 """Steering: counts of steps become statistics, statistics orders, orders routes; and all of it survives a restart."""
 
+from dataclasses import replace
+from math import inf
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -10,7 +13,7 @@ from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.routes import MOVED, WHOLE
-from penstock.planner.steering import EXCHANGE, SENT, UNIT, Steering, costly_pairs, graph_of, statistics
+from penstock.planner.steering import EXCHANGE, SENT, UNIT, Steering, costly_pairs, graph_of, limits_of, statistics
 from penstock.sql import parse_query
 from tests.planner.drift import Drift, lived
 from tests.state.runs import entry_of
@@ -21,6 +24,7 @@ STREAMS = {
     name: Stream(name, tuple(Column(c, t) for c, t in (("ts", "timestamp"), ("x", "bigint"), ("y", "bigint"), ("v", "double"))), "ts", 0)
     for name in "abc"
 }  # fmt: skip
+ORDERED = {name: replace(stream, sequence="y") for name, stream in STREAMS.items()}
 ONE_KEY = "a.x = b.x AND b.x = c.x"
 
 
@@ -111,6 +115,44 @@ def test_rows_are_found_among_those_in_reach(old, new, window):
         met = sum(-window * SECOND < x - y < window * SECOND for x, y in pairs)
         assert found.chances[start, frozenset({0, 1})] == pytest.approx(met, abs=0.2 * len(pairs))
     assert found.chances[1, frozenset({0, 1})] <= ROWS**2 * (len(old) + 1)
+
+
+def rows_network(*windows):
+    """A query for each three windows, all of one join."""
+    texts = ["SELECT a.v FROM a [{}], b [{}], c [{}] WHERE ".format(*three) + ONE_KEY for three in windows]
+    queries = [StandingQuery(n, f"q{n}", parse_query(text, ORDERED)) for n, text in enumerate(texts, 1)]
+    return build_network(queries, ORDERED)
+
+
+@pytest.mark.parametrize(
+    ("windows", "limits"),
+    [
+        ([("ROWS 10", "ROWS 10", "ROWS 10")], (10, 10, 10)),
+        ([("ROWS 10", "ROWS 20", "RANGE 9 SECONDS"), ("ROWS 30", "ROWS 5", "RANGE 9 SECONDS")], (30, 20, inf)),
+        ([("ROWS 10 PARTITION BY x", "ROWS 20", "ROWS 5")], (inf, 20, 5)),
+    ],
+)
+def test_a_window_that_counts_rows_holds_no_more_than_these(windows, limits):
+    network = rows_network(*windows)
+    (join,) = network.joins
+    assert limits_of(network, join) == limits
+    step = counted(network, 100, {(0, 1): 7})
+    found = statistics(network, join, step, runs(network, 50), runs(network, 100))
+    assert found.held == tuple(min(100.0, limit) for limit in limits)
+    assert found.chances[1, frozenset({0, 1})] == 100 * min(150, limits[0])
+    assert Steering(network, "pop").modes[0].limits == limits
+
+
+def test_a_full_window_that_counts_rows_never_leaves_its_range_upwards():
+    network = rows_network(("ROWS 10", "ROWS 10", "ROWS 10"))
+    steering = Steering(network, "pop", Parameters(period=100, literal=False))
+    for held in (4, 50, 500):
+        step = counted(network, 100, {(0, 1): 7, (0, 2): 9, (1, 2): 9})
+        step[next(iter(step))] |= {f"{start}:0,1,2": 1 for start in range(3)}
+        steering.observe(step, {}, runs(network, held), ())
+    found = [r for ranges in steering.modes[0].ranges.values() for r in ranges if len(r.positions) == 1]
+    assert len(found) == 6
+    assert {(r.value, r.high) for r in found} == {(10, 10)}
 
 
 def test_after_a_swap_of_selectivities_the_work_is_close_to_that_of_the_best_fixed_orders():
