@@ -15,7 +15,7 @@ from penstock.planner.orders.decision import Parameters
 from penstock.planner.routes import MOVED, WHOLE
 from penstock.planner.steering import EXCHANGE, SENT, UNIT, Steering, costly_pairs, graph_of, limits_of, statistics
 from penstock.sql import parse_query
-from tests.planner.drift import Drift, lived
+from tests.planner.drift import Drift, decided, lived
 from tests.state.runs import entry_of
 
 ROWS = 20
@@ -239,6 +239,17 @@ def test_the_time_of_checks_is_measured_in_units_of_cost():
     for _ in range(2):
         steering.observe(counted(network, 100, {(0, 1): 1}), {}, runs(network, 950), runs(network, 100))
     assert steering.modes[0].spent == (0.5 / UNIT, 0.25 / UNIT)
+
+
+@pytest.mark.parametrize("periods", [1, 3])
+def test_a_restart_after_every_step_changes_no_check(periods):
+    for seed in range(2):
+        drift = Drift(seed=seed, files=24)
+        whole = decided(drift, periods, restarts=False)
+        # Real time would differ; what was measured is known after a restart, and nothing else enters.
+        assert decided(drift, periods, restarts=True) == whole
+        assert len(whole) >= drift.files // periods
+        assert any(d.changed for d in whole)
 
 
 def test_what_is_stored_of_another_join_is_left_alone():

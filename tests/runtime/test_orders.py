@@ -40,3 +40,19 @@ def test_orders_are_checked_with_the_counts_of_all_joins_and_the_checks_are_repo
     assert sorted(rows_of(engine.results("star"))) == sorted(
         (v, w, v) for v in range(4) for w in range(4) for _ in range(3 * 3)
     )
+
+
+def test_counts_between_two_checks_are_remembered_when_the_engine_starts_again(spark, tmp_path):
+    replay = Replay(tmp_path / "source", *(stream(n, "ts timestamp, k bigint, v bigint") for n in "abc"))
+    for step in range(2):
+        replay.add(**{n: [{"ts": step * SECOND, "k": step, "v": v} for v in range(4)] for n in "abc"})
+        engine = Engine(
+            spark, tmp_path / "state", tasks=2, durable=False, orders="oracle", order_options={"period": 2 * 3 * 4}
+        )
+        replay.declare(engine)
+        if step == 0:
+            engine.query(STAR, name="star")
+        drain(engine)
+        (state,) = engine.manifest().orders.values()
+        assert state["interval"]["arrivals"] == ([4, 4, 4] if step == 0 else [0, 0, 0])
+        assert len(engine.decisions()) == step
