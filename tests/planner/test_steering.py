@@ -11,7 +11,9 @@ from penstock.model import Column, Stream
 from penstock.model.time import SECOND
 from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
+from penstock.planner.orders.cost import EngineCost, IndexCost
 from penstock.planner.orders.decision import Parameters
+from penstock.planner.orders.modes import MODES
 from penstock.planner.routes import MOVED, WHOLE
 from penstock.planner.steering import EXCHANGE, SENT, UNIT, Steering, costly_pairs, graph_of, limits_of, statistics
 from penstock.sql import parse_query
@@ -207,6 +209,33 @@ def test_a_condition_that_only_spark_evaluates_shortens_no_probe():
         step[name] |= {f"{start}:0,1,2": 1 for start in range(3)}
         steering.observe(step, {}, runs(network, 950), runs(network, 100))
         assert steering.modes[0].orders[1][0] == first
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_only_the_literal_modes_have_the_costs_of_the_thesis(name):
+    for where, access in ((ONE_KEY, "hash"), ("a.v < b.v AND b.v < c.v", "tree")):
+        for literal in (True, False):
+            model = Steering(network_of(where), name, Parameters(literal=literal)).modes[0].model
+            if literal and name in ("pop", "card"):
+                assert model == IndexCost(access)
+            else:
+                assert isinstance(model, EngineCost)
+
+
+def test_rows_held_count_in_the_literal_reading_and_composites_made_in_the_engine_s():
+    """Starting from a, c makes fewer composites than b, but holds many more rows: an index of one bucket accesses them all."""
+    network = network_of(ONE_KEY)
+    held = {"a(x)": 100, "b(x)": 100, "c(x)": 10_000}
+    old = [entry_of(t, table=t, rows=rows, min_time=0, max_time=0) for t, rows in held.items()]
+    first = {}
+    for literal in (True, False):
+        steering = Steering(network, "pop", Parameters(period=100, literal=literal))
+        step = counted(network, 100, {(0, 1): 90, (0, 2): 5, (1, 2): 5})
+        step[next(iter(step))] |= {f"{start}:0,1,2": 1 for start in range(3)}
+        steering.observe(step, {}, old, ())
+        first[literal] = steering.modes[0].orders[0][0]
+    # b first: 100 * 100 + 90 * 10,000; c first: 100 * 10,000 + 5 * 100
+    assert first == {True: 1, False: 2}
 
 
 def test_orders_follow_what_was_counted_and_are_remembered():

@@ -19,11 +19,12 @@ import numpy.typing as npt
 
 from penstock.planner.lending import Lending
 from penstock.planner.network import Join, Network, decided_early
-from penstock.planner.orders.cost import EngineCost, Price
+from penstock.planner.orders.cost import CostModel, EngineCost, IndexCost, Price
 from penstock.planner.orders.decision import Decision, Parameters
 from penstock.planner.orders.graph import JoinGraph, Order, Positions
 from penstock.planner.orders.mode import Mode
-from penstock.planner.orders.modes import make_mode
+from penstock.planner.orders.modes import MODES, make_mode
+from penstock.planner.orders.ranged import Pop
 from penstock.planner.orders.statistics import Statistics
 from penstock.planner.routes import HERE, MOVED, Routes, build_routes, route_of
 from penstock.planner.share import Counters, Held
@@ -115,7 +116,10 @@ class Steering:
 
         limits = limits_of(self.network, join)
         one_key = len(join.classes) == 1 and len(join.classes[0].positions) == graph.count
-        model = EngineCost(graph, None if one_key else price, costly_pairs(join))
+        model: CostModel = EngineCost(graph, None if one_key else price, costly_pairs(join))
+        if parameters.literal and issubclass(MODES.get(name, Mode), Pop):
+            # All hash indexes are taken to have as many buckets: the thesis gives none, and equal ones change no order.
+            model = IndexCost("hash" if join.classes else "tree")
         if state is not None and state["mode"] == name:
             try:
                 return make_mode(name, graph, join.name, parameters, model=model, limits=limits, state=state)

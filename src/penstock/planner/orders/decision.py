@@ -19,7 +19,8 @@ class Parameters:
 
     All modes: a check is due every `period` rows; `alpha` is the least probability of a full check (1: always); `seed`
     is that of all chance; ranges are computed anew after `guard` checks that only kept or moved them, or never if 0.
-    `pop` and `card`: `literal` for the statistics and ranges of the thesis, whose search advances by `factor`.
+    `pop` and `card`: `literal` for the statistics, costs and ranges of the thesis, whose search advances by `factor`,
+    and without a guard.
     `adaptive`: a change must save more than checks have cost of late, which is at least `overhead`, in units of the
     cost model, and more than the share `margin` of the cost. Orders that no one has measured are tried for the share `trial` of a
     period, and only while such trials have lost less than the share `budget` of all work; statistics of one
