@@ -258,7 +258,16 @@ def test_the_modes_of_the_thesis_follow_a_swap_that_static_suffers():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"alpha": 1.5}, {"period": 0}, {"factor": 1.0}, {"guard": -1}, {"overhead": -1.0}, {"trial": 0.0}, {"decay": 2.0}],
+    [
+        {"alpha": 1.5},
+        {"period": 0},
+        {"factor": 1.0},
+        {"guard": -1},
+        {"overhead": -1.0},
+        {"trial": 0.0},
+        {"decay": 2.0},
+        {"fast": -1.0},
+    ],
 )
 def test_impossible_parameters_are_refused(wrong):
     with pytest.raises(ValueError):

@@ -105,7 +105,7 @@ class Adaptive(Mode):
         self.known = learn(self.known, self.interval, self.parameters.decay)
         if new or before != self.known.evidence.keys():
             self.ranges.clear()  # they hold while what is known of the rivals' sets holds
-        view = _View(self.graph, self.known, self.model, maybe)
+        view = _View(self.graph, self.known, self.model, maybe, self._hints(self.known))
         work = sum(view.cost(start, order) for start, order in self.orders.items())
         self.work += work
         moved, why = self._moved(work, restless)
@@ -245,9 +245,10 @@ class _View:
     """What one check knows: sizes and costs by all estimates, or `careful`, by what is measured alone."""
 
     def __init__(
-        self, graph: JoinGraph, known: Statistics, model: CostModel, supposed: Mapping[Positions, float]
+        self, graph: JoinGraph, known: Statistics, model: CostModel, supposed: Mapping[Positions, float], hints: Hints
     ) -> None:
         self.graph = graph
+        self.hints = hints
         self.known = known
         self.model = model
         self.estimates = independent_estimates(graph, known)
@@ -271,7 +272,7 @@ class _View:
         )
 
     def best(self, start: int, careful: bool = False) -> Order:
-        return best_order(self.graph, self.sizes(start, careful), self.model, Hints(self.known.arrivals))
+        return best_order(self.graph, self.sizes(start, careful), self.model, self.hints)
 
     def measured(self, start: int, order: Order) -> bool:
         """Whether all that the cost of an order depends on was counted."""

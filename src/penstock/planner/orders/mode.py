@@ -16,9 +16,11 @@ from penstock.planner.orders.cost import CostModel
 from penstock.planner.orders.decision import Counters, Decision, Outcome, Parameters, summary
 from penstock.planner.orders.graph import JoinGraph, Orders
 from penstock.planner.orders.search import Hints, best_order
+from penstock.planner.orders.signals import fluctuating
 from penstock.planner.orders.sizes import sound_estimates, sound_sizes
 from penstock.planner.orders.statistics import Statistics
 
+_REMEMBERED = 8  # checks whose arrivals show whether those of a position fluctuate
 _TIMED = 5  # checks whose cost is remembered: the median of so many is not moved by a pause
 
 
@@ -44,6 +46,7 @@ class Mode(ABC):
         self.counters = Counters()
         self.interval = Statistics.none(graph.count)
         self.spent: tuple[float, ...] = ()
+        self.arrivals: tuple[tuple[float, ...], ...] = ()  # of the last checks
 
     @property
     def overhead(self) -> float:
@@ -72,6 +75,7 @@ class Mode(ABC):
         decision = self._decide(self.counters.checks + 1)
         self.orders = decision.orders
         self.counters = self.counters.after(decision)
+        self.arrivals = (*self.arrivals, self.interval.arrivals)[-_REMEMBERED:]
         self.interval = replace(Statistics.none(self.graph.count), held=self.interval.held)
         return decision
 
@@ -88,6 +92,7 @@ class Mode(ABC):
             "counters": asdict(self.counters),
             "interval": self.interval.to_json(),
             "spent": list(self.spent),
+            "arrivals": [list(rows) for rows in self.arrivals],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -101,17 +106,22 @@ class Mode(ABC):
         self.counters = Counters(**state["counters"])
         self.interval = Statistics.from_json(state["interval"])
         self.spent = tuple(state.get("spent", ()))
+        self.arrivals = tuple(tuple(rows) for rows in state.get("arrivals", ()))
 
     @abstractmethod
     def _decide(self, number: int) -> Decision: ...
 
     def _planned(self, statistics: Statistics) -> Orders:
         estimates = sound_estimates(self.graph, statistics)
-        hints = Hints(statistics.arrivals)
+        hints = self._hints(statistics)
         return {
             start: best_order(self.graph, sound_sizes(statistics, estimates, start), self.model, hints)
             for start in range(self.graph.count)
         }
+
+    def _hints(self, statistics: Statistics) -> Hints:
+        """What is known beside sizes, for joins of so many positions that orders are found by greedy rules."""
+        return Hints(statistics.arrivals, self.parameters.fast, fluctuating(self.arrivals), self.model.costly)
 
     def _decision(self, number: int, outcomes: Sequence[Outcome], reason: str | None = None) -> Decision:
         return Decision(self.query, self.name, number, tuple(outcomes), reason or summary(outcomes))

@@ -12,7 +12,7 @@ from penstock.planner.orders.decision import Decision, Outcome, Parameters, Viol
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.orders.mode import Mode
 from penstock.planner.orders.ranges import RANGED, Range, literal_ranges, sound_ranges
-from penstock.planner.orders.search import Hints, best_order
+from penstock.planner.orders.search import best_order
 from penstock.planner.orders.signals import distance, draw, literal_stuck, probability, sound_stuck
 from penstock.planner.orders.sizes import Sizes, literal_sizes, sound_estimates, sound_sizes
 from penstock.planner.orders.statistics import Statistics
@@ -90,7 +90,7 @@ class Pop(Mode):
             self.ranges[start] = tuple(moved)
 
     def _plan(self, start: int, sizes: Sizes) -> None:
-        order = best_order(self.graph, sizes, self.model, Hints(self.interval.arrivals))
+        order = best_order(self.graph, sizes, self.model, self._hints(self.interval))
         self.orders = {**self.orders, start: order}
         if self.graph.count > RANGED:
             return  # to plan at every check is less work than to find out when
