@@ -255,7 +255,7 @@ def measured(options: Namespace) -> Report:
         return measure(DRIFT, STEADY, options.pairs, options.cores, ["adaptive"])
     from benchmarks.reoptimize_figures import all_figures
 
-    modes = ["adaptive", "pop", "card", "static"]
+    modes = ["adaptive", "pop", "card", "static", "oracle"]
     return measure(DRIFT, STEADY, options.pairs, options.cores, modes, all_figures)
 
 

@@ -36,7 +36,11 @@ class Random(Static):
 
 
 class Oracle(Mode):
-    """Plans at every check for the least cost; exact if the statistics hold every set, which only a test can count."""
+    """Plans at every check for the least cost by what was counted since the last one, whatever changing costs.
+
+    It is a true oracle if the statistics hold every set, which only a test can count. In the engine, where an order shows
+    the sets that it passes through and no others, it knows no more than other modes do, and what it does is no bound for them.
+    """
 
     name = "oracle"
 
