@@ -173,7 +173,7 @@ def draw(found: Json, counted: Json, folder: Path | None = None) -> None:
         "Probe orders of four unlike streams",
         "measured",
         [
-            Panel("Work", "order, or mode that chooses it", "candidates compared a row", names,
+            Panel("Work", "order, or mode (oracle: by what was seen)", "candidates compared a row", names,
                   {"work": [of_modes[n]["work"]["candidates"] / of_modes[n]["rows"] for n in names]}, "bars"),
             Panel("Rate", "order, or mode that chooses it", "input rows per second", names,
                   {"rate": [of_modes[n]["rows_per_second"] for n in names]}, "bars"),

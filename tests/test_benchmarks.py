@@ -3,6 +3,7 @@ import os
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 import duckdb
 import numpy as np
@@ -32,6 +33,11 @@ from benchmarks.aggregates import Asked
 from benchmarks.charts import Panel
 from benchmarks.datasets import DataSet, Law
 from benchmarks.harness import Report
+from penstock.planner.orders.cost import EngineCost
+from penstock.planner.orders.graph import JoinGraph
+from penstock.planner.orders.search import brute_force
+from penstock.planner.orders.sizes import Sizes
+from tests.planner.drift import FIXED as SIMULATED
 
 EPOCH_SECONDS = harness.EPOCH // 1_000_000
 SVG = "{http://www.w3.org/2000/svg}"
@@ -362,6 +368,34 @@ def test_cells_name_every_window_number_of_streams_and_exponent():
     assert {data.life for data in cells.values()} == {1, 2, 3}
 
 
+@pytest.mark.parametrize(("fixed", "number"), [("rare_c_first", 0), ("rare_b_first", 39)])
+def test_the_fixed_orders_are_the_best_of_all_in_their_half(fixed, number):
+    case = reoptimize.DRIFT
+    orders, graph = reoptimize.FIXED[fixed], JoinGraph(4, classes=[range(4)])
+    shares = [case.share(name, number) for name in case.names]
+
+    def sizes(start):
+        def composites(positions):
+            # Every row is looked up; one with a key that others have too meets all rows of that key at each position.
+            others = [shares[p] * case.many for p in positions if p != start]
+            return shares[start] * prod(others) if others else 1.0
+
+        return Sizes(start, (case.rows * case.life,) * 4, composites)
+
+    assert orders == {start: brute_force(graph, sizes(start), EngineCost(graph))[1] for start in range(4)}
+    assert list(reoptimize.FIXED.values()) == list(SIMULATED.values())
+
+
+def test_ratios_of_work_are_those_of_the_worse_half_and_of_steady_streams():
+    def worked(first, second):
+        return {"work": [first, second], "work_of_all_steps": [first + 50, second]}
+
+    moving = {"rare_c_first": worked(100, 900), "rare_b_first": worked(700, 200), "adaptive": worked(110, 240)}
+    still = {"rare_c_first": worked(100, 100), "adaptive": worked(101, 100)}
+    assert reoptimize.work_ratios(moving, still) == {"best_work": 1.2, "stationary_work": 1.005}
+    assert reoptimize.work_ratios(moving, still, "work_of_all_steps") == {"best_work": 1.2, "stationary_work": 1.004}
+
+
 @pytest.mark.spark
 @pytest.mark.long
 def test_orders_that_change_have_equal_results_ratios_and_pictures(here, monkeypatch):
@@ -390,6 +424,9 @@ def test_orders_that_change_have_equal_results_ratios_and_pictures(here, monkeyp
     line = line_of(reoptimize.measure(drift, steady, pairs=1, cores=1, modes=["adaptive"], figures=figures))
     assert (line["name"], line["equal"]) == ("reoptimize", True)
     assert set(line["ratios"]) == {"best_work", "best", "worst", "stationary_work", "stationary"}
+    assert set(line["figures"]["ratios_of_all_steps"]) == {"best_work", "stationary_work"}
+    ours = line["figures"]["drift"]["adaptive"]
+    assert sum(ours["work_of_all_steps"]) == sum(ours["work_by_step"]) > sum(ours["work"])
     sets = line["figures"]["sets"]
     assert set(sets) == set(chosen)
     assert all(cell["adaptive"]["checks"] > 0 and "work_gain" in cell["pop"] for cell in sets.values())

@@ -444,7 +444,7 @@ class Engine:
         }
 
     def explain(self, name: str | None = None) -> str:
-        """The plan that runs, as text: of the whole network, or of one query."""
+        """The plan that runs, as text: of the whole network, or of one query, with the last decision about each join's orders."""
         if name is not None:
             self.catalog.record(name)
         manifest = self.manifest()
@@ -452,7 +452,9 @@ class Engine:
         running = self._running
         steering = self.catalog.steer(network, manifest, self.tasks) if running is None else running.stepper.steering
         routes = steering.routes if steering.network == network else None
-        return explain_network(network, manifest.counters, list(manifest.runs.values()), name, routes)
+        return explain_network(
+            network, manifest.counters, list(manifest.runs.values()), name, routes, manifest.decisions, steering.checks
+        )
 
     def decisions(self) -> list[dict[str, Any]]:
         """The last decisions about probe orders, oldest first: what was looked at, done, and why, with the numbers."""

@@ -71,6 +71,7 @@ def test_a_delta_is_the_wanted_rows_in_order_of_key_and_time(rows):
         map(repr, expected)
     )  # rows of one key and time have no order without a sequence
     assert delta.unwanted == len(rows) - len(expected)
+    assert delta.keys == len({r[0] for r in expected})
 
 
 @pytest.mark.parametrize(

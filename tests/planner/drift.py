@@ -4,9 +4,11 @@ Simulated are the counts of composites (their expectation, with the scatter of c
 turns these into statistics, orders and routes is the planner itself.
 """
 
+import json
 import random
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from math import exp
 
 from penstock.model import Column, Stream
@@ -21,6 +23,7 @@ from tests.state.runs import entry_of
 NAMES = "abcd"
 ROWS, LIFE, DELAY = 8000, 4, 1
 MANY, SOME, FEW = 60.0, 4.0, 0.02  # rows of a key in a window
+CHECK = 1 / 256  # seconds of a check; differences of its multiples are exact
 KEYS = ROWS * LIFE / MANY
 RARE_C = {0: (2, 3, 1), 1: (2, 3, 0), 2: (3, 0, 1), 3: (2, 0, 1)}
 RARE_B = {0: (1, 3, 2), 1: (3, 0, 2), 2: (1, 3, 0), 3: (1, 0, 2)}
@@ -28,6 +31,7 @@ FIXED = {"rare c": RARE_C, "rare b": RARE_B}
 STREAMS = {n: Stream(n, (Column("ts", "timestamp"), Column("k", "bigint")), "ts", DELAY * SECOND) for n in NAMES}
 
 
+@cache
 def network():
     roles = ", ".join(f"{n} [RANGE {LIFE} SECONDS]" for n in NAMES)
     sql = f"SELECT a.k FROM {roles} WHERE " + " AND ".join(f"a.k = {n}.k" for n in NAMES[1:])
@@ -92,6 +96,9 @@ class Drift:
         runs = [run for old in range(step) for run in self.runs(old)]
         return [run for run in runs if run.max_time + run.life > progress]
 
+    def counters(self, flows):
+        return {f"join:{network().joins[0].name}": flows}
+
     def counts(self, step, orders, chance):
         """The composites of each start and set, and the work: rows looked up and composites made."""
         flows, work = {f"{start}:{start}": ROWS for start in orders}, 0
@@ -106,17 +113,32 @@ class Drift:
         return flows, work
 
 
+def steered(drift, stored=None, periods=1):
+    clock = (CHECK * n for n in count()).__next__  # a check takes from one look at it to the next
+    parameters = Parameters(period=periods * len(NAMES) * ROWS, seed=drift.seed)
+    return Steering(network(), "adaptive", parameters, stored=stored, clock=clock)
+
+
 @cache
 def lived(drift, fixed=None):
     """The work of each step, and the steps after which orders changed; with the adaptive mode, or with fixed orders by name."""
-    plan, fixed = network(), FIXED.get(fixed)
-    steering = Steering(plan, "adaptive", Parameters(period=len(NAMES) * ROWS, seed=drift.seed))
+    fixed, steering = FIXED.get(fixed), steered(drift)
     chance, work, changes = random.Random(drift.seed), [], []
     for step in range(drift.files):
         flows, done = drift.counts(step, fixed or steering.modes[0].orders, chance)
         work.append(done)
         if fixed is None:
-            counters = {f"join:{plan.joins[0].name}": flows}
-            decisions = steering.observe(counters, {}, drift.old(step), drift.runs(step))
+            decisions = steering.observe(drift.counters(flows), {}, drift.old(step), drift.runs(step))
             changes += [step] * any(d.changed for d in decisions)
     return work, changes
+
+
+def decided(drift, periods, restarts):
+    """All decisions, of checks every so many steps; with `restarts`, what is stored is all that a step knows of the steps before."""
+    steering, chance, found = steered(drift, periods=periods), random.Random(drift.seed), []
+    for step in range(drift.files):
+        flows, _ = drift.counts(step, steering.modes[0].orders, chance)
+        found += steering.observe(drift.counters(flows), {}, drift.old(step), drift.runs(step))
+        if restarts:
+            steering = steered(drift, json.loads(json.dumps(steering.states, allow_nan=False)), periods)
+    return found

@@ -1,8 +1,14 @@
+import json
+
 from penstock.model import Column, Stream
 from penstock.model.time import MINUTE, SECOND
 from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
 from penstock.planner.network import StandingQuery
+from penstock.planner.orders.decision import Parameters
+from penstock.planner.orders.modes import make_mode
+from penstock.planner.orders.statistics import Statistics
+from penstock.planner.steering import Steering, graph_of
 from penstock.sql import parse_query
 from tests.state.runs import entry_of
 
@@ -116,3 +122,59 @@ def test_what_was_counted_shows_what_each_link_and_each_query_holds():
     assert "  measured: sampled 100, compared 16, rows 47, bytes 470, runs 2" in plan
     assert plan[-2].endswith("q1 (reaches back a 10, b 10), alone it would hold 40 rows, and probe with 140 so far")
     assert plan[-1].endswith("q2 (reaches back a 100, b 10), alone it would hold 170 rows, and probe with 130 so far")
+
+
+THREE = {n: Stream(n, (Column("at", "bigint"), Column("k", "bigint")), "at", delay=0) for n in "abc"}
+
+
+def three_way():
+    text = "SELECT a.at FROM a [RANGE 9], b [RANGE 9], c [RANGE 9] WHERE a.k = b.k AND b.k = c.k"
+    return build_network([StandingQuery(1, "q", parse_query(text, THREE))], THREE)
+
+
+def counted(network, pairs):
+    flows = {f"{p}:{p}": 100 for p in range(3)} | {f"{p}:0,1,2": 1 for p in range(3)}
+    for (x, y), count in pairs.items():
+        flows |= {f"{x}:{x},{y}": count, f"{y}:{x},{y}": count}
+    return {f"join:{network.joins[0].name}": flows}
+
+
+def test_the_last_decision_about_orders_stands_below_the_routes_with_its_numbers_and_its_reason():
+    network = three_way()
+    steering = Steering(network, "oracle", Parameters(period=100))
+    runs = [entry_of(t.name, table=t.name, rows=100, min_time=0, max_time=0) for t in network.tables]
+    decisions = []
+    for step, pairs in enumerate(({(0, 1): 1, (0, 2): 90, (1, 2): 90}, {(0, 1): 100, (0, 2): 10, (1, 2): 10})):
+        found = steering.observe(counted(network, pairs), {}, runs, ())
+        decisions += [{"step": step, **json.loads(json.dumps(d.to_json()))} for d in found]
+    plan = explain_network(network, routes=steering.routes, decisions=decisions, checks=steering.checks).splitlines()
+    begin = next(n for n, line in enumerate(plan) if line.startswith("join "))
+    assert plan[begin + 1 : begin + 9] == [
+        "  new rows of a: c -> b",
+        "  new rows of b: c -> a (with new rows)",
+        "  new rows of c: a (with new rows) -> b (with new rows)",
+        "  orders: checks 2, bypassed 0, planned anew 6, of these different 2",
+        "  last check: number 2 (oracle) after step 1",
+        # 100 rows are looked up, then what they found; both counts of composites go on top
+        "    a regenerated: b -> c becomes c -> b, cost 301 before and 121 now; cost 301 becomes 121",
+        "    b regenerated: a -> c becomes c -> a, cost 301 before and 121 now; cost 301 becomes 121",
+        "    c regenerated: a -> b, cost 121 before and 121 now; cost 121 becomes 121",
+    ]
+    earlier = explain_network(network, decisions=decisions[:1])
+    assert "number 1 (oracle) after step 0" in earlier
+
+
+def test_a_bypassed_check_shows_distance_probability_and_draw():
+    network = three_way()
+    mode = make_mode("card", graph_of(network.joins[0]), network.joins[0].name, Parameters(period=1, alpha=0))
+    for _ in range(2):
+        mode.observe(Statistics.counted((10, 10, 10), (5, 5, 5)))
+        decision = mode.check()
+    assert decision.bypassed
+    plan = explain_network(network, decisions=[{"step": 7, **decision.to_json()}], name="q").splitlines()
+    at = next(n for n, line in enumerate(plan) if "last check" in line)
+    drew = f"{decision.draw:.3g}"
+    assert plan[at] == f"  last check: number 2 (card) after step 7, distance 0, probability 0, drew {drew}"
+    assert plan[at + 1].startswith("    bypassed: arrival rates moved by 0")
+    assert plan[at + 2].startswith("  bit 0: q")
+    assert "last check" not in explain_network(network, decisions=[{"step": 7, **decision.to_json(), "query": "other"}])

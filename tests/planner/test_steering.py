@@ -1,5 +1,8 @@
 """Steering: counts of steps become statistics, statistics orders, orders routes; and all of it survives a restart."""
 
+from dataclasses import replace
+from math import inf
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -8,11 +11,13 @@ from penstock.model import Column, Stream
 from penstock.model.time import SECOND
 from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
+from penstock.planner.orders.cost import EngineCost, IndexCost
 from penstock.planner.orders.decision import Parameters
+from penstock.planner.orders.modes import MODES
 from penstock.planner.routes import MOVED, WHOLE
-from penstock.planner.steering import EXCHANGE, SENT, Steering, costly_pairs, graph_of, statistics
+from penstock.planner.steering import EXCHANGE, SENT, UNIT, Steering, costly_pairs, graph_of, limits_of, statistics
 from penstock.sql import parse_query
-from tests.planner.drift import Drift, lived
+from tests.planner.drift import Drift, decided, lived
 from tests.state.runs import entry_of
 
 ROWS = 20
@@ -21,6 +26,7 @@ STREAMS = {
     name: Stream(name, tuple(Column(c, t) for c, t in (("ts", "timestamp"), ("x", "bigint"), ("y", "bigint"), ("v", "double"))), "ts", 0)
     for name in "abc"
 }  # fmt: skip
+ORDERED = {name: replace(stream, sequence="y") for name, stream in STREAMS.items()}
 ONE_KEY = "a.x = b.x AND b.x = c.x"
 
 
@@ -113,6 +119,44 @@ def test_rows_are_found_among_those_in_reach(old, new, window):
     assert found.chances[1, frozenset({0, 1})] <= ROWS**2 * (len(old) + 1)
 
 
+def rows_network(*windows):
+    """A query for each three windows, all of one join."""
+    texts = ["SELECT a.v FROM a [{}], b [{}], c [{}] WHERE ".format(*three) + ONE_KEY for three in windows]
+    queries = [StandingQuery(n, f"q{n}", parse_query(text, ORDERED)) for n, text in enumerate(texts, 1)]
+    return build_network(queries, ORDERED)
+
+
+@pytest.mark.parametrize(
+    ("windows", "limits"),
+    [
+        ([("ROWS 10", "ROWS 10", "ROWS 10")], (10, 10, 10)),
+        ([("ROWS 10", "ROWS 20", "RANGE 9 SECONDS"), ("ROWS 30", "ROWS 5", "RANGE 9 SECONDS")], (30, 20, inf)),
+        ([("ROWS 10 PARTITION BY x", "ROWS 20", "ROWS 5")], (inf, 20, 5)),
+    ],
+)
+def test_a_window_that_counts_rows_holds_no_more_than_these(windows, limits):
+    network = rows_network(*windows)
+    (join,) = network.joins
+    assert limits_of(network, join) == limits
+    step = counted(network, 100, {(0, 1): 7})
+    found = statistics(network, join, step, runs(network, 50), runs(network, 100))
+    assert found.held == tuple(min(100.0, limit) for limit in limits)
+    assert found.chances[1, frozenset({0, 1})] == 100 * min(150, limits[0])
+    assert Steering(network, "pop").modes[0].limits == limits
+
+
+def test_a_full_window_that_counts_rows_never_leaves_its_range_upwards():
+    network = rows_network(("ROWS 10", "ROWS 10", "ROWS 10"))
+    steering = Steering(network, "pop", Parameters(period=100, literal=False))
+    for held in (4, 50, 500):
+        step = counted(network, 100, {(0, 1): 7, (0, 2): 9, (1, 2): 9})
+        step[next(iter(step))] |= {f"{start}:0,1,2": 1 for start in range(3)}
+        steering.observe(step, {}, runs(network, held), ())
+    found = [r for ranges in steering.modes[0].ranges.values() for r in ranges if len(r.positions) == 1]
+    assert len(found) == 6
+    assert {(r.value, r.high) for r in found} == {(10, 10)}
+
+
 def test_after_a_swap_of_selectivities_the_work_is_close_to_that_of_the_best_fixed_orders():
     ratios = []
     for seed in range(8):
@@ -167,6 +211,33 @@ def test_a_condition_that_only_spark_evaluates_shortens_no_probe():
         assert steering.modes[0].orders[1][0] == first
 
 
+@pytest.mark.parametrize("name", MODES)
+def test_only_the_literal_modes_have_the_costs_of_the_thesis(name):
+    for where, access in ((ONE_KEY, "hash"), ("a.v < b.v AND b.v < c.v", "tree")):
+        for literal in (True, False):
+            model = Steering(network_of(where), name, Parameters(literal=literal)).modes[0].model
+            if literal and name in ("pop", "card"):
+                assert model == IndexCost(access)
+            else:
+                assert isinstance(model, EngineCost)
+
+
+def test_rows_held_count_in_the_literal_reading_and_composites_made_in_the_engine_s():
+    """Starting from a, c makes fewer composites than b, but holds many more rows: an index of one bucket accesses them all."""
+    network = network_of(ONE_KEY)
+    held = {"a(x)": 100, "b(x)": 100, "c(x)": 10_000}
+    old = [entry_of(t, table=t, rows=rows, min_time=0, max_time=0) for t, rows in held.items()]
+    first = {}
+    for literal in (True, False):
+        steering = Steering(network, "pop", Parameters(period=100, literal=literal))
+        step = counted(network, 100, {(0, 1): 90, (0, 2): 5, (1, 2): 5})
+        step[next(iter(step))] |= {f"{start}:0,1,2": 1 for start in range(3)}
+        steering.observe(step, {}, old, ())
+        first[literal] = steering.modes[0].orders[0][0]
+    # b first: 100 * 100 + 90 * 10,000; c first: 100 * 10,000 + 5 * 100
+    assert first == {True: 1, False: 2}
+
+
 def test_orders_follow_what_was_counted_and_are_remembered():
     network = network_of(ONE_KEY)
     steering = Steering(network, "adaptive", Parameters(period=100))
@@ -189,6 +260,25 @@ def test_orders_follow_what_was_counted_and_are_remembered():
     assert again.routes == steering.routes
     other = Steering(network, "static", Parameters(period=100), stored=steering.states)
     assert other.modes[0].name == "static"
+
+
+def test_the_time_of_checks_is_measured_in_units_of_cost():
+    network = network_of(ONE_KEY)
+    steering = Steering(network, "oracle", Parameters(period=100), clock=iter([1.0, 1.5, 7.0, 7.25]).__next__)
+    for _ in range(2):
+        steering.observe(counted(network, 100, {(0, 1): 1}), {}, runs(network, 950), runs(network, 100))
+    assert steering.modes[0].spent == (0.5 / UNIT, 0.25 / UNIT)
+
+
+@pytest.mark.parametrize("periods", [1, 3])
+def test_a_restart_after_every_step_changes_no_check(periods):
+    for seed in range(2):
+        drift = Drift(seed=seed, files=24)
+        whole = decided(drift, periods, restarts=False)
+        # Real time would differ; what was measured is known after a restart, and nothing else enters.
+        assert decided(drift, periods, restarts=True) == whole
+        assert len(whole) >= drift.files // periods
+        assert any(d.changed for d in whole)
 
 
 def test_what_is_stored_of_another_join_is_left_alone():

@@ -27,6 +27,12 @@ class Delta:
     rows: Rows
     unwanted: int
 
+    @property
+    def keys(self) -> int:
+        """The distinct keys of the rows: as they are sorted, one more than there are places where the key changes."""
+        key = self.rows.key
+        return int(np.count_nonzero(key[1:] != key[:-1])) + 1 if len(key) else 0
+
 
 def build_delta(
     table: StateTable,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
 
@@ -11,6 +12,7 @@ from penstock.model.time import FOREVER, format_duration
 from penstock.planner.chain import link_of
 from penstock.planner.derived import explain_derived
 from penstock.planner.explain_aggregates import aggregates_of, explain_aggregates
+from penstock.planner.explain_orders import Checks, Decisions, explain_orders
 from penstock.planner.links import link_counters
 from penstock.planner.network import Join, Member, Network, StateTable
 from penstock.planner.routes import MOVED, WHOLE, Hop, Routes, build_routes
@@ -25,8 +27,13 @@ def explain_network(
     runs: Sequence[Held] = (),
     name: str | None = None,
     routes: Routes | None = None,
+    decisions: Decisions = (),
+    checks: Checks = NOTHING,
 ) -> str:
-    """The whole network, or what concerns one query; with what was measured, also estimates of what sharing saves."""
+    """The whole network, or what concerns one query; with what was measured, also estimates of what sharing saves.
+
+    `decisions` and `checks` are those of the choice of probe orders.
+    """
     joins = [j for j in network.joins if name is None or any(m.name == name for m in j.members)]
     tables = [t for t in network.tables if name is None or any(t.index == own for j in joins for _, own in j.places)]
     tables = [t for t in tables if not t.grouped]
@@ -51,7 +58,9 @@ def explain_network(
         lines += _table(network, table, measured, runs)
     known = {t.index: facts(t, measured, runs) for t in tables if _sampled(t, measured)}
     for join in joins:
-        lines += _join(network, join, measured, known, name, routes)
+        lines += _join(network, join, routes)
+        lines += explain_orders(join.name, partial(_label, network, join), decisions, checks)
+        lines += [_member(network, join, m, measured, known) for m in join.members if name is None or m.name == name]
     return "\n".join([*lines, *explain_aggregates(network, measured, runs, name)])
 
 
@@ -188,21 +197,13 @@ def _scale(table: StateTable, measured: Counters) -> float:
     return rows / sampled if sampled else 0.0
 
 
-def _join(
-    network: Network,
-    join: Join,
-    measured: Counters,
-    known: Mapping[int, Facts],
-    name: str | None,
-    routes: Routes | None,
-) -> list[str]:
+def _join(network: Network, join: Join, routes: Routes | None) -> list[str]:
     lines = [f"join {join.name}: {_count(len(join.members), 'query', 'queries')} in one probe"]
     if len(join.tables) > 1:
         for route in (routes or build_routes(network)).joins[join.index]:
             hops = " -> ".join(_hop(network, join, hop) for hop in route.hops)
             sent = ", sent to every task" if route.everywhere else ""
             lines.append(f"  new rows of {_label(network, join, route.start)}{sent}: {hops}")
-    lines.extend(_member(network, join, m, measured, known) for m in join.members if name is None or m.name == name)
     return lines
 
 

@@ -7,9 +7,11 @@ every task follows from how many there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -17,19 +19,20 @@ import numpy.typing as npt
 
 from penstock.planner.lending import Lending
 from penstock.planner.network import Join, Network, decided_early
-from penstock.planner.orders.cost import EngineCost, Price
+from penstock.planner.orders.cost import CostModel, EngineCost, IndexCost, Price
 from penstock.planner.orders.decision import Decision, Parameters
 from penstock.planner.orders.graph import JoinGraph, Order, Positions
 from penstock.planner.orders.mode import Mode
-from penstock.planner.orders.modes import make_mode
+from penstock.planner.orders.modes import MODES, make_mode
+from penstock.planner.orders.ranged import Pop
 from penstock.planner.orders.statistics import Statistics
 from penstock.planner.routes import HERE, MOVED, Routes, build_routes, route_of
 from penstock.planner.share import Counters, Held
 
 Floats = npt.NDArray[np.float64]
 
-# In units of the cost model (one row looked up, or one composite made: about 50 ns). An exchange costs about 0.15 s, whatever goes through
-# it, and a row that is sent through one about 1.5 us.
+UNIT = 50e-9  # seconds: one row looked up, or one composite made, is the unit of the cost model
+# In this unit: an exchange costs about 0.15 s, whatever goes through it, and a row that is sent through one about 1.5 us.
 EXCHANGE = 3_000_000.0
 SENT = 30.0
 PACKED = 4.0  # a composite in a parcel
@@ -47,9 +50,10 @@ class Steering:
         tasks: int = 1,
         stored: Mapping[str, Any] | None = None,
         counters: Counters | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`stored` is what `states` gave before a restart, `counters` are the totals so far."""
-        self.network, self.tasks = network, tasks
+        """`stored` is what `states` gave before a restart, `counters` are the totals so far; `clock` times the checks."""
+        self.network, self.tasks, self.clock = network, tasks, clock
         self.counters: Counters = counters or {}
         self.modes: dict[int, Mode] = {}
         for join in network.joins:
@@ -81,7 +85,10 @@ class Steering:
             mode.observe(counted[index])
             mode.pool(self._lending.lent(counted, index))
             if mode.due:
+                began = self.clock()
                 decisions.append(mode.check())
+                if not decisions[-1].bypassed:
+                    mode.spend((self.clock() - began) / UNIT)
         if decisions:
             self.refresh()
         return decisions
@@ -107,14 +114,18 @@ class Steering:
                 return Price(0.0, 0.0)
             return Price(EXCHANGE, PACKED) if last.access == MOVED else Price(0.0, 1.0)
 
+        limits = limits_of(self.network, join)
         one_key = len(join.classes) == 1 and len(join.classes[0].positions) == graph.count
-        model = EngineCost(graph, None if one_key else price, costly_pairs(join))
+        model: CostModel = EngineCost(graph, None if one_key else price, costly_pairs(join))
+        if parameters.literal and issubclass(MODES.get(name, Mode), Pop):
+            # All hash indexes are taken to have as many buckets: the thesis gives none, and equal ones change no order.
+            model = IndexCost("hash" if join.classes else "tree")
         if state is not None and state["mode"] == name:
             try:
-                return make_mode(name, graph, join.name, parameters, model=model, state=state)
+                return make_mode(name, graph, join.name, parameters, model=model, limits=limits, state=state)
             except ValueError:
                 pass  # of another shape: the join has lost or won a condition
-        return make_mode(name, graph, join.name, parameters, model=model)
+        return make_mode(name, graph, join.name, parameters, model=model, limits=limits)
 
 
 def graph_of(join: Join) -> JoinGraph:
@@ -132,11 +143,23 @@ def costly_pairs(join: Join) -> frozenset[Positions]:
     return frozenset(pairs[False] - pairs[True])
 
 
+def limits_of(network: Network, join: Join) -> tuple[float, ...]:
+    """The rows that the windows of each position hold at most: those of the largest, if all of them count rows, else any number."""
+    found = []
+    for position, table in enumerate(join.tables):
+        entries = [e for e in network.tables[table].entries if (e.join, e.position) == (join.index, position)]
+        # With a partition, each of its values has so many rows.
+        counts = [inf if e.counts is None or e.counts.partition else float(e.counts.count) for e in entries]
+        found.append(max(counts, default=inf))
+    return tuple(found)
+
+
 def statistics(network: Network, join: Join, step: Counters, old: Sequence[Held], new: Sequence[Held]) -> Statistics:
     """What one step counted of a join: new rows that serve it, composites by start and set, and the rows they were found among.
 
     `old` are the runs that the step could see, `new` those it wrote. A row meets old rows in reach, and of the step's own only those
-    at earlier positions (see `Hop.fresh`): a set that no row could find is not one that is rare.
+    at earlier positions (see `Hop.fresh`): a set that no row could find is not one that is rare. Windows that count rows have room for
+    no more than these, however many are in reach.
     """
     arrivals = [0.0] * len(join.tables)
     flows = {}
@@ -151,7 +174,7 @@ def statistics(network: Network, join: Join, step: Counters, old: Sequence[Held]
     before = {name: _extents(r for r in old if r.table == name) for name in names}
     came = {name: _extents(r for r in new if r.table == name) for name in names}
     places = range(len(names))
-    seen, held = [[0.0] * len(names) for _ in places], [0.0] * len(names)
+    seen, held, limits = [[0.0] * len(names) for _ in places], [0.0] * len(names), limits_of(network, join)
     everything = np.concatenate(list(came.values()))
     for start in places:
         own = came[names[start]]
@@ -163,9 +186,9 @@ def statistics(network: Network, join: Join, step: Counters, old: Sequence[Held]
             ahead = max(m.bounds[start][p] for m in join.leads)
             older = _in_reach(before[names[p]], moments, back, ahead)
             fresh = _in_reach(came[names[p]], moments, back, ahead)
-            seen[start][p] = older + (fresh if p < start else 0.0)
+            seen[start][p] = min(older + (fresh if p < start else 0.0), limits[p])
             # For all starts alike: of two positions, one meets the rows that the other got in this step.
-            held[p] = max(held[p], older + fresh / 2)
+            held[p] = min(max(held[p], older + fresh / 2), limits[p])
     return Statistics.counted(arrivals, held, flows, seen=seen)
 
 

@@ -140,6 +140,8 @@ class Receiver:
         if not count:
             return delta.rows
         self.report.tables[table.name] = {"shipped": len(accepted), "unwanted": delta.unwanted}
+        if table.key:
+            self.report.tables[table.name]["keys"] = delta.keys  # no key is in two tasks: the sum is that of the step
         if not (table.stateless or table.grouped) and (
             len(table.entries) <= FEW_ROLES or self.task.step % SAMPLE_EVERY == 0
         ):

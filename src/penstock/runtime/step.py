@@ -72,6 +72,9 @@ UPKEEP_EVERY = 64  # steps between two rounds of upkeep
 SIDES_FOR = 256  # steps for which late and bad rows travel as text after the last one
 FIRST_UPKEEP = 7  # the first round: when a few steps have shown which rows come
 ENDED = "final"  # kind of the progress of a stream that has ended
+REMEMBERED = (
+    16  # joins whose choice of orders is stored with every step, at a few kB each; that of more, every few steps
+)
 MERGE_ROWS = 2_000_000  # rows rewritten per table and step at most: the budget that keeps a step's time even
 
 _SESSION = {
@@ -552,10 +555,11 @@ class Stepper:
             entry.counters, self.manifest.counters, list(self.manifest.runs.values()), fresh
         )
         self.planning = time.perf_counter() - started
-        if not decisions:
-            return {}
         plain = tuple({"step": entry.step, **decision.to_json()} for decision in decisions)
-        return {"orders": self.steering.states, "decisions": plain}
+        # Counts since the last check are remembered too, or a job that is often restarted would never come to one.
+        often = 1 + len(self.steering.modes) // REMEMBERED
+        orders = self.steering.states if plain or entry.step % often == 0 else {}
+        return {"orders": {} if orders == self.manifest.orders else orders, "decisions": plain}
 
     def _append(self, entry: Entry) -> None:
         self.log.append(entry)

@@ -1,3 +1,4 @@
+import json
 import random
 from dataclasses import replace
 from math import prod
@@ -8,6 +9,7 @@ from penstock.planner.orders.cost import EngineCost, Price
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.orders.modes import make_mode
+from penstock.planner.orders.search import best_order
 from penstock.planner.orders.statistics import Statistics
 
 from .cases import A, B, C, D, named
@@ -120,8 +122,33 @@ def test_orders_stay_if_planning_and_changing_cost_more_than_is_saved():
     before = mode.orders
     assert not mode.check().changed
     assert mode.orders == before
-    mode.observe(CYCLE.everything())
-    assert mode.check(overhead=0.0).changed  # the measured overhead takes the place of the parameter
+
+
+def test_what_checks_have_cost_has_to_be_saved_also_after_a_restart():
+    costs = {"cheap": (1.0,) * 5, "one pause": (1.0, 1.0, 1e12, 1.0, 1.0), "dear": (1e12,) * 5}
+    changed = {}
+    for name, spent in costs.items():
+        mode = bad_start()
+        for cost in (1e12, *spent):  # of six, the first is forgotten
+            mode.spend(cost)
+        state = json.loads(json.dumps(mode.to_json()))
+        again = make_mode("adaptive", CYCLE.graph, "q", mode.parameters, state=state)
+        decision = mode.check()
+        assert again.check() == decision
+        assert decision.overhead == (1e12 if name == "dear" else 1.0)
+        changed[name] = decision.changed
+    assert changed == {"cheap": True, "one pause": True, "dear": False}
+
+
+def test_a_start_has_to_save_its_share_of_a_check_for_as_long_as_orders_are_kept():
+    most = max(o.old_cost - o.new_cost for o in bad_start().check().outcomes)
+    for guard, kept in ((8, 8), (2, 2), (0, 1)):
+        for share, changes in ((0.5, True), (1.1, False)):
+            mode = bad_start()
+            mode.parameters = replace(mode.parameters, guard=guard, margin=0.0)
+            part = mode.interval.rows / mode.parameters.period
+            mode.spend(share * most * mode.graph.count * kept / part)
+            assert mode.check().changed == changes
 
 
 def test_orders_stay_if_the_saving_is_within_the_margin():
@@ -243,11 +270,55 @@ def test_the_price_of_exchanges_has_a_say():
         assert mode.orders[A][0] == first
 
 
-def test_very_many_positions_are_decided_on_in_reasonable_time():
-    count = 14
+def many(count=14):
+    """A star of so many streams that its orders are found by greedy rules; 1 is the most selective for rows of 0."""
     graph = JoinGraph(count, classes=[{0, p} for p in range(1, count)])
     matching = {frozenset((0, p)): 0.0005 * p for p in range(1, count)}
-    world = World(graph, (20,) * count, (1000,) * count, matching)
+    return World(graph, (20,) * count, (1000,) * count, matching)
+
+
+def checked(world, rates, **options):
+    mode = make_mode("oracle", world.graph, "q", options.pop("parameters", Parameters(period=1)), **options)
+    for some in rates:
+        now = replace(world, rates=some)
+        mode.observe(counted_pairs(now))
+        mode.check()
+    return mode
+
+
+def counted_pairs(world):
+    """All pairs, as more sets than these are too many to count."""
+    flows = {
+        (s, pair): world.rates[s] * world.sizes(s).of(pair) for pair in map(frozenset, world.matching) for s in pair
+    }
+    return Statistics.counted(world.rates, world.held, flows)
+
+
+def test_of_very_many_positions_those_come_first_whose_arrivals_fluctuate_and_those_last_that_are_costly_to_reach():
+    world = many()
+    steady = (20,) * 14
+    assert checked(world, [steady] * 6).orders[0][0] == 1
+    low, high = ((*steady[:9], rows, *steady[10:]) for rows in (2, 400))
+    mode = checked(world, [low, high] * 3)
+    assert mode.orders[0][0] == 9
+    again = make_mode("oracle", world.graph, "q", Parameters(period=1), state=json.loads(json.dumps(mode.to_json())))
+    assert again.arrivals == mode.arrivals
+    model = EngineCost(world.graph, costly=frozenset([frozenset((0, 1))]))
+    assert checked(world, [steady] * 2, model=model).orders[0][-1] == 1
+
+
+def test_the_parameter_says_which_positions_are_fast(monkeypatch):
+    world, asked = many(), []
+    monkeypatch.setattr(
+        "penstock.planner.orders.mode.best_order", lambda *given: asked.append(given[-1]) or best_order(*given)
+    )
+    checked(world, [(20,) * 14], parameters=Parameters(period=1, fast=2.5))
+    assert {hints.fast for hints in asked} == {2.5}
+
+
+def test_very_many_positions_are_decided_on_in_reasonable_time():
+    world = many()
+    graph = world.graph
     mode, chance = adaptive(world), random.Random(0)
     for _ in range(2):
         mode.observe(world.step(mode.orders, chance))

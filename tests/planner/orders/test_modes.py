@@ -108,9 +108,9 @@ def test_alpha_0_and_steady_rates_never_check_again_and_alpha_1_always_checks():
         assert mode.counters.bypasses == bypasses
 
 
-def test_ranges_are_computed_anew_after_so_many_moves():
-    for guard, regenerations in ((3, 3 * 3), (0, 3)):
-        mode = make_mode("pop", ON_ID, "q", Parameters(period=1, guard=guard))
+def test_ranges_are_computed_anew_after_so_many_moves_but_not_in_the_literal_reading():
+    for guard, literal, regenerations in ((3, False, 3 * 3), (0, False, 3), (3, True, 3)):
+        mode = make_mode("pop", ON_ID, "q", Parameters(period=1, guard=guard, literal=literal))
         for _ in range(10):
             mode.observe(Statistics.counted((9, 9, 9), (5, 5, 5), {(A, named("AB")): 1.0}, outputs=1))
             mode.check()
@@ -258,7 +258,16 @@ def test_the_modes_of_the_thesis_follow_a_swap_that_static_suffers():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"alpha": 1.5}, {"period": 0}, {"factor": 1.0}, {"guard": -1}, {"overhead": -1.0}, {"trial": 0.0}, {"decay": 2.0}],
+    [
+        {"alpha": 1.5},
+        {"period": 0},
+        {"factor": 1.0},
+        {"guard": -1},
+        {"overhead": -1.0},
+        {"trial": 0.0},
+        {"decay": 2.0},
+        {"fast": -1.0},
+    ],
 )
 def test_impossible_parameters_are_refused(wrong):
     with pytest.raises(ValueError):

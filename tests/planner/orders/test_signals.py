@@ -6,6 +6,7 @@ from penstock.planner.orders.signals import (
     comparable,
     distance,
     draw,
+    fluctuating,
     literal_stuck,
     magnitude,
     probability,
@@ -47,6 +48,26 @@ def test_distance_is_one_of_shares(some, others, third, times, alpha):
     assert moved <= distance(some, third) + distance(third, others) + 1e-12
     if not any(a and b for a, b in zip(some, others, strict=True)):
         assert moved == pytest.approx(1)
+
+
+def test_a_position_fluctuates_if_its_share_scatters_by_more_than_half_its_mean():
+    def checks(low, high):
+        return [(rows, 1000 - rows, 1000) for rows in (low, high) * 3]
+
+    assert fluctuating(checks(40, 160)) == {A}  # 100 give or take 60
+    assert fluctuating(checks(60, 140)) == frozenset()
+    assert fluctuating(checks(40, 160)[:3]) == frozenset()  # too few to tell
+    assert fluctuating([(0, 0, 0)] * 9) == frozenset()
+
+
+def test_few_rows_scatter_by_chance():
+    assert fluctuating([(rows, 1000, 1000) for rows in (1, 3, 2, 0, 2, 3)]) == frozenset()
+    assert fluctuating([(100 * rows, 100_000, 100_000) for rows in (1, 3, 2, 0, 2, 3)]) == {A}
+
+
+@given(vectors, st.integers(1, 9))
+def test_a_common_surge_makes_nothing_fluctuate(arrivals, times):
+    assert fluctuating([arrivals] * 4 + [tuple(times * rows for rows in arrivals)] * 4) == frozenset()
 
 
 def test_draws_are_the_same_for_the_same_and_spread_evenly_over_different_parts():

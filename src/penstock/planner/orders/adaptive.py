@@ -96,7 +96,7 @@ class Adaptive(Mode):
             arrivals, held, work = state["signs"]
             self.signs = (tuple(arrivals), held, work)
 
-    def _decide(self, number: int, overhead: float) -> Decision:
+    def _decide(self, number: int) -> Decision:
         if not self.interval.rows:
             return self._decision(number, self._kept("no row arrived"))
         before, new = self.known.evidence.keys(), self._changed
@@ -105,22 +105,27 @@ class Adaptive(Mode):
         self.known = learn(self.known, self.interval, self.parameters.decay)
         if new or before != self.known.evidence.keys():
             self.ranges.clear()  # they hold while what is known of the rivals' sets holds
-        view = _View(self.graph, self.known, self.model, maybe)
+        view = _View(self.graph, self.known, self.model, maybe, self._hints(self.known))
         work = sum(view.cost(start, order) for start, order in self.orders.items())
         self.work += work
         moved, why = self._moved(work, restless)
         chance = probability(self.parameters.alpha, moved)
         drawn = draw(self.parameters.seed, self.query, number)
         if drawn < chance:
-            part = (
-                self.interval.rows / self.parameters.period
-            )  # of what a period will bring, as an interval may be shorter
-            decision = self._decision(number, self._checked(view, overhead * part, new))
+            decision = self._decision(number, self._checked(view, self._share(), new))
         else:
             reason = f"{why} moved by {moved:.3g}: checked with probability {chance:.3g}, drew {drawn:.3g}"
             outcomes = [replace(outcome, action="bypassed") for outcome in self._kept("not checked")]
             decision = self._decision(number, outcomes, reason)
-        return replace(decision, distance=moved, probability=chance, draw=drawn)
+        return replace(decision, distance=moved, probability=chance, draw=drawn, overhead=self.overhead)
+
+    def _share(self) -> float:
+        """What one start has to save in an interval like this for the check to pay: its share of the overhead.
+
+        An order goes on saving until it is planned anew, which is after `guard` checks at the latest.
+        """
+        part = min(self.interval.rows / self.parameters.period, 1.0)  # an interval may be shorter than a period
+        return self.overhead * part / (self.graph.count * max(self.parameters.guard, 1))
 
     def _moved(self, work: float, restless: bool) -> tuple[float, str]:
         """How far the signs have moved since the last check, and which the most; what is new or changed is checked.
@@ -206,9 +211,10 @@ class Adaptive(Mode):
         cost = view.cost(start, current)
         order = view.best(start, careful=True)
         saving = max(0.0, cost - view.cost(start, order, careful=True))
-        if saving > overhead + self.parameters.margin * cost:
+        least = overhead + self.parameters.margin * cost
+        if saving > least:
             return order, f"another order saves {saving:g} of {cost:g}"
-        return current, f"no other order saves enough, {saving:g} of {cost:g} at most"
+        return current, f"no other order saves enough, {saving:g} of {cost:g} at most and not {least:g}"
 
     def _guess(self, starts: Iterable[int], view: _View, overhead: float) -> tuple[int, Order, str] | None:
         """The most promising order that no one has measured, unless trials have lost too much already."""
@@ -239,9 +245,10 @@ class _View:
     """What one check knows: sizes and costs by all estimates, or `careful`, by what is measured alone."""
 
     def __init__(
-        self, graph: JoinGraph, known: Statistics, model: CostModel, supposed: Mapping[Positions, float]
+        self, graph: JoinGraph, known: Statistics, model: CostModel, supposed: Mapping[Positions, float], hints: Hints
     ) -> None:
         self.graph = graph
+        self.hints = hints
         self.known = known
         self.model = model
         self.estimates = independent_estimates(graph, known)
@@ -265,7 +272,7 @@ class _View:
         )
 
     def best(self, start: int, careful: bool = False) -> Order:
-        return best_order(self.graph, self.sizes(start, careful), self.model, Hints(self.known.arrivals))
+        return best_order(self.graph, self.sizes(start, careful), self.model, self.hints)
 
     def measured(self, start: int, order: Order) -> bool:
         """Whether all that the cost of an order depends on was counted."""

@@ -19,11 +19,14 @@ from penstock.planner.orders.sizes import Sizes
 class CostModel(Protocol):
     """The cost of one step of an order: the composites of the start and `prefix` probe the position `following`.
 
-    `ordered` says whether it depends on the last position of the prefix, and not on the set of its positions alone.
+    `ordered` says whether it depends on the last position of the prefix, and not on the set of its positions alone;
+    `costly` are the pairs of positions whose predicates no index serves.
     """
 
     @property
     def ordered(self) -> bool: ...
+    @property
+    def costly(self) -> frozenset[Positions]: ...
     def step(self, sizes: Sizes, prefix: Order, following: int) -> float: ...
 
 
@@ -46,6 +49,10 @@ class IndexCost:
     @property
     def ordered(self) -> bool:
         return False
+
+    @property
+    def costly(self) -> frozenset[Positions]:
+        return frozenset()
 
     def step(self, sizes: Sizes, prefix: Order, following: int) -> float:
         return self.each * self._accessed(sizes.rows(following)) * sizes.of(frozenset((sizes.start, *prefix)))

@@ -18,10 +18,12 @@ class Parameters:
     """How often and how eagerly orders are checked.
 
     All modes: a check is due every `period` rows; `alpha` is the least probability of a full check (1: always); `seed`
-    is that of all chance; ranges are computed anew after `guard` checks that only kept or moved them, or never if 0.
-    `pop` and `card`: `literal` for the statistics and ranges of the thesis, whose search advances by `factor`.
-    `adaptive`: a change must save more than the `overhead` of planning and changing, in units of the cost model, and
-    more than the share `margin` of the cost. Orders that no one has measured are tried for the share `trial` of a
+    is that of all chance; where there are too many positions to look at all orders, one is fast that has `fast` times
+    the mean arrivals; ranges are computed anew after `guard` checks that only kept or moved them, or never if 0.
+    `pop` and `card`: `literal` for the statistics, costs and ranges of the thesis, whose search advances by `factor`,
+    and without a guard.
+    `adaptive`: a change must save more than checks have cost of late, which is at least `overhead`, in units of the
+    cost model, and more than the share `margin` of the cost. Orders that no one has measured are tried for the share `trial` of a
     period, and only while such trials have lost less than the share `budget` of all work; statistics of one
     check count `decay` as much at the next.
     """
@@ -37,6 +39,7 @@ class Parameters:
     budget: float = 0.02
     trial: float = 0.125
     decay: float = 0.5
+    fast: float = 1.0
 
     def __post_init__(self) -> None:
         shares = {"alpha": self.alpha, "margin": self.margin, "budget": self.budget, "decay": self.decay}
@@ -47,6 +50,8 @@ class Parameters:
             raise ValueError(f"the period must be at least one row, not {self.period}")
         if not 1 < self.factor < inf:
             raise ValueError(f"the factor must be more than 1, not {self.factor}")
+        if not 0 <= self.fast < inf:
+            raise ValueError(f"fast must not be negative, and be finite: {self.fast}")
         if not 0 < self.trial <= 1:
             raise ValueError(f"trial must be more than 0 and at most 1, not {self.trial}")
         if self.guard < 0 or not 0 <= self.overhead < inf:
@@ -87,7 +92,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Decision:
-    """The result of one check: `distance`, `probability` and `draw` are of the arrival rates, if they were looked at."""
+    """The result of one check: `distance`, `probability` and `draw` are of the arrival rates, if they were looked at.
+
+    `overhead` is what a check costs, if that had a say.
+    """
 
     query: str
     mode: str
@@ -97,6 +105,7 @@ class Decision:
     distance: float | None = None
     probability: float | None = None
     draw: float | None = None
+    overhead: float | None = None
 
     @property
     def orders(self) -> Orders:

@@ -17,7 +17,7 @@ class Static(Mode):
 
     name = "static"
 
-    def _decide(self, number: int, overhead: float) -> Decision:  # noqa: ARG002
+    def _decide(self, number: int) -> Decision:
         return self._decision(number, self._kept("planned once"))
 
 
@@ -36,11 +36,15 @@ class Random(Static):
 
 
 class Oracle(Mode):
-    """Plans at every check for the least cost; exact if the statistics hold every set, which only a test can count."""
+    """Plans at every check for the least cost by what was counted since the last one, whatever changing costs.
+
+    It is a true oracle if the statistics hold every set, which only a test can count. In the engine, where an order shows
+    the sets that it passes through and no others, it knows no more than other modes do, and what it does is no bound for them.
+    """
 
     name = "oracle"
 
-    def _decide(self, number: int, overhead: float) -> Decision:  # noqa: ARG002
+    def _decide(self, number: int) -> Decision:
         outcomes = []
         estimates = sound_estimates(self.graph, self.interval)
         for start, order in self._planned(self.interval).items():

@@ -1,7 +1,7 @@
 """What all modes have in common: the orders in force, the counts since the last check, and the state to store.
 
 Orders have no effect on results, and no state of a join depends on them: they may change between any two steps.
-Everything a mode decides is deterministic.
+Everything a mode decides follows from what it was told, and that is part of its state.
 """
 
 from __future__ import annotations
@@ -9,21 +9,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from statistics import median
 from typing import Any, ClassVar
 
 from penstock.planner.orders.cost import CostModel
 from penstock.planner.orders.decision import Counters, Decision, Outcome, Parameters, summary
 from penstock.planner.orders.graph import JoinGraph, Orders
 from penstock.planner.orders.search import Hints, best_order
+from penstock.planner.orders.signals import fluctuating
 from penstock.planner.orders.sizes import sound_estimates, sound_sizes
 from penstock.planner.orders.statistics import Statistics
 
+_REMEMBERED = 8  # checks whose arrivals show whether those of a position fluctuate
+_TIMED = 5  # checks whose cost is remembered: the median of so many is not moved by a pause
+
 
 class Mode(ABC):
-    """The orders in force of one join, and what has been counted since the last check.
+    """The orders in force of one join, what has been counted since the last check, and what the last checks have `spent`.
 
-    Call `observe` after every step, and `check` when `due`; `orders` are then those of the next step. `pool` adds what
-    other queries have found among the same positions. `to_json` is all that a restart needs.
+    Call `observe` after every step, and `check` when `due`; `orders` are then those of the next step. Tell `spend` what
+    the check cost, as far as it was measured. `pool` adds what other queries have found among the same positions.
+    `to_json` is all that a restart needs.
     """
 
     name: ClassVar[str]
@@ -39,6 +45,13 @@ class Mode(ABC):
         self.orders: Orders = {}
         self.counters = Counters()
         self.interval = Statistics.none(graph.count)
+        self.spent: tuple[float, ...] = ()
+        self.arrivals: tuple[tuple[float, ...], ...] = ()  # of the last checks
+
+    @property
+    def overhead(self) -> float:
+        """What a check costs, in units of the cost model: as measured, but at least what the parameters say."""
+        return max(self.parameters.overhead, median(self.spent) if self.spent else 0.0)
 
     @property
     def due(self) -> bool:
@@ -57,13 +70,18 @@ class Mode(ABC):
         """Take in what another query counted in the meantime, renamed to the positions of this join."""
         self.interval = self.interval.pooled(statistics)
 
-    def check(self, overhead: float | None = None) -> Decision:
-        """Decide on the orders of the next interval; `overhead` replaces the parameter by a measured one."""
-        decision = self._decide(self.counters.checks + 1, self.parameters.overhead if overhead is None else overhead)
+    def check(self) -> Decision:
+        """Decide on the orders of the next interval."""
+        decision = self._decide(self.counters.checks + 1)
         self.orders = decision.orders
         self.counters = self.counters.after(decision)
+        self.arrivals = (*self.arrivals, self.interval.arrivals)[-_REMEMBERED:]
         self.interval = replace(Statistics.none(self.graph.count), held=self.interval.held)
         return decision
+
+    def spend(self, cost: float) -> None:
+        """Remember what a check has cost that was not bypassed, in units of the cost model."""
+        self.spent = (*self.spent, cost)[-_TIMED:]
 
     def to_json(self) -> dict[str, Any]:
         """The state of the mode in plain values."""
@@ -73,6 +91,8 @@ class Mode(ABC):
             "orders": [[start, list(order)] for start, order in sorted(self.orders.items())],
             "counters": asdict(self.counters),
             "interval": self.interval.to_json(),
+            "spent": list(self.spent),
+            "arrivals": [list(rows) for rows in self.arrivals],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -85,17 +105,23 @@ class Mode(ABC):
         self.orders = orders
         self.counters = Counters(**state["counters"])
         self.interval = Statistics.from_json(state["interval"])
+        self.spent = tuple(state.get("spent", ()))
+        self.arrivals = tuple(tuple(rows) for rows in state.get("arrivals", ()))
 
     @abstractmethod
-    def _decide(self, number: int, overhead: float) -> Decision: ...
+    def _decide(self, number: int) -> Decision: ...
 
     def _planned(self, statistics: Statistics) -> Orders:
         estimates = sound_estimates(self.graph, statistics)
-        hints = Hints(statistics.arrivals)
+        hints = self._hints(statistics)
         return {
             start: best_order(self.graph, sound_sizes(statistics, estimates, start), self.model, hints)
             for start in range(self.graph.count)
         }
+
+    def _hints(self, statistics: Statistics) -> Hints:
+        """What is known beside sizes, for joins of so many positions that orders are found by greedy rules."""
+        return Hints(statistics.arrivals, self.parameters.fast, fluctuating(self.arrivals), self.model.costly)
 
     def _decision(self, number: int, outcomes: Sequence[Outcome], reason: str | None = None) -> Decision:
         return Decision(self.query, self.name, number, tuple(outcomes), reason or summary(outcomes))

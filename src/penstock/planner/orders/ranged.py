@@ -12,7 +12,7 @@ from penstock.planner.orders.decision import Decision, Outcome, Parameters, Viol
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.orders.mode import Mode
 from penstock.planner.orders.ranges import RANGED, Range, literal_ranges, sound_ranges
-from penstock.planner.orders.search import Hints, best_order
+from penstock.planner.orders.search import best_order
 from penstock.planner.orders.signals import distance, draw, literal_stuck, probability, sound_stuck
 from penstock.planner.orders.sizes import Sizes, literal_sizes, sound_estimates, sound_sizes
 from penstock.planner.orders.statistics import Statistics
@@ -47,7 +47,7 @@ class Pop(Mode):
         super().restore(state)
         self.ranges = ranges_from_json(state["ranges"])
 
-    def _decide(self, number: int, overhead: float) -> Decision:  # noqa: ARG002
+    def _decide(self, number: int) -> Decision:
         return self._decision(number, self._checked())
 
     def _checked(self) -> list[Outcome]:
@@ -73,7 +73,7 @@ class Pop(Mode):
             return "it has no ranges yet"
         if violated:
             return f"{outside(violated[0])}"
-        guard = self.parameters.guard
+        guard = 0 if self.parameters.literal else self.parameters.guard  # the thesis moves ranges for ever
         if guard and max(r.shifts for r in self.ranges[start]) >= guard:
             return f"its ranges were moved {guard} times"
         return None
@@ -90,7 +90,7 @@ class Pop(Mode):
             self.ranges[start] = tuple(moved)
 
     def _plan(self, start: int, sizes: Sizes) -> None:
-        order = best_order(self.graph, sizes, self.model, Hints(self.interval.arrivals))
+        order = best_order(self.graph, sizes, self.model, self._hints(self.interval))
         self.orders = {**self.orders, start: order}
         if self.graph.count > RANGED:
             return  # to plan at every check is less work than to find out when
@@ -124,7 +124,7 @@ class Card(Pop):
         super().restore(state)
         self.last = None if state["last"] is None else tuple(state["last"])
 
-    def _decide(self, number: int, overhead: float) -> Decision:  # noqa: ARG002
+    def _decide(self, number: int) -> Decision:
         moved = 1.0 if self.last is None else distance(self.last, self.interval.arrivals)
         self.last = self.interval.arrivals
         chance = probability(self.parameters.alpha, moved)

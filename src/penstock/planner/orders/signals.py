@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from statistics import fmean, pvariance
 
 from penstock.planner.orders.graph import Order, Positions
 from penstock.planner.orders.statistics import Statistics
+
+WIDE = 0.5
+_LEAST = 4  # checks from which a scatter can be told
 
 
 def distance(some: Sequence[float], others: Sequence[float]) -> float:
@@ -32,6 +36,20 @@ def magnitude(some: float, other: float) -> float:
 def probability(alpha: float, moved: float) -> float:
     """The probability of a full check after the signs have moved so far; `alpha` if they have not (5.3)."""
     return alpha + (1 - alpha) * moved
+
+
+def fluctuating(arrivals: Sequence[Sequence[float]]) -> Positions:
+    """The positions whose share of the arrivals scatters widely over the last checks, given the arrivals at each.
+
+    Widely is by a standard deviation of more than `WIDE` times the mean, on top of the scatter that counts have by chance.
+    """
+    seen = [rows for rows in arrivals if sum(rows) > 0]
+    if len(seen) < _LEAST:
+        return frozenset()
+    fewest = min(map(sum, seen))
+    shares = [[count / sum(rows) for count in rows] for rows in seen]
+    found = ((p, fmean(of_one), pvariance(of_one)) for p, of_one in enumerate(zip(*shares, strict=True)))
+    return frozenset(p for p, mean, variance in found if variance > (WIDE * mean) ** 2 + mean / fewest)
 
 
 def draw(seed: int, *parts: object) -> float:
