@@ -514,12 +514,13 @@ class Engine:
 
     def _alter(self, script: str, statement: AlterQuery) -> None:
         known = self.catalog.live(statement.name)
+        by_hand = known.ordered and not self.catalog.parsed(known).ordered  # not by its own ORDER BY
         into = known.into if statement.into is None else statement.into
         target = self.catalog.callables.get(known.name, into) if statement.into is None else into
         record = replace(
             known, id=0, sql=statement.select.strip(), on_error=statement.on_error or known.on_error,
             retain=known.retain if statement.retain is None else statement.retain, start=statement.start,
-            ordered=False, since=-1, share=None, complete_from=(),
+            ordered=by_hand, since=-1, share=None, complete_from=(),
         )  # fmt: skip
         self._add(record, target, instead=True, at=(script, statement))
 

@@ -357,6 +357,25 @@ def test_ordered_results_come_in_order_as_progress_releases_them(live, tmp_path)
     assert one.answer("file") == reference(WIDE, range(6))
 
 
+def test_what_waits_to_be_released_when_an_ordered_query_is_altered_still_comes(live):
+    one, got = live({}), []
+    one.engine.query(WIDE, name="q", into=lambda table, _: got.extend(table.to_pylist()), ordered=True)
+    one.feed(**rows_at(0))
+    one.feed(**rows_at(1))
+    before = list(reference(WIDE, range(2)).elements())
+    wait_until(lambda: all(s.delivered == one.run.stepper.manifest.step for s in one.run.deliveries.sinks))
+    assert len(got) < len(before)
+    one.engine.execute(f"ALTER QUERY q AS {WIDE} AND a.v >= 0")
+    assert one.engine.catalog.record("q").ordered
+    for number in (2, 3):
+        one.feed(**rows_at(number))
+    one.run.stop(final=True)
+    found = bag((r["v"], r["w"]) for r in got)
+    assert found == one.answer("q")
+    assert bag(before) <= found
+    assert [max(r["v"], r["w"]) for r in got] == sorted(max(r["v"], r["w"]) for r in got)
+
+
 def test_an_ordered_query_is_refused_for_a_sink_without_order(live):
     from penstock import Sink
 

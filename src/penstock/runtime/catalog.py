@@ -287,6 +287,9 @@ class Catalog:
                 raise RegistrationError(msg)
             check_replaced(self, known, record)
             same = (known.item_names, known.item_types) == (record.item_names, record.item_types)
+            if not same:
+                msg = f"query {record.name!r} has other columns from now on; the results that it had are no longer read by its name"
+                warnings.warn(msg, stacklevel=2)
             record = replace(record, replaces=known.id if same else None)
             self.registry = self.registry.without_query(record.name).without_query(join_name(record.name))
         if callable(target):

@@ -6,7 +6,8 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -156,8 +157,18 @@ class Run:
             if target is not None:
                 place = str(target) if isinstance(target, Path) else target
                 schema = (*record.item_names, *record.item_types)
-                receivers.append(Receiver(record.id, record.name, place, schema, record.ordered))
+                line = tuple(r.id for r in self._continued(record))
+                receivers.append(Receiver(record.id, record.name, place, schema, record.ordered, line))
         self.deliveries.sinks = group_sinks(receivers, cursors, step)
+
+    def _continued(self, record: QueryRecord) -> list[QueryRecord]:
+        """The record and those before it whose results go to the same sink in the same way, oldest first."""
+        found: list[QueryRecord] = []
+        for one in reversed(self.engine.catalog.lineage(record)):
+            if (one.into, one.ordered) != (record.into, record.ordered):
+                break
+            found.insert(0, one)
+        return found
 
     # -- what people call ---------------------------------------------------------------------------------------
 
@@ -246,7 +257,7 @@ class Run:
                 "files": len(manifest.results),
                 "bytes": sum(f.bytes for f in manifest.results.values()),
             },
-            "sinks": [{"sink": s.key, "delivered": s.delivered, "error": s.error} for s in self.deliveries.sinks],
+            "sinks": [{"sink": s.name, "delivered": s.delivered, "error": s.error} for s in self.deliveries.sinks],
             "delay": {f"p{p}": percentile(list(self.delays), p / 100) for p in (50, 99)},
             "interval": None if self.pace is None else self.pace.interval,
             "orders": {"checks": self.stepper.steering.checks, "seconds": dict(self.stepper.seconds)},
@@ -308,14 +319,15 @@ class Run:
     def _record(self, query: int) -> QueryRecord:
         return next(q for q in self.engine.catalog.registry.queries if q.id == query)
 
-    def _rows(self, query: int, part: Part, *, as_frame: bool) -> Any:
-        """A part of a query's rows: as a DataFrame, or as an Arrow table (without a Spark job where that is possible)."""
-        record = self._record(query)
-        view, manifest = self.engine.catalog.view(record), self.stepper.manifest
-        table = None if as_frame else view.table(manifest, part, ordered=record.ordered)
+    def _rows(self, queries: Sequence[int], part: Part, *, as_frame: bool) -> Any:
+        """A part of the rows of queries that continue each other: as a DataFrame, or as an Arrow table (without a Spark job where possible)."""
+        manifest, record = self.stepper.manifest, self._record(queries[-1])
+        views = [self.engine.catalog.view(self._record(query)) for query in queries]
+        table = None if as_frame or len(views) > 1 else views[0].table(manifest, part, ordered=record.ordered)
         if table is not None:
             return table
-        frame = view.frame(self.engine.spark, manifest, part, time=record.ordered)
+        frames = [view.frame(self.engine.spark, manifest, part, time=record.ordered) for view in views]
+        frame = reduce(DataFrame.union, frames)
         if record.ordered:
             frame = frame.orderBy("_time").drop("_time")
         return frame if as_frame else frame.toArrow()
@@ -424,7 +436,7 @@ class Run:
 
     def _query_status(self, manifest: Manifest) -> dict[str, dict[str, Any]]:
         found = {}
-        sinks = {query: sink.key for sink in self.deliveries.sinks for query, _ in sink.queries}
+        sinks = {query: sink.name for sink in self.deliveries.sinks for query, _ in sink.queries}
         registry = self.engine.catalog.registry
         below = {q.owner: q.id for q in registry.live() if q.owner is not None}
         for query in registry.shown():

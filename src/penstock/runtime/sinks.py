@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -29,9 +30,9 @@ Target = str | Sink | Callable[[pa.Table, int], None]
 
 
 class Rows(Protocol):
-    """A part of a query's committed rows, as a DataFrame or as an Arrow table."""
+    """A part of the committed rows of a query and those that it continues, oldest first, as a DataFrame or as an Arrow table."""
 
-    def __call__(self, query: int, part: Part, *, as_frame: bool) -> Any: ...
+    def __call__(self, queries: Sequence[int], part: Part, *, as_frame: bool) -> Any: ...
 
 
 RELEASED = " released"  # cursor of an ordered query: a result time, not a step
@@ -43,26 +44,41 @@ LAST_RETRY = 60.0
 class Delivery:
     """One sink and the queries that go to it with one schema; an ordered query goes alone.
 
-    `released` = the result time up to which an ordered query has been delivered.
+    `released` = the result time up to which an ordered query has been delivered. `continued` = for each query the ones that it
+    has taken the place of, oldest first, and itself: what they found and the sink has not got yet is not lost.
     """
 
     target: Target
     queries: tuple[tuple[int, str], ...]
     delivered: int
     released: int | None = None
+    schema: tuple[str, ...] = ()
+    continued: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     error: str | None = None
     retry_at: float = 0.0
     wait: float = FIRST_RETRY
 
     @property
+    def name(self) -> str:
+        return sink_name(self.target, self.queries[0][1], ordered=self.released is not None)
+
+    @property
     def key(self) -> str:
-        return sink_key(self.target, self.queries[0][1], ordered=self.released is not None)
+        """Of its cursor in the manifest: queries of another schema may be elsewhere with the same sink."""
+        return cursor_key(self.name, self.schema)
+
+    def line(self, query: int) -> tuple[int, ...]:
+        return self.continued.get(query, (query,))
 
 
-def sink_key(target: Target, query: str, *, ordered: bool = False) -> str:
-    """The name of a sink's cursor in the manifest."""
+def cursor_key(name: str, schema: Sequence[str]) -> str:
+    return f"{name} #{zlib.crc32(chr(0).join(schema).encode()):08x}"
+
+
+def sink_name(target: Target, query: str, *, ordered: bool = False) -> str:
+    """What people know a sink by."""
     if ordered:
-        return f"{sink_key(target, query)} for {query}"
+        return f"{sink_name(target, query)} for {query}"
     if isinstance(target, str):
         return f"path:{target}"
     if isinstance(target, Sink):
@@ -91,7 +107,7 @@ class Deliveries:
         return any(s.error is not None and time.monotonic() >= s.retry_at for s in self.sinks)
 
     def _deliver(self, sink: Delivery, manifest: Manifest) -> None:
-        ids = {query for query, _ in sink.queries}
+        ids = {one for query, _ in sink.queries for one in sink.line(query)}
         pending: dict[int, set[int]] = {}
         for file in manifest.results.values():
             if file.step > sink.delivered:
@@ -99,7 +115,7 @@ class Deliveries:
         try:
             if sink.released is None:
                 for step in sorted(pending):
-                    for_step = [query for query, _ in sink.queries if query in pending[step]]
+                    for_step = [(one,) for query, _ in sink.queries for one in sink.line(query) if one in pending[step]]
                     if for_step:
                         self._send(sink.target, for_step, step, Part(since=step - 1, until=step))
                     sink.delivered = step
@@ -107,7 +123,8 @@ class Deliveries:
                 query = sink.queries[0][0]
                 until = self.complete(query, manifest)
                 if until > sink.released:
-                    self._send(sink.target, [query], manifest.step, Part(horizon=sink.released, before=until))
+                    part = Part(horizon=sink.released, before=until)
+                    self._send(sink.target, [sink.line(query)], manifest.step, part)
                     sink.released = until
             sink.delivered = manifest.step
             sink.error, sink.wait = None, FIRST_RETRY
@@ -116,17 +133,17 @@ class Deliveries:
             sink.retry_at = time.monotonic() + sink.wait
             sink.wait = min(2 * sink.wait, LAST_RETRY)
 
-    def _send(self, target: Target, queries: Sequence[int], step: int, part: Part) -> None:
+    def _send(self, target: Target, lines: Sequence[tuple[int, ...]], step: int, part: Part) -> None:
         if isinstance(target, Sink):
-            union = reduce(DataFrame.union, [self.rows(query, part, as_frame=True) for query in queries])
+            union = reduce(DataFrame.union, [self.rows(line, part, as_frame=True) for line in lines])
             union.write.format(target.format).options(**dict(target.options)).mode("append").save()
             return
-        for query in queries:
-            table = self.rows(query, part, as_frame=False)
+        for line in lines:
+            table = self.rows(line, part, as_frame=False)
             if len(table) == 0:
                 continue
             if isinstance(target, str):
-                publish(target, f"part-{step:08d}-{query}.parquet", table)
+                publish(target, f"part-{step:08d}-{line[-1]}.parquet", table)
             else:
                 target(table, step)
 
@@ -153,24 +170,28 @@ def publish(folder: str, name: str, table: pa.Table) -> None:
 
 @dataclass(frozen=True)
 class Receiver:
-    """A query that has a sink."""
+    """A query that has a sink. `line` are the queries that it has taken the place of, with the same sink, oldest first, and itself."""
 
     query: int
     name: str
     target: Target
     schema: tuple[str, ...]
     ordered: bool = False
+    line: tuple[int, ...] = ()
 
 
 def group_sinks(receivers: Iterable[Receiver], cursors: Mapping[str, int], step: int) -> list[Delivery]:
     """One delivery per sink and schema, and per ordered query; a sink that is new begins with the step after `step`."""
     groups: dict[tuple[str, tuple[str, ...]], list[Receiver]] = {}
     for receiver in receivers:
-        key = sink_key(receiver.target, receiver.name, ordered=receiver.ordered)
-        groups.setdefault((key, receiver.schema), []).append(receiver)
+        name = sink_name(receiver.target, receiver.name, ordered=receiver.ordered)
+        groups.setdefault((name, receiver.schema), []).append(receiver)
     found = []
-    for (key, _), members in groups.items():
+    for (name, schema), members in groups.items():
+        key = cursor_key(name, schema)
         queries = tuple((r.query, r.name) for r in members)
-        released = cursors.get(key + RELEASED, NEVER) if members[0].ordered else None
-        found.append(Delivery(members[0].target, queries, cursors.get(key, step), released))
+        begun = cursors.get(key, cursors.get(name, step))  # by its name alone in older state directories
+        released = cursors.get(key + RELEASED, cursors.get(name + RELEASED, NEVER)) if members[0].ordered else None
+        continued = {r.query: r.line or (r.query,) for r in members}
+        found.append(Delivery(members[0].target, queries, begun, released, schema, continued))
     return found

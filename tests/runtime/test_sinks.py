@@ -1,0 +1,63 @@
+"""Cursors of sinks: each group of queries that go to a sink together has its own, and goes on where a query took another's place."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.runtime.sinks import Deliveries, Receiver, group_sinks
+from penstock.state.manifest import Manifest, ResultFile
+
+
+def manifest(**steps):
+    """Results of queries by step, as `s4=(1, 2)`."""
+    files = {
+        name: ResultFile(name, "j", int(name[1:]), 1, 1, 1, 0, 0, tuple((query, 1) for query in queries), "join")
+        for name, queries in steps.items()
+    }
+    return Manifest(step=max(int(name[1:]) for name in steps), results=files)
+
+
+class Rows:
+    """One row for each query asked for; some cannot be read."""
+
+    def __init__(self, *broken):
+        self.broken = set(broken)
+
+    def __call__(self, queries, part, *, as_frame):
+        if self.broken & set(queries):
+            raise OSError("no such place")
+        return pa.table({"query": list(queries), "step": [part.until] * len(queries)})
+
+
+def delivered(rows, sinks, found):
+    made = Deliveries(rows, lambda _query, known: known.step, sinks)
+    return made.deliver(found)
+
+
+def test_queries_of_another_schema_do_not_move_the_cursor_of_those_that_fail(tmp_path):
+    receivers = [Receiver(1, "one", str(tmp_path), ("a", "bigint")), Receiver(2, "two", str(tmp_path), ("b", "string"))]
+    found = manifest(s5=(1, 2), s9=(1, 2))
+    cursors = delivered(Rows(1), group_sinks(receivers, {}, 4), found)
+    assert sorted(cursors.values()) == [4, 9]
+    again = group_sinks(receivers, cursors, 9)
+    assert {sink.queries[0][1]: sink.delivered for sink in again} == {"one": 4, "two": 9}
+    assert set(delivered(Rows(), again, found).values()) == {9}
+    assert sorted(path.name for path in tmp_path.glob("*.parquet")) == [
+        f"part-0000000{step}-{query}.parquet" for step in (5, 9) for query in (1, 2)
+    ]
+
+
+def test_what_a_query_found_before_another_took_its_place_is_delivered(tmp_path):
+    schema = ("a", "bigint")
+    first = group_sinks([Receiver(1, "q", str(tmp_path), schema)], {}, 0)
+    cursors = delivered(Rows(1), first, manifest(s3=(1,)))
+    altered = group_sinks([Receiver(2, "q", str(tmp_path), schema, line=(1, 2))], cursors, 3)
+    delivered(Rows(), altered, manifest(s3=(1,), s4=(2,)))
+    rows = [pq.read_table(path).to_pylist()[0] for path in sorted(tmp_path.glob("*.parquet"))]
+    assert rows == [{"query": 1, "step": 3}, {"query": 2, "step": 4}]
+
+
+def test_ordered_rows_of_both_come_together(tmp_path):
+    got = []
+    receiver = Receiver(2, "q", lambda table, _: got.append(table.column("query").to_pylist()), ("a",), True, (1, 2))
+    delivered(Rows(), group_sinks([receiver], {}, 0), manifest(s3=(1,), s4=(2,)))
+    assert got == [[1, 2]]
