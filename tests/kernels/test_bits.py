@@ -1,9 +1,11 @@
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.bits import bits_ids, row_bits
+from penstock.kernels.bits import bits_ids, cells_of, row_bits
+from penstock.model import Compare, Literal, Ref
 from penstock.planner.index import build_index
 from penstock.reference import evaluate
 from tests.effort import examples
@@ -67,3 +69,13 @@ def test_ids_number_the_distinct_patterns_one_to_one(rows, distinct, words):
     ids, patterns = bits_ids(bits)
     assert (patterns[ids] == bits).all()
     assert len({tuple(p) for p in patterns.tolist()}) == len(patterns) == min(rows, distinct)
+
+
+def test_a_string_that_is_not_utf8_has_its_place_too():
+    index = build_index("s", [(0, Compare("=", Ref(0, "s"), Literal("b", "string")))], 1)
+    column = pa.Array.from_buffers(
+        pa.string(), 3, [None, pa.array([0, 1, 2, 3], pa.int32()).buffers()[1], pa.py_buffer(b"a\xffb")]
+    )
+    below, above, equal = cells_of(index, column)
+    assert len({below, above, equal}) == 3
+    assert below < equal < above

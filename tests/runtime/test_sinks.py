@@ -1,9 +1,13 @@
 """Cursors of sinks: each group of queries that go to a sink together has its own, and goes on where a query took another's place."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
-from penstock.runtime.sinks import Deliveries, Receiver, group_sinks
+from penstock.errors import StateError
+from penstock.runtime.sinks import Deliveries, Receiver, claim, group_sinks
 from penstock.state.manifest import Manifest, ResultFile
 
 
@@ -54,6 +58,32 @@ def test_what_a_query_found_before_another_took_its_place_is_delivered(tmp_path)
     delivered(Rows(), altered, manifest(s3=(1,), s4=(2,)))
     rows = [pq.read_table(path).to_pylist()[0] for path in sorted(tmp_path.glob("*.parquet"))]
     assert rows == [{"query": 1, "step": 3}, {"query": 2, "step": 4}]
+
+
+def test_a_sink_without_new_rows_has_nothing_to_remember(tmp_path):
+    sinks = group_sinks([Receiver(1, "q", str(tmp_path), ("a",))], {}, -1)
+    found = manifest(s3=(1,))
+    cursors = delivered(Rows(), sinks, found)
+    assert list(cursors.values()) == [3]
+    later = replace(found, step=50)
+    assert delivered(Rows(), sinks, later) == cursors  # or every tick would commit that it committed
+    assert sinks[0].delivered == 50
+    assert not Deliveries(Rows(), lambda *_: 0, sinks).owes(found.results["s3"])
+
+
+def test_what_a_failing_sink_is_owed_stays(tmp_path):
+    sinks = group_sinks([Receiver(1, "q", str(tmp_path), ("a",))], {}, -1)
+    found = manifest(s3=(1,), s4=(2,))
+    delivered(Rows(1), sinks, found)
+    made = Deliveries(Rows(), lambda *_: 0, sinks)
+    assert [made.owes(found.results[name]) for name in ("s3", "s4")] == [True, False]
+
+
+def test_a_folder_with_results_of_another_state_directory_is_left_alone(tmp_path):
+    claim(str(tmp_path / "new" / "folder"), "one")
+    claim(str(tmp_path / "new" / "folder"), "one")
+    with pytest.raises(StateError, match="another state directory"):
+        claim(str(tmp_path / "new" / "folder"), "two")
 
 
 def test_ordered_rows_of_both_come_together(tmp_path):

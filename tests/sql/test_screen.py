@@ -67,3 +67,21 @@ def test_keywords_and_functions_may_be_names(name):
 
 def test_left_and_right_are_functions_too():
     assert parse_query("SELECT left(k, 1), right(k, 1) FROM a", STREAMS).items
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "ts > TIMESTAMP 'now'",
+        "day > 'Today'",
+        "ts > CAST('now' AS TIMESTAMP)",
+        "n > unix_timestamp()",
+        "ts > ('yesterday UTC')",
+    ],
+)
+def test_the_clock_does_not_get_in_by_words_either(condition):
+    assert "the time of the clock" in failure(f"SELECT n FROM a WHERE {condition}").message
+
+
+def test_the_same_words_are_plain_strings_elsewhere():
+    assert parse_query("SELECT n FROM a WHERE s IN ('now', 'today') AND s <> 'tomorrow'", STREAMS).predicates

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -87,3 +88,23 @@ def test_a_second_owner_in_another_process_is_refused(store):
         other.kill()
     with store.owner_lock():  # an owner that dies leaves no lock behind
         pass
+
+
+def test_folders_that_name_files_are_made_durable(tmp_path, monkeypatch):
+    store = LocalStore(str(tmp_path))
+    store.write("runs/1-a.arrow", b"x")
+    opened = []
+    plain = os.open
+    monkeypatch.setattr(os, "open", lambda path, *given: opened.append(str(path)) or plain(path, *given))
+    store.sync(["runs/.", "runs/1-a.arrow"])
+    assert set(opened) == {str(tmp_path / "runs"), str(tmp_path / "runs" / "1-a.arrow")}
+
+
+def test_a_file_that_is_given_up_counts_as_young(tmp_path):
+    store = LocalStore(str(tmp_path))
+    store.write("results/1-a.parquet", b"x")
+    path = tmp_path / "results" / "1-a.parquet"
+    os.utime(path, (0, 0))
+    store.touch("results/1-a.parquet")
+    assert path.stat().st_mtime > 0
+    store.touch("results/gone.parquet")

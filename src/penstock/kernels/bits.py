@@ -51,7 +51,11 @@ def cells_of(index: ColumnIndex, column: pa.Array) -> npt.NDArray[np.int64]:
         encoded = column.dictionary_encode()
         literals = [str(value).encode() for value in index.literals]
         lookup = np.array(
-            [*(_string_cell(v.encode(), literals) for v in encoded.dictionary.to_pylist()), index.null_cell],
+            # As bytes: a string that came from elsewhere need not be UTF-8.
+            [
+                *(_string_cell(v, literals) for v in encoded.dictionary.cast(pa.large_binary()).to_pylist()),
+                index.null_cell,
+            ],
             dtype=np.int64,
         )
         codes = pc.fill_null(encoded.indices, len(lookup) - 1).to_numpy(zero_copy_only=False)

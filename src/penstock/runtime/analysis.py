@@ -17,7 +17,10 @@ from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WIND
 from penstock.sql.aggregates import result_type
 
 # Operators that keep state of their own or read the past: a stream must be a plain projection of its source.
-_STATEFUL = ("EventTimeWatermark", "Aggregate", "Join", "Deduplicate", "FlatMapGroupsWithState", "TransformWithState")
+_STATEFUL = (
+    "EventTimeWatermark", "Aggregate", "Join", "Deduplicate", "Distinct", "GlobalLimit", "LocalLimit", "Offset", "Tail", "Sort",
+    "FlatMapGroups", "FlatMapCoGroups", "TransformWithState",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ def check_source(name: str, frame: DataFrame) -> None:
             "different; compute such columns before they reach the source"
         )
         raise RegistrationError(msg)
-    found = next((node for node in _operators(plan) if node in _STATEFUL), None)
+    found = next((node for node in _operators(plan) if node.startswith(_STATEFUL)), None)
     if found:
         msg = (
             f"stream {name!r} has a stateful operator of its own ({found}); register the plain source, and give the delay "

@@ -19,7 +19,7 @@ from penstock.planner.keys import INTEGRAL
 from penstock.planner.network import Derived, Network, StateTable
 from penstock.runtime.admission import ACCEPTED, BAD, LATE, MALFORMED, PUNCTUATION, SIDES, UNPLACED, VERDICTS
 from penstock.runtime.punctuation import MALFORMED_MARK, closed_before, closed_test
-from penstock.runtime.spelling import quote, time_in_units
+from penstock.runtime.spelling import quote, text_literal, time_in_units
 from penstock.state.run import BUCKET_BITS, BUCKETS
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ def _side(network: Network, layout: Layout, verdict: str) -> str:
 
     def whole(name: str) -> str:
         stream = network.streams[name]
-        fields = ", ".join(f"'{c.name}', {layout.slots[name][c.name]}" for c in stream.columns)
+        fields = ", ".join(f"{text_literal(c.name)}, {layout.slots[name][c.name]}" for c in stream.columns)
         policies = {"late": stream.late, "bad": stream.bad}
         kept = [str(verdict) for side, own in SIDES.items() if policies[side] != "drop" for verdict in own]
         if not kept:

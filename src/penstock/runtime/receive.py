@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from penstock.kernels.delta import build_delta
 from penstock.kernels.hash import hash_bigint
 from penstock.kernels.join import Work
+from penstock.model.time import NEVER
 from penstock.planner.network import StateTable
 from penstock.runtime.admission import ACCEPTED, PUNCTUATION, SIDES, VERDICTS, of_verdicts, reasons, saw
 from penstock.runtime.scan import Unreadable, in_range, read_rows
@@ -104,7 +105,8 @@ class Receiver:
 
     def _write_side(self, stream: str, reason: str, rows: pa.Array, why: pa.Array) -> None:
         step = pa.array(np.full(len(rows), self.task.step, dtype=np.int64))
-        progress = pa.array(np.full(len(rows), self.task.progress.get(stream, 0), dtype=np.int64))
+        known = self.task.progress.get(stream, NEVER)
+        progress = pa.repeat(pa.scalar(known if known > NEVER else None, pa.int64()), len(rows))
         table = pa.table({"_row": rows, "_step": step, "_reason": why, "_progress": progress})
         name = file_name("sides", self.task.step, "parquet")
         with self.task.store.create(name) as file:

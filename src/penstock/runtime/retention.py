@@ -5,7 +5,7 @@ Rows keep the step they were committed in as a column, so merging files of sever
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network, as_answered, output_progress
 from penstock.runtime.write import file_name
-from penstock.state.manifest import Manifest, ResultFile
+from penstock.state.manifest import ResultFile
 from penstock.state.store import LocalStore
 
 MANY_FILES = 64  # of one join, before they are merged
@@ -31,39 +31,28 @@ def horizon(network: Network, query: int, retain: int | None, progress: Mapping[
 
 
 def expired_results(
-    manifest: Manifest,
-    known: Collection[int],
-    horizons: Mapping[int, int],
-    below: Collection[int] = (),
-    taken: int | None = None,
+    files: Iterable[ResultFile], known: Collection[int], horizons: Mapping[int, int], below: Collection[int] = ()
 ) -> list[str]:
     """Files of which every query is forgotten (purged) or has retained results only after the file's last one.
 
-    Derived streams have taken in the results of steps up to `taken`: later ones stay, and earlier ones of queries that are only read by one
-    (`below`) go.
+    All of these files have been taken in by derived streams and sinks, so those of queries that are only read by derived streams (`below`) go.
     """
 
     def gone(file: ResultFile, query: int) -> bool:
         return query not in known or query in below or file.max_time < horizons.get(query, NEVER)
 
-    last = manifest.step if taken is None else taken
-    files = [file for file in manifest.results.values() if file.step <= last]
     return [file.name for file in files if all(gone(file, query) for query, _ in file.counts)]
 
 
-def merge_results(
-    store: LocalStore, manifest: Manifest, step: int, delivered: int, gone: Collection[str]
-) -> list[tuple[ResultFile, list[str]]]:
-    """Merge small files of one join and numbering, as far as all sinks have got them: (new file, files it replaces)."""
+def merge_results(store: LocalStore, files: Iterable[ResultFile], step: int) -> list[tuple[ResultFile, list[str]]]:
+    """Merge small files of one join and numbering, of those that all sinks have got: (new file, files it replaces)."""
     groups: dict[tuple[object, ...], list[ResultFile]] = {}
-    for file in manifest.results.values():
-        if file.bytes < SMALL_BYTES and file.step <= delivered and file.name not in gone:
+    for file in files:
+        if file.bytes < SMALL_BYTES:
             # What a file of panes has closed, it has closed for all its queries.
             closed_for = tuple(sorted(query for query, _ in file.counts)) if file.closings else ()
             groups.setdefault((file.join, file.version, file.kind, closed_for), []).append(file)
-    return [
-        (_merge(store, files, step), [f.name for f in files]) for files in groups.values() if len(files) >= MANY_FILES
-    ]
+    return [(_merge(store, some, step), [f.name for f in some]) for some in groups.values() if len(some) >= MANY_FILES]
 
 
 def _merge(store: LocalStore, files: Sequence[ResultFile], step: int) -> ResultFile:

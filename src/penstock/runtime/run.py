@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
@@ -17,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import PenstockError, RegistrationError, StateError
-from penstock.model.time import FOREVER, NEVER
+from penstock.model.time import FOREVER, NEVER, SECOND, duration
 from penstock.planner.lead import leaders
 from penstock.planner.network import Network
 from penstock.planner.pace import Pace, percentile
@@ -79,7 +80,11 @@ class Run:
         if manifest.step >= 0:
             RegistryLog(engine.store).load(manifest.version)  # the state means nothing without it
         _check_runs(engine, manifest)
-        self.deliveries = Deliveries(self._rows, lambda query, now: catalog.released(self._record(query), now))
+        engine.store.put_if_absent("id", uuid.uuid4().hex.encode())
+        owner = engine.store.read("id").decode()
+        self.deliveries = Deliveries(
+            self._rows, lambda query, now: catalog.released(self._record(query), now), owner=owner
+        )
         manifest = self._caught_up(manifest)
         registry, network = catalog.commit(manifest)
         self.stepper = self._stepper(manifest, registry, network)
@@ -88,6 +93,7 @@ class Run:
         self.stepper.warnings = self.warnings
         self._connect(registry, manifest.cursors, -1)
         self.stepper.cursors = self.deliveries.deliver(manifest) if self.deliveries.sinks else {}
+        self.stepper.owes = self.deliveries.owes
         collect_orphans(engine.store, manifest)
         if self.stepper.ending:
             self.stepper.finish()
@@ -362,7 +368,13 @@ class Run:
             self.stepper.cursors = self.deliveries.deliver(self.stepper.manifest)
         manifest, names = self.stepper.manifest, self.stepper.layout.order
         unread = self.stepper.unread(self.spark_query)
-        self.stepper.tick(None if unread else self.stepper.lulls(manifest.progress, names, time.time()))
+        # What has come since Spark last looked is not read yet, whatever it says.
+        looked = time.time() - self._between_looks()
+        self.stepper.tick(None if unread else self.stepper.lulls(manifest.progress, names, looked))
+
+    def _between_looks(self) -> float:
+        """The seconds from one look of Spark for new rows to the next."""
+        return duration(self.trigger) / SECOND if self.pace is None else self.pace.interval or 0.0
 
     def advance(self, name: str, value: int) -> None:
         """No later row of the stream has a time below `value`: committed, with all that it closes, when this returns."""

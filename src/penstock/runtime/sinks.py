@@ -12,6 +12,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -21,10 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
+from penstock.errors import StateError
 from penstock.model import Sink
 from penstock.model.time import NEVER
 from penstock.runtime.results import Part
-from penstock.state.manifest import Manifest
+from penstock.state.manifest import Manifest, ResultFile
 
 Target = str | Sink | Callable[[pa.Table, int], None]
 
@@ -35,6 +37,7 @@ class Rows(Protocol):
     def __call__(self, queries: Sequence[int], part: Part, *, as_frame: bool) -> Any: ...
 
 
+OWNER = "_penstock"  # a file that Spark and others who list the folder pass over
 RELEASED = " released"  # cursor of an ordered query: a result time, not a step
 FIRST_RETRY = 1.0
 LAST_RETRY = 60.0
@@ -52,6 +55,7 @@ class Delivery:
     queries: tuple[tuple[int, str], ...]
     delivered: int
     released: int | None = None
+    cursor: int = -1  # the last step with rows for it: what has to be remembered
     schema: tuple[str, ...] = ()
     continued: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     error: str | None = None
@@ -93,6 +97,8 @@ class Deliveries:
     rows: Rows
     complete: Callable[[int, Manifest], int]  # the time below which all results of a query are there
     sinks: list[Delivery] = field(default_factory=list)
+    owner: str = ""  # the state directory, by its own name for itself
+    claimed: set[str] = field(default_factory=set)
 
     def deliver(self, manifest: Manifest) -> Mapping[str, int]:
         """Bring every sink up to the manifest as far as it lets us; the new cursors."""
@@ -100,7 +106,15 @@ class Deliveries:
             if sink.error is None or time.monotonic() >= sink.retry_at:
                 self._deliver(sink, manifest)
         ordered = {sink.key + RELEASED: sink.released for sink in self.sinks if sink.released is not None}
-        return {sink.key: sink.delivered for sink in self.sinks} | ordered
+        return {sink.key: sink.cursor for sink in self.sinks} | ordered
+
+    def owes(self, file: ResultFile) -> bool:
+        """Whether a sink has yet to get rows of a file."""
+        return any(
+            file.step > sink.delivered if sink.released is None else file.max_time >= sink.released
+            for sink in self.sinks
+            if not {q for q, _ in file.counts}.isdisjoint(one for query, _ in sink.queries for one in sink.line(query))
+        )
 
     @property
     def owed(self) -> bool:
@@ -118,6 +132,7 @@ class Deliveries:
                     for_step = [(one,) for query, _ in sink.queries for one in sink.line(query) if one in pending[step]]
                     if for_step:
                         self._send(sink.target, for_step, step, Part(since=step - 1, until=step))
+                        sink.cursor = step
                     sink.delivered = step
             else:
                 query = sink.queries[0][0]
@@ -133,6 +148,11 @@ class Deliveries:
             sink.retry_at = time.monotonic() + sink.wait
             sink.wait = min(2 * sink.wait, LAST_RETRY)
 
+    def _claim(self, folder: str) -> None:
+        if folder not in self.claimed:
+            claim(folder, self.owner)
+            self.claimed.add(folder)
+
     def _send(self, target: Target, lines: Sequence[tuple[int, ...]], step: int, part: Part) -> None:
         if isinstance(target, Sink):
             union = reduce(DataFrame.union, [self.rows(line, part, as_frame=True) for line in lines])
@@ -143,29 +163,52 @@ class Deliveries:
             if len(table) == 0:
                 continue
             if isinstance(target, str):
+                self._claim(target)
                 publish(target, f"part-{step:08d}-{line[-1]}.parquet", table)
             else:
                 target(table, step)
 
 
-def publish(folder: str, name: str, table: pa.Table) -> None:
-    """Put a whole file into a folder that others list: it appears complete, under its name, once."""
+def claim(folder: str, owner: str) -> None:
+    """See that nobody else writes to a folder: files of another state directory would have the same names."""
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    final = place / name
-    if final.exists():
-        return
-    temporary = place / f".{name}.{uuid.uuid4().hex}"
+    mark = place / OWNER
+    if not mark.exists():
+        _appear(mark, lambda path: path.write_text(owner))
+    known = mark.read_text()
+    if known != owner:
+        msg = f"{folder} has results of another state directory; choose another folder, or empty it (with {OWNER})"
+        raise StateError(msg)
+
+
+def publish(folder: str, name: str, table: pa.Table) -> None:
+    """Put a whole file into a folder that others list: it appears complete, under its name, once."""
+    final = Path(folder) / name
+    if not final.exists():
+        _appear(final, lambda path: pq.write_table(table, path))
+
+
+def _appear(final: Path, write: Callable[[Path], object]) -> None:
+    """A file that is there whole and for good, or not at all; one that is there already stays."""
+    temporary = final.parent / f".{final.name}.{uuid.uuid4().hex}"
     try:
-        pq.write_table(table, temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        try:
+        write(temporary)
+        _sync(temporary)
+        with suppress(FileExistsError):
             os.link(temporary, final)
-        except FileExistsError:
-            return
     finally:
         temporary.unlink(missing_ok=True)
+    _sync(final.parent)
+    _sync(final.parent.parent)  # in which the folder may be new
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True)
@@ -193,5 +236,5 @@ def group_sinks(receivers: Iterable[Receiver], cursors: Mapping[str, int], step:
         begun = cursors.get(key, cursors.get(name, step))  # by its name alone in older state directories
         released = cursors.get(key + RELEASED, cursors.get(name + RELEASED, NEVER)) if members[0].ordered else None
         continued = {r.query: r.line or (r.query,) for r in members}
-        found.append(Delivery(members[0].target, queries, begun, released, schema, continued))
+        found.append(Delivery(members[0].target, queries, begun, released, begun, schema, continued))
     return found

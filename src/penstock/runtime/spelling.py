@@ -16,3 +16,9 @@ def quote(name: str) -> str:
 def time_in_units(kind: str, value: str) -> str:
     """A time of that Spark type as the engine counts it."""
     return _IN_UNITS.get(kind, "CAST({} AS BIGINT)").format(value)
+
+
+def text_literal(text: str) -> str:
+    """A string constant in Spark's words."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

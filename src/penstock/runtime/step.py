@@ -56,12 +56,11 @@ from penstock.runtime.parcels import PARCEL_SCHEMA
 from penstock.runtime.points import reached
 from penstock.runtime.retention import expired_results, horizon, merge_results
 from penstock.runtime.scan import MOST_TASKS, batch_files, is_scannable
-from penstock.runtime.sinks import RELEASED
 from penstock.runtime.task import Plan, Task
 from penstock.runtime.types import arrow_types, handover_types
 from penstock.runtime.worker import run_task
 from penstock.state.compaction import choose_merge, choose_settling
-from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress
+from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile
 from penstock.state.orphans import collect_orphans
 from penstock.state.progress import Seen, move, together
 from penstock.state.registry import Registry
@@ -121,6 +120,8 @@ class Stepper:
         self.lock = threading.RLock()
         self.closing = False
         self.cursors: Mapping[str, int] = {}
+        self.next_upkeep = self._following_upkeep()
+        self.owes: Callable[[ResultFile], bool] = lambda _: False  # whether a sink has yet to get rows of a file
         self.last_reports: list[dict[str, Any]] = []
         self.timings: dict[str, float] = {}
         self.sides = 0  # steps for which late and bad rows still travel as text
@@ -198,8 +199,9 @@ class Stepper:
             ran = time.perf_counter()
             reached("after_job", step)
             self._commit(step, batch_id, identity, task, reports)
-            if (step - FIRST_UPKEEP) % UPKEEP_EVERY == 0:
+            if step >= self.next_upkeep:  # ticks are steps too, so no step need be a multiple of anything
                 self._upkeep()
+                self.next_upkeep = self._following_upkeep()
             self.timings = {
                 "plan": planned - started + projecting, "job": ran - planned - projecting, "commit": time.perf_counter() - ran
             }  # fmt: skip
@@ -329,6 +331,10 @@ class Stepper:
         looking = status["isTriggerActive"] or status["message"].startswith("Initializing")
         return bool(status["isDataAvailable"] or looking)
 
+    def _following_upkeep(self) -> int:
+        step = self.manifest.step
+        return step - (step - FIRST_UPKEEP) % UPKEEP_EVERY + UPKEEP_EVERY
+
     def _upkeep(self) -> None:
         """Give up expired results, merge small files, and collect what no manifest names."""
         manifest = self.manifest
@@ -336,10 +342,10 @@ class Stepper:
         retain = {q.id: q.retain for q in self.registry.queries}
         horizons = {q: horizon(self.network, q, keep, progress) for q, keep in retain.items()}
         below = [q.id for q in self.registry.queries if q.owner is not None]
-        gone = expired_results(manifest, retain.keys(), horizons, below, derived.unread_since(self.network, manifest))
         taken = derived.unread_since(self.network, manifest)
-        delivered = min([taken, *(step for key, step in self.cursors.items() if not key.endswith(RELEASED))])
-        merged = merge_results(self.store, manifest, manifest.step, delivered, gone)
+        settled = [f for f in manifest.results.values() if f.step <= taken and not self.owes(f)]
+        gone = expired_results(settled, retain.keys(), horizons, below)
+        merged = merge_results(self.store, [f for f in settled if f.name not in gone], manifest.step)
         if gone or merged:
             removed = [*gone, *(name for _, names in merged for name in names)]
             self._append(self._tick_entry(results=tuple(f for f, _ in merged), results_removed=tuple(removed)))
@@ -569,6 +575,8 @@ class Stepper:
         reached("after_delivery", entry.step)
         for name in entry.runs_removed:
             self.store.delete(name)
+        for name in entry.results_removed:
+            self.store.touch(name)
         if entry.step % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1 or entry.final:
             self.log.snapshot(self.manifest)
 

@@ -13,11 +13,13 @@ from sqlglot import exp
 from penstock.errors import did_you_mean
 from penstock.model import Ref, Role, Stream
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WINDOW_START
+from penstock.model.stream import TIME_TYPES
 from penstock.sql.position import Text, start_of
 
 REF = "penstock_ref"
 TYPE = "penstock_type"
 _WINDOW_COLUMNS = (WINDOW_START, WINDOW_END)
+_CLOCK = frozenset({"now", "today", "tomorrow", "yesterday"})
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,32 @@ def bind(node: exp.Expr, scope: Scope, *, selecting: bool = False) -> exp.Expr:
             raise scope.source.error(start_of(membership), "IN needs at least one value")
     for column in list(tree.find_all(exp.Column)):
         column.replace(_bound(column, scope, selecting=selecting))
+    _refuse_clock(tree, scope, start_of(node))
     bound = tree.this
     bound.pop()
     assert isinstance(bound, exp.Expr)
     return bound
+
+
+def _refuse_clock(tree: exp.Expr, scope: Scope, start: int) -> None:
+    """Words that Spark reads as the time of the clock where a time is expected, and a call that means it without saying so."""
+    hint = "a standing query may use only what the rows themselves say"
+    for call in tree.find_all(exp.Anonymous):
+        if call.name.lower() in {"unix_timestamp", "to_unix_timestamp"} and not call.expressions:
+            raise scope.source.error(start_of(call) or start, f"{call.name}() is the time of the clock", hint)
+    for word in tree.find_all(exp.Literal):
+        if not word.is_string or (word.name.split() or [""])[0].lower() not in _CLOCK:
+            continue
+        parent = word.parent
+        while isinstance(parent, exp.Paren):
+            parent = parent.parent
+        if isinstance(parent, exp.Cast):
+            timely = parent.to.is_type(*exp.DataType.TEMPORAL_TYPES)
+        else:
+            others = parent.find_all(exp.Column) if isinstance(parent, exp.Predicate) else ()
+            timely = any(other.meta.get(TYPE) in TIME_TYPES for other in others)
+        if timely:
+            raise scope.source.error(start_of(word) or start, f"'{word.name}' is the time of the clock", hint)
 
 
 def bound_column(ref: Ref, type_name: str | None) -> exp.Column:

@@ -14,6 +14,7 @@ Total are:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import date, datetime
 from itertools import pairwise
@@ -128,8 +129,12 @@ def _total_cast(node: exp.Cast) -> bool:
     return False
 
 
+# What Spark reads too; Python knows more ways to write a time.
+_TIME = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
+
+
 def _is_time_constant(node: exp.Literal, target: str | None) -> bool:
-    if not node.is_string or target not in TIME_TYPES:
+    if not node.is_string or target not in TIME_TYPES or _TIME.fullmatch(node.name) is None:
         return False
     try:
         if target == "date":

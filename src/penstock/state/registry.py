@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.errors import StateError
 from penstock.model import Column, Reader, Sink, Stream
+from penstock.sql.words import words
 from penstock.state.seal import seal, unseal
 from penstock.state.store import Store
 
@@ -158,7 +159,7 @@ class RegistryLog:
 
 def _declared(record: QueryRecord) -> tuple[object, ...]:
     return (
-        " ".join(record.sql.split()),
+        words(record.sql),
         record.on_error,
         record.retain,
         record.into,

@@ -9,7 +9,7 @@ import fcntl
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -48,6 +48,9 @@ class Store(Protocol):
 
     def delete(self, name: str) -> None:
         """Delete the file if it is there."""
+
+    def touch(self, name: str) -> None:
+        """Let a file that is given up count as young: who has its name may still read it for a while."""
 
     def names(self, folder: str) -> list[str]:
         """Names in a folder, for collecting orphans and finding the log; never for reading data."""
@@ -106,7 +109,7 @@ class LocalStore:
         folders = set()
         for name in names:
             path = Path(self.path(name))
-            folders.add(path.parent)
+            folders.add(path if path.is_dir() else path.parent)
             if path.is_file():
                 descriptor = os.open(path, os.O_RDONLY)
                 try:
@@ -119,6 +122,10 @@ class LocalStore:
 
     def delete(self, name: str) -> None:
         Path(self.path(name)).unlink(missing_ok=True)
+
+    def touch(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            os.utime(self.path(name))
 
     def names(self, folder: str) -> list[str]:
         path = Path(self.path(folder))

@@ -20,6 +20,7 @@ from penstock.errors import ChangesLostError, RegistrationError, did_you_mean
 from penstock.model import Column
 from penstock.model.view import CAPTURES, SYSTEMS, Source, View
 from penstock.sql import parse_view
+from penstock.sql.words import words
 from penstock.state.seal import seal, unseal
 from penstock.state.store import LocalStore
 from penstock.views import parquet, tables
@@ -126,7 +127,7 @@ class ViewCatalog:
         view = parse_view(sql, self.sources, name=name, script=script, line=line, column=column)
         known = self.views.get(name)
         if known is not None:
-            if _words(known.view.sql) == _words(sql):
+            if words(known.view.sql) == words(sql):
                 return known
             raise RegistrationError(f"view {name!r} is declared with another SELECT; drop it first")
         folder = f"views/{_folder(name)}"
@@ -221,7 +222,7 @@ class ViewCatalog:
         """Write down what a view is, or see that it is what was written down."""
         sources = {node.source: self.sources[node.source] for node in view.nodes}
         body: dict[str, Any] = {
-            "sql": _words(view.sql),
+            "sql": words(view.sql),
             "sources": {name: _identity(s) for name, s in sorted(sources.items())},
         }
         file = f"{folder}/definition"
@@ -273,10 +274,6 @@ def _identity(source: Source) -> list[Any]:
 
 def _folder(name: str) -> str:
     return quote(name, safe="")
-
-
-def _words(sql: str) -> str:
-    return " ".join(sql.split())
 
 
 def _remove(folder: Path) -> None:
