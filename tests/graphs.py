@@ -57,14 +57,15 @@ class Graph:
 
 @st.composite
 def graph_workload(
-    draw: st.DrawFn, windows: Sequence[str] = WINDOWS, queries: int = 1, *, alike: bool = False
+    draw: st.DrawFn, windows: Sequence[str] = WINDOWS, queries: int = 1, *, most: int = MOST_ROLES, alike: bool = False
 ) -> Workload:
-    """Streams, queries of any shape over them with these kinds of windows, and rows that keep their stream's bound.
+    """Streams, queries of any shape and of at most so many roles over them with these kinds of windows, and rows that keep their stream's bound.
 
     Queries that are `alike` join three streams or more by the same conditions, mostly equalities, with windows and filters of their own.
     """
     unit = draw(st.sampled_from((1, SECOND)))
-    count = draw(st.sampled_from((3, 3, 3, 4, MOST_ROLES) if alike else (2, 2, 3, 3, 4, 5, MOST_ROLES)))
+    counts = (3, 3, 3, 4, MOST_ROLES) if alike else (2, 2, 3, 3, 4, 5, MOST_ROLES)
+    count = draw(st.sampled_from([n for n in counts if n <= most]))
     streams = {}
     for name in "abcdef"[: draw(st.integers(1, 4) | st.just(count))]:
         columns = [Column(TIME, "bigint" if unit == 1 else "timestamp"), *(Column(c, t) for c, t in TYPES.items())]
@@ -79,10 +80,10 @@ def graph_workload(
 
 
 def runnable_graph(
-    windows: Sequence[str] = WINDOWS, queries: int = 1, *, alike: bool = False
+    windows: Sequence[str] = WINDOWS, queries: int = 1, *, most: int = MOST_ROLES, alike: bool = False
 ) -> st.SearchStrategy[Workload]:
     """Such workloads without those that registration refuses: a role that nothing bounds, or time conditions that contradict each other."""
-    return graph_workload(windows, queries, alike=alike).filter(_registers)
+    return graph_workload(windows, queries, most=most, alike=alike).filter(_registers)
 
 
 def _registers(workload: Workload) -> bool:
