@@ -316,13 +316,13 @@ def measured(options: Namespace) -> Report:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    more = "also seven streams, orders, indexes and intervals, with charts in docs/figures: about 12 minutes"
+    more = "also seven streams, orders, indexes and intervals, with charts in docs/figures: about 14 minutes"
     return command.run(
         "multiway",
         __doc__,
         measured,
         everything=more,
-        sizes={"pairs": (2, PAIRS["pairs"][1]), **CORES},
+        sizes={**PAIRS, **CORES},
         worker=worker,
         arguments=arguments,
     )

@@ -7,6 +7,7 @@ combinations of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
@@ -19,8 +20,8 @@ from penstock.reference import Row
 from tests.workloads import COMPARISONS, TIME, Workload
 
 LAST_MOMENT = 20
-MOST_ROLES = 5
-MOST_ROWS = {2: 9, 3: 7, 4: 5, 5: 4}  # of one stream, by the number of roles
+MOST_ROLES = 6
+MOST_ROWS = {2: 9, 3: 7, 4: 5, 5: 4, 6: 3}  # of one stream, by the number of roles
 SEQUENCE = "n"
 
 INTEGERS = ("k0", "k1", "v")
@@ -40,28 +41,49 @@ VALUES: dict[str, tuple[object, ...]] = {
 }
 FILTERS = ("{0}.k0 = 0", "{0}.v > 0", "{0}.s IS NOT NULL", "{0}.t IN ('a', '')", "NOT {0}.x > 1.0")
 SHAPES = ("chain", "star", "cycle", "tree", "clique")
+EDGES = ("equal", "equal", "composite", "theta", "band", "time", "cross")
+ALIKE_EDGES = ("plain", "plain", "plain", "plain", "equal", "theta")
 WINDOWS = ("range", "rows", "tumbling", "mixed")
 
 
+@dataclass(frozen=True)
+class Graph:
+    """What a query joins: the stream of each role, conditions between roles, and roles that a CROSS JOIN brings in."""
+
+    roles: tuple[Stream, ...]
+    conjuncts: tuple[str, ...]
+    crossed: frozenset[int]
+
+
 @st.composite
-def graph_workload(draw: st.DrawFn, windows: Sequence[str] = WINDOWS, queries: int = 1) -> Workload:
-    """Streams, queries of any shape over them with these kinds of windows, and rows that keep their stream's bound."""
+def graph_workload(
+    draw: st.DrawFn, windows: Sequence[str] = WINDOWS, queries: int = 1, *, most: int = MOST_ROLES, alike: bool = False
+) -> Workload:
+    """Streams, queries of any shape and of at most so many roles over them with these kinds of windows, and rows that keep their stream's bound.
+
+    Queries that are `alike` join three streams or more by the same conditions, mostly equalities, with windows and filters of their own.
+    """
     unit = draw(st.sampled_from((1, SECOND)))
-    count = draw(st.sampled_from((2, 2, 3, 3, 4, MOST_ROLES)))
+    counts = (3, 3, 3, 4, MOST_ROLES) if alike else (2, 2, 3, 3, 4, 5, MOST_ROLES)
+    count = draw(st.sampled_from([n for n in counts if n <= most]))
     streams = {}
-    for name in "abcd"[: draw(st.integers(1, 4))]:
+    for name in "abcdef"[: draw(st.integers(1, 4) | st.just(count))]:
         columns = [Column(TIME, "bigint" if unit == 1 else "timestamp"), *(Column(c, t) for c, t in TYPES.items())]
         sequence = SEQUENCE if draw(st.booleans()) else None
         columns += [Column(SEQUENCE, "bigint")] if sequence else []
         delay = draw(st.sampled_from((0, 3, 2 * LAST_MOMENT))) * unit
         streams[name] = Stream(name, tuple(draw(st.permutations(columns))), TIME, delay, sequence=sequence)
-    found = [draw(_query(list(streams.values()), count, unit, windows)) for _ in range(queries)]
+    kinds = ALIKE_EDGES if alike else EDGES
+    graphs = [draw(_graph(list(streams.values()), count, unit, kinds)) for _ in range(1 if alike else queries)]
+    found = [draw(_query(graphs[n % len(graphs)], unit, windows)) for n in range(queries)]
     return Workload(streams, tuple(found), draw(_batches(list(streams.values()), MOST_ROWS[count], unit)))
 
 
-def runnable_graph(windows: Sequence[str] = WINDOWS, queries: int = 1) -> st.SearchStrategy[Workload]:
+def runnable_graph(
+    windows: Sequence[str] = WINDOWS, queries: int = 1, *, most: int = MOST_ROLES, alike: bool = False
+) -> st.SearchStrategy[Workload]:
     """Such workloads without those that registration refuses: a role that nothing bounds, or time conditions that contradict each other."""
-    return graph_workload(windows, queries).filter(_registers)
+    return graph_workload(windows, queries, most=most, alike=alike).filter(_registers)
 
 
 def _registers(workload: Workload) -> bool:
@@ -100,23 +122,32 @@ def _row(draw: st.DrawFn, stream: Stream, times: st.SearchStrategy[int], unit: i
 
 
 @st.composite
-def _query(draw: st.DrawFn, streams: Sequence[Stream], count: int, unit: int, windows: Sequence[str]) -> str:
-    roles = [draw(st.sampled_from(streams)) for _ in range(count)]
-    aliases = [f"r{n}" for n in range(count)]
-    brackets = draw(_windows(roles, unit, draw(st.sampled_from(list(windows)))))
-    items = [f"{stream.name}{window} AS {a}" for stream, window, a in zip(roles, brackets, aliases, strict=True)]
+def _graph(draw: st.DrawFn, streams: Sequence[Stream], count: int, unit: int, kinds: Sequence[str]) -> Graph:
+    """Roles and what connects them."""
+    if len(streams) >= count and draw(st.booleans()):
+        roles = draw(st.permutations(streams))[:count]
+    else:
+        roles = [draw(st.sampled_from(streams)) for _ in range(count)]
     conjuncts: list[str] = []
     crossed: set[int] = set()
     for i, j in draw(_edges(count)):
-        kind = draw(st.sampled_from(("equal", "equal", "composite", "theta", "band", "time", "cross")))
+        kind = draw(st.sampled_from(kinds))
         if kind == "cross" and j == i + 1:
             crossed.add(j)
         else:
-            conjuncts += draw(_edge(kind, aliases[i], aliases[j], unit))
-    for alias in aliases:
-        if draw(st.integers(0, 4)) == 4:
-            conjuncts.append(draw(st.sampled_from(FILTERS)).format(alias))
-    tables = items[0] + "".join(f"{' CROSS JOIN' if n in crossed else ','} {items[n]}" for n in range(1, count))
+            conjuncts += draw(_edge(kind, f"r{i}", f"r{j}", unit))
+    return Graph(tuple(roles), tuple(conjuncts), frozenset(crossed))
+
+
+@st.composite
+def _query(draw: st.DrawFn, graph: Graph, unit: int, windows: Sequence[str]) -> str:
+    roles, conjuncts = graph.roles, list(graph.conjuncts)
+    aliases = [f"r{n}" for n in range(len(roles))]
+    brackets = draw(_windows(roles, unit, draw(st.sampled_from(list(windows)))))
+    items = [f"{stream.name}{window} AS {a}" for stream, window, a in zip(roles, brackets, aliases, strict=True)]
+    conjuncts += [draw(st.sampled_from(FILTERS)).format(a) for a in aliases if draw(st.integers(0, 4)) == 4]
+    joined = [" CROSS JOIN" if n in graph.crossed else "," for n in range(len(roles))]
+    tables = items[0] + "".join(f"{joined[n]} {items[n]}" for n in range(1, len(roles)))
     where = f" WHERE {' AND '.join(draw(st.permutations(conjuncts)))}" if conjuncts else ""
     selected = ", ".join(f"{a}.{c}" for a in aliases for c in (TIME, "k0", "v", "t"))
     return f"SELECT {selected}, result_time FROM {tables}{where}"
@@ -145,6 +176,8 @@ def _edge(draw: st.DrawFn, kind: str, x: str, y: str, unit: int) -> list[str]:
     one, other = draw(st.sampled_from(family)), draw(st.sampled_from(family))
     near = draw(st.integers(0, LAST_MOMENT))
     match kind:
+        case "plain":  # few values, so that more rows match
+            return [f"{x}.{draw(st.sampled_from(INTEGERS[:2]))} = {y}.{draw(st.sampled_from(INTEGERS[:2]))}"]
         case "composite":
             return [f"{x}.k1 = {y}.k1", f"{y}.{one} = {x}.{other}"]
         case "theta":

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+import random
+
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.merge import merge_runs
-from penstock.model import Query, Tumbling
-from penstock.planner.network import StateTable
+from penstock.model import Column, Query, Stream, Tumbling
+from penstock.planner.build import STRATEGIES, build_network
+from penstock.planner.network import Network, StandingQuery, StateTable
 from penstock.reference import reachable, results
 from tests.effort import examples
 from tests.graphs import graph_workload, runnable_graph
@@ -29,6 +32,75 @@ def test_any_graph_by_any_route_is_what_the_reference_says(
     done = simulate(workload, tasks=tasks, key_hash=key_hash, routes=any_routes(seed), merge_every=seed % 3)
     for found, query in zip(done.results, workload.parsed, strict=True):
         assert bag(found) == bag(results(query, workload.streams, workload.accepted)), query.sql
+
+
+def shared_by_several_keys(network: Network) -> list[StateTable]:
+    """The state tables, of streams that are stored by more than one key, that several queries use."""
+    keyed = [t for t in network.tables if t.key and not t.stateless]
+    several = [t for t in keyed if sum(other.stream == t.stream for other in keyed) > 1]
+    return [t for t in several if len({e.query for e in t.entries}) > 1]
+
+
+def shares(workload: Workload) -> bool:
+    standing = [StandingQuery(n, f"q{n}", query) for n, query in enumerate(workload.parsed)]
+    return bool(shared_by_several_keys(build_network(standing, workload.streams)))
+
+
+@settings(max_examples=examples(60))
+@given(
+    runnable_graph(("range", "rows", "mixed"), queries=2, alike=True).filter(shares),
+    st.integers(0, 10**6),
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.sampled_from(STRATEGIES),
+)
+def test_queries_that_share_tables_of_several_keys_get_what_each_would_get_alone(
+    workload: Workload, seed: int, tasks: int, merge_every: int, strategy: str
+) -> None:
+    done = simulate(workload, tasks=tasks, routes=any_routes(seed), merge_every=merge_every, strategy=strategy)
+    assert bool(shared_by_several_keys(done.network)) == (strategy != "isolated")
+    for found, query in zip(done.results, workload.parsed, strict=True):
+        expected = bag(results(query, workload.streams, workload.accepted))
+        assert bag(found) == expected, query.sql
+        event("some results" if expected else "no result")
+
+
+TWO_CLASSES = {
+    n: Stream(n, (Column("at", "bigint"), Column("x", "bigint"), Column("y", "bigint")), "at", 0) for n in "abc"
+}
+BY_TWO_KEYS = "SELECT a.at, b.at, c.at FROM a [RANGE {0}], b [RANGE {0}], c [RANGE {0}] WHERE a.x = b.x AND b.y = c.y"
+
+
+@settings(max_examples=examples(40))
+@given(
+    st.lists(st.integers(0, 12), min_size=1, max_size=4),
+    st.integers(1, 9),
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.integers(0, 10**6),
+)
+def test_rows_in_state_are_window_rows_times_the_key_classes_of_the_stream(
+    steps: list[int], window: int, tasks: int, merge_every: int, seed: int
+) -> None:
+    """All streams move together by `steps`; each step brings five rows of each, all of one time."""
+    draw, now, batches = random.Random(seed), 0, []
+    for moved in steps:
+        now += moved
+        batches.append(
+            {n: [{"at": now, "x": draw.randrange(3), "y": draw.randrange(3)} for _ in range(5)] for n in TWO_CLASSES}
+        )
+    load = Workload(TWO_CLASSES, (BY_TWO_KEYS.format(window),), tuple(batches))
+    done = simulate(load, tasks=tasks, merge_every=merge_every, routes=any_routes(seed))
+    assert bag(done.results[0]) == bag(results(load.parsed[0], load.streams, load.accepted))
+    by_stream = {n: [t for t in done.network.tables_of(n) if not t.stateless] for n in TWO_CLASSES}
+    assert {n: [t.name for t in tables] for n, tables in by_stream.items()} == {
+        "a": ["a(x)"], "b": ["b(x)", "b(y)"], "c": ["c(y)"],
+    }  # fmt: skip
+    # A row at t meets later ones before t + window; all streams have come to `now`.
+    inside = 5 * sum(now - sum(steps[: n + 1]) < window for n in range(len(steps)))
+    for name, tables in by_stream.items():
+        merged = [merge_runs(table, done.held(table), done.progress) for table in tables]
+        assert sum(0 if rows is None else len(rows) for rows in merged) == inside * len(tables), name
 
 
 def all_keys_in(query: Query, table: StateTable) -> bool:

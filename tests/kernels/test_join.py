@@ -3,6 +3,7 @@
 import math
 import struct
 from collections import Counter
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -198,6 +199,23 @@ def test_keys_of_all_buckets_make_one_file_per_task_and_table(tasks):
     assert len(buckets) == 256
     assert found.steps[0].files == 2 * tasks
     assert Counter(found.results[0]) == Counter((n, n) for n in range(3000))
+
+
+@pytest.mark.parametrize("skew", [1, 5])
+@pytest.mark.parametrize(("tasks", "merge_every"), [(1, 0), (2, 1), (3, 2)])
+def test_a_stream_that_runs_windows_behind_loses_nothing(skew, tasks, merge_every):
+    """Each stream has a row in every 4 units of time; c arrives `skew` windows of 10 units after a and b, a row in each step."""
+    window, moments = 10, range(0, 80, 4)
+    arrivals = [(t + lag, name, t) for t in moments for name, lag in (("a", 0), ("b", 0), ("c", skew * window))]
+    batches = tuple({name: [{"at": t, "k": 1}]} for _, name, t in sorted(arrivals))
+    alike = {n: Stream(n, (Column("at", "bigint"), Column("k", "bigint")), "at", delay=0) for n in "abc"}
+    sql = (
+        f"SELECT a.at, b.at, c.at FROM a [RANGE {window}], b [RANGE {window}], c [RANGE {window}] "
+        "WHERE a.k = b.k AND b.k = c.k"
+    )
+    found = simulate(Workload(alike, (sql,), batches), tasks=tasks, merge_every=merge_every)
+    close = [c for c in product(moments, repeat=3) if max(c) - min(c) < window]
+    assert bag(found.results[0]) == bag(close)
 
 
 def test_a_run_goes_when_all_its_rows_are_out_of_reach():

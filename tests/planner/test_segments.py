@@ -2,12 +2,23 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.segments import Scan, Timing, latency, segment_count, segment_starts
+from penstock.planner.segments import (
+    MOST_PARTS,
+    PARTS,
+    Scan,
+    Timing,
+    latency,
+    quantiles,
+    rows_in_reach,
+    segment_count,
+    segment_starts,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -19,6 +30,21 @@ class Run:
     level: int = 0
     bytes: int = 0
     life: int = 0
+    quantiles: tuple[int, ...] = ()
+    until: tuple[tuple[str, int], ...] = ()
+
+
+def run_of(times, tasks, life=0):
+    """The line of a run with rows at these times, all of which live so long for stream 'b'."""
+    ordered = np.sort(np.array(times, dtype=np.int64))
+    first, last = ordered[[0, -1]].tolist()
+    return Run(len(times), first, last, quantiles=quantiles(ordered, tasks), until=(("b", last + life),))
+
+
+def rows_of(runs_times, starts):
+    """How many rows lie in each segment."""
+    times = np.concatenate([np.array(t, dtype=np.int64) for t in runs_times])
+    return np.diff([*(int((times < s).sum()) for s in starts), len(times)])
 
 
 @given(
@@ -79,3 +105,63 @@ def test_fewer_segments_than_tasks_leave_the_others_empty():
 
 def test_no_state_is_one_segment():
     assert segment_starts([], 2, 3) == (NEVER, 1, 1)
+
+
+@st.composite
+def skewed(draw):
+    """Times of some runs without two equal ones in a run: most rows in a small part of the run's time, early or late."""
+    found = []
+    for _ in range(draw(st.integers(1, 4))):
+        random = np.random.default_rng(draw(st.integers(0, 2**32)))
+        rows, start = (
+            draw(st.integers(1, 3000)),
+            draw(st.integers(-(10**15), 10**15)) // draw(st.sampled_from((1, 10**9))),
+        )
+        places = random.random(rows) ** draw(st.sampled_from((0.05, 1.0, 3.0, 30.0)))
+        length = draw(st.sampled_from((10**6, 10**10)))
+        found.append(np.unique((start + places * length).astype(np.int64)))
+    return found
+
+
+@given(skewed(), st.integers(1, MOST_PARTS // PARTS))
+def test_segments_of_skewed_runs_are_balanced(times, tasks):
+    held = rows_of(times, segment_starts([run_of(t, tasks) for t in times], tasks, tasks))
+    if sum(held) >= 200 * tasks:
+        assert max(held) <= 1.5 * min(held)
+
+
+def test_a_run_with_most_rows_in_its_last_tenth_is_halved():
+    times = [*range(0, 900_000, 9_000), *range(900_000, 1_000_000, 111)]
+    (late,) = [run_of(times, 2)]
+    assert rows_of([times], segment_starts([late], 2, 2)) == pytest.approx([len(times) / 2] * 2, rel=0.01)
+    even = Run(late.rows, late.min_time, late.max_time)  # a line from before such times were kept
+    assert rows_of([times], segment_starts([even], 2, 2))[0] < 0.1 * len(times)
+
+
+@given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=400), min_size=1, max_size=4), st.integers(1, 8))
+def test_ties_and_what_lies_between_two_known_times_are_all_that_is_uneven(times, tasks):
+    starts = segment_starts([run_of(t, tasks) for t in times], tasks, tasks)
+    assert list(starts) == sorted(starts)
+    together = np.concatenate([np.array(t) for t in times])
+    ties = np.bincount(together).max()
+    for number, start in enumerate(starts[1:], start=1):
+        unknown = sum(len(t) / min(len(t), PARTS * tasks) for t in times)
+        assert abs((together < start).sum() - len(together) * number / tasks) <= ties + unknown
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 10_000), min_size=1, max_size=300, unique=True), min_size=1, max_size=4),
+    st.integers(0, 12_000),
+    st.integers(1, 3_000),
+)
+def test_rows_in_reach_are_those_that_live_on(times, progress, life):
+    runs = [run_of(t, 2, life) for t in times]
+    wanted = sum(time + life > progress for t in times for time in t)
+    unknown = sum(len(t) / min(len(t), PARTS * 2) for t in times)
+    assert rows_in_reach(runs, {"b": progress}) == pytest.approx(wanted, abs=unknown + 1e-6)
+    assert rows_in_reach(runs, {}) == pytest.approx(sum(map(len, times)))
+
+
+def test_rows_that_live_for_ever_stay_in_reach():
+    assert rows_in_reach([Run(7, 0, 2**61, until=(("b", FOREVER),))], {"b": 2**61}) == 7
+    assert rows_in_reach([], {"b": 1}) == 0

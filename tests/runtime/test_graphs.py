@@ -20,8 +20,8 @@ AT_ONCE = 4
 
 
 def graphs():
-    one = runnable_graph()
-    return st.lists(one, min_size=AT_ONCE, max_size=AT_ONCE).map(together)
+    """Several at once, one of them large."""
+    return st.tuples(*[runnable_graph(most=3)] * (AT_ONCE - 1), runnable_graph()).map(together)
 
 
 class Wandering(Steering):

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import StateError
 from penstock.state.manifest import Entry, Manifest, ManifestLog, Progress, ResultFile, SideFile
+from penstock.state.run import RunEntry
 from penstock.state.store import LocalStore
 from tests.effort import examples
 from tests.state.runs import entry_of
@@ -41,11 +42,18 @@ def random_entry(step, draw):
         runs_removed=tuple(draw(st.lists(st.sampled_from(old), unique=True))) if old else (),
         results_removed=tuple(draw(st.lists(st.sampled_from(results), unique=True))) if results else (),
         suspended=draw(st.dictionaries(st.sampled_from("pq"), st.text(max_size=3), max_size=1)),
-        runs_added=() if tick else entry(step).runs_added,
+        runs_added=() if tick else (_run(step, draw),),
         sides=() if tick else entry(step).sides,
         closed={"a": step},
         closed_groups={"a": tuple(draw(st.lists(st.tuples(st.text(max_size=2), st.integers(-5, 5)), max_size=2)))},
     )
+
+
+def _run(step, draw):
+    times = sorted(draw(st.lists(st.integers(-(2**61), 2**61), min_size=1, max_size=4)))
+    return entry_of(
+        f"runs/{step}-x.arrow", step=step, rows=len(times), min_time=times[0], max_time=times[-1], quantiles=tuple(times[1:-1])
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -62,6 +70,13 @@ def replay(entries):
 
 def test_nothing_committed_is_an_empty_manifest(log):
     assert log.load() == Manifest()
+
+
+def test_a_run_without_known_times_is_written_and_read_as_before_there_were_any():
+    plain = entry_of("runs/0-x.arrow").to_json()
+    assert "quantiles" not in plain
+    assert RunEntry.from_json(plain) == entry_of("runs/0-x.arrow", quantiles=())
+    assert entry_of(min_time=10**15, max_time=10**15 + 9, quantiles=(10**15 + 4,)).to_json()["quantiles"] == [4]
 
 
 def test_applying_an_entry_adds_and_removes_files_and_sums_counters():

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 REMEMBERED = 64  # steps
+POLLING = 0.01  # seconds from one look for new rows to the next, where no trigger is given (Spark's default)
+PAUSE = 1.0  # seconds without a batch that looking for one does not explain: there was nothing to find
 
 
 @dataclass
@@ -58,6 +61,36 @@ class Pace:
     def wait(self, seconds: float) -> float:
         """How long to wait after a step that took so long."""
         return max(0.0, self.interval - seconds)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One batch by the clock: when Spark had `planned` it, when its results were `done`, and when Spark was free again."""
+
+    planned: float
+    done: float
+    returned: float
+
+
+def longest_delay(before: Turn, turn: Turn, trigger: float) -> float:
+    """The most seconds from the arrival of a row of this turn to its results, after the turn `before`.
+
+    Spark looks for new rows once in each trigger, or as soon as it is free; it calls no batch when it finds none. A row was there at none of
+    those looks: it has waited since the one before at most, however long nothing came. The look itself, and what a source or the engine
+    holds back, are not counted.
+    """
+    trigger = max(trigger, POLLING)
+    free = max(before.returned, before.planned + trigger)
+    if turn.planned > free + trigger + PAUSE:
+        unseen = trigger
+    else:
+        unseen = min(turn.planned - before.planned, max(trigger, before.returned - before.planned))
+    return max(0.0, unseen) + turn.done - turn.planned
+
+
+def longest_delays(turns: Sequence[Turn], trigger: float) -> list[float]:
+    """The longest delay in each turn but the first, of which it is not known since when its rows were there."""
+    return [longest_delay(before, turn, trigger) for before, turn in pairwise(turns)]
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:

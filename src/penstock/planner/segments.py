@@ -2,19 +2,36 @@
 
 A stored row is in exactly one segment and never moves: a segment is a range of time, chosen anew for each step so that all hold
 about the same number of rows. How many there are follows from the latency of one step (Wang 2008, 13.5): more segments share the
-work of comparing, but each costs something by itself.
+work of comparing, but each costs something by itself. Segments say who compares what, never what is found: whatever is estimated
+here, the answers are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.model.time import NEVER
 from penstock.planner.share import Held
+
+PARTS = 10  # of a run for each task: so many known times keep the largest segment below 1.5 times the smallest
+MOST_PARTS = 160
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class Spread(Held, Protocol):
+    """A run of which times are known that cut its rows into parts of equal size; without any, rows count as spread evenly."""
+
+    @property
+    def quantiles(self) -> tuple[int, ...]: ...
+    @property
+    def until(self) -> tuple[tuple[str, int], ...]: ...
 
 
 @dataclass(frozen=True)
@@ -48,22 +65,54 @@ def segment_count(scan: Scan, most: int, timing: Timing | None = None) -> int:
     return min(range(1, most + 1), key=lambda count: (latency(scan, count, known), count))
 
 
-def segment_starts(runs: Sequence[Held], count: int, tasks: int) -> tuple[int, ...]:
-    """Where the segment of each task begins, balanced by rows; tasks without one begin at the end of time.
+def quantiles(times: Ints, tasks: int) -> tuple[int, ...]:
+    """The times that cut a run (its times in order) into parts of equal size, as many as its segments may ask for."""
+    parts = min(len(times), PARTS * tasks, MOST_PARTS)
+    return tuple(times[np.arange(1, parts) * len(times) // max(1, parts)].tolist())
 
-    Of a run only its number of rows and its range of times is known: its rows count as spread evenly.
-    """
+
+def segment_starts(runs: Sequence[Spread], count: int, tasks: int) -> tuple[int, ...]:
+    """Where the segment of each task begins, balanced by rows; tasks without one begin at the end of time."""
     last = max((run.max_time for run in runs), default=0) + 1
-    cuts = sorted({run.min_time for run in runs} | {run.max_time + 1 for run in runs})
-    if len(cuts) < 2:
+    if not runs:
         return (NEVER, *[last] * (tasks - 1))
-    between = np.zeros(len(cuts) - 1)
-    edges = np.array(cuts, dtype=np.int64)
-    for run in runs:
-        first, end = np.searchsorted(edges, [run.min_time, run.max_time + 1])
-        widths = np.diff(edges[first : end + 1])
-        between[first:end] += run.rows * widths / widths.sum()
-    below = np.array([0.0, *accumulate(between.tolist())])
+    first, end, rows = _parts(runs)
+    # How densely rows lie between two cuts of any run, and so how many lie below each of them.
+    at = np.concatenate([first, end])
+    density = np.concatenate([rows / (end - first), -rows / (end - first)])
+    cuts, place = np.unique(at, return_inverse=True)
+    between = np.cumsum(np.bincount(place, density))[:-1] * np.diff(cuts)
+    below = np.maximum.accumulate(np.concatenate([[0.0], np.cumsum(between)]))
     wanted = [below[-1] * n / count for n in range(1, count)]
-    starts = np.interp(wanted, below, edges - edges[0]).astype(np.int64) + edges[0]
+    starts = np.rint(np.interp(wanted, below, cuts - cuts[0])).astype(np.int64) + cuts[0]
     return (NEVER, *starts.tolist(), *[last] * (tasks - count))
+
+
+def rows_in_reach(runs: Sequence[Spread], progress: Mapping[str, int]) -> float:
+    """How many of the rows new ones can still meet; all rows of a run live as long as its last."""
+    if not runs:
+        return 0.0
+    gone = []
+    for run in runs:
+        ends = [progress.get(stream, NEVER) - end for stream, end in run.until]
+        gone += [max(NEVER, min(ends, default=NEVER) + run.max_time)] * (len(run.quantiles) + 1)
+    first, end, rows = _parts(runs)
+    past = np.clip((np.array(gone, dtype=np.int64) + 1 - first) / (end - first), 0.0, 1.0)
+    return float((rows * (1.0 - past)).sum())
+
+
+def _parts(runs: Sequence[Spread]) -> tuple[Ints, Ints, Floats]:
+    """(first time, time after the last, rows) of each part of each run."""
+    first: list[int] = []
+    end: list[int] = []
+    sizes, counts = [], []
+    for run in runs:
+        known = (run.min_time, *run.quantiles)
+        following = known if run.rows == len(known) else (*run.quantiles, run.max_time + 1)
+        first += known
+        end += following
+        sizes.append(run.rows / len(known))
+        counts.append(len(known))
+    starts = np.array(first, dtype=np.int64)
+    # Rows of one time cannot be parted; where every row is known, each lies at its own time.
+    return starts, np.maximum(np.array(end, dtype=np.int64), starts + 1), np.repeat(sizes, counts)

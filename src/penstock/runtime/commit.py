@@ -47,6 +47,12 @@ def batch_identity(store: LocalStore, batch: int, before: int) -> str:
     return digest.hexdigest()[:32]
 
 
+def planned_at(store: LocalStore, batch: int) -> float:
+    """The clock when Spark had looked at its sources and planned the batch, in seconds; as its log says."""
+    settings = store.read(f"{CHECKPOINT}/offsets/{batch}").decode().splitlines()[1]
+    return float(json.loads(settings)["batchTimestampMs"]) / 1000
+
+
 def durable_names(store: LocalStore, batch: int) -> list[str]:
     """Files of Spark's log that must not be lost once the manifest names the batch; Spark does not sync them."""
     names = [f"{CHECKPOINT}/offsets/{batch}", f"{CHECKPOINT}/metadata", *_source_logs(store, batch, batch - 1)]

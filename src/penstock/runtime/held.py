@@ -18,6 +18,7 @@ from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
 from penstock.kernels.ranks import rank
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network, StateTable
+from penstock.planner.segments import quantiles
 from penstock.runtime.task import Report, Task
 from penstock.runtime.write import file_name
 from penstock.state.compaction import Merge
@@ -124,6 +125,7 @@ class Held:
         run = RunEntry(
             name, table.name, level, self.task.step, len(rows), data.size, int(rows.time.min()), int(rows.time.max()),
             int(rows.key[0]), int(rows.key[-1]), life, tuple(until.items()), self.network.version, checksum(data),
+            quantiles(rows.time, self.task.tasks) if table.timed else (),
         )  # fmt: skip
         if named:
             self.report.runs.append(run.to_json())

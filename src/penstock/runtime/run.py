@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import PenstockError, RegistrationError, StateError
-from penstock.model.time import FOREVER, NEVER, SECOND, duration
+from penstock.model.time import FOREVER, NEVER
 from penstock.planner.lead import leaders
 from penstock.planner.network import Network
-from penstock.planner.pace import Pace, percentile
+from penstock.planner.pace import Pace, Turn, longest_delays, percentile
 from penstock.runtime import commit
 from penstock.runtime.ingest import Layout, lay_out, unify
 from penstock.runtime.requests import take_requests
@@ -61,10 +61,8 @@ class Run:
         self._switching = False
         self.trigger = "0 seconds" if trigger == "auto" else trigger  # then the callback itself waits
         self.pace = Pace(latency) if trigger == "auto" else None
-        self.delays: deque[float] = deque(
-            maxlen=256
-        )  # seconds that a row of each step waited at most, arrival to result
-        self._last_start = 0.0
+        self.turns: deque[Turn] = deque(maxlen=257)  # of this Spark query
+        self.trigger_seconds = self._query_started = self._last_start = 0.0
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
             stack.enter_context(engine.store.owner_lock())
@@ -152,6 +150,9 @@ class Run:
                 .queryName(f"penstock-{id(self)}")
             )
             writer = writer.trigger(availableNow=True) if self.available_now else writer.trigger(processingTime=trigger)
+            self.trigger_seconds = 0.0 if self.available_now else _seconds(engine.spark, trigger)
+            self._query_started = time.time()
+            self.turns.clear()
             throttle.query = writer.start()
             return throttle.query
 
@@ -264,7 +265,7 @@ class Run:
                 "bytes": sum(f.bytes for f in manifest.results.values()),
             },
             "sinks": [{"sink": s.name, "delivered": s.delivered, "error": s.error} for s in self.deliveries.sinks],
-            "delay": {f"p{p}": percentile(list(self.delays), p / 100) for p in (50, 99)},
+            "delay": self._delay(),
             "interval": None if self.pace is None else self.pace.interval,
             "orders": {"checks": self.stepper.steering.checks, "seconds": dict(self.stepper.seconds)},
             "timings": {k: round(v, 4) for k, v in self.stepper.timings.items()},
@@ -287,9 +288,7 @@ class Run:
         manifest = self.stepper.manifest
         newest = {name: progress.newest for name, progress in manifest.progress.items()}
         self._hold(leaders(self.stepper.network, manifest.progress_values(), newest, brought))
-        seconds = time.monotonic() - started
-        if self._last_start:
-            self.delays.append(started + seconds - self._last_start)
+        seconds, done = time.monotonic() - started, time.time()
         if self.pace is not None:
             rows = sum(c["rows"] for report in self.stepper.last_reports for c in report["streams"].values())
             self.pace.observe(rows, seconds, started - self._last_start if self._last_start else seconds)
@@ -297,6 +296,14 @@ class Run:
             while not self.stepper.closing and time.monotonic() < until:
                 time.sleep(min(0.05, max(0.0, until - time.monotonic())))
         self._last_start = started
+        # A batch that Spark had planned before it was started now has waited for that, not for a trigger.
+        planned = max(commit.planned_at(self.engine.store, batch_id), self._query_started)
+        self.turns.append(Turn(min(planned, done), done, max(done, time.time())))
+
+    def _delay(self) -> dict[str, float | None]:
+        """Seconds from arrival to results at most, of the last steps."""
+        delays = longest_delays(list(self.turns), self.trigger_seconds)
+        return {f"p{p}": percentile(delays, p / 100) for p in (50, 99)}
 
     def _hold(self, streams: frozenset[str]) -> None:
         """Read nothing of these streams until others have caught up with them."""
@@ -374,7 +381,7 @@ class Run:
 
     def _between_looks(self) -> float:
         """The seconds from one look of Spark for new rows to the next."""
-        return duration(self.trigger) / SECOND if self.pace is None else self.pace.interval or 0.0
+        return self.trigger_seconds if self.pace is None else self.pace.interval or 0.0
 
     def advance(self, name: str, value: int) -> None:
         """No later row of the stream has a time below `value`: committed, with all that it closes, when this returns."""
@@ -463,6 +470,12 @@ class Run:
                 "sink": sinks.get(query.id),
             }
         return found
+
+
+def _seconds(spark: SparkSession, trigger: str) -> float:
+    """How long Spark takes this trigger to be: it knows more ways to write a length than we do."""
+    jvm: Any = spark._jvm  # noqa: SLF001
+    return float(jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(trigger).intervalMs()) / 1000
 
 
 def _load_kernels(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

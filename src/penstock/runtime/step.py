@@ -23,8 +23,9 @@ from penstock.errors import StateError, StepError
 from penstock.kernels.aggregate.keep import horizon as horizon_of
 from penstock.kernels.groups import closed_keys
 from penstock.model.time import FOREVER, NEVER, SECOND
-from penstock.planner.network import Network
-from penstock.planner.segments import Scan, segment_count, segment_starts
+from penstock.planner.network import Network, StateTable
+from penstock.planner.scans import Scans
+from penstock.planner.segments import segment_count, segment_starts
 from penstock.planner.steering import Steering
 from penstock.runtime import commit, derived
 from penstock.runtime.accounts import (
@@ -123,6 +124,7 @@ class Stepper:
         self.next_upkeep = self._following_upkeep()
         self.owes: Callable[[ResultFile], bool] = lambda _: False  # whether a sink has yet to get rows of a file
         self.last_reports: list[dict[str, Any]] = []
+        self.scans = Scans()  # what the last steps took, for tables without a key
         self.timings: dict[str, float] = {}
         self.sides = 0  # steps for which late and bad rows still travel as text
         self.plain = False  # all streams are Parquet files just as they are
@@ -436,7 +438,7 @@ class Stepper:
             progress,
             {t: tuple(r) for t, r in runs.items()},
             self.steering.routes,
-            {t.index: self._segments(runs.get(t.index, ())) for t in self.network.tables if t.timed},
+            {t.index: self._segments(t, runs.get(t.index, ()), progress) for t in self.network.tables if t.timed},
             merges=tuple(m for m in merges if m),
             suspended=frozenset(int(q) for q in self.manifest.suspended),
             closed=closed_keys(self.network, self.manifest.progress),
@@ -447,13 +449,10 @@ class Stepper:
             flushed=self.manifest.flushed,
         )
 
-    def _segments(self, runs: Sequence[RunEntry]) -> tuple[int, ...]:
+    def _segments(self, table: StateTable, runs: Sequence[RunEntry], progress: Mapping[str, int]) -> tuple[int, ...]:
         """Where each task's share of a table without a key begins."""
-        counters = self.manifest.counters
-        accepted = sum(c.get("accepted", 0) for name, c in counters.items() if name.startswith("stream:"))
-        rows = accepted / max(1, counters.get("engine:", {}).get("steps", 0))
-        count = segment_count(Scan(rows, sum(run.rows for run in runs)), self.tasks)
-        return segment_starts(runs, count, self.tasks)
+        scan = self.scans.scan(self.network, table, runs, progress, self.manifest.counters)
+        return segment_starts(runs, segment_count(scan, self.tasks, self.scans.timing), self.tasks)
 
     def _run_sided(self, batch: DataFrame, task: Task) -> tuple[list[dict[str, Any]], float]:
         """The reports of the step's job, and the seconds it took to plan it. Whole rows as text, for the few that are late or bad, make every row dearer: they travel only once some were seen.
@@ -547,6 +546,8 @@ class Stepper:
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
         reached("before_manifest", step)
         self.last_reports = list(reports)
+        if any(table.timed for table in self.network.tables):
+            self.scans.observe(self.network, task.routes.replicated, reports)
         self.seconds["planning"] += self.planning
         self.seconds["probing"] += max((report["phases"].get("probe", 0.0) for report in reports), default=0.0)
         for report in reports:

@@ -66,6 +66,7 @@ class RunEntry:
     """One line of the manifest: a run file and what is needed to decide about it without opening it.
 
     `life` is the longest life class of its rows; `until[s]` = the progress of stream s at which no row of the run can meet a row of s any more.
+    `quantiles` are times that cut the rows into parts of equal size, if the table has no key.
     """
 
     name: str
@@ -82,17 +83,22 @@ class RunEntry:
     until: tuple[tuple[str, int], ...]
     version: int
     checksum: int
+    quantiles: tuple[int, ...] = ()
 
     def expired(self, progress: Mapping[str, int]) -> bool:
         """True if every row is out of everybody's reach."""
         return all(progress.get(stream, end - 1) >= end for stream, end in self.until)
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.__dict__, "until": dict(self.until)}
+        data = {**self.__dict__, "until": dict(self.until)}
+        # As distances from the first time: most runs have none, and these are short.
+        data["quantiles"] = [time - self.min_time for time in self.quantiles]
+        return data if self.quantiles else {name: value for name, value in data.items() if name != "quantiles"}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> RunEntry:
-        return cls(**{**data, "until": tuple(data["until"].items())})
+        quantiles = tuple(data["min_time"] + distance for distance in data.get("quantiles", ()))
+        return cls(**{**data, "until": tuple(data["until"].items()), "quantiles": quantiles})
 
 
 def gap(column: str) -> int:

@@ -1,0 +1,125 @@
+"""What scans have cost: learned from the reports of tasks, for the choice of the number of segments.
+
+Only the last steps count, and nothing of it is stored: an engine that starts begins with the constants and the averages of all its steps,
+which makes steps slower or faster for a while and changes no answer. The times of a task are those of all its joins, so that
+lookups by a key count as comparisons too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from penstock.planner.network import Network, StateTable
+from penstock.planner.segments import Scan, Spread, Timing, rows_in_reach
+
+RECENT = 16  # steps
+SAMPLES = 64  # tasks of steps
+FEW = 8  # samples that say nothing yet
+WITHIN = 20.0  # a fit that is more than so many times off the constant is no measurement
+
+Sample = tuple[float, float]  # (how much was done, seconds)
+
+
+@dataclass
+class Scans:
+    """What the last steps brought, compared and took."""
+
+    rows: deque[Mapping[str, int]] = field(default_factory=lambda: deque(maxlen=RECENT))  # accepted, by stream
+    met: deque[Mapping[str, int]] = field(default_factory=lambda: deque(maxlen=RECENT))  # pairs, by stream of the start
+    compared: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    sent: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+
+    def observe(self, network: Network, replicated: Collection[int], reports: Sequence[Mapping[str, Any]]) -> None:
+        """Learn from one step; `replicated` are the tables whose new rows every task got."""
+        rows: Counter[str] = Counter()
+        met: Counter[str] = Counter()
+        for report in reports:
+            rows.update({name: counts["accepted"] for name, counts in report["streams"].items()})
+            for table in network.tables:
+                met[table.stream] += report["tables"].get(table.name, {}).get("candidates", 0)
+        if not rows:
+            return
+        self.rows.append(rows)
+        self.met.append(met)
+        everywhere = sum(_total(report, network, replicated, "shipped") for report in reports)
+        others = {t.index for t in network.tables} - set(replicated)
+        for report in reports:
+            phases = report["phases"]
+            pairs = sum(counts.get("candidates", 0) for counts in report["tables"].values())
+            if pairs:
+                self.compared.append((pairs, phases.get("open", 0.0) + phases.get("probe", 0.0)))
+            received = everywhere + _total(report, network, others, "shipped")
+            if received:
+                self.sent.append((received, phases.get("receive", 0.0) + phases.get("prepare", 0.0)))
+
+    @property
+    def timing(self) -> Timing:
+        """The costs by which the samples are explained best."""
+        start = Timing()
+        pair, task = fit(self.compared, start.pair, start.task)
+        send, _ = fit(self.sent, start.send, start.task)
+        return Timing(pair, send, task)
+
+    def scan(
+        self,
+        network: Network,
+        table: StateTable,
+        runs: Sequence[Spread],
+        progress: Mapping[str, int],
+        counters: Mapping[str, Mapping[str, int]],
+    ) -> Scan:
+        """What the next step has to compare with a table; without recent steps, by the averages of all."""
+        streams = scanning(network, table)
+        held = rows_in_reach(runs, progress)
+        count = len(streams | {table.stream})
+        if not self.rows:
+            steps = max(1, counters.get("engine:", {}).get("steps", 0))
+            accepted = sum(counters.get(f"stream:{name}", {}).get("accepted", 0) for name in streams)
+            return Scan(accepted / steps, held, count)
+        came = sum(step.get(name, 0) for step in self.rows for name in streams)
+        pairs = sum(step.get(name, 0) for step in self.met for name in streams)
+        # A sorted search meets fewer rows than are in reach, and lookups in other tables are counted too: the lesser is nearer.
+        return Scan(came / len(self.rows), min(held, pairs / came) if came and pairs else held, count)
+
+
+def scanning(network: Network, table: StateTable) -> frozenset[str]:
+    """The streams whose new rows scan a table: those of the other positions of its joins."""
+    return frozenset(
+        network.tables[other].stream
+        for join in network.joins
+        for position, own in join.places
+        if own == table.index
+        for place, other in join.places
+        if place != position
+    )
+
+
+def _total(report: Mapping[str, Any], network: Network, tables: Collection[int], name: str) -> int:
+    counts = report["tables"]
+    return sum(counts.get(network.tables[index].name, {}).get(name, 0) for index in tables)
+
+
+def fit(samples: Sequence[Sample], each: float, fixed: float) -> tuple[float, float]:
+    """Seconds for each unit and by itself: the line that half of the samples lie above; the start values as long as little is known.
+
+    Medians, because single tasks take very long now and then. Samples of about one size cannot tell the two apart: then the fixed part stays.
+    """
+    if len(samples) < FEW:
+        return each, fixed
+    done, seconds = np.array(samples, dtype=np.float64).T
+    spread = done.max() - done.min()
+    if spread < done.min():
+        return _near(np.median((seconds - fixed) / done), each), fixed
+    apart = done[:, None] - done
+    far = apart >= spread / 4
+    slope = _near(np.median((seconds[:, None] - seconds)[far] / apart[far]), each)
+    return slope, _near(np.median(seconds - slope * done), fixed)
+
+
+def _near(value: np.floating[Any], start: float) -> float:
+    return min(max(float(value), start / WITHIN), start * WITHIN)
