@@ -24,6 +24,8 @@ from penstock.views.bag import consolidated, total
 from penstock.views.codes import codes_of
 from penstock.views.slices import SliceFile, Slices
 from penstock.views.source import COUNT
+from penstock.views.told import PREFIX, Told
+from penstock.views.told import SCHEMA as TOLD
 
 MOST_SLICES = 16
 ROWS, GROUPS = "rows", "groups"
@@ -53,16 +55,34 @@ class ViewStore:
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def install(
-        self, rows: pa.Table, marks: Mapping[str, str], facts: Mapping[str, Any], *, whole: bool = False
+        self,
+        rows: pa.Table,
+        marks: Mapping[str, str],
+        facts: Mapping[str, Any],
+        *,
+        whole: bool = False,
+        told: Told | None = None,
     ) -> Installed:
-        """The next version: the view plus these signed rows, or (`whole`) these rows alone."""
+        """The next version: the view plus these signed rows, or (`whole`) these rows alone; and what sources told up to it."""
         with self._writing():
-            return self._install(rows, marks, facts, whole=whole)
+            return self._install(rows, marks, facts, whole=whole, told=told or Told())
 
-    def _install(self, rows: pa.Table, marks: Mapping[str, str], facts: Mapping[str, Any], *, whole: bool) -> Installed:
+    def absent(self, bag: str, delta: pa.Table) -> pa.Table:
+        """The rows that the bag would hold less than no times after a change."""
+        removed = delta.filter(pc.less(delta.column(COUNT), 0))
+        columns = [name for name in delta.column_names if name != COUNT]
+        there = self._there(self.newest.bags.get(bag, ()), removed, columns)
+        after = total([removed, *there])
+        return after.filter(pc.less(after.column(COUNT), 0))
+
+    def _install(
+        self, rows: pa.Table, marks: Mapping[str, str], facts: Mapping[str, Any], *, whole: bool, told: Told
+    ) -> Installed:
         before = replace(self.newest, bags={}) if whole else self.newest
         rows = consolidated(rows.select(self.schema.names).cast(self.schema))
-        bags = dict(before.bags)
+        bags = {bag: files for bag, files in self.newest.bags.items() if not whole or bag.startswith(PREFIX)}
+        for bag, codes in told.coded.items():
+            bags[bag] = self._grown(Installed() if told.whole else self.newest, bag, codes, TOLD)
         if self.grouping is None:
             bags[ROWS] = self._grown(before, ROWS, rows, self.schema)
         else:
@@ -114,7 +134,7 @@ class ViewStore:
 
     def content(self, bag: str, version: Installed) -> pa.Table:
         """All rows of a bag. Rows that no deletion concerns are not touched."""
-        schema = self.schema if bag == ROWS else self._state()
+        schema = TOLD if bag.startswith(PREFIX) else self.schema if bag == ROWS else self._state()
         columns = _key(schema, self.grouping if bag == GROUPS else None)
         kept, changed = self.slices.content(version.bags.get(bag, ()), schema, columns)
         _refuse_negative(changed)
@@ -153,11 +173,14 @@ class ViewStore:
     def _check(self, files: Sequence[SliceFile], delta: pa.Table, columns: Sequence[str]) -> None:
         """Report the deletion of a row that is not there."""
         removed = delta.filter(pc.less(delta.column(COUNT), 0))
-        if not len(removed):
-            return
-        sought = np.unique(codes_of(removed, columns))
-        there = [self.slices.find(f, delta.column_names, columns, sought) for f in files]
-        _refuse_negative(total([removed, *there]))
+        _refuse_negative(total([removed, *self._there(files, removed, columns)]))
+
+    def _there(self, files: Sequence[SliceFile], rows: pa.Table, columns: Sequence[str]) -> list[pa.Table]:
+        """What the files hold of these rows."""
+        if not len(rows):
+            return []
+        sought = np.unique(codes_of(rows, columns))
+        return [self.slices.find(f, rows.column_names, columns, sought) for f in files]
 
     def _regrouped(self, before: Installed, rows: pa.Table) -> pa.Table:
         grouping = self.grouping

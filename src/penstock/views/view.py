@@ -30,6 +30,7 @@ from penstock.views.evaluate import column, select
 from penstock.views.maintain import Refreshed, compute, graph_of, maintain
 from penstock.views.source import COUNT, Answer, SourceReader
 from penstock.views.store import ViewStore, repeated
+from penstock.views.told import PREFIX, Told, all_told, refuse, telling
 from penstock.views.types import schema_of
 
 COMPUTED_BY = ("auto", "local", "spark")
@@ -161,6 +162,7 @@ class ViewHandle:
             if found is None:
                 self._choice = None
                 found, sizes, shape = self._compute()
+            told = self._told(found)
             if not found.whole and not any(sizes):
                 return self._facts(found, sizes, began, shape)
             marks = {name: self.parts.readers[name].mark(position) for name, position in found.positions.items()}
@@ -168,7 +170,7 @@ class ViewHandle:
             if reason is not None:
                 facts["reason"] = reason
                 warnings.warn(f"view {self.name!r}: {reason}", stacklevel=2)
-            self.store.install(found.rows, marks, facts, whole=found.whole)
+            self.store.install(found.rows, marks, facts, whole=found.whole, told=told)
             seconds = time.perf_counter() - began
             self._learn(found, sizes, seconds)
         self.parts.settled()
@@ -218,6 +220,7 @@ class ViewHandle:
             (),
             time.perf_counter() - began,
             whole=True,
+            told=Told({name: scanned[name].told for name in telling(self.view, self.parts.readers)}, whole=True),
         )
         samples = tuple(
             Sample(k, (), 0, 0, scanned[node.source].rows.num_rows, 0, 0, 0.0) for k, node in enumerate(self.view.nodes)
@@ -235,8 +238,12 @@ class ViewHandle:
         def scan(name: str) -> _Scanned:
             # Nodes of one source may have different filters; then all its rows are read.
             filters = self.view.local(nodes[name][0]) if len(nodes[name]) == 1 else ()
-            answer = self.parts.readers[name].scan(list(needed[name]), filters)
-            return _Scanned(self.parts.readers[name].source, answer)
+            reader = self.parts.readers[name]
+            if name not in telling(self.view, self.parts.readers):
+                return _Scanned(reader.source, reader.scan(list(needed[name]), filters))
+            answer = reader.scan([c.name for c in reader.source.columns], ())
+            kept = select(answer.rows, filters, lambda ref: ref.column).select([*needed[name], COUNT])
+            return _Scanned(reader.source, replace(answer, rows=kept), answer.rows)
 
         return dict(zip(needed, self._pool.map(scan, needed), strict=True))
 
@@ -257,6 +264,18 @@ class ViewHandle:
             foreseen = None  # nothing has happened: the changes, none, are cheaper than everything
         self._choice = self._choice if foreseen is not None else None
         return maintain(self.view, self.parts.readers, positions, choose, self._pool, foreseen), sizes
+
+    def _told(self, found: Refreshed) -> Told:
+        """What sources have told up to these positions; refused if they tell of the deletion of a row that was not there."""
+        bags = self.store.newest.bags
+        if not found.told.whole and any(bag not in bags for bag in found.told.coded):
+            # A version from before such rows were counted.
+            return all_told(telling(self.view, self.parts.readers), self.parts.readers, found.positions)
+        if not found.told.whole:
+            for bag, codes in found.told.coded.items():
+                name = bag.removeprefix(PREFIX)
+                refuse(self.parts.readers[name].source, found.told.rows[name], self.store.absent(bag, codes))
+        return found.told
 
     def _now(self, names: Sequence[str]) -> dict[str, int]:
         return dict(zip(names, self._pool.map(lambda n: self.parts.readers[n].position(), names), strict=True))
@@ -300,12 +319,13 @@ class ViewHandle:
 
 
 class _Scanned:
-    """A source whose rows have been read: it answers scans, all at one position."""
+    """A source whose rows have been read: it answers scans, all at one position. `told` are all its rows, if it tells its changes."""
 
     connections = 1
 
-    def __init__(self, source: Source, answer: Answer) -> None:
+    def __init__(self, source: Source, answer: Answer, told: pa.Table | None = None) -> None:
         self.source, self.rows, self.requests = source, answer.rows, 0
+        self.told = answer.rows if told is None else told
         self._position = answer.position
 
     def position(self) -> int:
