@@ -176,7 +176,7 @@ def test_with_a_join_ratio_of_one_grouping_is_cheapest(graph):
     assert cheapest(graph, statistics(graph), lambda v, j: PRINTED, [2000.0] * 4)[0] == "conditional"
 
 
-def test_with_a_join_ratio_of_fifty_on_both_ways_to_the_third_source_batch_is_cheapest():
+def test_with_a_join_ratio_of_fifty_on_both_ways_to_the_third_source_batch_is_cheapest_by_the_printed_formulas():
     ratio = {(0, 2): 50.0, (1, 2): 50.0}
     deltas = [2000.0, 2000.0, 10.0, 10.0]
     strategy, cost, orders = cheapest(V2, statistics(V2, ratio), lambda v, j: PRINTED, deltas)
