@@ -28,6 +28,7 @@ from penstock.views.together import computed_together
 from penstock.views.told import Told, telling, told_between
 
 Choose = Callable[[tuple[int, ...]], MaintenancePlan]  # from the number of changed rows per node
+Recompute = Callable[[MaintenancePlan], "Refreshed"]
 
 _NONE: Ints = np.empty(0, np.int64)
 
@@ -63,16 +64,18 @@ def maintain(
     choose: Choose,
     pool: Executor | None = None,
     foreseen: MaintenancePlan | None = None,
+    recompute: Recompute | None = None,
 ) -> Refreshed:
     """The change of the view since `positions`, by the plan that `choose` makes once the deltas are known.
 
-    If a recompute is `foreseen`, it is made at once, and no changes are fetched.
+    If a recompute is `foreseen`, it is made at once, and no changes are fetched. `recompute` says how one is made, if not
+    by `compute`.
     """
     began, asked = perf_counter(), _asked(view, sources)
     own = ThreadPoolExecutor(2 * len(view.nodes)) if pool is None else None
 
     def recomputed(plan: MaintenancePlan) -> Refreshed:
-        found = compute(view, sources, own or pool, plan)
+        found = recompute(plan) if recompute is not None else compute(view, sources, own or pool, plan)
         told = told_between(telling(view, sources), sources, positions, found.positions)
         return replace(found, told=told, physical=_asked(view, sources) - asked, seconds=perf_counter() - began)
 

@@ -34,7 +34,7 @@ from penstock.views.told import PREFIX, Told, all_told, refuse, telling
 from penstock.views.types import schema_of
 
 COMPUTED_BY = ("auto", "local", "spark")
-SPARK_ROWS = 5_000_000  # scanned rows above which the first computation is given to Spark
+SPARK_ROWS = 5_000_000  # scanned rows above which a computation of the whole view is given to Spark
 
 
 class LiveReader(SourceReader, Protocol):
@@ -129,7 +129,7 @@ class ViewHandle:
         }
 
     def explain(self) -> str:
-        """The join graph, how the view was first computed, and the plan of the last refresh with the prices of others."""
+        """The join graph, how Spark last computed the view, and the plan of the last refresh with the prices of others."""
         names = [node.alias for node in self.view.nodes]
         lines = [f"view {self.name} over {', '.join(f'{n.alias} ({n.source})' for n in self.view.nodes)}"]
         for edge in self.view.edges:
@@ -139,7 +139,7 @@ class ViewHandle:
             lines.append(f"  {left} - {right}: {' AND '.join([*equal, *others])}")
         shapes = [fact["shape"] for fact in self.store.newest.facts if fact.get("shape")]
         if shapes:
-            lines += ["first computation:", *(f"  {line}" for line in shapes[-1].splitlines())]
+            lines += ["computed by Spark:", *(f"  {line}" for line in shapes[-1].splitlines())]
         if self._choice is not None:
             lines += ["last refresh:", *(f"  {line}" for line in self._choice.explain(names).splitlines())]
         return "\n".join(lines)
@@ -156,7 +156,7 @@ class ViewHandle:
             shape = reason = None
             try:
                 whole = full or not self.store.newest.number
-                found, sizes = self._maintain() if not whole else (None, ())
+                found, sizes, shape = self._maintain() if not whole else (None, (), None)
             except ChangesLostError as lost:
                 found, reason = None, f"{lost}; the view was recomputed"
             if found is None:
@@ -205,9 +205,8 @@ class ViewHandle:
         """Every source is read once, whole; then the joins are done here or, of very many rows, by Spark."""
         began, asked = time.perf_counter(), sum(r.requests for r in self.parts.readers.values())
         scanned = self._scan()
-        many = sum(s.rows.num_rows for s in scanned.values()) > SPARK_ROWS
         shape = None
-        if self.parts.on_spark is not None and (self.computed == "spark" or (self.computed == "auto" and many)):
+        if self.parts.on_spark is not None and self._for_spark(sum(s.rows.num_rows for s in scanned.values())):
             rows, shape = self.parts.on_spark(self.view, {name: s.rows for name, s in scanned.items()})
         else:
             rows = compute(self.view, scanned, self._pool).rows
@@ -226,6 +225,12 @@ class ViewHandle:
             Sample(k, (), 0, 0, scanned[node.source].rows.num_rows, 0, 0, 0.0) for k, node in enumerate(self.view.nodes)
         )
         return replace(found, samples=samples), tuple(0 for _ in self.view.nodes), shape
+
+    def _for_spark(self, rows: float) -> bool:
+        """Whether Spark is to join so many rows."""
+        return self.parts.on_spark is not None and (
+            self.computed == "spark" or (self.computed == "auto" and rows > SPARK_ROWS)
+        )
 
     def _scan(self) -> dict[str, _Scanned]:
         needed: dict[str, dict[str, None]] = {}
@@ -247,8 +252,9 @@ class ViewHandle:
 
         return dict(zip(needed, self._pool.map(scan, needed), strict=True))
 
-    def _maintain(self) -> tuple[Refreshed, tuple[int, ...]]:
+    def _maintain(self) -> tuple[Refreshed, tuple[int, ...], str | None]:
         sizes: tuple[int, ...] = ()
+        shape: str | None = None
 
         def choose(changed: tuple[int, ...]) -> MaintenancePlan:
             nonlocal sizes
@@ -258,12 +264,23 @@ class ViewHandle:
             self._choice = self._prepared(changed).choose(changed)
             return self._choice.plan
 
+        def recomputed(plan: MaintenancePlan) -> Refreshed:
+            """As the first computation was made, if there are too many rows to join them here."""
+            nonlocal shape
+            rows = {} if self._chooser is None else dict(enumerate(self._chooser.statistics.rows))
+            known = {node.source: rows.get(k, 0.0) for k, node in enumerate(self.view.nodes)}
+            if not self._for_spark(sum(known.values())):
+                return compute(self.view, self.parts.readers, self._pool, plan)
+            found, _, shape = self._compute()
+            return replace(found, plan=plan)
+
         positions = self.positions()
         foreseen = self._chooser.foreseen() if self._chooser is not None else None
         if foreseen is not None and positions == self._now(sorted(positions)):
             foreseen = None  # nothing has happened: the changes, none, are cheaper than everything
         self._choice = self._choice if foreseen is not None else None
-        return maintain(self.view, self.parts.readers, positions, choose, self._pool, foreseen), sizes
+        found = maintain(self.view, self.parts.readers, positions, choose, self._pool, foreseen, recomputed)
+        return found, sizes, shape
 
     def _told(self, found: Refreshed) -> Told:
         """What sources have told up to these positions; refused if they tell of the deletion of a row that was not there."""

@@ -213,6 +213,11 @@ def test_statistics_learn_fanouts_times_and_corrections():
     assert stats.fanout[0, 1] == 1.0
 
 
+def test_a_scan_tells_how_many_rows_there_are_by_now():
+    stats = statistics(chain(2), rows=1000.0)
+    assert learned(stats, [Sample(1, (), 0, 0, 70_000, 0, 0, 1.0)]).rows == (1000.0, 70_000.0)
+
+
 def test_requests_that_had_to_wait_for_others_do_not_count():
     seen = [
         Sample(1, (0,), keys, 2, keys, keys, keys, (0.001 + 1e-5 * keys) * slow)

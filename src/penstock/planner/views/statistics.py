@@ -83,14 +83,15 @@ DEFAULT = Tau(0.0005, (("C", PER_KEY),))  # an indexed lookup over a local socke
 
 
 def learned(statistics: Statistics, samples: Iterable[Sample]) -> Statistics:
-    """The statistics after a refresh: the newest samples are kept, fanouts move toward what was seen."""
-    kept, fanout = dict(statistics.samples), dict(statistics.fanout)
+    """The statistics after a refresh: the newest samples are kept, fanouts move toward what was seen, scans count rows."""
+    kept, fanout, rows = dict(statistics.samples), dict(statistics.fanout), list(statistics.rows)
     for s in samples:
         if not s.via:
+            rows[s.node] = float(s.rows)
             continue
         kept[s.via[-1], s.node] = (*kept.get((s.via[-1], s.node), ()), s)[-KEPT:]
         if len(s.via) == 1 and s.before >= 5:
             edge = (min(s.via[0], s.node), max(s.via[0], s.node))
             seen = s.after / s.before * statistics.rows[edge[1]] / max(statistics.rows[s.node], 1.0)
             fanout[edge] = seen if edge not in fanout else (1 - _WEIGHT) * fanout[edge] + _WEIGHT * seen
-    return replace(statistics, samples=kept, fanout=fanout)
+    return replace(statistics, samples=kept, fanout=fanout, rows=tuple(rows))
