@@ -1,4 +1,4 @@
-"""A recompute is made as the first computation was: here, or by Spark if there are very many rows."""
+"""What refreshes of one process leave to later ones: what they learned, and who joins very many rows."""
 
 from __future__ import annotations
 
@@ -59,3 +59,35 @@ def local(view, scanned):
     readers = view.parts.readers
     held = {name: views._Scanned(readers[name].source, views.Answer(found, 0)) for name, found in scanned.items()}
     return views.compute(view.view, held).rows
+
+
+def test_another_process_begins_with_what_this_one_has_learned(tmp_path):
+    told, orders = [(k, "Ann") for k in range(50)], [(k, k % 50) for k in range(200)]
+    view, readers = opened(tmp_path, TOTALS, told, orders, "batch")
+    view.refresh()
+    for turn in range(60):  # more than there are facts kept of
+        for k in range(6):
+            readers["told"].change((k, f"n{turn}"), 1)
+        view.refresh()
+    view.close()
+    again, _ = opened(tmp_path, TOTALS, strategy="batch", readers=readers)
+    known, other = view._chooser.statistics, again._prepared((6, 6)).statistics
+    assert other.rows == known.rows == (200.0, 50.0)
+    assert other.fanout[0, 1] == pytest.approx(known.fanout[0, 1], rel=0.5)
+    assert set(other.samples) == set(known.samples) != set()
+    assert other.recompute == known.recompute
+
+
+def test_a_full_refresh_counts_anew_what_was_known_from_before(tmp_path):
+    view, readers = opened(tmp_path, TOTALS, [(7, "Ann")], [(1, 7)], "batch")
+    view.refresh()
+    for turn in range(2):
+        readers["orders"].change((20 + turn, 7), 1)
+        view.refresh()
+    assert view.store.newest.learned["rows"] == [1.0, 1.0]
+    view.close()
+    again, _ = opened(tmp_path, TOTALS, readers=readers)
+    again.refresh(full=True)
+    readers["orders"].change((9, 7), 1)
+    again.refresh()
+    assert again.store.newest.learned["rows"] == [3.0, 1.0]

@@ -34,12 +34,16 @@ _KEPT_FACTS = 50  # refreshes
 
 @dataclass(frozen=True)
 class Installed:
-    """One version: the files of each bag, the mark of each source, and what the refreshes cost, newest last."""
+    """One version: the files of each bag, the mark of each source, and what the refreshes cost, newest last.
+
+    `learned` is what the next refresh may want to know of the sources, in whatever process.
+    """
 
     number: int = 0
     bags: Mapping[str, tuple[SliceFile, ...]] = field(default_factory=dict)
     marks: Mapping[str, str] = field(default_factory=dict)
     facts: tuple[Mapping[str, Any], ...] = ()
+    learned: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ViewStore:
@@ -62,10 +66,16 @@ class ViewStore:
         *,
         whole: bool = False,
         told: Told | None = None,
+        learned: Mapping[str, Any] | None = None,
     ) -> Installed:
-        """The next version: the view plus these signed rows, or (`whole`) these rows alone; and what sources told up to it."""
+        """The next version: the view plus these signed rows, or (`whole`) these rows alone; what sources told up to it, and
+        what was learned of them, if there is news.
+        """
         with self._writing():
-            return self._install(rows, marks, facts, whole=whole, told=told or Told())
+            bags = self._bags(rows, whole=whole, told=told or Told())
+            kept = (*self.newest.facts, facts)[-_KEPT_FACTS:]
+            news = self.newest.learned if learned is None else learned
+            return self._commit(Installed(self.newest.number + 1, bags, dict(marks), kept, news))
 
     def absent(self, bag: str, delta: pa.Table) -> pa.Table:
         """The rows that the bag would hold less than no times after a change."""
@@ -75,9 +85,7 @@ class ViewStore:
         after = total([removed, *there])
         return after.filter(pc.less(after.column(COUNT), 0))
 
-    def _install(
-        self, rows: pa.Table, marks: Mapping[str, str], facts: Mapping[str, Any], *, whole: bool, told: Told
-    ) -> Installed:
+    def _bags(self, rows: pa.Table, *, whole: bool, told: Told) -> dict[str, tuple[SliceFile, ...]]:
         before = replace(self.newest, bags={}) if whole else self.newest
         rows = consolidated(rows.select(self.schema.names).cast(self.schema))
         bags = {bag: files for bag, files in self.newest.bags.items() if not whole or bag.startswith(PREFIX)}
@@ -90,9 +98,7 @@ class ViewStore:
             if self.grouping.needs_rows:
                 bags[ROWS] = self._grown(before, ROWS, rows, self.schema)
             bags[GROUPS] = self._grown(before, GROUPS, states, self.grouping.state)
-        return self._commit(
-            Installed(self.newest.number + 1, bags, dict(marks), (*self.newest.facts, facts)[-_KEPT_FACTS:])
-        )
+        return bags
 
     def compact(self) -> Installed:
         """The same content in one file for each bag."""
@@ -254,9 +260,10 @@ def _encode(version: Installed) -> dict[str, Any]:
         "bags": bags,
         "marks": dict(version.marks),
         "facts": [dict(f) for f in version.facts],
+        "learned": dict(version.learned),
     }
 
 
 def _decode(body: dict[str, Any]) -> Installed:
     bags = {bag: tuple(SliceFile(*f) for f in files) for bag, files in body["bags"].items()}
-    return Installed(body["number"], bags, body["marks"], tuple(body["facts"]))
+    return Installed(body["number"], bags, body["marks"], tuple(body["facts"]), body.get("learned", {}))

@@ -22,7 +22,7 @@ from penstock.model.time import SECOND, duration
 from penstock.model.view import Source, View
 from penstock.planner.views.choice import Choice, Chooser
 from penstock.planner.views.plan import MaintenancePlan
-from penstock.planner.views.statistics import Sample, Statistics
+from penstock.planner.views.statistics import Sample, Statistics, learned, recalled, remembered
 from penstock.planner.views.strategies import STRATEGIES, batch, recompute
 from penstock.state.store import LocalStore
 from penstock.views.aggregate import grouping_of
@@ -170,7 +170,8 @@ class ViewHandle:
             if reason is not None:
                 facts["reason"] = reason
                 warnings.warn(f"view {self.name!r}: {reason}", stacklevel=2)
-            self.store.install(found.rows, marks, facts, whole=found.whole, told=told)
+            known = None if self._chooser is None else remembered(self._chooser.statistics)
+            self.store.install(found.rows, marks, facts, whole=found.whole, told=told, learned=known)
             seconds = time.perf_counter() - began
             self._learn(found, sizes, seconds)
         self.parts.settled()
@@ -298,7 +299,7 @@ class ViewHandle:
         return dict(zip(names, self._pool.map(lambda n: self.parts.readers[n].position(), names), strict=True))
 
     def _prepared(self, changed: Sequence[int]) -> Chooser:
-        """The chooser, from what the first computation counted."""
+        """The chooser, from what an earlier process has learned, or what the first computation counted."""
         if self._chooser is None:
             counted = [fact for fact in self.store.newest.facts if fact.get("scanned")]
             rows = counted[-1]["scanned"] if counted else [100.0 * (size + 1) for size in changed]
@@ -309,6 +310,8 @@ class ViewHandle:
                 recompute=counted[-1]["seconds"] if counted else None,
                 connections=tuple(self.parts.readers[n.source].connections for n in self.view.nodes),
             )
+            if self.store.newest.learned:
+                statistics = recalled(statistics, self.store.newest.learned)
             allowed = STRATEGIES if self.strategy == "auto" else (self.strategy,)
             self._chooser = Chooser(self._graph, statistics, allowed)
         return self._chooser
@@ -316,6 +319,9 @@ class ViewHandle:
     def _learn(self, found: Refreshed, sizes: Sequence[int], seconds: float) -> None:
         if self._choice is not None and self._chooser is not None:
             self._chooser.learn(self._choice, sizes, found.samples, seconds)
+        elif found.whole:
+            chooser = self._prepared(sizes)
+            chooser.statistics = learned(chooser.statistics, found.samples)
 
     def _facts(self, found: Refreshed, sizes: Sequence[int], began: float, shape: str | None) -> dict[str, Any]:
         """What is remembered of a refresh; its seconds are without the writing of the facts themselves."""
