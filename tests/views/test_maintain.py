@@ -146,6 +146,36 @@ def test_requests_really_made_are_those_of_the_formulas(n, name):
         assert {keys for reader in readers.values() for _, keys in reader.asked} == {2}, "only distinct keys travel"
 
 
+def test_a_path_beside_edges_that_multiply_ships_no_more_keys_than_batch_and_gets_no_more_rows():
+    """A triangle and a pendant: a row of the first two sources meets twenty of the third by either edge, and one or two by both."""
+    columns = (Column("a", "bigint"), Column("b", "bigint"), Column("c", "bigint"))
+    sources = {f"s{k}": Source(f"s{k}", columns, "dataframe") for k in range(4)}
+    edges = (
+        Edge(0, 1, (("a", "a"),)), Edge(0, 2, (("b", "a"),)), Edge(1, 2, (("b", "b"),)), Edge(2, 3, (("c", "a"),)),
+    )  # fmt: skip
+    nodes = tuple(Node(f"t{k}", f"s{k}") for k in range(4))
+    view = View("v", "", nodes, edges, (), tuple(Item(None, ref(k, "a")) for k in range(4)))
+    held = {
+        "s0": [(k, k % 20, 0) for k in range(400)], "s1": [(k, k // 20, 0) for k in range(400)],
+        "s2": [(k % 20, k // 20, k) for k in range(400)], "s3": [(k, 0, 0) for k in range(400)],
+    }  # fmt: skip
+    readers = {name: MemorySource(source, held[name]) for name, source in sources.items()}
+    first = compute(view, readers)
+    for name, changed in (("s0", 40), ("s1", 40), ("s2", 1), ("s3", 1)):
+        for row in held[name][:changed]:
+            readers[name].change(row, 1)
+    graph = graph_of(view)
+    orders = {0: (1, 2, 3), 1: (0, 2, 3), 2: (0, 1, 3), 3: (2, 0, 1)}
+    grouped = maintain(view, readers, first.positions, lambda _: conditional(graph, (3, 2, 0, 1)))
+    batched = maintain(view, readers, first.positions, lambda _: batch(graph, orders))
+    assert bag(grouped.rows) == bag(batched.rows)
+    assert bag(grouped.rows)
+    assert (grouped.requests, batched.requests) == (6, 12)
+    for measure in ("keys", "rows"):
+        shipped = [sum(getattr(sample, measure) for sample in found.samples) for found in (grouped, batched)]
+        assert shipped[0] <= shipped[1], measure
+
+
 def test_requests_with_changes_at_some_sources_only():
     view, sources = chain_view(6)
     for first_changed, last_changed in [(0, 0), (2, 2), (1, 4), (0, 5), (5, 5)]:

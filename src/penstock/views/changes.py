@@ -21,6 +21,7 @@ from penstock.views.delta import Joins
 from penstock.views.evaluate import select
 from penstock.views.match import Ints, among, combined
 from penstock.views.source import COUNT, SourceReader
+from penstock.views.told import Told, telling
 from penstock.views.types import schema_of
 
 
@@ -49,6 +50,7 @@ class Changes:
         self.schemas = schemas(view, sources)
         self._later: dict[str, dict[int, pa.Table]] = {}
         nodes = view.nodes if raw is not None else ()
+        self.told = Told({name: raw[name] for name in telling(view, sources)} if raw is not None else {})
         self.deltas = [self._projected(k, raw[node.source]) for k, node in enumerate(nodes) if raw is not None]
 
     @classmethod

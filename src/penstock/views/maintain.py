@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import numpy as np
@@ -25,8 +25,10 @@ from penstock.views.delta import Delta, Joins, split, unify
 from penstock.views.match import Codes, Ints, combined
 from penstock.views.source import Answer, SourceReader
 from penstock.views.together import computed_together
+from penstock.views.told import Told, telling, told_between
 
 Choose = Callable[[tuple[int, ...]], MaintenancePlan]  # from the number of changed rows per node
+Recompute = Callable[[MaintenancePlan], "Refreshed"]
 
 _NONE: Ints = np.empty(0, np.int64)
 
@@ -35,7 +37,8 @@ _NONE: Ints = np.empty(0, np.int64)
 class Refreshed:
     """Signed rows of the view's outputs as of `positions`: its change, consolidated, or (`whole`) all of it.
 
-    `requests` counts what the plan says, `physical` what the sources were really asked, changes included.
+    `requests` counts what the plan says, `physical` what the sources were really asked, changes included. `told` is what
+    sources that tell their changes themselves have told up to these positions.
     """
 
     rows: pa.Table
@@ -46,6 +49,7 @@ class Refreshed:
     samples: tuple[Sample, ...]
     seconds: float
     whole: bool = False
+    told: Told = field(default_factory=Told)
 
 
 def graph_of(view: View) -> JoinGraph:
@@ -60,20 +64,28 @@ def maintain(
     choose: Choose,
     pool: Executor | None = None,
     foreseen: MaintenancePlan | None = None,
+    recompute: Recompute | None = None,
 ) -> Refreshed:
     """The change of the view since `positions`, by the plan that `choose` makes once the deltas are known.
 
-    If a recompute is `foreseen`, it is made at once, and no changes are fetched.
+    If a recompute is `foreseen`, it is made at once, and no changes are fetched. `recompute` says how one is made, if not
+    by `compute`.
     """
     began, asked = perf_counter(), _asked(view, sources)
     own = ThreadPoolExecutor(2 * len(view.nodes)) if pool is None else None
+
+    def recomputed(plan: MaintenancePlan) -> Refreshed:
+        found = recompute(plan) if recompute is not None else compute(view, sources, own or pool, plan)
+        told = told_between(telling(view, sources), sources, positions, found.positions)
+        return replace(found, told=told, physical=_asked(view, sources) - asked, seconds=perf_counter() - began)
+
     try:
         if foreseen is not None and foreseen.strategy == "recompute":
-            return compute(view, sources, own or pool, foreseen)
+            return recomputed(foreseen)
         changes = Changes.since(view, sources, positions, own or pool)
         plan = choose(changes.sizes)
         if plan.strategy == "recompute":
-            return compute(view, sources, own or pool, plan)
+            return recomputed(plan)
         plan = plan.without(changes.empty)
         run = _Run(view, sources, changes, plan)
         rows = run.carry_out(own or pool)
@@ -81,8 +93,16 @@ def maintain(
         if own is not None:
             own.shutdown()
     requests = sum(sum(changes.sizes[m] for m in r.members) if plan.each_row else 1 for r in plan.requests)
-    spent = perf_counter() - began
-    return Refreshed(rows, changes.reached, plan, requests, _asked(view, sources) - asked, tuple(run.samples), spent)
+    return Refreshed(
+        rows,
+        changes.reached,
+        plan,
+        requests,
+        _asked(view, sources) - asked,
+        tuple(run.samples),
+        perf_counter() - began,
+        told=changes.told,
+    )
 
 
 class _Run:
@@ -276,12 +296,12 @@ def _fitted(keys: pa.Table, schema: pa.Schema) -> pa.Table:
         return keys
     fits = pa.array(np.ones(keys.num_rows, np.bool_))
     columns = []
-    for column, field in zip(keys.columns, schema, strict=True):
-        cast = column if column.type == field.type else pc.cast(column, field.type, safe=False)
-        if column.type != field.type:
+    for column, wanted in zip(keys.columns, schema, strict=True):
+        cast = column if column.type == wanted.type else pc.cast(column, wanted.type, safe=False)
+        if column.type != wanted.type:
             back = pc.cast(cast, column.type, safe=False)
             same = pc.equal(back, column)
-            if pa.types.is_floating(column.type) and pa.types.is_floating(field.type):
+            if pa.types.is_floating(column.type) and pa.types.is_floating(wanted.type):
                 same = pc.or_(same, pc.is_nan(column))
             fits = pc.and_(fits, pc.fill_null(same, False))
         columns.append(cast)

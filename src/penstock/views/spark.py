@@ -1,4 +1,4 @@
-"""The first computation of a view given to Spark: its shape is chosen from counts, and the joined rows come back as Arrow."""
+"""The computation of a whole view given to Spark: its shape is chosen from counts, and the joined rows come back as Arrow."""
 
 from __future__ import annotations
 

@@ -24,6 +24,8 @@ from penstock.views.bag import consolidated, total
 from penstock.views.codes import codes_of
 from penstock.views.slices import SliceFile, Slices
 from penstock.views.source import COUNT
+from penstock.views.told import PREFIX, Told
+from penstock.views.told import SCHEMA as TOLD
 
 MOST_SLICES = 16
 ROWS, GROUPS = "rows", "groups"
@@ -32,12 +34,16 @@ _KEPT_FACTS = 50  # refreshes
 
 @dataclass(frozen=True)
 class Installed:
-    """One version: the files of each bag, the mark of each source, and what the refreshes cost, newest last."""
+    """One version: the files of each bag, the mark of each source, and what the refreshes cost, newest last.
+
+    `learned` is what the next refresh may want to know of the sources, in whatever process.
+    """
 
     number: int = 0
     bags: Mapping[str, tuple[SliceFile, ...]] = field(default_factory=dict)
     marks: Mapping[str, str] = field(default_factory=dict)
     facts: tuple[Mapping[str, Any], ...] = ()
+    learned: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ViewStore:
@@ -53,16 +59,38 @@ class ViewStore:
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def install(
-        self, rows: pa.Table, marks: Mapping[str, str], facts: Mapping[str, Any], *, whole: bool = False
+        self,
+        rows: pa.Table,
+        marks: Mapping[str, str],
+        facts: Mapping[str, Any],
+        *,
+        whole: bool = False,
+        told: Told | None = None,
+        learned: Mapping[str, Any] | None = None,
     ) -> Installed:
-        """The next version: the view plus these signed rows, or (`whole`) these rows alone."""
+        """The next version: the view plus these signed rows, or (`whole`) these rows alone; what sources told up to it, and
+        what was learned of them, if there is news.
+        """
         with self._writing():
-            return self._install(rows, marks, facts, whole=whole)
+            bags = self._bags(rows, whole=whole, told=told or Told())
+            kept = (*self.newest.facts, facts)[-_KEPT_FACTS:]
+            news = self.newest.learned if learned is None else learned
+            return self._commit(Installed(self.newest.number + 1, bags, dict(marks), kept, news))
 
-    def _install(self, rows: pa.Table, marks: Mapping[str, str], facts: Mapping[str, Any], *, whole: bool) -> Installed:
+    def absent(self, bag: str, delta: pa.Table) -> pa.Table:
+        """The rows that the bag would hold less than no times after a change."""
+        removed = delta.filter(pc.less(delta.column(COUNT), 0))
+        columns = [name for name in delta.column_names if name != COUNT]
+        there = self._there(self.newest.bags.get(bag, ()), removed, columns)
+        after = total([removed, *there])
+        return after.filter(pc.less(after.column(COUNT), 0))
+
+    def _bags(self, rows: pa.Table, *, whole: bool, told: Told) -> dict[str, tuple[SliceFile, ...]]:
         before = replace(self.newest, bags={}) if whole else self.newest
         rows = consolidated(rows.select(self.schema.names).cast(self.schema))
-        bags = dict(before.bags)
+        bags = {bag: files for bag, files in self.newest.bags.items() if not whole or bag.startswith(PREFIX)}
+        for bag, codes in told.coded.items():
+            bags[bag] = self._grown(Installed() if told.whole else self.newest, bag, codes, TOLD)
         if self.grouping is None:
             bags[ROWS] = self._grown(before, ROWS, rows, self.schema)
         else:
@@ -70,9 +98,7 @@ class ViewStore:
             if self.grouping.needs_rows:
                 bags[ROWS] = self._grown(before, ROWS, rows, self.schema)
             bags[GROUPS] = self._grown(before, GROUPS, states, self.grouping.state)
-        return self._commit(
-            Installed(self.newest.number + 1, bags, dict(marks), (*self.newest.facts, facts)[-_KEPT_FACTS:])
-        )
+        return bags
 
     def compact(self) -> Installed:
         """The same content in one file for each bag."""
@@ -114,7 +140,7 @@ class ViewStore:
 
     def content(self, bag: str, version: Installed) -> pa.Table:
         """All rows of a bag. Rows that no deletion concerns are not touched."""
-        schema = self.schema if bag == ROWS else self._state()
+        schema = TOLD if bag.startswith(PREFIX) else self.schema if bag == ROWS else self._state()
         columns = _key(schema, self.grouping if bag == GROUPS else None)
         kept, changed = self.slices.content(version.bags.get(bag, ()), schema, columns)
         _refuse_negative(changed)
@@ -153,11 +179,14 @@ class ViewStore:
     def _check(self, files: Sequence[SliceFile], delta: pa.Table, columns: Sequence[str]) -> None:
         """Report the deletion of a row that is not there."""
         removed = delta.filter(pc.less(delta.column(COUNT), 0))
-        if not len(removed):
-            return
-        sought = np.unique(codes_of(removed, columns))
-        there = [self.slices.find(f, delta.column_names, columns, sought) for f in files]
-        _refuse_negative(total([removed, *there]))
+        _refuse_negative(total([removed, *self._there(files, removed, columns)]))
+
+    def _there(self, files: Sequence[SliceFile], rows: pa.Table, columns: Sequence[str]) -> list[pa.Table]:
+        """What the files hold of these rows."""
+        if not len(rows):
+            return []
+        sought = np.unique(codes_of(rows, columns))
+        return [self.slices.find(f, rows.column_names, columns, sought) for f in files]
 
     def _regrouped(self, before: Installed, rows: pa.Table) -> pa.Table:
         grouping = self.grouping
@@ -231,9 +260,10 @@ def _encode(version: Installed) -> dict[str, Any]:
         "bags": bags,
         "marks": dict(version.marks),
         "facts": [dict(f) for f in version.facts],
+        "learned": dict(version.learned),
     }
 
 
 def _decode(body: dict[str, Any]) -> Installed:
     bags = {bag: tuple(SliceFile(*f) for f in files) for bag, files in body["bags"].items()}
-    return Installed(body["number"], bags, body["marks"], tuple(body["facts"]))
+    return Installed(body["number"], bags, body["marks"], tuple(body["facts"]), body.get("learned", {}))

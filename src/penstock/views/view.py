@@ -22,7 +22,7 @@ from penstock.model.time import SECOND, duration
 from penstock.model.view import Source, View
 from penstock.planner.views.choice import Choice, Chooser
 from penstock.planner.views.plan import MaintenancePlan
-from penstock.planner.views.statistics import Sample, Statistics
+from penstock.planner.views.statistics import Sample, Statistics, learned, recalled, remembered
 from penstock.planner.views.strategies import STRATEGIES, batch, recompute
 from penstock.state.store import LocalStore
 from penstock.views.aggregate import grouping_of
@@ -30,10 +30,11 @@ from penstock.views.evaluate import column, select
 from penstock.views.maintain import Refreshed, compute, graph_of, maintain
 from penstock.views.source import COUNT, Answer, SourceReader
 from penstock.views.store import ViewStore, repeated
+from penstock.views.told import PREFIX, Told, all_told, refuse, telling
 from penstock.views.types import schema_of
 
 COMPUTED_BY = ("auto", "local", "spark")
-SPARK_ROWS = 5_000_000  # scanned rows above which the first computation is given to Spark
+SPARK_ROWS = 5_000_000  # scanned rows above which a computation of the whole view is given to Spark
 
 
 class LiveReader(SourceReader, Protocol):
@@ -138,7 +139,7 @@ class ViewHandle:
         }
 
     def explain(self) -> str:
-        """The join graph, how the view was first computed, and the plan of the last refresh with the prices of others."""
+        """The join graph, how Spark last computed the view, and the plan of the last refresh with the prices of others."""
         names = [node.alias for node in self.view.nodes]
         lines = [f"view {self.name} over {', '.join(f'{n.alias} ({n.source})' for n in self.view.nodes)}"]
         for edge in self.view.edges:
@@ -148,7 +149,7 @@ class ViewHandle:
             lines.append(f"  {left} - {right}: {' AND '.join([*equal, *others])}")
         shapes = [fact["shape"] for fact in self.store.newest.facts if fact.get("shape")]
         if shapes:
-            lines += ["first computation:", *(f"  {line}" for line in shapes[-1].splitlines())]
+            lines += ["computed by Spark:", *(f"  {line}" for line in shapes[-1].splitlines())]
         if self._choice is not None:
             lines += ["last refresh:", *(f"  {line}" for line in self._choice.explain(names).splitlines())]
         return "\n".join(lines)
@@ -165,12 +166,13 @@ class ViewHandle:
             shape = reason = None
             try:
                 whole = full or not self.store.newest.number
-                found, sizes = self._maintain() if not whole else (None, ())
+                found, sizes, shape = self._maintain() if not whole else (None, (), None)
             except ChangesLostError as lost:
                 found, reason = None, f"{lost}; the view was recomputed"
             if found is None:
                 self._choice = None
                 found, sizes, shape = self._compute()
+            told = self._told(found)
             if not found.whole and not any(sizes):
                 self._checked = looked
                 return self._facts(found, sizes, began, shape)
@@ -179,7 +181,8 @@ class ViewHandle:
             if reason is not None:
                 facts["reason"] = reason
                 warnings.warn(f"view {self.name!r}: {reason}", stacklevel=2)
-            self.store.install(found.rows, marks, facts, whole=found.whole)
+            known = None if self._chooser is None else remembered(self._chooser.statistics)
+            self.store.install(found.rows, marks, facts, whole=found.whole, told=told, learned=known)
             seconds = time.perf_counter() - began
             self._checked, self._seconds = looked, seconds
             self._learn(found, sizes, seconds)
@@ -215,9 +218,8 @@ class ViewHandle:
         """Every source is read once, whole; then the joins are done here or, of very many rows, by Spark."""
         began, asked = time.perf_counter(), sum(r.requests for r in self.parts.readers.values())
         scanned = self._scan()
-        many = sum(s.rows.num_rows for s in scanned.values()) > SPARK_ROWS
         shape = None
-        if self.parts.on_spark is not None and (self.computed == "spark" or (self.computed == "auto" and many)):
+        if self.parts.on_spark is not None and self._for_spark(sum(s.rows.num_rows for s in scanned.values())):
             rows, shape = self.parts.on_spark(self.view, {name: s.rows for name, s in scanned.items()})
         else:
             rows = compute(self.view, scanned, self._pool).rows
@@ -230,11 +232,18 @@ class ViewHandle:
             (),
             time.perf_counter() - began,
             whole=True,
+            told=Told({name: scanned[name].told for name in telling(self.view, self.parts.readers)}, whole=True),
         )
         samples = tuple(
             Sample(k, (), 0, 0, scanned[node.source].rows.num_rows, 0, 0, 0.0) for k, node in enumerate(self.view.nodes)
         )
         return replace(found, samples=samples), tuple(0 for _ in self.view.nodes), shape
+
+    def _for_spark(self, rows: float) -> bool:
+        """Whether Spark is to join so many rows."""
+        return self.parts.on_spark is not None and (
+            self.computed == "spark" or (self.computed == "auto" and rows > SPARK_ROWS)
+        )
 
     def _scan(self) -> dict[str, _Scanned]:
         needed: dict[str, dict[str, None]] = {}
@@ -247,13 +256,18 @@ class ViewHandle:
         def scan(name: str) -> _Scanned:
             # Nodes of one source may have different filters; then all its rows are read.
             filters = self.view.local(nodes[name][0]) if len(nodes[name]) == 1 else ()
-            answer = self.parts.readers[name].scan(list(needed[name]), filters)
-            return _Scanned(self.parts.readers[name].source, answer)
+            reader = self.parts.readers[name]
+            if name not in telling(self.view, self.parts.readers):
+                return _Scanned(reader.source, reader.scan(list(needed[name]), filters))
+            answer = reader.scan([c.name for c in reader.source.columns], ())
+            kept = select(answer.rows, filters, lambda ref: ref.column).select([*needed[name], COUNT])
+            return _Scanned(reader.source, replace(answer, rows=kept), answer.rows)
 
         return dict(zip(needed, self._pool.map(scan, needed), strict=True))
 
-    def _maintain(self) -> tuple[Refreshed, tuple[int, ...]]:
+    def _maintain(self) -> tuple[Refreshed, tuple[int, ...], str | None]:
         sizes: tuple[int, ...] = ()
+        shape: str | None = None
 
         def choose(changed: tuple[int, ...]) -> MaintenancePlan:
             nonlocal sizes
@@ -263,18 +277,41 @@ class ViewHandle:
             self._choice = self._prepared(changed).choose(changed)
             return self._choice.plan
 
+        def recomputed(plan: MaintenancePlan) -> Refreshed:
+            """As the first computation was made, if there are too many rows to join them here."""
+            nonlocal shape
+            rows = {} if self._chooser is None else dict(enumerate(self._chooser.statistics.rows))
+            known = {node.source: rows.get(k, 0.0) for k, node in enumerate(self.view.nodes)}
+            if not self._for_spark(sum(known.values())):
+                return compute(self.view, self.parts.readers, self._pool, plan)
+            found, _, shape = self._compute()
+            return replace(found, plan=plan)
+
         positions = self.positions()
         foreseen = self._chooser.foreseen() if self._chooser is not None else None
         if foreseen is not None and positions == self._now(sorted(positions)):
             foreseen = None  # nothing has happened: the changes, none, are cheaper than everything
         self._choice = self._choice if foreseen is not None else None
-        return maintain(self.view, self.parts.readers, positions, choose, self._pool, foreseen), sizes
+        found = maintain(self.view, self.parts.readers, positions, choose, self._pool, foreseen, recomputed)
+        return found, sizes, shape
+
+    def _told(self, found: Refreshed) -> Told:
+        """What sources have told up to these positions; refused if they tell of the deletion of a row that was not there."""
+        bags = self.store.newest.bags
+        if not found.told.whole and any(bag not in bags for bag in found.told.coded):
+            # A version from before such rows were counted.
+            return all_told(telling(self.view, self.parts.readers), self.parts.readers, found.positions)
+        if not found.told.whole:
+            for bag, codes in found.told.coded.items():
+                name = bag.removeprefix(PREFIX)
+                refuse(self.parts.readers[name].source, found.told.rows[name], self.store.absent(bag, codes))
+        return found.told
 
     def _now(self, names: Sequence[str]) -> dict[str, int]:
         return dict(zip(names, self._pool.map(lambda n: self.parts.readers[n].position(), names), strict=True))
 
     def _prepared(self, changed: Sequence[int]) -> Chooser:
-        """The chooser, from what the first computation counted."""
+        """The chooser, from what an earlier process has learned, or what the first computation counted."""
         if self._chooser is None:
             counted = [fact for fact in self.store.newest.facts if fact.get("scanned")]
             rows = counted[-1]["scanned"] if counted else [100.0 * (size + 1) for size in changed]
@@ -285,6 +322,8 @@ class ViewHandle:
                 recompute=counted[-1]["seconds"] if counted else None,
                 connections=tuple(self.parts.readers[n.source].connections for n in self.view.nodes),
             )
+            if self.store.newest.learned:
+                statistics = recalled(statistics, self.store.newest.learned)
             allowed = STRATEGIES if self.strategy == "auto" else (self.strategy,)
             self._chooser = Chooser(self._graph, statistics, allowed)
         return self._chooser
@@ -292,6 +331,9 @@ class ViewHandle:
     def _learn(self, found: Refreshed, sizes: Sequence[int], seconds: float) -> None:
         if self._choice is not None and self._chooser is not None:
             self._chooser.learn(self._choice, sizes, found.samples, seconds)
+        elif found.whole:
+            chooser = self._prepared(sizes)
+            chooser.statistics = learned(chooser.statistics, found.samples)
 
     def _facts(self, found: Refreshed, sizes: Sequence[int], began: float, shape: str | None) -> dict[str, Any]:
         """What is remembered of a refresh; its seconds are without the writing of the facts themselves."""
@@ -312,12 +354,13 @@ class ViewHandle:
 
 
 class _Scanned:
-    """A source whose rows have been read: it answers scans, all at one position."""
+    """A source whose rows have been read: it answers scans, all at one position. `told` are all its rows, if it tells its changes."""
 
     connections = 1
 
-    def __init__(self, source: Source, answer: Answer) -> None:
+    def __init__(self, source: Source, answer: Answer, told: pa.Table | None = None) -> None:
         self.source, self.rows, self.requests = source, answer.rows, 0
+        self.told = answer.rows if told is None else told
         self._position = answer.position
 
     def position(self) -> int:

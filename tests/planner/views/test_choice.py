@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.planner.views.choice import Chooser, priced
+from penstock.planner.views.formulas import cheapest, grouping_cost
 from penstock.planner.views.price import price
 from penstock.planner.views.regression import Tau
 from penstock.planner.views.statistics import Sample, Statistics
 from penstock.planner.views.strategies import STRATEGIES, batch, conditional, sweep
 from tests.effort import examples
 
-from .test_costs import statistics
-from .test_strategies import chain, graphs, star
+from .test_costs import PRINTED, statistics
+from .test_strategies import V2, V3, chain, graphs, star
 
 
 def measured(graph, latency, per_key, **more):
@@ -79,6 +80,39 @@ def test_one_connection_takes_one_request_after_the_other():
     assert alone == pytest.approx(3, abs=0.01)
     both = price(graph, replace(stats, connections=(2, 2, 2)), batch(graph, parallel=True), [5.0, 0.0, 5.0], taus)
     assert both == pytest.approx(2, abs=0.01)
+
+
+PAIRS = [(a, b) for a in range(4) for b in range(4)]
+
+
+def test_where_printed_formulas_flip_to_batch_grouping_ships_as_few_rows_and_need_not():
+    """The printed path is walked by its own edges alone, and the others filter in the end: a ratio of fifty multiplies what it ships.
+
+    Here every edge between held nodes filters at once, and the way down asks the third source by both its edges.
+    """
+    stats, deltas = statistics(V2, {(0, 2): 50.0, (1, 2): 50.0}), [2000.0, 2000.0, 10.0, 10.0]
+    assert cheapest(V2, stats, lambda v, j: PRINTED, deltas)[0] == "batch"
+    offers = priced(V2, stats, deltas, ("batch", "conditional"), dict.fromkeys(PAIRS, PRINTED))
+    batched, grouped = offers["batch"][1], offers["conditional"][1]
+    assert grouped.sequence == (3, 2, 0, 1)
+    assert next(r.via for r in grouped.requests if r.node == 2 and 0 in r.members) == (0, 1)
+    per_row = dict.fromkeys(PAIRS, Tau(0.0, (("C", 1.0),)))
+    assert price(V2, stats, grouped, deltas, per_row) == pytest.approx(9040, abs=1)
+    assert price(V2, stats, batched, deltas, per_row) == pytest.approx(9040, abs=1)
+    assert grouping_cost(stats, lambda v, j: per_row[v, j], deltas, grouped.sequence) == pytest.approx(209_530, abs=1)
+    assert (len(grouped.requests), len(batched.requests)) == (6, 12)
+    assert offers["conditional"][0] < 0.51 * offers["batch"][0]
+
+
+def test_batch_is_chosen_where_no_path_suits_the_changes_of_all_sources():
+    """Where every edge has a ratio of fifty, a path lets some changes grow that another order would close a triangle with at once."""
+    deltas = [2000, 2000, 10, 10]
+    for ratio, strategy in ((50.0, "batch"), (1.0, "conditional")):
+        stats = statistics(V3, {tuple(sorted(edge)): ratio for edge in V3.edges})
+        offers = priced(V3, stats, list(map(float, deltas)), ("batch", "conditional"), dict.fromkeys(PAIRS, PRINTED))
+        assert min(offers, key=lambda name: offers[name][0]) == strategy
+        chooser = Chooser(V3, stats, ("batch", "conditional"), _taus=dict.fromkeys(PAIRS, PRINTED))
+        assert chooser.choose(deltas).plan.strategy == strategy
 
 
 @settings(deadline=None, max_examples=examples(30))

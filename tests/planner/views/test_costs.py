@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -14,7 +16,7 @@ from penstock.planner.orders.search import every_order
 from penstock.planner.views.formulas import batch_cost, cheapest, grouping_cost, order_cost, stepper, uniform_costs
 from penstock.planner.views.regression import TERMS, Tau, fit
 from penstock.planner.views.search import beam, best_order, by_subsets, enumerated
-from penstock.planner.views.statistics import Sample, Statistics, learned
+from penstock.planner.views.statistics import REMEMBERED, Sample, Statistics, learned, recalled, remembered
 
 from .test_strategies import TOURS, V2, V3, chain, graphs
 
@@ -176,7 +178,7 @@ def test_with_a_join_ratio_of_one_grouping_is_cheapest(graph):
     assert cheapest(graph, statistics(graph), lambda v, j: PRINTED, [2000.0] * 4)[0] == "conditional"
 
 
-def test_with_a_join_ratio_of_fifty_on_both_ways_to_the_third_source_batch_is_cheapest():
+def test_with_a_join_ratio_of_fifty_on_both_ways_to_the_third_source_batch_is_cheapest_by_the_printed_formulas():
     ratio = {(0, 2): 50.0, (1, 2): 50.0}
     deltas = [2000.0, 2000.0, 10.0, 10.0]
     strategy, cost, orders = cheapest(V2, statistics(V2, ratio), lambda v, j: PRINTED, deltas)
@@ -211,6 +213,32 @@ def test_statistics_learn_fanouts_times_and_corrections():
     assert later.tau(0, 1)(300, 2) == pytest.approx(0.04, rel=0.01)
     assert later.tau(0, 1)(10_800, 2) == pytest.approx(0.09 + 0.03, rel=0.01)  # beyond what was measured, by hope
     assert stats.fanout[0, 1] == 1.0
+
+
+@given(
+    graphs(5),
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5000), st.floats(0.0001, 5)), min_size=1, max_size=40),
+)
+def test_what_is_remembered_is_what_will_be_predicted_again(graph, seen):
+    edges = sorted(tuple(sorted(edge)) for edge in graph.edges)
+    ends = [edges[at % len(edges)] for at, _, _ in seen]
+    samples = [Sample(b, (a,), k, 4, 3 * k, k, 2 * k, t) for (a, b), (_, k, t) in zip(ends, seen, strict=True)]
+    stats = replace(learned(statistics(graph), samples), recompute=1.5)
+    again = recalled(statistics(graph, rows=7.0), json.loads(json.dumps(remembered(stats))))
+    assert (again.rows, again.fanout, again.recompute) == (stats.rows, stats.fanout, 1.5)
+    assert {edge: found[-REMEMBERED:] for edge, found in stats.samples.items()} == again.samples
+    if all(len(found) <= REMEMBERED for found in stats.samples.values()):
+        assert all(again.tau(a, b) == stats.tau(a, b) for a, b in edges)
+
+
+def test_what_is_remembered_of_another_view_is_not_believed():
+    stats = statistics(chain(3))
+    assert recalled(stats, remembered(statistics(chain(2), rows=5.0))) == stats
+
+
+def test_a_scan_tells_how_many_rows_there_are_by_now():
+    stats = statistics(chain(2), rows=1000.0)
+    assert learned(stats, [Sample(1, (), 0, 0, 70_000, 0, 0, 1.0)]).rows == (1000.0, 70_000.0)
 
 
 def test_requests_that_had_to_wait_for_others_do_not_count():

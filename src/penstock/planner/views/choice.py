@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from math import exp, inf, isqrt, log
 
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.views.formulas import grouping_cost, stepper
-from penstock.planner.views.paths import Group, contraction, hamiltonian_paths
+from penstock.planner.views.paths import Group, contraction, spread_paths
 from penstock.planner.views.plan import MaintenancePlan
 from penstock.planner.views.price import price
 from penstock.planner.views.regression import Tau
@@ -216,19 +215,18 @@ def _candidates(
 ) -> list[MaintenancePlan]:
     plans: list[MaintenancePlan] = []
     near = default_orders(graph)
+
+    def tau(v: int, node: int) -> Tau:
+        return taus[v, node]
+
     by_cost = {
-        k: best_order(graph, k, stepper(graph, statistics, lambda v, j: taus[v, j], deltas, k))[1]
-        if deltas[k]
-        else near[k]
+        k: best_order(graph, k, stepper(graph, statistics, tau, deltas, k))[1] if deltas[k] else near[k]
         for k in range(graph.count)
     }
     for orders in (by_cost, near):
         plans += [batch(graph, orders), batch(graph, orders, parallel=True)]
         plans += [sweep(graph, orders)] if "batch" not in allowed else []  # it asks the same, more often
-    paths = [
-        (grouping_cost(statistics, lambda v, j: taus[v, j], deltas, path), path)
-        for path in islice(hamiltonian_paths(graph), _PATHS)
-    ]
+    paths = [(grouping_cost(statistics, tau, deltas, path), path) for path in spread_paths(graph, _PATHS)]
     best = [path for _, path in sorted(paths)[:3]]
     for way in [Group(path) for path in best] or [contraction(graph)]:
         plans += [conditional(graph, way), conditional(graph, way, parallel=True)]

@@ -7,7 +7,6 @@ attributes. They add requests up; what runs at once is priced in `price`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 
 from penstock.planner.orders.graph import JoinGraph, Order
 from penstock.planner.views.paths import hamiltonian_paths
@@ -73,20 +72,20 @@ def grouping_cost(
     n = len(path)
     r, a = statistics.rows, statistics.widths
     sigma = [statistics.selectivity(path[s], path[s + 1]) for s in range(n - 1)]
-
-    def member(j: int, low: int, high: int) -> float:
-        """Rows of the delta at place j, joined with places low..high."""
-        others = prod(r[path[s]] for s in range(low, high + 1) if s != j)
-        return deltas[path[j]] * others * prod(sigma[low:high])
-
     cost = 0.0
+    rows, attributes = deltas[path[0]], float(a[path[0]])
     for i in range(n - 1):
-        rows = sum(member(j, j, i) for j in range(i + 1))
-        cost += tau(path[i], path[i + 1])(rows, sum(a[p] for p in path[: i + 1]))
+        cost += tau(path[i], path[i + 1])(rows, attributes)
+        # All who have come so far meet the next node, and its own delta sets out.
+        rows, attributes = rows * r[path[i + 1]] * sigma[i] + deltas[path[i + 1]], attributes + a[path[i + 1]]
+    rows, attributes, whole = deltas[path[-1]], float(a[path[-1]]), r[path[-1]]
     for i in range(n - 1, 0, -1):
-        rows = sum(member(j, i, n - 1) for j in range(i, n))
-        cost += tau(path[i], path[i - 1])(rows, sum(a[p] for p in path[i:]))
-    return cost + leftover(sum(member(j, 0, n - 1) for j in range(n)), sum(a))
+        node = path[i - 1]
+        cost += tau(path[i], node)(rows, attributes)
+        # The next delta has been up already: it brings all that the places above make of it.
+        rows = (rows * r[node] + deltas[node] * whole) * sigma[i - 1]
+        whole, attributes = whole * r[node] * sigma[i - 1], attributes + a[node]
+    return cost + leftover(rows, attributes)
 
 
 def cheapest(
@@ -108,12 +107,31 @@ def cheapest(
 def stepper(
     graph: JoinGraph, statistics: Statistics, tau: TauOf, deltas: Sequence[float], start: int
 ) -> Callable[[frozenset[int], int], float]:
-    """The cost of asking a node when others are bound: combined edges take their mean time, all selectivities count."""
+    """The cost of asking a node when others are bound: combined edges take their mean time, all selectivities count.
+
+    Searches bind one node more at a time, so the rows of a larger set are made from those of the one it grew from.
+    """
+    near = selectivities(graph, statistics)
+    known = {frozenset((start,)): (deltas[start], float(statistics.widths[start]))}
 
     def step(bound: frozenset[int], node: int) -> float:
-        rows = deltas[start] * grown(graph, statistics, bound, start)
-        attributes = sum(statistics.widths[v] for v in bound)
-        edges = [v for v in sorted(bound) if graph.joined(v, node)]
-        return sum(tau(v, node)(rows, attributes) for v in edges) / max(len(edges), 1)
+        if bound not in known:
+            rows = deltas[start] * grown(graph, statistics, bound, start)
+            known[bound] = rows, sum(statistics.widths[v] for v in bound)
+        rows, attributes = known[bound]
+        cost, edges, larger = 0.0, 0, rows * statistics.rows[node]
+        for v, share in near[node]:
+            if v in bound:
+                cost += tau(v, node)(rows, attributes)
+                edges += 1
+                larger *= share
+        known.setdefault(bound | {node}, (larger, attributes + statistics.widths[node]))
+        return cost / max(edges, 1)
 
     return step
+
+
+def selectivities(graph: JoinGraph, statistics: Statistics) -> list[list[tuple[int, float]]]:
+    """For each node those it is joined to, with the share of pairs that match."""
+    near = (sorted(graph.neighbours(frozenset((node,)))) for node in range(graph.count))
+    return [[(v, statistics.selectivity(v, node)) for v in found] for node, found in enumerate(near)]

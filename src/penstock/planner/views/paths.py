@@ -5,6 +5,7 @@ A path element is a node, or a group of nodes that was contracted to one (Liu 20
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,6 +23,10 @@ class Group:
 
 
 Element = int | Group
+Path = tuple[int, ...]
+
+EXPANSIONS = 4_000  # beginnings of paths that one search looks at: a clique of 12 has half a billion
+_PATIENCE = 8  # expansions per node, after which a search for a path goes on from the next start
 
 
 def nodes_of(element: Element) -> tuple[int, ...]:
@@ -43,35 +48,94 @@ def hamiltonian_paths(graph: JoinGraph) -> Iterator[tuple[int, ...]]:
         growing += [(*path, node) for node in sorted(near, reverse=True)]
 
 
-def contraction(graph: JoinGraph) -> Group:
+def spread_paths(graph: JoinGraph, most: int, expansions: int = EXPANSIONS) -> list[Path]:
+    """Paths that visit every node once: all of them if they are few, else up to `most` that differ early on.
+
+    Every start, and after each beginning every way to go on, has its turn before one has a second. The search ends when
+    it has looked at so many beginnings, found or not.
+    """
+    near = _near(graph, list(range(graph.count)))
+    if graph.count > 2 and sum(nodes.bit_count() == 1 for nodes in near) > 2:
+        return []  # a path has two ends
+    found: list[Path] = []
+    everywhere = (1 << graph.count) - 1
+    turns = deque(_grown(near, (start,), everywhere & ~(1 << start)) for start in range(graph.count))
+    while turns and len(found) < most and expansions > 0:
+        search = turns.popleft()
+        for _ in range(min(expansions, _PATIENCE * graph.count)):
+            path = next(search, ())
+            if path == ():
+                break  # nothing is left from this start
+            if path is not None:
+                found.append(path)
+                turns.append(search)
+                break
+            expansions -= 1
+        else:
+            turns.append(search)
+    return found
+
+
+def _grown(near: list[int], path: Path, free: int) -> Iterator[Path | None]:
+    """Whole paths with this beginning, the ways to go on in turns; None for every beginning that is looked at."""
+    if not free:
+        yield path
+        return
+    yield None
+    ways = iter(_ways(near, path[-1], free))
+    turns: deque[Iterator[Path | None]] = deque()
+    while (node := next(ways, None)) is not None or turns:
+        search = turns.popleft() if node is None else _grown(near, (*path, node), free & ~(1 << node))
+        for found in search:
+            yield found
+            if found is not None:
+                turns.append(search)
+                break
+
+
+def _ways(near: list[int], last: int, free: int) -> list[int]:
+    """Where a path can go on, first to nodes that soon cannot be reached any more. Sets of nodes are bits here."""
+    ways, left = [], near[last] & free
+    while left:
+        low = left & -left
+        node = low.bit_length() - 1
+        ways.append(((near[node] & free).bit_count(), node))
+        left ^= low
+    return [node for _, node in sorted(ways)]
+
+
+def contraction(graph: JoinGraph, expansions: int = EXPANSIONS) -> Group:
     """A path through everything, with sub-paths contracted to groups where the graph itself has no such path.
 
-    The longest path is contracted first; of equal ones that with the lowest nodes. Each contraction makes the graph
-    smaller, so it ends with one group for any connected graph.
+    The longest path is contracted first, as far as it is found by looking at so many beginnings; of equal ones that of
+    the lowest start. Each contraction makes the graph smaller, so it ends with one group for any connected graph.
     """
     if not graph.connected():
         raise ValueError("a view's join graph must be connected")
     elements: list[Element] = list(range(graph.count))
     while True:
-        path = _longest(graph, elements)
+        path = _longest(graph, elements, expansions)
         if len(path) == len(elements):
             return Group(tuple(path))
         elements = [Group(tuple(path)), *(e for e in elements if e not in path)]
 
 
-def _longest(graph: JoinGraph, elements: list[Element]) -> list[Element]:
-    inside = [frozenset(nodes_of(e)) for e in elements]
-    near = [
-        [b for b in range(len(elements)) if b != a and graph.neighbours(inside[a]) & inside[b]]
-        for a in range(len(elements))
-    ]
-    best: list[int] = []
-    growing = [[a] for a in reversed(range(len(elements)))]
-    while growing:
-        path = growing.pop()
-        if len(path) > len(best):
-            best = path
-            if len(best) == len(elements):
+def _longest(graph: JoinGraph, elements: list[Element], expansions: int) -> list[Element]:
+    near, everywhere = _near(graph, elements), (1 << len(elements)) - 1
+    best: Path = ()
+    for start in range(len(elements)):
+        growing: list[tuple[Path, int]] = [((start,), everywhere & ~(1 << start))]
+        for _ in range(max(len(elements), expansions // len(elements))):
+            if not growing or len(best) == len(elements):
                 break
-        growing += [[*path, b] for b in reversed(near[path[-1]]) if b not in path]
+            path, free = growing.pop()
+            best = path if len(path) > len(best) else best
+            growing += [((*path, node), free & ~(1 << node)) for node in reversed(_ways(near, path[-1], free))]
     return [elements[k] for k in best]
+
+
+def _near(graph: JoinGraph, elements: list[Element]) -> list[int]:
+    """For each element the places of those that it is joined to, as bits."""
+    inside = [frozenset(nodes_of(e)) for e in elements]
+    around = [graph.neighbours(nodes) for nodes in inside]
+    return [sum(1 << b for b, nodes in enumerate(inside) if b != a and near & nodes) for a, near in enumerate(around)]

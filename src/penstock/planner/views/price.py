@@ -6,9 +6,10 @@ The formulas of `formulas` add requests up and cannot see that; here a plan is p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 
 from penstock.planner.orders.graph import JoinGraph
-from penstock.planner.views.formulas import grown
+from penstock.planner.views.formulas import selectivities
 from penstock.planner.views.plan import MaintenancePlan, Request
 from penstock.planner.views.regression import Tau
 from penstock.planner.views.statistics import Statistics
@@ -47,14 +48,16 @@ def _costs(
     taus: Mapping[tuple[int, int], Tau] | None,
 ) -> list[tuple[float, float, float]]:
     """For each request: seconds of waiting, of work at the source, and of joining here."""
-    held = {m: frozenset((m,)) for m in range(graph.count)}
+    near = selectivities(graph, statistics)
+    held = {m: {m} for m in range(graph.count)}
     size = dict(enumerate(map(float, deltas)))
     costs = []
     for request in requests:
         before = sum(size[m] for m in request.members)
         for m in request.members:
-            held[m] |= {request.node}
-            size[m] = deltas[m] * grown(graph, statistics, held[m], m)
+            shares = (share for v, share in near[request.node] if v in held[m])
+            size[m] *= prod(shares, start=statistics.rows[request.node])
+            held[m].add(request.node)
         after = sum(size[m] for m in request.members)
         here = _JOIN + _JOINED_ROW * (before + after)
         if not request.via:

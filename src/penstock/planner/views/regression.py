@@ -5,14 +5,22 @@ The candidate terms are those of the model; stepwise selection keeps the ones th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, log, sqrt
 
 import numpy as np
 import numpy.typing as npt
 
-TERMS = ("C*A", "C", "A", "sqrt(C)", "sqrt(A)", "sqrt(C*A)")
+_TERM: dict[str, Callable[[float, float], float]] = {
+    "C*A": lambda c, a: c * a,
+    "C": lambda c, _: c,
+    "A": lambda _, a: a,
+    "sqrt(C)": lambda c, _: sqrt(c),
+    "sqrt(A)": lambda _, a: sqrt(a),
+    "sqrt(C*A)": lambda c, a: sqrt(c * a),
+}
+TERMS = tuple(_TERM)
 FEWEST = 4  # samples, below which only a mean can be told
 
 Floats = npt.NDArray[np.float64]
@@ -32,9 +40,10 @@ class Tau:
     beyond: float = 0.0
 
     def __call__(self, rows: float, attributes: float) -> float:
-        terms = _terms(min(rows, self.until), attributes)
-        inside = max(self.least, self.constant + sum(b * terms[name] for name, b in self.coefficients))
-        return inside + self.beyond * max(0.0, rows - self.until)
+        within, seconds = min(rows, self.until), self.constant
+        for name, b in self.coefficients:  # a plain loop: searches call this ten thousands of times
+            seconds += b * _TERM[name](within, attributes)
+        return max(self.least, seconds) + self.beyond * max(0.0, rows - self.until)
 
     def __str__(self) -> str:
         return " + ".join([f"{self.constant:.6g}", *(f"{b:.6g}*{name}" for name, b in self.coefficients)])
@@ -51,7 +60,7 @@ def fit(samples: Sequence[tuple[float, float, float]], *, rising: bool = False) 
         raise ValueError("a cost model needs at least one measured request")
     times = np.array([t for _, _, t in samples], np.float64)
     least = max(0.0, float(times.min()) / 2)
-    columns = {name: np.array([_terms(c, a)[name] for c, a, _ in samples]) for name in TERMS}
+    columns = {name: np.array([_TERM[name](c, a) for c, a, _ in samples]) for name in TERMS}
     varying = [name for name, column in columns.items() if np.ptp(column) > 1e-12 * (1 + np.abs(column).max())]
     most = min(len({(c, a) for c, a, _ in samples}), len(samples) - 1)
     if len(samples) < FEWEST or not varying:
@@ -67,11 +76,6 @@ def fit(samples: Sequence[tuple[float, float, float]], *, rising: bool = False) 
         best, chosen = score, move
     solution = _solve(columns, chosen, times)[0]
     return Tau(float(solution[0]), tuple(zip(chosen, map(float, solution[1:]), strict=True)), least)
-
-
-def _terms(rows: float, attributes: float) -> dict[str, float]:
-    both = rows * attributes
-    return dict(zip(TERMS, (both, rows, attributes, sqrt(rows), sqrt(attributes), sqrt(both)), strict=True))
 
 
 def _solve(columns: dict[str, Floats], chosen: tuple[str, ...], times: Floats) -> tuple[Floats, float]:

@@ -1,12 +1,14 @@
 """The order in which a step visits the nodes: all instances, a beam of the cheapest, or exactly over subsets.
 
 The cost of visiting a node depends on the set that is bound, not on its order, so the search over subsets is exact
-(2^n sets); the beam is the level-wise search of Liu 2005, 11.3.2, whose enumeration is `every_order`.
+(2^n sets), and a beam of sets wastes no place on orders of one set; the beam of orders is the level-wise search of
+Liu 2005, 11.3.2, whose enumeration is `every_order`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import nsmallest
 from math import inf
 
 from penstock.planner.orders.graph import JoinGraph, Order, Positions
@@ -15,8 +17,8 @@ from penstock.planner.orders.search import every_order
 StepCost = Callable[[Positions, int], float]
 Priced = tuple[float, Order]
 
-EXACT = 12  # nodes up to which all connected subsets are looked at
-_BEAM = 20
+EXACT = 8  # nodes up to which all connected subsets are looked at
+STEPS = 400  # visits that are priced for one start, beyond; or those of a greedy search, if it needs more
 
 
 def enumerated(graph: JoinGraph, start: int, step: StepCost) -> list[Priced]:
@@ -39,22 +41,27 @@ def beam(graph: JoinGraph, start: int, step: StepCost, keep: float = inf) -> Pri
     return level[0]
 
 
-def by_subsets(graph: JoinGraph, start: int, step: StepCost) -> Priced:
-    """The cheapest order, found by keeping the best beginning of each set."""
+def by_subsets(graph: JoinGraph, start: int, step: StepCost, keep: float = inf) -> Priced:
+    """The cheapest order, found by keeping the best beginning of each set, and the `keep` cheapest sets of each size."""
     level: dict[Positions, Priced] = {frozenset((start,)): (0.0, ())}
     for _ in range(graph.count - 1):
+        if len(level) > keep:
+            level = dict(nsmallest(int(keep), level.items(), key=lambda item: item[1]))
         grown: dict[Positions, Priced] = {}
         for bound, (cost, order) in level.items():
             for node in graph.following(bound):
-                offer = (cost + step(bound, node), (*order, node))
-                grown[bound | {node}] = min(offer, grown.get(bound | {node}, offer))
+                offer, larger = (cost + step(bound, node), (*order, node)), bound | {node}
+                grown[larger] = min(offer, grown.get(larger, offer))
         level = grown
     return level[graph.all]
 
 
 def best_order(graph: JoinGraph, start: int, step: StepCost) -> Priced:
-    """The cheapest order; with very many nodes, the best that a beam finds."""
-    return by_subsets(graph, start, step) if graph.count <= EXACT else beam(graph, start, step, _BEAM)
+    """The cheapest order; with many nodes, the best that is found for a bounded number of visits."""
+    if graph.count <= EXACT:
+        return by_subsets(graph, start, step)
+    greedy = graph.count * (graph.count - 1) // 2  # visits at most, with one set of each size
+    return by_subsets(graph, start, step, max(1, STEPS // greedy))
 
 
 def _cost(start: int, order: Order, step: StepCost) -> float:

@@ -6,11 +6,13 @@ A frozen value; `learned` makes the next one from the requests of a refresh.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any
 
 from penstock.planner.views.regression import Tau, fit
 
 KEPT = 64  # samples per directed edge
+REMEMBERED = 8  # of them, beyond the end of a process
 FITTED = 6  # samples that an edge needs for a model of its own
 _WEIGHT = 0.3  # of the newest observation
 
@@ -83,14 +85,37 @@ DEFAULT = Tau(0.0005, (("C", PER_KEY),))  # an indexed lookup over a local socke
 
 
 def learned(statistics: Statistics, samples: Iterable[Sample]) -> Statistics:
-    """The statistics after a refresh: the newest samples are kept, fanouts move toward what was seen."""
-    kept, fanout = dict(statistics.samples), dict(statistics.fanout)
+    """The statistics after a refresh: the newest samples are kept, fanouts move toward what was seen, scans count rows."""
+    kept, fanout, rows = dict(statistics.samples), dict(statistics.fanout), list(statistics.rows)
     for s in samples:
         if not s.via:
+            rows[s.node] = float(s.rows)
             continue
         kept[s.via[-1], s.node] = (*kept.get((s.via[-1], s.node), ()), s)[-KEPT:]
         if len(s.via) == 1 and s.before >= 5:
             edge = (min(s.via[0], s.node), max(s.via[0], s.node))
             seen = s.after / s.before * statistics.rows[edge[1]] / max(statistics.rows[s.node], 1.0)
             fanout[edge] = seen if edge not in fanout else (1 - _WEIGHT) * fanout[edge] + _WEIGHT * seen
-    return replace(statistics, samples=kept, fanout=fanout)
+    return replace(statistics, samples=kept, fanout=fanout, rows=tuple(rows))
+
+
+def remembered(statistics: Statistics) -> dict[str, Any]:
+    """What is worth knowing in another process, small and fit for JSON; how many columns and connections, it knows itself."""
+    samples = [astuple(s) for found in statistics.samples.values() for s in found[-REMEMBERED:]]
+    return {
+        "rows": list(statistics.rows),
+        "fanout": [[v, node, rows] for (v, node), rows in sorted(statistics.fanout.items())],
+        "samples": [[node, list(via), *numbers] for node, via, *numbers in samples],
+        "recompute": statistics.recompute,
+    }
+
+
+def recalled(statistics: Statistics, body: Mapping[str, Any]) -> Statistics:
+    """The statistics with what was remembered in their place."""
+    if len(body["rows"]) != len(statistics.rows):
+        return statistics
+    samples: dict[tuple[int, int], tuple[Sample, ...]] = {}
+    for node, via, *numbers in body["samples"]:
+        samples[via[-1], node] = (*samples.get((via[-1], node), ()), Sample(node, tuple(via), *numbers))
+    fanout = {(v, node): rows for v, node, rows in body["fanout"]}
+    return replace(statistics, rows=tuple(body["rows"]), fanout=fanout, samples=samples, recompute=body["recompute"])
