@@ -26,6 +26,7 @@ from penstock.runtime.results import Part, side_rows
 from penstock.runtime.retention import horizon
 from penstock.runtime.run import Run
 from penstock.runtime.session import local_session
+from penstock.runtime.sources import with_settings
 from penstock.sql import (
     AdvanceStream,
     AlterQuery,
@@ -383,13 +384,15 @@ class Engine:
         since = -1 if since_step is None else since_step
         newest = self.catalog.record(name)
         frames = []
-        for record in self.catalog.lineage(newest):
-            oldest = horizon(self.network(), record.id, record.retain, progress)
-            released = self.catalog.released(record, manifest) if newest.ordered else FOREVER
-            view, part = self.catalog.view(record), Part(since=since, horizon=oldest, before=released)
-            frames.append(view.frame(self.spark, manifest, part, step=step, time=newest.ordered))
-        whole = reduce(DataFrame.union, frames)
-        return whole.orderBy("_time").drop("_time") if newest.ordered else whole
+        # Expressions mean what they meant when the query was registered, whatever the time zone of who reads.
+        with with_settings(self.spark, self.catalog.registry.settings):
+            for record in self.catalog.lineage(newest):
+                oldest = horizon(self.network(), record.id, record.retain, progress)
+                released = self.catalog.released(record, manifest) if newest.ordered else FOREVER
+                view, part = self.catalog.view(record), Part(since=since, horizon=oldest, before=released)
+                frames.append(view.frame(self.spark, manifest, part, step=step, time=newest.ordered))
+            whole = reduce(DataFrame.union, frames)
+            return whole.orderBy("_time").drop("_time") if newest.ordered else whole
 
     def late(self, stream: str) -> DataFrame:
         """Rows that came behind their stream's progress, whole, with `_step`, `_reason`, `_progress`."""

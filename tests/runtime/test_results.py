@@ -280,3 +280,30 @@ def test_sql_alone_is_enough(spark, tmp_path):
     assert [q["name"] for q in shown[0]] == ["first"]
     assert [s["name"] for s in shown[1]] == ["a", "b"]
     assert "first" in shown[2]
+
+
+def test_results_do_not_depend_on_the_time_zone_of_who_reads(spark, tmp_path):
+    replay = Replay(tmp_path / "source", *(stream(name, "ts timestamp, k bigint, v bigint") for name in "ab"))
+    replay.add(a=[{"ts": 3 * 3600 * SECOND, "k": 1, "v": 1}], b=[{"ts": 3 * 3600 * SECOND, "k": 1, "v": 2}])
+    got = []
+    engine = Engine(spark, tmp_path / "state", tasks=1)
+    replay.declare(engine)
+    text = f"SELECT hour(a.ts) AS h, CAST(b.ts AS STRING) AS t {AB} WHERE a.k = b.k"
+    engine.query(text, name="q", into=lambda table, _: got.extend(table.to_pylist()))
+    before = spark.conf.get("spark.sql.session.timeZone")
+    drain(engine)
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        assert rows_of(engine.results("q")) == [tuple(row.values()) for row in got]
+        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_types_that_cannot_travel_are_refused_when_they_are_declared(spark, tmp_path):
+    replay = Replay(tmp_path / "source", *STREAMS[:2])
+    engine = Engine(spark, tmp_path / "state", tasks=1)
+    replay.declare(engine)
+    with pytest.raises(RegistrationError, match=r"YEAR.* has type interval year"):
+        engine.query("SELECT INTERVAL '1' YEAR AS y, v FROM a", name="q")
+    assert not engine.queries()

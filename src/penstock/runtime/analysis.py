@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType
 
 from penstock.errors import RegistrationError
 from penstock.kernels.aggregate.stored import stored_type
@@ -71,7 +73,20 @@ def _resolved(name: str, frame: DataFrame, texts: list[str]) -> list[tuple[str, 
     if not resolved._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001
         msg = f"query {name!r} uses a non-deterministic function; its answer would change when a step is repeated"
         raise RegistrationError(msg)
+    for field in resolved.schema.fields:
+        check_type(f"query {name!r}: item {field.name!r}", field.dataType)
     return [(f.name, f.dataType.simpleString()) for f in resolved.schema.fields]
+
+
+def check_type(what: str, kind: DataType) -> None:
+    """Refuse a type that Spark cannot hand to its workers: the first step that holds one would fail, for everybody."""
+    try:
+        to_arrow_type(kind, timezone="UTC")
+    except PySparkTypeError:
+        msg = (
+            f"{what} has type {kind.simpleString()}, which cannot be read by Spark's Python workers; cast it to another"
+        )
+        raise RegistrationError(msg) from None
 
 
 def _analyze_aggregated(
@@ -157,6 +172,8 @@ def check_source(name: str, frame: DataFrame) -> None:
             "different; compute such columns before they reach the source"
         )
         raise RegistrationError(msg)
+    for field in frame.schema.fields:
+        check_type(f"stream {name!r}: column {field.name!r}", field.dataType)
     found = next((node for node in _operators(plan) if node.startswith(_STATEFUL)), None)
     if found:
         msg = (

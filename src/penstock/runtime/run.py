@@ -339,7 +339,7 @@ class Run:
         table = None if as_frame or len(views) > 1 else views[0].table(manifest, part, ordered=record.ordered)
         if table is not None:
             return table
-        frames = [view.frame(self.engine.spark, manifest, part, time=record.ordered) for view in views]
+        frames = [view.frame(self.stepper.own_session(), manifest, part, time=record.ordered) for view in views]
         frame = reduce(DataFrame.union, frames)
         if record.ordered:
             frame = frame.orderBy("_time").drop("_time")

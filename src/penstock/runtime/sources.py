@@ -6,7 +6,7 @@ DataFrame: the plan's leaves are renamed through Spark's own classes (classic Sp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,12 +44,12 @@ def name_sources(frame: DataFrame, name: str) -> DataFrame:
 
 
 @contextmanager
-def settings(spark: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
+def with_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
     """Set session settings for a moment."""
-    before = {key: spark.conf.get(key, None) for key in wanted}
+    before = {key: old for key, value in wanted.items() if (old := spark.conf.get(key, None)) != value}
     try:
-        for key, value in wanted.items():
-            spark.conf.set(key, value)
+        for key in before:
+            spark.conf.set(key, wanted[key])
         yield
     finally:
         for key, old in before.items():
@@ -60,4 +60,4 @@ def settings(spark: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
 
 
 def source_evolution(spark: SparkSession) -> Any:
-    return settings(spark, _EVOLUTION)
+    return with_settings(spark, _EVOLUTION)

@@ -299,7 +299,7 @@ class Stepper:
         task = self._task(step, reached, progress)
         ended = {a.name for a in self.network.aggregates if task.ahead.moves(a)}
         task = replace(task, merges=() if final else tuple(m for m in task.merges if m.table in ended))
-        rows = self._derived_rows(self._own_session()) if waiting else None
+        rows = self._derived_rows(self.own_session()) if waiting else None
         if rows is not None:
             rows = project(
                 rows, self.network, self.whole, task.progress, self.tasks, task.routes.replicated, sides=True
@@ -391,7 +391,7 @@ class Stepper:
             session.conf.set(name, value)
         self._prepared = {key}
 
-    def _own_session(self) -> SparkSession:
+    def own_session(self) -> SparkSession:
         """A session like that of a batch, for steps that have none."""
         if self._session is None:
             clone = self.spark._jsparkSession.cloneSession()  # noqa: SLF001
