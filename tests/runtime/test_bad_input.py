@@ -155,20 +155,22 @@ def test_streams_that_make_no_sense_are_refused(spark, replay, state):
     frame = replay.frame(spark, "a")
     engine = Engine(spark, state, durable=False)
     with pytest.raises(RegistrationError, match=r"no column 'tss'.*did you mean ts"):
-        engine.stream("a", frame, event_time="tss")
+        engine.stream("a", frame, event_time="tss", ordered=True)
     with pytest.raises(RegistrationError, match=r"'x' is double"):
-        engine.stream("a", frame.selectExpr("1.5D AS x"), event_time="x")
+        engine.stream("a", frame.selectExpr("1.5D AS x"), event_time="x", ordered=True)
     with pytest.raises(RegistrationError, match="idle"):
-        engine.stream("a", frame, event_time="k", idle="1 second")
+        engine.stream("a", frame, event_time="k", idle="1 second", ordered=True)
     with pytest.raises(RegistrationError, match="late must be one of"):
-        engine.stream("a", frame, event_time="ts", late="ignore")
+        engine.stream("a", frame, event_time="ts", late="ignore", ordered=True)
     with pytest.raises(RegistrationError, match="negative"):
         engine.stream("a", frame, event_time="ts", delay=-1)
     with pytest.raises(RegistrationError, match="'_x'"):
-        engine.stream("a", frame.withColumnRenamed("v", "_x"), event_time="ts")
-    engine.stream("a", frame, event_time="ts")
-    with pytest.raises(RegistrationError, match="'a' is declared twice"):
+        engine.stream("a", frame.withColumnRenamed("v", "_x"), event_time="ts", ordered=True)
+    with pytest.raises(RegistrationError, match="'a' says nothing of how late its rows may come"):
         engine.stream("a", frame, event_time="ts")
+    engine.stream("a", frame, event_time="ts", ordered=True)
+    with pytest.raises(RegistrationError, match="'a' is declared twice"):
+        engine.stream("a", frame, event_time="ts", ordered=True)
 
 
 def test_queries_that_repeat_nothing_alike_are_refused(spark, replay, state):

@@ -282,7 +282,7 @@ def test_state_of_a_join_that_a_closed_key_no_longer_needs_is_not_kept(spark, tm
     replay.add(a=[plain(7, 2, 71), plain(7, 1, 70), plain(20, 1, 72)])
     engine = Engine(spark, tmp_path / "state", tasks=2, durable=False)
     engine.stream("a", replay.frame(spark, "a"), event_time="ts", punctuation=replay.frame(spark, "marks"))
-    engine.stream("b", replay.frame(spark, "b"), event_time="ts")
+    engine.stream("b", replay.frame(spark, "b"), event_time="ts", ordered=True)
     engine.query("SELECT a.v, b.v AS w FROM a [RANGE 10], b [RANGE 10] WHERE a.k = b.k", name="q")
     status = drain(engine).status()
     check_accounts(status["streams"]["a"])

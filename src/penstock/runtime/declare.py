@@ -59,7 +59,7 @@ def check_stream(stream: Stream) -> None:
 
 
 def read_delay(name: str, delay: str | int | None, *, ordered: bool, told: bool) -> tuple[int | None, int | None]:
-    """(delay in time, delay in rows) of a stream; one that says nothing, also not otherwise (`told`), is ordered."""
+    """(delay in time, delay in rows) of a stream; `told` if it says otherwise how far it has come."""
     rows = _ROWS.fullmatch(delay) if isinstance(delay, str) else None
     if ordered and delay is not None:
         raise RegistrationError(f"stream {name!r} is ordered and has a delay; leave out one of them")
@@ -67,7 +67,13 @@ def read_delay(name: str, delay: str | int | None, *, ordered: bool, told: bool)
         return None, int(rows[1])
     if delay is not None:
         return duration(delay), None
-    return (None if told and not ordered else 0), None
+    if not (ordered or told):
+        msg = (
+            f"stream {name!r} says nothing of how late its rows may come, so that no window could ever be closed; give delay='5 seconds', "
+            "ordered=True, punctuation= or heartbeat="
+        )
+        raise RegistrationError(msg)
+    return (0 if ordered else None), None
 
 
 def _check_delay_rows(stream: Stream, rows: int) -> None:
