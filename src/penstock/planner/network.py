@@ -419,8 +419,8 @@ def output_progress(query: Query, progress: Mapping[str, int]) -> int:
 
 
 def decided_early(residual: Expression) -> bool:
-    """Whether a condition is decided as soon as its positions are joined; what may raise, or Spark evaluates, waits for whole results."""
-    return residual.total and residual.term is not None and len(residual.roles) > 1
+    """Whether a condition drops what it refutes as soon as its positions are joined; what Spark evaluates waits for whole results."""
+    return residual.term is not None and len(residual.roles) > 1
 
 
 def out_column(share: int, position: int) -> str:
