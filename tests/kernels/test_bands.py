@@ -22,11 +22,12 @@ from tests.routes import any_routes
 from tests.simulation import FIRST_ID, simulate
 from tests.workloads import Workload
 
-COLUMNS = {"at": "bigint", "v": "bigint", "w": "bigint", "x": "double"}
+COLUMNS = {"at": "bigint", "v": "bigint", "w": "bigint", "x": "double", "s": "string"}
 VALUES: dict[str, tuple[object, ...]] = {
     "v": (0, 1, 2, 3, None, 2**63 - 1, 2**63 - 2, -(2**63), -(2**63) + 1, 2**61),
     "w": (0, 1, -1, 2**63 - 1),
     "x": (0.0, 0.1, 0.5, 1.0, 1.5, None, float("nan"), float("inf"), float("-inf"), 1e308),
+    "s": ("", "a", "B", "é", None),
 }
 STREAMS = {
     name: Stream(name, tuple(Column(c, t) for c, t in COLUMNS.items()), "at", delay=1000) for name in ("a", "b", "c")
@@ -42,6 +43,7 @@ PAIRS = (
     "{0}.x BETWEEN {1}.x - 0.4 AND {1}.x + 0.4",
     "{0}.x - {1}.x >= -0.4",
     "NOT {0}.v + {n} < {1}.v",
+    "{0}.s <= {1}.s",
     "({0}.v + 1 > {1}.v OR {0}.w < {1}.w)",
 )
 TRIPLES = ("{0}.v BETWEEN {1}.v - {n} AND {2}.v + {n}", "{0}.v + {1}.v < {2}.v", "{0}.x + {1}.x <= {2}.x")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -30,7 +29,8 @@ DOUBLES = st.one_of(
     st.floats(),
     st.sampled_from((0.1, 0.2, 0.3, 0.7, -0.0, 1e16, 1e308, -1e308, 1.7e308, 5e-324, float("inf"), float("nan"))),
 )
-KINDS = {"bigint": INTEGERS, "double": DOUBLES}
+STRINGS = st.sampled_from((None, "", "a", "a", "ab", "B", "é", "\uffff", "\U0001f600"))
+KINDS = {"bigint": INTEGERS, "double": DOUBLES, "string": STRINGS}
 ROLES = 3  # rows of the last one are looked for
 
 
@@ -43,10 +43,10 @@ def columns_of(kind, count):
 def sums(draw, kind, most=3):
     leaf = st.one_of(
         *[st.builds(Ref, st.integers(0, ROLES - 1), st.sampled_from("vw"))] * 3,
-        KINDS[kind].filter(lambda v: v is not None and not math.isnan(v)).map(lambda v: Literal(v, kind)),
+        KINDS[kind].filter(lambda v: v is not None and repr(v) != "nan").map(lambda v: Literal(v, kind)),
     )
     term = draw(leaf)
-    for _ in range(draw(st.integers(0, most - 1))):
+    for _ in range(draw(st.integers(0, most - 1)) if kind != "string" else 0):
         term = Arithmetic(draw(st.sampled_from("+-")), *draw(st.permutations((term, draw(leaf)))))
     return term
 
@@ -74,7 +74,7 @@ def roles(term):
 def expression(term, kind):
     """As the parser makes it: sums of integers may raise."""
     refs = tuple(Ref(role, "v") for role in sorted(roles(term)))
-    return Expression(refs, term, total=kind == "double" or "Arithmetic" not in repr(term))
+    return Expression(refs, term, total=kind != "bigint" or "Arithmetic" not in repr(term))
 
 
 def a_join(*conditions):
@@ -91,7 +91,7 @@ def wanted(term, combination):
 
 
 def found(search, kind, composites, rows):
-    arrow = {"bigint": pa.int64(), "double": pa.float64()}[kind]
+    arrow = {"bigint": pa.int64(), "double": pa.float64(), "string": pa.string()}[kind]
 
     def of_rows(ref):
         assert ref.role == ROLES - 1
@@ -113,7 +113,7 @@ def found(search, kind, composites, rows):
 
 @st.composite
 def scenes(draw):
-    kind = draw(st.sampled_from(("bigint", "double")))
+    kind = draw(st.sampled_from(("bigint", "bigint", "double", "double", "string")))
     queries = draw(st.lists(st.lists(conditions(kind), min_size=1, max_size=2), min_size=1, max_size=2))
     sides = [draw(columns_of(kind, 5)) for _ in range(ROLES)]
     return kind, queries, list(zip(*sides[:-1], strict=True)), sides[-1]
@@ -214,3 +214,14 @@ def test_only_values_that_might_overflow_meet_every_row():
     moved = Compare("<=", Arithmetic("+", OWN, ONE), OTHER)
     search = build_search(a_join([expression(moved, "bigint")]), ROLES - 1, (0, 1))
     assert found(search, "bigint", [*one(2), *one(None)], rows) == {(0, 1), (0, 2), (0, 4), (1, 4)}
+
+
+def test_strings_are_searched_by_their_bytes():
+    texts = ["", "B", "a", "ab", "é", "\uffff", "\U0001f600"]
+    rows = [{"v": text, "w": ""} for text in [*texts, None]]
+    search = build_search(a_join([expression(Compare("<", OWN, OTHER), "string")]), ROLES - 1, (0, 1))
+    composites = [({"v": text, "w": ""}, {"v": "", "w": ""}) for text in texts]
+    # A text is in the range of its equal too: the condition decides.
+    expected = {(i, j) for i in range(len(texts)) for j in range(i + 1)}
+    assert found(search, "string", composites, rows) == expected
+    assert found(search, "string", [({"v": None, "w": ""}, {"v": "", "w": ""})], rows) == set()

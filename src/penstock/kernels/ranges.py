@@ -7,7 +7,7 @@ an overflow is an error that is counted, whatever might overflow is in range.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -168,28 +168,45 @@ def _roles(term: Term) -> set[int]:
             return {-2}  # no plain value
 
 
-def numbers(term: Term, lookup: Lookup, count: int) -> tuple[Floats, Flags] | None:
-    """The values as numbers in their order, NaN (which is the largest) as infinity, NULL as NaN; and where they raised. None if they are none."""
-    found, raised = values(term, lookup, count)
-    if pa.types.is_timestamp(found.type):
-        found = found.cast(pa.int64())
-    if not (pa.types.is_integer(found.type) or pa.types.is_floating(found.type)):
+def _comparable(columns: Mapping[Term, pa.Array]) -> dict[Term, Floats] | None:
+    """The values as numbers that are in the order of the values, NULL as NaN; None if values have no such order here."""
+    if all(pa.types.is_integer(c.type) or pa.types.is_floating(c.type) for c in columns.values()):
+        return {term: _numbers(column) for term, column in columns.items()}
+    strings = {term: c for term, c in columns.items() if c.null_count < len(c)}
+    if not all(pa.types.is_string(c.type) or pa.types.is_large_string(c.type) for c in strings.values()):
         return None
-    plain = pc.cast(found, pa.float64(), safe=False)
+    return {term: np.full(len(c), np.nan) for term, c in columns.items()} | _ranks(strings)
+
+
+def _numbers(column: pa.Array) -> Floats:
+    """NaN, which is the largest, as infinity; large integers are rounded, which leaves them in their order."""
+    plain = pc.cast(column, pa.float64(), safe=False)
     plain = pc.if_else(pc.is_nan(plain), np.inf, plain)
-    return np.asarray(pc.fill_null(plain, np.nan).to_numpy(zero_copy_only=False)), raised
+    return np.asarray(pc.fill_null(plain, np.nan).to_numpy(zero_copy_only=False))
+
+
+def _ranks(columns: Mapping[Term, pa.Array]) -> dict[Term, Floats]:
+    """The place of each string among all of them; Arrow orders them by their bytes, as Spark does."""
+    if not columns:
+        return {}
+    joined = pa.concat_arrays([column.cast(pa.large_string()) for column in columns.values()])
+    ranks = pc.rank(joined, tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.float64)
+    ranks[joined.is_null().to_numpy(zero_copy_only=False)] = np.nan
+    ends = np.cumsum([len(column) for column in columns.values()])[:-1]
+    return dict(zip(columns, np.split(ranks, ends), strict=True))
 
 
 def find_ranges(search: Search, rows: Lookup, row_count: int, composites: Lookup, count: int) -> Ranges | None:
-    """The ranges of a search; None if what it compares are no numbers."""
-    known: dict[Term, tuple[Floats, Flags]] = {}
+    """The ranges of a search; None if what it compares are neither numbers nor strings."""
+    columns, errors = {}, {}
     terms = {t for b in search.watched for _, t in b.others} | set(search.known)
     for lookup, wanted, size in ((rows, {b.own for b in search.watched}, row_count), (composites, terms, count)):
         for term in wanted:
-            found = numbers(term, lookup, size)
-            if found is None:
-                return None
-            known[term] = found
+            columns[term], errors[term] = values(term, lookup, size)
+    found = _comparable(columns)
+    if found is None:
+        return None
+    known = {term: (found[term], errors[term]) for term in columns}
     always, every = np.zeros(row_count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
     for term in search.known:
         every |= known[term][1]
