@@ -154,3 +154,20 @@ def test_a_value_that_overflows_meets_all_rows_and_the_others_only_their_own():
     assert len(done.results[0]) == 49
     assert done.errors == {FIRST_ID: 50}
     assert done.steps[0].compared == 49 + 50
+
+
+def test_a_band_of_time_is_searched_from_the_position_it_is_tied_to():
+    """c is near b and d near c, while a is anywhere in a long window: from a too, each c is looked for near its b only."""
+    streams = {n: Stream(n, (Column("at", "bigint"), Column("k", "bigint")), "at", delay=1000) for n in "abcd"}
+    batch = {n: [{"at": 10 * i, "k": i % 50} for i in range(100)] for n in "abcd"}
+    text = (
+        "SELECT a.at, b.at, c.at, d.at FROM a [RANGE 1000], b [RANGE 1000], c [RANGE 1000], d [RANGE 1000] "
+        "WHERE a.k = b.k AND c.at BETWEEN b.at - 1 AND b.at + 1 AND d.at BETWEEN c.at - 1 AND c.at + 1"
+    )
+    work = Workload(streams, (text,), ({"b": batch["b"], "c": batch["c"], "d": batch["d"]}, {"a": batch["a"]}))
+    done = simulate(work)
+    assert bag(done.results[0]) == bag(
+        (10 * i, 10 * j, 10 * j, 10 * j) for i in range(100) for j in (i % 50, i % 50 + 50)
+    )
+    # Each of 100 rows meets 2, each of these pairs one c, and each of these one d.
+    assert done.steps[1].tables["a(k)"]["candidates"] == 3 * 200

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from penstock.kernels.compare import Lookup
 from penstock.kernels.conditions import Condition, at_end, at_hop, refuted
 from penstock.kernels.links import count_probes, count_results, links_of
-from penstock.kernels.probe import Counts, Reach, Words, build_reach, probe, to_words, word_count
+from penstock.kernels.probe import Counts, Reach, Words, build_reach, nearest, probe, to_words, word_count
 from penstock.kernels.ranges import Search, build_search, find_ranges
 from penstock.kernels.scan import pairs_by_time, scan
 from penstock.model import Ref
@@ -79,6 +79,14 @@ class Matches:
     def take(self, index: Ints) -> Matches:
         picks = tuple((runs, None if run is None else run[index], row[index]) for runs, run, row in self.picks)
         return Matches(self.positions, picks, self.keys[index], _rows(self.times, index), _rows(self.bits, index))
+
+    def led_by(self, position: int) -> tuple[Matches, Ints]:
+        """The same matches with one of the positions first and in the order of its times; and which ones they are."""
+        places = sorted(range(len(self.positions)), key=lambda place: self.positions[place] != position)
+        order = np.argsort(self.times[:, places[0]], kind="stable")
+        found = self.take(order)
+        positions, picks = zip(*((found.positions[p], found.picks[p]) for p in places), strict=True)
+        return Matches(positions, picks, found.keys, found.times[:, places], found.bits), order
 
     def column(self, position: int, name: str, event_time: pa.DataType | None) -> pa.Array:
         """A column of the rows at one position; with `event_time`, the row's time as a value of that type."""
@@ -245,7 +253,11 @@ class _Walk:
         links = links_of(self.network, self.join).get((hop.position, hop.table))
         if links is not None:
             count_probes(links, composite.bits, self.work.links)
-        reach = _reach(self.network, self.join, composite.positions, hop.position)
+        turned, places = composite, None
+        if hop.source is None:
+            lead = nearest(self.join, composite.positions, hop.position)
+            turned, places = (composite, None) if lead == composite.positions[0] else composite.led_by(lead)
+        reach = _reach(self.network, self.join, turned.positions, hop.position)
         runs = self.slices.of(hop)
         found: list[tuple[int, Ints, Ints, Words]] = []
         for number, rows in enumerate(runs):
@@ -253,8 +265,9 @@ class _Walk:
             if hop.source is not None:
                 pieces = probe(composite.keys, composite.times, composite.bits, rows, words, reach, counts)
             else:
-                pieces = self._scan(composite, hop.position, rows, words, reach, counts)
-            for left, right, bits in pieces:
+                pieces = self._scan(turned, hop.position, rows, words, reach, counts)
+            for turned_left, right, bits in pieces:
+                left = turned_left if places is None else places[turned_left]
                 if last and len(left) >= FEW:
                     whole = _extend(composite, hop.position, ([rows], None, right), left, bits)
                     yield from self._checked(whole, hop, last=last)
