@@ -98,3 +98,14 @@ def test_a_column_that_was_stored_before_any_query_wanted_it_is_null_in_every_ro
         truth, raised = holds(condition, column.__getitem__, 3)
         assert truth.tolist() == [answer] * 3
         assert not raised.any()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(pa.binary(), b"x"), (pa.date32(), 1), (pa.timestamp("us", "UTC"), 1), (pa.decimal128(9, 2), 1), (pa.list_(pa.int64()), [1])],
+)  # fmt: skip
+def test_a_column_of_any_type_is_tested_for_null(kind, value):
+    column = pa.array([None, value], kind)
+    truth, raised = holds(IsNull(Ref(0, "c")), lambda ref: column, 2)
+    assert truth.tolist() == [True, False]
+    assert not raised.any()

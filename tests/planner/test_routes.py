@@ -3,7 +3,7 @@
 from penstock.model import Column, Stream
 from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
-from penstock.planner.routes import HERE, MOVED, WHOLE, build_routes, default_order
+from penstock.planner.routes import HERE, MOVED, WHOLE, build_routes, default_order, neighbours
 from penstock.sql import parse_query
 
 STREAMS = {
@@ -106,3 +106,15 @@ def test_orders_go_by_equality_first():
     network = network_of("a.x = b.x AND b.y = c.y AND a.v < d.v", "abcd")
     assert default_order(network.joins[0], 0) == (1, 2, 3)
     assert default_order(network.joins[0], 3) == (0, 1, 2)
+
+
+def test_a_band_of_time_ties_its_two_positions():
+    """c is near b and d near c; no two others have anything between them."""
+    where = "a.x = b.x AND {0} BETWEEN {1} - INTERVAL 1 SECOND AND {1} + INTERVAL 1 SECOND AND {2} <= {0} + INTERVAL 1 SECOND"
+    (join,) = network_of(where.format("c.ts", "b.ts", "d.ts"), "abcd").joins
+    assert join.ties == {frozenset({1, 2}), frozenset({2, 3})}
+    assert neighbours(join, {0}) == {1}
+    assert neighbours(join, {0, 1}) == {2}
+    assert default_order(join, 0) == (1, 2, 3)
+    (other,) = network_of(where.format("d.ts", "b.ts", "c.ts"), "abcd").joins
+    assert default_order(other, 0) == (1, 3, 2)

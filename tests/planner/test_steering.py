@@ -193,6 +193,30 @@ def test_conditions_are_edges_of_the_graph():
     assert not graph.joined(0, 2)
 
 
+def test_bands_of_time_are_edges_of_the_graph():
+    """By counts, c alone would come first from a: but nothing ties it to a, and no product is made where a band leads on."""
+    band = "{0}.ts BETWEEN {1}.ts - INTERVAL 1 SECOND AND {1}.ts + INTERVAL 1 SECOND"
+    network = network_of(f"a.x = b.x AND {band.format('c', 'b')}")
+    graph = graph_of(network.joins[0])
+    assert graph.connected()
+    assert graph.following(frozenset({0})) == (1,)
+    assert graph.following(frozenset({0, 1})) == (2,)
+    assert not costly_pairs(network.joins[0])
+    only_bands = network_of(f"{band.format('c', 'b')} AND {band.format('b', 'a')} AND sqrt(c.v) < b.v")
+    assert graph_of(only_bands.joins[0]).edges == {frozenset({0, 1}), frozenset({1, 2})}
+    assert not costly_pairs(only_bands.joins[0])
+    steering = Steering(network, "random", Parameters(period=1))
+    for _ in range(20):
+        steering.observe(counted(network, 100, {}), {}, runs(network, 950), runs(network, 100))
+        from_a, _, from_c = steering.routes.joins[0]
+        assert (from_a.order, from_c.order) == ((1, 2), (1, 0))
+
+
+def test_a_sum_that_may_overflow_shortens_probes_too():
+    """It drops what it refutes at once; only what it raised on goes on to the end."""
+    assert not costly_pairs(network_of("a.x = b.x AND b.y <= c.y + 1").joins[0])
+
+
 def test_a_condition_that_only_spark_evaluates_shortens_no_probe():
     """Of a sorted column a probe looks at few rows, and may come first; without one it looks at all, and the fewer such probes the better."""
     where = "a.x = b.x AND {} AND b.y < c.y"

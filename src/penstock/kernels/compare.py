@@ -62,8 +62,10 @@ def _evaluate(term: Term, lookup: Lookup, rows: int) -> Values:
             return _compare(op, _evaluate(left, lookup, rows), _evaluate(right, lookup, rows))
         case In(inner, options):
             tested = _evaluate(inner, lookup, rows)
-            found = [_compare("=", tested, _literal(o.value, o.type, rows)) for o in options]
-            return reduce(_or, found)
+            return reduce(_or, [_compare("=", tested, _literal(o.value, o.type, rows)) for o in options])
+        case IsNull(Ref() as column):  # of any type, also one that nothing else here can read
+            found = lookup(column).is_null().to_numpy(zero_copy_only=False)
+            return Values(found, np.ones(rows, dtype=np.bool_), np.zeros(rows, dtype=np.bool_))
         case IsNull(inner):
             tested = _evaluate(inner, lookup, rows)
             return Values(~tested.valid, np.ones(rows, dtype=np.bool_), tested.raised)

@@ -16,13 +16,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.kernels.compare import holds
+from penstock.kernels.compare import Lookup
+from penstock.kernels.conditions import Condition, at_end, at_hop, refuted
 from penstock.kernels.links import count_probes, count_results, links_of
-from penstock.kernels.probe import Counts, Reach, Words, build_reach, probe, to_words, word_count
-from penstock.kernels.scan import common_bounds, numbers, pairs_by_time, ranges, scan
-from penstock.model import Expression, Ref
+from penstock.kernels.probe import Counts, Reach, Words, build_reach, nearest, probe, to_words, word_count
+from penstock.kernels.ranges import Search, build_search, find_ranges
+from penstock.kernels.scan import pairs_by_time, scan
+from penstock.model import Ref
 from penstock.model.expression import PSEUDO_ROLE
-from penstock.planner.network import Join, Member, Network, decided_early, key_column
+from penstock.planner.network import Join, Network, key_column
 from penstock.planner.routes import MOVED, WHOLE, Hop, Route
 from penstock.state.run import Ints, Rows
 
@@ -77,6 +79,14 @@ class Matches:
     def take(self, index: Ints) -> Matches:
         picks = tuple((runs, None if run is None else run[index], row[index]) for runs, run, row in self.picks)
         return Matches(self.positions, picks, self.keys[index], _rows(self.times, index), _rows(self.bits, index))
+
+    def led_by(self, position: int) -> tuple[Matches, Ints]:
+        """The same matches with one of the positions first and in the order of its times; and which ones they are."""
+        places = sorted(range(len(self.positions)), key=lambda place: self.positions[place] != position)
+        order = np.argsort(self.times[:, places[0]], kind="stable")
+        found = self.take(order)
+        positions, picks = zip(*((found.positions[p], found.picks[p]) for p in places), strict=True)
+        return Matches(positions, picks, found.keys, found.times[:, places], found.bits), order
 
     def column(self, position: int, name: str, event_time: pa.DataType | None) -> pa.Array:
         """A column of the rows at one position; with `event_time`, the row's time as a value of that type."""
@@ -157,7 +167,9 @@ def join_deltas(
             composite = Matches(
                 (route.start,), (pick,), delta.key[wanted], delta.time[wanted, None], _rows(bits, wanted)
             )
-            yield from walk.go(walk.counted(composite), 0)
+            whole = walk.counted(composite) if route.hops else walk.settled(walk.counted(composite))
+            if len(whole):
+                yield from walk.go(whole, 0)
 
 
 def resume(
@@ -203,12 +215,10 @@ class _Walk:
     def go(self, composite: Matches, done: int, *, arrived: bool = False) -> Iterator[tuple[Route, int, Matches]]:
         """From after `done` hops to the end, or to the next exchange; `arrived` if the exchange before this hop is behind."""
         if done == len(self.route.hops):
-            matches = self._conditions(composite, self._late_conditions())
-            if len(matches):
-                for links in links_of(self.network, self.join).values():
-                    own = matches.times[:, matches.positions.index(links.position)]
-                    count_results(links, matches.result_time - own, self.work.links)
-                yield self.route, done, matches
+            for links in links_of(self.network, self.join).values():
+                own = composite.times[:, composite.positions.index(links.position)]
+                count_results(links, composite.result_time - own, self.work.links)
+            yield self.route, done, composite
             return
         hop = self.route.hops[done]
         if not arrived and (hop.rekey or hop.access == MOVED):
@@ -243,7 +253,11 @@ class _Walk:
         links = links_of(self.network, self.join).get((hop.position, hop.table))
         if links is not None:
             count_probes(links, composite.bits, self.work.links)
-        reach = _reach(self.network, self.join, composite.positions, hop.position)
+        turned, places = composite, None
+        if hop.source is None:
+            lead = nearest(self.join, composite.positions, hop.position)
+            turned, places = (composite, None) if lead == composite.positions[0] else composite.led_by(lead)
+        reach = _reach(self.network, self.join, turned.positions, hop.position)
         runs = self.slices.of(hop)
         found: list[tuple[int, Ints, Ints, Words]] = []
         for number, rows in enumerate(runs):
@@ -251,10 +265,12 @@ class _Walk:
             if hop.source is not None:
                 pieces = probe(composite.keys, composite.times, composite.bits, rows, words, reach, counts)
             else:
-                pieces = self._scan(composite, hop.position, rows, words, reach, counts)
-            for left, right, bits in pieces:
+                pieces = self._scan(turned, hop.position, rows, words, reach, counts)
+            for turned_left, right, bits in pieces:
+                left = turned_left if places is None else places[turned_left]
                 if last and len(left) >= FEW:
-                    yield from self._checked(_extend(composite, hop.position, ([rows], None, right), left, bits), hop)
+                    whole = _extend(composite, hop.position, ([rows], None, right), left, bits)
+                    yield from self._checked(whole, hop, last=last)
                 else:
                     found.append((number, left, right, bits))
         if found:
@@ -264,32 +280,31 @@ class _Walk:
             run = np.concatenate([np.full(len(f[1]), f[0], dtype=np.int64) for f in found])[order]
             row = np.concatenate([f[2] for f in found])[order]
             bits = np.concatenate([f[3] for f in found])[order]
-            yield from self._checked(_extend(composite, hop.position, (runs, run, row), left[order], bits), hop)
+            longer = _extend(composite, hop.position, (runs, run, row), left[order], bits)
+            yield from self._checked(longer, hop, last=last)
 
     def _scan(
         self, composite: Matches, position: int, rows: Rows, words: Words, reach: Reach, counts: Counts
     ) -> Iterator[tuple[Ints, Ints, Words]]:
         """Pairs without an equality: by an inequality through sorted values, or by time, whichever leaves fewer."""
         ordered, order = _by_time(rows)
-        bounds = common_bounds(self.join, position, composite.positions)
-        if bounds and len(rows) and len(composite):
+        search = _search(self.network, self.join, composite.positions, position)
+        if search is not None and len(rows) and len(composite):
             every = np.arange(len(rows), dtype=np.int64)
             alone = Matches((position,), (([rows], None, every),), rows.key, rows.time[:, None], words[rows.bits])
-            of_rows = numbers(bounds[0].own, lookup(self.network, self.join, alone), len(rows))
-            find = lookup(self.network, self.join, composite)
-            of_composites = [numbers(bound.other, find, len(composite)) for bound in bounds]
-            if of_rows is not None and all(found is not None for found in of_composites):
-                places, low, high = ranges(bounds, of_rows, [f for f in of_composites if f is not None])
-                if int((high - low).sum()) < pairs_by_time(composite.times[:, 0], ordered, reach):
-                    yield from scan(composite.times, composite.bits, rows, places, low, high, words, reach, counts)
-                    return
+            of_rows, of_composites = (lookup(self.network, self.join, m) for m in (alone, composite))
+            ranges = find_ranges(search, of_rows, len(rows), of_composites, len(composite))
+            if ranges is not None and ranges.pairs < pairs_by_time(composite.times[:, 0], ordered, reach):
+                yield from scan(composite.times, composite.bits, rows, ranges, words, reach, counts)
+                return
         for left, right, bits in probe(composite.keys, composite.times, composite.bits, ordered, words, reach, counts):
             yield left, right if order is None else order[right], bits
 
-    def _checked(self, extended: Matches, hop: Hop) -> Iterator[Matches]:
+    def _checked(self, extended: Matches, hop: Hop, *, last: bool) -> Iterator[Matches]:
         """Only matches whose keys are really equal, and whose conditions hold as far as they can be decided."""
         matches = self.counted(self._verified(extended, hop))
-        matches = self._conditions(matches, self._early_conditions(hop, extended.positions))
+        matches = self._conditions(matches, at_hop(self.join, hop.position, extended.positions, last=last))
+        matches = self.settled(matches) if last else matches
         self.work.flows[self.join.index, self.route.start, tuple(sorted(matches.positions))] += len(matches)
         if len(matches):
             yield matches
@@ -303,9 +318,11 @@ class _Walk:
         for number, position, column in outs:
             out = matches.column(position, column, None).to_numpy(zero_copy_only=False)
             bits[newest >= out, number // 64] &= ~np.uint64(1 << (number % 64))
-        kept = replace(matches, bits=bits)
-        alive = _alive(bits)
-        return kept if alive.all() else kept.take(np.flatnonzero(alive))
+        return _serving(replace(matches, bits=bits))
+
+    def settled(self, matches: Matches) -> Matches:
+        """Whole results that also meet the conditions that had to wait; those on which one raised are counted."""
+        return self._conditions(matches, at_end(self.join), self.work.errors)
 
     def _verified(self, matches: Matches, hop: Hop) -> Matches:
         """Drop matches whose keys only share a hash, and those that are unequal by another key class."""
@@ -321,48 +338,19 @@ class _Walk:
                 same &= _equal(matches.column(hop.position, one, None), matches.column(source, other, None))
         return matches if same.all() else matches.take(np.flatnonzero(same))
 
-    def _early_conditions(self, hop: Hop, known: Sequence[int]) -> list[tuple[int, int, Expression]]:
-        """Conditions between several positions that can be decided now; one that may raise waits for whole results."""
-        wanted = set(known)
-        return [
-            (member.id, member.bit, residual)
-            for member, residual in self._residuals()
-            if decided_early(residual) and hop.position in residual.roles and wanted.issuperset(residual.roles)
-        ]
-
-    def _late_conditions(self) -> list[tuple[int, int, Expression]]:
-        return [
-            (member.id, member.bit, residual) for member, residual in self._residuals() if not decided_early(residual)
-        ]
-
-    def _residuals(self) -> Iterator[tuple[Member, Expression]]:
-        for member in self.join.leads:
-            for residual in member.residuals:
-                if residual.term is not None:
-                    yield member, residual
-
-    def _conditions(self, matches: Matches, conditions: Sequence[tuple[int, int, Expression]]) -> Matches:
-        """Clear the bits of queries whose condition is not TRUE."""
+    def _conditions(
+        self, matches: Matches, conditions: Sequence[Condition], errors: Counter[int] | None = None
+    ) -> Matches:
+        """Without what the conditions refute; with `errors`, of whole results, also without what they raised on."""
         if not conditions or len(matches) == 0:
             return matches
-        bits, changed = matches.bits, False
-        for query, number, condition in conditions:
-            word, bit = number // 64, np.uint64(1 << (number % 64))
-            wanted = np.flatnonzero(bits[:, word] & bit)
-            if len(wanted) == 0:
-                continue
-            if not changed:
-                bits, changed = bits.copy(), True
-            assert condition.term is not None
-            part = matches if len(wanted) == len(matches) else matches.take(wanted)
-            true, raised = holds(condition.term, lookup(self.network, self.join, part), len(wanted))
-            self.work.errors[query] += int(raised.sum())
-            bits[wanted[~true], word] &= ~bit
-        if not changed:
-            return matches
-        kept = replace(matches, bits=bits)
-        alive = _alive(bits)
-        return kept if alive.all() else kept.take(np.flatnonzero(alive))
+
+        def columns(rows: Ints) -> Lookup:
+            part = matches if len(rows) == len(matches) else matches.take(rows)
+            return lookup(self.network, self.join, part)
+
+        bits = refuted(matches.bits, conditions, columns, errors)
+        return matches if bits is matches.bits else _serving(replace(matches, bits=bits))
 
 
 def _by_time(rows: Rows) -> tuple[Rows, Ints | None]:
@@ -383,6 +371,15 @@ def _reach(network: Network, join: Join, known: tuple[int, ...], target: int) ->
     return kept[place]
 
 
+def _search(network: Network, join: Join, known: tuple[int, ...], target: int) -> Search | None:
+    """Kept with the network, which a worker holds over many steps."""
+    kept: dict[tuple[int, tuple[int, ...], int], Search | None] = network.__dict__.setdefault("_searches", {})
+    place = (join.index, known, target)
+    if place not in kept:
+        kept[place] = build_search(join, target, known)
+    return kept[place]
+
+
 def _extend(composite: Matches, position: int, pick: Pick, left: Ints, bits: Words) -> Matches:
     picks = [(runs, None if run is None else run[left], row[left]) for runs, run, row in composite.picks]
     times = np.empty((len(left), len(picks) + 1), dtype=np.int64, order="F")
@@ -398,6 +395,12 @@ def _rows(values: npt.NDArray[Number], index: npt.NDArray[np.integer[Any]]) -> n
     for column in range(values.shape[1]):
         found[:, column] = values[:, column][index]
     return found
+
+
+def _serving(matches: Matches) -> Matches:
+    """Only the matches that serve any query."""
+    alive = _alive(matches.bits)
+    return matches if alive.all() else matches.take(np.flatnonzero(alive))
 
 
 def _alive(bits: Words) -> npt.NDArray[np.bool_]:

@@ -88,6 +88,13 @@ def build_reach(join: Join, known: Sequence[int], target: int) -> Reach:
     )
 
 
+def nearest(join: Join, known: Sequence[int], target: int) -> int:
+    """The known position to which the rows of another one are closest in time, by windows and bands: the fewest are in its reach."""
+    return min(
+        known, key=lambda p: max(m.bounds[p][target] for m in join.leads) + max(m.bounds[target][p] for m in join.leads)
+    )
+
+
 def probe(
     keys: Ints, times: Ints, bits: Words, rows: Rows, served: Words, reach: Reach, counts: Counts, chunk: int = CHUNK
 ) -> Iterator[tuple[Ints, Ints, Words]]:

@@ -1,102 +1,15 @@
-"""Lookups without an equality: by an inequality that both sides of a pair decide, through sorted values, else by time alone.
-
-`p.v BETWEEN q.v - 1 AND q.v + 1` has one side that only the row looked up decides, and sides that the composite decides. The
-rows are sorted by the former, and each composite has a range of them. A range may hold too much (never too little): the condition itself
-is evaluated on every pair afterwards.
-"""
+"""Lookups without an equality: of a range of the sorted rows for each composite. Which range that is, `ranges` says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 from numba import njit, types
 
-from penstock.kernels.compare import Lookup, values
 from penstock.kernels.probe import _IDS, _INTS, _INTS2, _OUT, _OUT_WORDS, _WORDS, CHUNK, Counts, Reach, Words
-from penstock.model import And, Arithmetic, Compare, Literal, Ref, Term
-from penstock.planner.network import Join
+from penstock.kernels.ranges import Ranges
 from penstock.state.run import Ints, Rows
-
-Floats = npt.NDArray[np.float64]
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
-
-
-@dataclass(frozen=True)
-class Bound:
-    """The values of a row have to be at most (`<`), at least (`>`) or equal to (`=`) what the composite says."""
-
-    own: Term
-    op: str
-    other: Term
-
-
-def common_bounds(join: Join, position: int, known: Sequence[int]) -> list[Bound]:
-    """Inequalities between a position and known ones that every query of the join demands, all of one term of the position."""
-    demanded = [
-        {b for r in m.residuals if r.total and r.term is not None for b in _bounds(r.term, position, set(known))}
-        for m in join.leads
-    ]
-    shared = set.intersection(*demanded) if demanded else set()
-    by_term: dict[Term, list[Bound]] = {}
-    for bound in shared:
-        by_term.setdefault(bound.own, []).append(bound)
-    return max(by_term.values(), key=lambda some: (len({b.op for b in some}), repr(some)), default=[])
-
-
-def _bounds(term: Term, position: int, known: set[int]) -> Iterator[Bound]:
-    if isinstance(term, And):
-        for part in term.terms:
-            yield from _bounds(part, position, known)
-    if not isinstance(term, Compare) or term.op not in _FLIPPED:
-        return
-    for own, op, other in ((term.left, term.op, term.right), (term.right, _FLIPPED[term.op], term.left)):
-        if _roles(own) == {position} and _roles(other) and _roles(other) <= known:
-            yield Bound(own, op[0], other)
-
-
-def _roles(term: Term) -> set[int]:
-    match term:
-        case Ref(role, _):
-            return {role}
-        case Arithmetic(_, left, right):
-            return _roles(left) | _roles(right)
-        case Literal():
-            return set()
-        case _:
-            return {-2}  # no plain value
-
-
-def numbers(term: Term, lookup: Lookup, count: int) -> Floats | None:
-    """The values as numbers in their order, NaN (which is the largest) as infinity, NULL as NaN; None if they are none."""
-    found, _ = values(term, lookup, count)
-    if pa.types.is_timestamp(found.type):
-        found = found.cast(pa.int64())
-    if not (pa.types.is_integer(found.type) or pa.types.is_floating(found.type)):
-        return None
-    plain = pc.cast(found, pa.float64(), safe=False)
-    plain = pc.if_else(pc.is_nan(plain), np.inf, plain)
-    return np.asarray(pc.fill_null(plain, np.nan).to_numpy(zero_copy_only=False))
-
-
-def ranges(bounds: Sequence[Bound], of_rows: Floats, of_composites: Sequence[Floats]) -> tuple[Ints, Ints, Ints]:
-    """(order of the rows by value, first and last place of each composite's range in it)."""
-    order = np.argsort(of_rows, kind="stable")
-    ordered = of_rows[order]
-    held = int(np.searchsorted(ordered, np.nan))  # NULLs are last, and match nothing
-    low = np.zeros(len(of_composites[0]), dtype=np.int64)
-    high = np.full(len(of_composites[0]), held, dtype=np.int64)
-    for bound, wanted in zip(bounds, of_composites, strict=True):
-        if bound.op in "<=":
-            high = np.minimum(high, np.searchsorted(ordered[:held], wanted, side="right"))
-        if bound.op in ">=":
-            low = np.maximum(low, np.searchsorted(ordered[:held], wanted, side="left"))
-        high[np.isnan(wanted)] = 0
-    return order, low, np.maximum(low, high)
 
 
 def pairs_by_time(times: Ints, rows: Rows, reach: Reach) -> int:
@@ -110,15 +23,29 @@ def scan(
     times: Ints,
     bits: Words,
     rows: Rows,
+    ranges: Ranges,
+    served: Words,
+    reach: Reach,
+    counts: Counts,
+    chunk: int = CHUNK,
+) -> Iterator[tuple[Ints, Ints, Words]]:
+    """Yield the pairs of each composite and the rows in its ranges that some query wants, as `probe` does."""
+    for order, low, high in ranges.parts:
+        yield from _pairs(times, bits, rows, order, low, high, served, reach, counts, chunk)
+
+
+def _pairs(
+    times: Ints,
+    bits: Words,
+    rows: Rows,
     order: Ints,
     low: Ints,
     high: Ints,
     served: Words,
     reach: Reach,
     counts: Counts,
-    chunk: int = CHUNK,
+    chunk: int,
 ) -> Iterator[tuple[Ints, Ints, Words]]:
-    """Yield the pairs of each composite and the rows in its range that some query wants, as `probe` does."""
     times, bits = np.ascontiguousarray(times), np.ascontiguousarray(bits)
     position, tally = np.array([0, -1], dtype=np.int64), np.zeros(2, dtype=np.int64)
     while position[0] < len(times):

@@ -162,6 +162,7 @@ class _Builder:
                     plan.standing.bits_of,
                     tuple(frozenset(ref.column for ref in read if ref.role == p) for p in range(len(streams))),
                     tuple((p, out_column(plan.standing.bits_of, p)) for p in plan.counted),
+                    tuple((position[band.earlier], position[band.later]) for band in query.bands),
                 )
             )
         columns = tuple(

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from penstock.model import (
@@ -209,7 +210,7 @@ class Member:
     """A query as part of a join; `bit` is its bit in result rows, `roles[p]` its role at join position p.
 
     Members of one `share` have one bit. `reads[p]` = the columns that it reads of rows at position p. `outs` = (position, column that says
-    when a row there leaves its window) for windows that count rows.
+    when a row there leaves its window) for windows that count rows. `bands` = pairs of positions with a time condition in WHERE between them.
     """
 
     id: int
@@ -223,6 +224,7 @@ class Member:
     share: int
     reads: tuple[frozenset[str], ...]
     outs: tuple[tuple[int, str], ...] = ()
+    bands: tuple[tuple[int, int], ...] = ()
 
     @property
     def finished_by_spark(self) -> bool:
@@ -258,6 +260,12 @@ class Join:
         """All pairs of a position and a state table of it."""
         keyed = [pair for key_class in self.classes for pair in key_class.tables]
         return tuple(dict.fromkeys([*enumerate(self.tables), *keyed]))
+
+    @cached_property
+    def ties(self) -> frozenset[frozenset[int]]:
+        """The pairs of positions that something other than a key ties together: a condition or a band of any query."""
+        conditions = [pair for m in self.leads for r in m.residuals for pair in combinations(r.roles, 2)]
+        return frozenset(map(frozenset, [*conditions, *(band for m in self.leads for band in m.bands)]))
 
     def closed(self, progress: Mapping[str, int]) -> tuple[int, int]:
         """The times below which rows took part in the step before, and do so in this one."""
@@ -419,8 +427,8 @@ def output_progress(query: Query, progress: Mapping[str, int]) -> int:
 
 
 def decided_early(residual: Expression) -> bool:
-    """Whether a condition is decided as soon as its positions are joined; what may raise, or Spark evaluates, waits for whole results."""
-    return residual.total and residual.term is not None and len(residual.roles) > 1
+    """Whether a condition drops what it refutes as soon as its positions are joined; what Spark evaluates waits for whole results."""
+    return residual.term is not None and len(residual.roles) > 1
 
 
 def out_column(share: int, position: int) -> str:

@@ -98,18 +98,13 @@ class Routes:
 
 
 def neighbours(join: Join, known: Collection[int]) -> set[int]:
-    """Positions that an equality or a condition ties to a known one."""
-    found = {p for c in join.classes if c.positions.keys() & set(known) for p in c.positions}
-    for member in join.members:
-        for residual in member.residuals:
-            roles = {r for r in residual.roles if r >= 0}
-            if roles & set(known):
-                found |= roles
-    return found - set(known)
+    """Positions that an equality, a condition or a band ties to a known one."""
+    tied = [*(c.positions.keys() for c in join.classes), *join.ties]
+    return {p for positions in tied if positions & set(known) for p in positions} - set(known)
 
 
 def default_order(join: Join, start: int) -> Order:
-    """By equality where there is one, else by a condition, else by position."""
+    """By equality where there is one, else by a condition or a band, else by position."""
     known = [start]
     while len(known) < len(join.tables):
         left = [p for p in range(len(join.tables)) if p not in known]

@@ -129,18 +129,18 @@ class Steering:
 
 
 def graph_of(join: Join) -> JoinGraph:
-    """Which positions have an equality or a condition between them."""
-    pairs = {pair for member in join.leads for residual in member.residuals for pair in combinations(residual.roles, 2)}
-    return JoinGraph(len(join.tables), [c.positions for c in join.classes], pairs)
+    """Which positions have an equality, a condition or a band between them."""
+    return JoinGraph(len(join.tables), [c.positions for c in join.classes], join.ties)
 
 
 def costly_pairs(join: Join) -> frozenset[Positions]:
-    """Pairs that only conditions on whole results tie together, those that Spark evaluates or that may raise: no probe is shorter for them."""
-    pairs: dict[bool, set[Positions]] = {True: set(), False: set()}
+    """Pairs that only conditions on whole results tie together, those that Spark evaluates: no probe is shorter for them."""
+    cheap: set[Positions] = {frozenset(band) for member in join.leads for band in member.bands}
     for member in join.leads:
         for residual in member.residuals:
-            pairs[decided_early(residual)] |= {frozenset(pair) for pair in combinations(residual.roles, 2)}
-    return frozenset(pairs[False] - pairs[True])
+            if decided_early(residual):
+                cheap |= {frozenset(pair) for pair in combinations(residual.roles, 2)}
+    return join.ties - cheap
 
 
 def limits_of(network: Network, join: Join) -> tuple[float, ...]:
