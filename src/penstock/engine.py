@@ -377,6 +377,10 @@ class Engine:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
+    def runs(self, run: Run) -> bool:
+        """Whether this is the run that is under way."""
+        return self._running is run
+
     def results(self, name: str, *, step: bool = False, since_step: int | None = None) -> DataFrame:
         """The committed results of a query, also of one that was dropped. Those of an ordered query come in order."""
         manifest = self.manifest()

@@ -129,9 +129,12 @@ class Catalog:
     def read(self, stream: Stream) -> DataFrame:
         """The streaming DataFrame of a stream that SQL declares."""
         assert stream.source is not None
+        if stream.source.format == "socket":
+            msg = f"stream {stream.name!r}: what a socket has sent cannot be read again after a crash; put a log in between (files, Kafka)"
+            raise RegistrationError(msg)
         schema = ", ".join(f"`{c.name}` {c.type}" for c in stream.columns)
         reader = self.spark.readStream.format(stream.source.format).options(**dict(stream.source.options))
-        if stream.source.format not in ("rate", "rate-micro-batch", "kafka", "socket"):
+        if stream.source.format not in ("rate", "rate-micro-batch", "kafka"):
             reader = reader.schema(schema)
         limit = _ADMISSION.get(stream.source.format)
         if limit is not None and limit[0].lower() not in {k.lower() for k, _ in stream.source.options}:

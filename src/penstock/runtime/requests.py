@@ -57,7 +57,10 @@ def _change(run: Run, statement: str) -> None:
     def execute() -> None:
         run.engine.execute(statement)
 
-    run.change(execute)  # also of a run that is only starting, which the engine does not know of yet
+    if run.engine.runs(run):
+        execute()  # checked beside the step that runs, and only then at a step boundary
+    else:
+        run.change(execute)  # a run that is only starting: the engine does not know of it yet
 
 
 def _words(error: Exception) -> str:
