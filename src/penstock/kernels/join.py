@@ -32,6 +32,7 @@ Number = TypeVar("Number", np.int64, np.uint64)
 Pick = tuple[Sequence[Rows], Ints | None, Ints]  # (runs, run of each row or None if all from the first, row in its run)
 
 
+BLOCK = 1 << 17  # new rows that set out together: bounds the memory of what they find on the way
 MANY = 1 << 12  # dictionaries of runs whose translation is kept
 FEW = 1 << 13  # matches of one run that go on alone; fewer wait for those of the other runs
 
@@ -161,15 +162,15 @@ def join_deltas(
             bits, wanted = served.at(delta, route.start)
             if not route.everywhere:
                 walk.came(len(wanted))
-            if len(wanted) == 0:
-                continue
-            pick = ([delta], None, wanted)
-            composite = Matches(
-                (route.start,), (pick,), delta.key[wanted], delta.time[wanted, None], _rows(bits, wanted)
-            )
-            whole = walk.counted(composite) if route.hops else walk.settled(walk.counted(composite))
-            if len(whole):
-                yield from walk.go(whole, 0)
+            for first in range(0, len(wanted), BLOCK):
+                some = wanted[first : first + BLOCK]
+                pick = ([delta], None, some)
+                composite = Matches(
+                    (route.start,), (pick,), delta.key[some], delta.time[some, None], _rows(bits, some)
+                )
+                whole = walk.counted(composite) if route.hops else walk.settled(walk.counted(composite))
+                if len(whole):
+                    yield from walk.go(whole, 0)
 
 
 def resume(
