@@ -178,3 +178,14 @@ def test_a_bypassed_check_shows_distance_probability_and_draw():
     assert plan[at + 1].startswith("    bypassed: arrival rates moved by 0")
     assert plan[at + 2].startswith("  bit 0: q")
     assert "last check" not in explain_network(network, decisions=[{"step": 7, **decision.to_json(), "query": "other"}])
+
+
+def test_runs_of_a_dropped_query_count_in_the_last_link():
+    columns = (Column("at", "bigint"), Column("k", "bigint"))
+    streams = {name: Stream(name, columns, "at", delay=0) for name in "ab"}
+    text = "SELECT a.at FROM a [RANGE 10] AS a, b [RANGE 10] AS b WHERE a.k = b.k"
+    network = build_network([StandingQuery(1, "q1", parse_query(text, streams))], streams)
+    counts = {"table:a(k)": {"sampled": 40, "life:100": 40, "role:16": 40, "role:32": 40}}
+    runs = [entry_of("1", table="a(k)", rows=40, life=100, min_time=0, max_time=20)]
+    plan = explain_network(network, counts, runs).splitlines()
+    assert "  link to 10: estimated 20 rows, holds 40 in 1 run" in plan

@@ -136,17 +136,10 @@ def _links(network: Network, table: StateTable, measured: Counters, runs: Sequen
     work = _work(network, table, measured, found) if len(table.chain) > 1 else [""] * len(table.chain)
     lines = []
     for cut, done in zip(table.chain, work, strict=True):
-        ending = {
-            life: rate
-            for life, rate in found.lives.items()
-            if life <= table.chain[-1] and link_of(table.chain, life) == cut
-        }
-        rows = "" if cut >= FOREVER else f"estimated {round(sum(ending.values()) * cut):,} rows, "
-        held = [
-            r
-            for r in runs
-            if r.table == table.name and r.life <= table.chain[-1] and link_of(table.chain, r.life) == cut
-        ]
+        ending = sum(rate for life, rate in found.lives.items() if link_of(table.chain, life) == cut)
+        rows = "" if cut >= FOREVER else f"estimated {round(ending * cut):,} rows, "
+        # A run may have been written for a query that reached back further and was dropped.
+        held = [r for r in runs if r.table == table.name and link_of(table.chain, min(r.life, table.chain[-1])) == cut]
         lines.append(
             f"  link to {_length(cut, integer=integer)}: {rows}holds {sum(r.rows for r in held):,} in {_count(len(held), 'run')}{done}"
         )
