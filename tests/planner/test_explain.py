@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 from penstock.model import Column, Stream
 from penstock.model.time import MINUTE, SECOND
@@ -189,3 +190,35 @@ def test_runs_of_a_dropped_query_count_in_the_last_link():
     runs = [entry_of("1", table="a(k)", rows=40, life=100, min_time=0, max_time=20)]
     plan = explain_network(network, counts, runs).splitlines()
     assert "  link to 10: estimated 20 rows, holds 40 in 1 run" in plan
+
+
+def test_the_strategy_in_force_has_a_reason():
+    columns = (Column("at", "bigint"), Column("k", "bigint"), Column("v", "bigint"))
+    streams = {name: Stream(name, columns, "at", delay=0) for name in "ab"}
+    pair = "SELECT a.at FROM a [RANGE {}] AS a, b [RANGE 10] AS b WHERE a.k = b.k AND a.v > {}"
+    queries = [StandingQuery(n, f"q{n}", parse_query(pair.format(10**n, n), streams)) for n in (1, 2)]
+    counts = {
+        "table:a(k)": {"sampled": 100, "life:10": 10, "life:100": 30, "role:16": 40, "role:32": 30},
+        "table:b(k)": {"sampled": 100, "life:10": 100, "role:17": 100, "role:33": 100},
+    }
+    runs = [
+        entry_of("1", table="a(k)", rows=40, life=100, min_time=0, max_time=20),
+        entry_of("2", table="b(k)", rows=100, life=10, min_time=0, max_time=50),
+    ]
+
+    def line(chosen, counts=counts, strategy="state_slice", chain=None):
+        network = replace(build_network(queries, streams, strategy=strategy), chosen=chosen)
+        if chain:
+            network = replace(network, tables=(replace(network.tables[0], chain=chain), *network.tables[1:]))
+        return explain_network(network, counts, runs).splitlines()[1]
+
+    rows = "rows that each strategy would hold (estimated): state_slice 175, push_down 175, pull_up 520, isolated 210"
+    assert line("auto") == f"strategy state_slice (auto: it holds the fewest rows); {rows}"
+    assert line("asked") == f"strategy state_slice (asked for); {rows}"
+    assert line("asked", {}) == "strategy state_slice (asked for)"
+    assert line("auto", {}) == "strategy state_slice (auto: it holds the fewest rows by the model)"
+    assert line("kept", {}, "pull_up") == "strategy pull_up (auto: kept, the state was written by it)"
+    # One link for both lives: the rows that live for 10 are held for 100.
+    assert line("auto", chain=(100,)).startswith(
+        "strategy state_slice (auto: the chain in force holds more rows than push_down would); rows that "
+    )

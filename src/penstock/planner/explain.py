@@ -16,9 +16,10 @@ from penstock.planner.explain_orders import Checks, Decisions, explain_orders
 from penstock.planner.links import link_counters
 from penstock.planner.network import Join, Member, Network, StateTable
 from penstock.planner.routes import MOVED, WHOLE, Hop, Routes, build_routes
-from penstock.planner.share import Counters, Facts, Held, compare_strategies, facts, partners
+from penstock.planner.share import SURPLUS, Counters, Facts, Held, compare_strategies, facts, partners
 
 NOTHING: Counters = MappingProxyType({})
+_CHOSEN = {"auto": "auto: ", "asked": "asked for", "kept": "auto: kept, the state was written by it"}
 
 
 def explain_network(
@@ -81,11 +82,20 @@ def _progress(stream: Stream) -> str:
 
 
 def _strategy(network: Network, measured: Counters, runs: Sequence[Held]) -> str:
+    """The strategy in force, why it is this one, and what each would hold."""
     text = f"strategy {network.strategy}"
     if not any(_sampled(table, measured) for table in network.tables):
-        return text
-    rows = ", ".join(f"{s} {round(n):,}" for s, n in compare_strategies(network, measured, runs).items())
-    return f"{text}; rows that each strategy would hold (estimated): {rows}"
+        begins = {**_CHOSEN, "auto": "auto: it holds the fewest rows by the model"}
+        return text + (f" ({begins[network.chosen]})" if network.chosen else "")
+    held = compare_strategies(network, measured, runs)
+    fewest = min(held, key=lambda strategy: held[strategy])
+    why = _CHOSEN.get(network.chosen, "")
+    if network.chosen == "auto":
+        # A chain may hold a little more than the fewest rows for fewer links; under 'cpu_opt' also much more.
+        least = held[network.strategy] <= (1 + SURPLUS) * held[fewest]
+        why += "it holds the fewest rows" if least else f"the chain in force holds more rows than {fewest} would"
+    rows = ", ".join(f"{s} {round(n):,}" for s, n in held.items())
+    return f"{text}{f' ({why})' if why else ''}; rows that each strategy would hold (estimated): {rows}"
 
 
 def _sampled(table: StateTable, measured: Counters) -> bool:
