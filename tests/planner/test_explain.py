@@ -222,3 +222,45 @@ def test_the_strategy_in_force_has_a_reason():
     assert line("auto", chain=(100,)).startswith(
         "strategy state_slice (auto: the chain in force holds more rows than push_down would); rows that "
     )
+
+
+def test_joins_of_the_same_streams_say_why_they_are_not_one():
+    columns = (Column("at", "bigint"), Column("k", "bigint"), Column("v", "bigint"))
+    streams = {name: Stream(name, columns, "at", delay=0, sequence="v") for name in "ab"}
+    pair = "SELECT a.at FROM a [RANGE 10] AS a, b [{}] AS b WHERE {}"
+    texts = {
+        "by_k": pair.format("RANGE 5", "a.k = b.k"),
+        "by_v": pair.format("RANGE 5", "a.v = b.v"),
+        "by_both": pair.format("RANGE 9", "a.k = b.k AND a.v = b.v"),
+        "also_by_k": pair.format("RANGE 7", "a.k = b.k AND a.v > 3"),
+        "last": pair.format("ROWS 3", "a.k = b.k"),
+        "one": "SELECT a.at FROM a",
+    }
+    standing = [StandingQuery(n, name, parse_query(text, streams)) for n, (name, text) in enumerate(texts.items(), 1)]
+
+    def reasons(strategy="state_slice", name=None):
+        plan = explain_network(build_network(standing, streams, strategy=strategy), name=name).splitlines()
+        joins = [n for n, line in enumerate(plan) if line.startswith("join ")]
+        ends = [*joins[1:], len(plan)]
+        return {
+            plan[at].split(":")[0][5:]: [line.strip() for line in plan[at:end] if "shared with" in line]
+            for at, end in zip(joins, ends, strict=True)
+        }
+
+    assert reasons() == {
+        "a": [],
+        "a(k) x b(k)": [],
+        "a(k) x b(k) closed by b": ["not shared with a(k) x b(k): only one of both waits for windows that count rows"],
+        "a(k, v) x b(k, v)": ["not shared with a(k) x b(k) and 1 other: other keys"],
+        "a(v) x b(v)": ["not shared with a(k) x b(k) and 2 others: other keys"],
+    }
+    # Of one query only its own join is shown, so all that it is apart from are named.
+    assert reasons(name="also_by_k") == {
+        "a(k) x b(k)": [
+            "not shared with a(k) x b(k) closed by b: only one of both waits for windows that count rows",
+            "not shared with a(k, v) x b(k, v) and 1 other: other keys",
+        ]
+    }
+    apart = reasons(strategy="isolated")
+    assert len(apart) == len(texts)
+    assert [found for found in apart.values() if found] == [["shared with no other query: strategy isolated"]] * 4

@@ -60,6 +60,7 @@ def explain_network(
     known = {t.index: facts(t, measured, runs) for t in tables if _sampled(t, measured)}
     for join in joins:
         lines += _join(network, join, routes)
+        lines += _apart(network, join, [j for j in network.joins if name is not None or j.index < join.index])
         lines += explain_orders(join.name, partial(_label, network, join), decisions, checks)
         lines += [_member(network, join, m, measured, known) for m in join.members if name is None or m.name == name]
     return "\n".join([*lines, *explain_aggregates(network, measured, runs, name)])
@@ -208,6 +209,30 @@ def _join(network: Network, join: Join, routes: Routes | None) -> list[str]:
             sent = ", sent to every task" if route.everywhere else ""
             lines.append(f"  new rows of {_label(network, join, route.start)}{sent}: {hops}")
     return lines
+
+
+def _apart(network: Network, join: Join, others: Sequence[Join]) -> list[str]:
+    """Why a join of several streams is none with others of the same streams; EXPLAIN of all says it once for each further join."""
+    alike = [o for o in others if o is not join and _streams(network, o) == _streams(network, join)]
+    if len(join.tables) == 1 or not alike:
+        return []
+    if network.strategy == "isolated":
+        return ["  shared with no other query: strategy isolated"]
+    reasons: dict[str, list[str]] = {}
+    for other in alike:
+        same = (other.places, other.classes) == (join.places, join.classes)
+        reasons.setdefault("only one of both waits for windows that count rows" if same else "other keys", []).append(
+            other.name
+        )
+    lines = []
+    for reason, names in reasons.items():
+        more = f" and {_count(len(names) - 1, 'other')}" if len(names) > 1 else ""
+        lines.append(f"  not shared with {names[0]}{more}: {reason}")
+    return lines
+
+
+def _streams(network: Network, join: Join) -> list[str]:
+    return sorted(network.tables[table].stream for table in join.tables)
 
 
 def _hop(network: Network, join: Join, hop: Hop) -> str:
