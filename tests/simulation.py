@@ -21,10 +21,10 @@ import pyarrow as pa
 from penstock.kernels import join as join_kernel
 from penstock.kernels.compare import values
 from penstock.kernels.delta import alive, build_delta, select
-from penstock.kernels.join import Matches, Slices, Work, join_deltas, lookup, resume
+from penstock.kernels.join import Matches, Pick, Slices, Work, join_deltas, lookup, resume
 from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
 from penstock.kernels.parcel import pack, unpack
-from penstock.kernels.probe import CHUNK, Counts, probe
+from penstock.kernels.probe import CHUNK, Counts, Words, probe
 from penstock.kernels.ranks import closed, rank
 from penstock.model import And, Expression, Query, Ref, Stream
 from penstock.model.expression import PSEUDO_ROLE
@@ -36,12 +36,13 @@ from penstock.planner.routes import Route, Routes, build_routes
 from penstock.reference import Row, admit
 from penstock.reference.evaluate import holds, value_of
 from penstock.sql import parse_query
-from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, key_ranges
+from penstock.state.run import Ints, Rows, RunEntry, checksum, decode_run, encode_run, expiry, key_ranges
 from tests.oracle import ARROW_TYPES
 from tests.workloads import Workload, keys_of
 
 FIRST_ID = 5  # ids below are for queries that come and go
 BYSTANDER = 3
+_EXTEND = join_kernel._extend
 
 KeyHash = Callable[[tuple[object, ...]], int]
 
@@ -461,10 +462,16 @@ def _signed(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
 
+def _extend_checked(composite: Matches, position: int, pick: Pick, left: Ints, bits: Words) -> Matches:
+    """A composite that is extended serves no query that it did not serve before."""
+    assert not (bits & ~composite.bits[left]).any()
+    return _EXTEND(composite, position, pick, left, bits)
+
+
 @contextmanager
 def _probing_in_chunks_of(chunk: int) -> Iterator[None]:
-    join_kernel.probe = partial(probe, chunk=chunk)
+    join_kernel.probe, join_kernel._extend = partial(probe, chunk=chunk), _extend_checked
     try:
         yield
     finally:
-        join_kernel.probe = probe
+        join_kernel.probe, join_kernel._extend = probe, _EXTEND
