@@ -287,14 +287,15 @@ def simulate(
     chunk: int = CHUNK,
     key_hash: KeyHash = spread,
     strategy: str = "state_slice",
-    links: int | None = None,
+    cuts: Sequence[int] = (),
     lifetimes: Sequence[tuple[int, int]] | None = None,
     routes: Callable[[Network, int], Routes] = lambda network, step: build_routes(network),
 ) -> Simulation:
     """Run all batches of a workload.
 
-    Query n is there from step `lifetimes[n][0]` to the step before `lifetimes[n][1]` (default: always). With `links`, the chain
-    of every state table has at most that many links. `routes` chooses them for each step.
+    Query n is there from step `lifetimes[n][0]` to the step before `lifetimes[n][1]` (default: always). The chains of
+    step n keep their k-th cut if bit k of `cuts[n]` is set, and always their last; numbers of steps beyond `cuts` begin anew, and without
+    any all cuts stay. `routes` chooses them for each step.
     Every `merge_every` steps all runs of a table are merged. With `renumber` the network is built anew for each step
     from streams in another order, now and then with one more query, so that tables, bits and computed values get other numbers.
     """
@@ -310,9 +311,10 @@ def simulate(
             extra = [StandingQuery(BYSTANDER, "bystander", bystander(workload))] if renumber and number % 3 == 1 else []
             live = [q for q, (first, end) in zip(queries, lifetimes or always, strict=True) if first <= number < end]
             network = build_network([*live, *extra], streams, number, strategy)
-            if links is not None:
-                tables = tuple(replace(t, chain=t.chain[-links:]) for t in network.tables)
-                network = replace(network, tables=tables)
+            if cuts:
+                kept = cuts[number % len(cuts)]
+                tables = [replace(t, chain=_kept(t.chain, kept)) for t in network.tables]
+                network = replace(network, tables=tuple(tables))
             batch = {}
             for name, steps in verdicts.items():
                 judged = steps[number]
@@ -456,6 +458,10 @@ def _predicate(network: Network, name: str) -> Expression:
 
 def _lookup(row: Row) -> Callable[[Ref], object]:
     return lambda ref: row[ref.column]
+
+
+def _kept(chain: Sequence[int], bits: int) -> tuple[int, ...]:
+    return tuple(cut for k, cut in enumerate(chain) if bits >> k & 1 or cut == chain[-1])
 
 
 def _signed(number: int) -> int:
