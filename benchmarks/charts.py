@@ -51,8 +51,9 @@ def draw(
     folder: Path | None = None,
     *,
     level: bool = False,
+    note: str = "",
 ) -> Path:
-    """Write `<name>.svg`, the same for the same numbers; `level` gives all panels one vertical axis."""
+    """Write `<name>.svg`, the same for the same numbers; `level` gives all panels one vertical axis, `note` is a sentence below."""
     style = {"svg.hashsalt": "penstock", "svg.fonttype": "none", "hatch.linewidth": 0.6, "font.size": 9}
     with mpl.rc_context(style):
         figure = Figure(figsize=(max(6.0, 3.5 * len(panels)), 3.9), layout="constrained")
@@ -63,6 +64,8 @@ def draw(
         if level:
             for axes in found[1:]:
                 axes.set_ylabel("")
+        if note:
+            figure.supxlabel(note, fontsize=8)
         _legends(figure, found, panels)
         target = folder or FOLDER
         target.mkdir(parents=True, exist_ok=True)
