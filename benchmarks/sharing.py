@@ -150,6 +150,8 @@ def native_run(spark, folder: Path, inputs: Path, queries: Sequence[Asked]) -> t
 def worker(job: Json) -> Json:
     """One measured run. A new process warms up for the same time on every side; later only Python workers, which die when idle."""
     with harness.scratch() as folder:
+        if job["side"] == "planning":
+            return planning_whole(harness.session(job["cores"]), folder, Path(job["inputs"]), job["count"])
         native = job["side"] == "native"
         first, started = SparkSession.getActiveSession() is None, time.monotonic()
         spark = harness.session(job["cores"], **(HDFS if native else {}))
@@ -310,6 +312,37 @@ def planning(count: int) -> Json:
     return {"queries": count, "ms": round(1000 * (time.perf_counter() - started))}
 
 
+def planning_whole(spark, folder: Path, inputs: Path, count: int) -> Json:
+    """What it takes an engine with `count` queries to take one more: the call, and what a step boundary then does for all of them.
+
+    The call parses the query and lets Spark analyze it; at the boundary the registry is written, and the network and its chains are
+    made. Nothing runs, so that no step is waited for.
+    """
+    from penstock import Engine
+    from penstock.state.registry import QueryRecord
+
+    engine = Engine(spark, folder / "state", durable=False)
+    for name in "ab":
+        engine.stream(name, harness.read_stream(spark, inputs / name), event_time="ts", delay=f"{DELAY} seconds")
+    asked = selective(count + 1, 10 * count)
+    # The others differ in numbers only, so that Spark has to analyze but one of them.
+    known = engine.catalog.prepare(QueryRecord(0, "known", asked[1].penstock()), None)
+    for number, one in enumerate(asked[1:], 2):
+        engine.catalog.add(replace(known, name=f"q{number}", sql=one.penstock()), None)
+    engine.catalog.commit(engine.manifest())
+    before = time.perf_counter()
+    engine.query(asked[0].penstock(), name="q1")
+    called = time.perf_counter()
+    _, network = engine.catalog.commit(engine.manifest())
+    done = time.perf_counter()
+    return {
+        "queries": len(network.queries) - 1,
+        "call_ms": round(1000 * (called - before)),
+        "boundary_ms": round(1000 * (done - called)),
+        "ms": round(1000 * (done - before)),
+    }
+
+
 def _step_ms(run: Json) -> float:
     batches, steps = run["batches"][SETTLED:], run["steps"][SETTLED:]
     return median(
@@ -329,9 +362,10 @@ def measure(
     counts: Sequence[int],
     pairs: int,
     cores: int,
+    many: int = 1000,
     figures: Callable[[Callable[[str], harness.Peer], int], Json] | None = None,
 ) -> Report:
-    """The cases behind the ratios, and on top whatever `figures` measures."""
+    """The cases behind the ratios, planning beside `many` queries, and on top whatever `figures` measures."""
     load = harness.load()
     started: dict[str, harness.Peer] = {}
 
@@ -342,6 +376,7 @@ def measure(
 
     native = beside_spark(peers, beside, count, pairs, cores)
     numbers = by_number(peers, own, counts, pairs, cores)
+    whole = peers("penstock")({"side": "planning", "inputs": str(own.inputs()), "count": many, "cores": cores})
     pictures = figures(peers, cores) if figures else {}
     for peer in started.values():
         peer.close()
@@ -349,7 +384,8 @@ def measure(
     shown = {
         "beside_spark": native,
         "by_number": numbers,
-        "planning": planning(1000),
+        "planning": planning(many),
+        "planning_whole": whole,
         **pictures,
         "machine": harness.machine(load),
     }

@@ -151,13 +151,16 @@ def test_sharing_has_equal_results_and_its_ratios(fresh, monkeypatch):
     monkeypatch.setattr(sharing, "SETTLED", 1)
     monkeypatch.setattr(sharing, "WARM_UP", 0)
     case = sharing.Case(rows=600, files=3, seconds=2.0, longest=4)
-    report = sharing.measure(case, case, count=2, counts=(1, 4), pairs=1, cores=1)
+    report = sharing.measure(case, case, count=2, counts=(1, 4), pairs=1, cores=1, many=20)
     line = line_of(report)
     assert (line["name"], line["equal"]) == ("sharing", True)
     assert set(line["ratios"]) == {"spark_k2", "own_k4", "state_k4"}
     assert line["ratios"]["state_k4"] >= 1
     assert line["figures"]["beside_spark"]["results"] > 0
     assert line["figures"]["by_number"]["4"]["rows_in_reach"] > 0
+    whole = line["figures"]["planning_whole"]
+    assert whole["queries"] == line["figures"]["planning"]["queries"] == 20
+    assert whole["ms"] > 0
 
 
 def test_queries_of_the_sharing_benchmark_mean_the_same_on_all_sides():
