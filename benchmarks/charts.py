@@ -51,8 +51,9 @@ def draw(
     folder: Path | None = None,
     *,
     level: bool = False,
+    note: str = "",
 ) -> Path:
-    """Write `<name>.svg`, the same for the same numbers; `level` gives all panels one vertical axis."""
+    """Write `<name>.svg`, the same for the same numbers; `level` gives all panels one vertical axis, `note` is a sentence above the common legend."""
     style = {"svg.hashsalt": "penstock", "svg.fonttype": "none", "hatch.linewidth": 0.6, "font.size": 9}
     with mpl.rc_context(style):
         figure = Figure(figsize=(max(6.0, 3.5 * len(panels)), 3.9), layout="constrained")
@@ -63,7 +64,7 @@ def draw(
         if level:
             for axes in found[1:]:
                 axes.set_ylabel("")
-        _legends(figure, found, panels)
+        _legends(figure, found, panels, note)
         target = folder or FOLDER
         target.mkdir(parents=True, exist_ok=True)
         path = target / f"{name}.svg"
@@ -139,13 +140,15 @@ def _bars(axes: Any, panel: Panel) -> None:
         )  # fmt: skip
 
 
-def _legends(figure: Any, found: Sequence[Any], panels: Sequence[Panel]) -> None:
+def _legends(figure: Any, found: Sequence[Any], panels: Sequence[Panel], note: str) -> None:
     """One legend below where all panels show the same series, one below each where they do not, none for a single series."""
     if all(list(panel.series) == list(panels[0].series) for panel in panels):
         if len(panels[0].series) > 1:
             handles, names = found[0].get_legend_handles_labels()
             columns = min(len(names), 3 if len(panels) == 1 else 4)
-            figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False)
+            figure.legend(
+                handles, names, loc="outside lower center", ncols=columns, frameon=False, title=note or None, title_fontsize=8
+            )  # fmt: skip
         return
     for axes, panel in zip(found, panels, strict=True):
         if len(panel.series) > 1:

@@ -40,29 +40,29 @@ HDFS = {
 
 @dataclass(frozen=True)
 class Asked:
-    """One query: the windows of both streams in seconds, and the rows of `a` that it wants, by their column n in [low, high)."""
+    """One query: the windows of both streams in seconds, or of three, and the rows of `a` that it wants, by their column n in [low, high)."""
 
     life_a: int
     life_b: int
     low: int
     high: int
+    life_c: int | None = None
+
+    @property
+    def lives(self) -> dict[str, int]:
+        """The window of each stream."""
+        return {"a": self.life_a, "b": self.life_b} | ({} if self.life_c is None else {"c": self.life_c})
 
     @property
     def condition(self) -> str:
-        """The join condition, for Spark and with `micros` as DuckDB says it."""
-        return f"a.k = b.k AND a.n >= {self.low} AND a.n < {self.high}"
+        """The join condition without times."""
+        third = "" if self.life_c is None else " AND b.k = c.k"
+        return f"a.k = b.k{third} AND a.n >= {self.low} AND a.n < {self.high}"
 
-    def penstock(self, *, three: bool = False) -> str:
-        """In Penstock's words; with `three`, a third role reads `b` again, with a window of its own."""
-        if three:
-            return (
-                f"SELECT {SELECT}, c.id AS c_id FROM a [RANGE {self.life_a} SECONDS] AS a, b [RANGE {self.life_b} SECONDS] AS b, "
-                f"b [RANGE {max(1, self.life_b // 2)} SECONDS] AS c WHERE {self.condition} AND b.k = c.k"
-            )
-        return (
-            f"SELECT {SELECT} FROM a [RANGE {self.life_a} SECONDS] AS a, b [RANGE {self.life_b} SECONDS] AS b "
-            f"WHERE {self.condition}"
-        )
+    def penstock(self) -> str:
+        third = "" if self.life_c is None else ", c.id AS c_id"
+        items = ", ".join(f"{name} [RANGE {life} SECONDS] AS {name}" for name, life in self.lives.items())
+        return f"SELECT {SELECT}{third} FROM {items} WHERE {self.condition}"
 
     def spark(self) -> str:
         return (
@@ -70,15 +70,14 @@ class Asked:
             f"AND b.ts > a.ts - INTERVAL {self.life_b} SECONDS"
         )
 
-    def duckdb(self, *, three: bool = False) -> str:
-        lives = {"a": self.life_a, "b": self.life_b} | ({"c": max(1, self.life_b // 2)} if three else {})
+    def duckdb(self) -> str:
         gaps = [
             f"epoch_us({y}.ts) - epoch_us({x}.ts) < {life * 1_000_000}"
-            for x, life in lives.items()
-            for y in lives
+            for x, life in self.lives.items()
+            for y in self.lives
             if y != x
         ]
-        return " AND ".join([self.condition, *(["b.k = c.k"] if three else []), *gaps])
+        return " AND ".join([self.condition, *gaps])
 
 
 def wide(count: int, longest: int) -> list[Asked]:
@@ -96,22 +95,29 @@ def selective(count: int, longest: int, share: float = 1 / 16) -> list[Asked]:
     return [Asked(int(life), longest, low, low + width) for life, low in zip(lives, lows, strict=True)]
 
 
+def opposed(count: int, longest: int) -> list[Asked]:
+    """Three streams whose windows are in different orders: the longer that of a, the shorter that of b, and that of c in neither order."""
+    lives = [max(1, round(longest * (number + 1) / count)) for number in range(count)]
+    return [
+        Asked(lives[n], lives[-1 - n], 800 * n // count, 1000, lives[(n + count // 2) % count]) for n in range(count)
+    ]
+
+
 # -- the sides, each in its own process ------------------------------------------------------------------------------------
 
 
-def penstock_run(
-    spark, folder: Path, inputs: Path, queries: Sequence[Asked], *, three: bool = False, **options: str
-) -> tuple[Json, list[int]]:
+def penstock_run(spark, folder: Path, inputs: Path, queries: Sequence[Asked], **options: str) -> tuple[Json, list[int]]:
     from penstock import Engine
 
     engine = Engine(spark, folder / "state", durable=False, **options)
-    for name in "ab":
+    names = list(queries[0].lives)
+    for name in names:
         engine.stream(name, harness.read_stream(spark, inputs / name), event_time="ts", delay=f"{DELAY} seconds")
     for number, asked in enumerate(queries):
-        engine.query(asked.penstock(three=three), name=f"q{number}")
+        engine.query(asked.penstock(), name=f"q{number}")
     found = harness.run_engine(engine)
     manifest = engine.manifest()
-    late = sum(manifest.counters[f"stream:{name}"]["late"] for name in "ab")
+    late = sum(manifest.counters[f"stream:{name}"]["late"] for name in names)
     if late:
         raise RuntimeError(f"{late} rows are late; the sides cannot be compared")
     held = {"state_rows": sum(r.rows for r in manifest.runs.values()), "runs": len(manifest.runs)}
@@ -144,11 +150,13 @@ def native_run(spark, folder: Path, inputs: Path, queries: Sequence[Asked]) -> t
 def worker(job: Json) -> Json:
     """One measured run. A new process warms up for the same time on every side; later only Python workers, which die when idle."""
     with harness.scratch() as folder:
+        if job["side"] == "planning":
+            return planning_whole(harness.session(job["cores"]), folder, Path(job["inputs"]), job["count"])
         native = job["side"] == "native"
         first, started = SparkSession.getActiveSession() is None, time.monotonic()
         spark = harness.session(job["cores"], **(HDFS if native else {}))
         queries = [Asked(**asked) for asked in job["queries"]]
-        run = native_run if native else partial(penstock_run, three=job.get("three", False), **job["options"])
+        run = native_run if native else partial(penstock_run, **job["options"])
         if first or job["rewarm"]:
             run(spark, folder / "warm-up", Path(job["warm_up"]), queries)
         while first and time.monotonic() - started < job["warm_seconds"]:
@@ -167,36 +175,32 @@ def worker(job: Json) -> Json:
 # -- what is expected --------------------------------------------------------------------------------------------------------
 
 
-def expected(inputs: Path, queries: Sequence[Asked], *, three: bool = False) -> list[int]:
+def expected(inputs: Path, queries: Sequence[Asked]) -> list[int]:
     """The number of results of every query, by DuckDB, kept beside the files."""
-    digest = hashlib.sha256(repr((queries, three)).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(repr(queries).encode()).hexdigest()[:16]
     kept = inputs / f"answer-{digest}.json"
     if not kept.is_file():
-        widest = Asked(max(q.life_a for q in queries), max(q.life_b for q in queries), 0, 1000)
-        counts = ", ".join(f"count(*) FILTER ({asked.duckdb(three=three)})" for asked in queries)
-        tables = f"'{inputs}/a/*.parquet' a, '{inputs}/b/*.parquet' b" + (
-            f", '{inputs}/b/*.parquet' c" if three else ""
-        )
-        sql = f"SELECT {counts} FROM {tables} WHERE {widest.duckdb(three=three)}"
+        longest = {f"life_{name}": max(q.lives[name] for q in queries) for name in queries[0].lives}
+        widest = Asked(**longest, low=0, high=1000)
+        counts = ", ".join(f"count(*) FILTER ({asked.duckdb()})" for asked in queries)
+        tables = ", ".join(f"'{inputs}/{name}/*.parquet' {name}" for name in widest.lives)
+        sql = f"SELECT {counts} FROM {tables} WHERE {widest.duckdb()}"
         kept.write_text(json.dumps(list(duckdb.connect().execute(sql).fetchone())))
     return json.loads(kept.read_text())
 
 
 def in_reach(inputs: Path, queries: Sequence[Asked], progress: dict[str, int]) -> int:
     """Rows that some query can still use: a row of `a` lives as long as the longest window among its own queries."""
-    base = duckdb.connect()
-    life = ", ".join(f"CASE WHEN n >= {q.low} AND n < {q.high} THEN {q.life_a} ELSE 0 END" for q in queries)
-    longest = max(q.life_b for q in queries)
-    a, b = (
-        base.execute(
-            f"SELECT count(*) FROM '{inputs}/{name}/*.parquet' WHERE epoch_us(ts) + 1000000 * {held} > {progress[other]}"
-        ).fetchone()[0]
-        for name, other, held in (("a", "b", f"greatest(0, {life})"), ("b", "a", str(longest)))
-    )
-    nobody = base.execute(
-        f"SELECT count(*) FROM '{inputs}/a/*.parquet' WHERE greatest(0, {life}) = 0 AND epoch_us(ts) > {progress['b']}"
-    ).fetchone()[0]
-    return int(a - nobody + b)
+    total = 0
+    for name in queries[0].lives:
+        life = str(max(q.lives[name] for q in queries))
+        if name == "a":
+            own = ", ".join(f"CASE WHEN n >= {q.low} AND n < {q.high} THEN {q.life_a} ELSE 0 END" for q in queries)
+            life = f"greatest(0, {own})"
+        until = min(value for other, value in progress.items() if other != name)
+        sql = f"SELECT count(*) FROM '{inputs}/{name}/*.parquet' WHERE {life} > 0 AND epoch_us(ts) + 1000000 * {life} > {until}"
+        total += int(duckdb.connect().execute(sql).fetchone()[0])
+    return total
 
 
 # -- the benchmark -----------------------------------------------------------------------------------------------------------
@@ -211,13 +215,13 @@ class Case:
     seconds: float  # of event time in a file
     longest: int  # seconds: the longest window
     matches: float = 1.0  # results per row of a query without a filter and with the longest windows
+    streams: str = "ab"
 
     def inputs(self, seed: int = 1) -> Path:
         rate = self.rows / self.files / self.seconds
         keys = max(1, round(rate * 2 * self.longest / self.matches))
-        return harness.two_streams(
-            self.rows, self.files, keys, seed, seconds=self.seconds, disorder=min(2.0, self.seconds)
-        )
+        shape = {"seconds": self.seconds, "disorder": min(2.0, self.seconds)}
+        return harness.streams(self.streams, self.rows, self.files, keys, seed, **shape)
 
     def warm_up(self) -> Path:
         """A quarter of the rows, and of the files as far as that goes."""
@@ -226,7 +230,7 @@ class Case:
 
 def job(case: Case, side: str, queries: Sequence[Asked], cores: int, **options: str) -> Json:
     return {
-        "side": side, "inputs": str(case.inputs()), "warm_up": str(case.warm_up()), "rows": 2 * case.rows,
+        "side": side, "inputs": str(case.inputs()), "warm_up": str(case.warm_up()), "rows": len(case.streams) * case.rows,
         "queries": [asdict(asked) for asked in queries], "cores": cores, "options": options,
         "rewarm": side == "penstock", "warm_seconds": WARM_UP,
     }  # fmt: skip
@@ -249,10 +253,17 @@ def beside_spark(peers: Callable[[str], harness.Peer], case: Case, count: int, p
                 "cpu_seconds": round(median([r["cpu_seconds"] for r in runs]), 1),
                 "state_rows": runs[-1]["state_rows"],
                 "state_bytes": runs[-1]["state_bytes"],
+                **(reach(case, queries, runs[-1]) if side == "penstock" else {}),
             }
             for side, runs in found.items()
         },
     }
+
+
+def reach(case: Case, queries: Sequence[Asked], run: Json) -> Json:
+    """Rows that some query can still use at the end of a run, and how many times as many are held."""
+    wanted = in_reach(case.inputs(), queries, run["progress"])
+    return {"rows_in_reach": wanted, "state_ratio": round(run["state_rows"] / max(1, wanted), 4)}
 
 
 def by_number(peers: Callable[[str], harness.Peer], case: Case, counts: Sequence[int], pairs: int, cores: int) -> Json:
@@ -268,15 +279,14 @@ def by_number(peers: Callable[[str], harness.Peer], case: Case, counts: Sequence
     shown: Json = {"equal": True}
     for count, queries in asked.items():
         runs = found[str(count)]
-        wanted = in_reach(case.inputs(), queries, runs[-1]["progress"])
         shown["equal"] &= all(run["counts"] == answers[count] for run in runs)
         shown[str(count)] = {
             "step_ms": round(median([_step_ms(run) for run in runs]), 1),
             "phases_ms": harness.medians([s["phases"] for run in runs for s in run["steps"][SETTLED:]], 1000),
             "state_rows": runs[-1]["state_rows"],
-            "rows_in_reach": wanted,
+            "state_bytes": runs[-1]["state_bytes"],
+            **reach(case, queries, runs[-1]),
             "runs": runs[-1]["runs"],
-            "state_ratio": round(runs[-1]["state_rows"] / max(1, wanted), 4),
             "results": sum(answers[count]),
         }
     first, last = str(counts[0]), str(counts[-1])
@@ -302,6 +312,37 @@ def planning(count: int) -> Json:
     return {"queries": count, "ms": round(1000 * (time.perf_counter() - started))}
 
 
+def planning_whole(spark, folder: Path, inputs: Path, count: int) -> Json:
+    """What it takes an engine with `count` queries to take one more: the call, and what a step boundary then does for all of them.
+
+    The call parses the query and lets Spark analyze it; at the boundary the registry is written, and the network and its chains are
+    made. Nothing runs, so that no step is waited for.
+    """
+    from penstock import Engine
+    from penstock.state.registry import QueryRecord
+
+    engine = Engine(spark, folder / "state", durable=False)
+    for name in "ab":
+        engine.stream(name, harness.read_stream(spark, inputs / name), event_time="ts", delay=f"{DELAY} seconds")
+    asked = selective(count + 1, 10 * count)
+    # The others differ in numbers only, so that Spark has to analyze but one of them.
+    known = engine.catalog.prepare(QueryRecord(0, "known", asked[1].penstock()), None)
+    for number, one in enumerate(asked[1:], 2):
+        engine.catalog.add(replace(known, name=f"q{number}", sql=one.penstock()), None)
+    engine.catalog.commit(engine.manifest())
+    before = time.perf_counter()
+    engine.query(asked[0].penstock(), name="q1")
+    called = time.perf_counter()
+    _, network = engine.catalog.commit(engine.manifest())
+    done = time.perf_counter()
+    return {
+        "queries": len(network.queries) - 1,
+        "call_ms": round(1000 * (called - before)),
+        "boundary_ms": round(1000 * (done - called)),
+        "ms": round(1000 * (done - before)),
+    }
+
+
 def _step_ms(run: Json) -> float:
     batches, steps = run["batches"][SETTLED:], run["steps"][SETTLED:]
     return median(
@@ -321,9 +362,10 @@ def measure(
     counts: Sequence[int],
     pairs: int,
     cores: int,
+    many: int = 1000,
     figures: Callable[[Callable[[str], harness.Peer], int], Json] | None = None,
 ) -> Report:
-    """The cases behind the ratios, and on top whatever `figures` measures."""
+    """The cases behind the ratios, planning beside `many` queries, and on top whatever `figures` measures."""
     load = harness.load()
     started: dict[str, harness.Peer] = {}
 
@@ -334,6 +376,7 @@ def measure(
 
     native = beside_spark(peers, beside, count, pairs, cores)
     numbers = by_number(peers, own, counts, pairs, cores)
+    whole = peers("penstock")({"side": "planning", "inputs": str(own.inputs()), "count": many, "cores": cores})
     pictures = figures(peers, cores) if figures else {}
     for peer in started.values():
         peer.close()
@@ -341,7 +384,8 @@ def measure(
     shown = {
         "beside_spark": native,
         "by_number": numbers,
-        "planning": planning(1000),
+        "planning": planning(many),
+        "planning_whole": whole,
         **pictures,
         "machine": harness.machine(load),
     }
@@ -367,7 +411,7 @@ def measured(options: Namespace) -> Report:
 
 def main(arguments: list[str] | None = None) -> int:
     more = (
-        "also numbers of queries, strategies, chains and three streams, with charts in docs/figures: about 20 minutes"
+        "also numbers of queries, strategies, chains and three streams, with charts in docs/figures: about 15 minutes"
     )
     return command.run(
         "sharing", __doc__, measured, everything=more, sizes={**PAIRS, **CORES}, worker=worker, arguments=arguments

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks import charts, harness
 from benchmarks.charts import Panel
 from benchmarks.harness import Json, median, say
-from benchmarks.sharing import Asked, Case, beside_spark, expected, in_reach, job, wide
+from benchmarks.sharing import Asked, Case, beside_spark, expected, job, opposed, reach, wide
 from penstock.planner.cost import TwoQueries, savings
 
 Peers = Callable[[str], harness.Peer]
@@ -27,9 +27,15 @@ CHAINS = {
     ),
 }
 
-SWEEP = Case(rows=160_000, files=3, seconds=25.0, longest=60)  # as the benchmark's own comparison, but smaller
-GRID = Case(rows=80_000, files=20, seconds=3.0, longest=30)
-LONG = Case(rows=400_000, files=12, seconds=6.0, longest=36)
+# Steps enough for runs to be merged: before that rows stay until their whole run is out of reach, whatever the queries.
+SWEEP = Case(rows=192_000, files=24, seconds=3.0, longest=30)
+GRID = Case(rows=64_000, files=16, seconds=3.0, longest=30)
+LONG = Case(rows=400_000, files=16, seconds=4.0, longest=36)
+THREE = Case(rows=48_000, files=16, seconds=3.0, longest=30, streams="abc")
+SHARED = ("state_slice", "pull_up", "isolated")  # what is compared over three streams
+CELLS = (
+    "push_down here is one table with runs apart by cell and no copies of the other stream, unlike that of Wang 2008"
+)
 
 
 @dataclass(frozen=True)
@@ -42,9 +48,11 @@ class Sizes:
     grid: Case = GRID
     mixes: tuple[str, ...] = tuple(MIXES)
     selectivities: tuple[float, ...] = (0.2, 0.5, 0.8)
+    repeats: int = 2  # runs of each cell of the grid
     chains: Case = LONG
-    chained: tuple[int, ...] = (12, 24, 36)
-    three: tuple[int, ...] = (1, 8, 32, 64)
+    chained: tuple[int, ...] = (12, 36)
+    streams: Case = THREE
+    three: tuple[int, ...] = (1, 4, 16)
 
 
 def all_figures(peers: Peers, cores: int, sizes: Sizes | None = None, folder: Path | None = None) -> Json:
@@ -84,10 +92,12 @@ def grid(peers: Peers, cores: int, sizes: Sizes) -> Json:
         for share in sizes.selectivities:
             high = round(1000 * share)
             queries = [Asked(lives[0], lives[0], 0, 1000), *(Asked(life, life, 0, high) for life in lives[1:])]
-            cell = {}
-            for strategy in STRATEGIES:
-                say(f"windows {name}, selectivity {share}, {strategy}")
-                cell[strategy] = _run(peers, sizes.grid, queries, cores, strategy=strategy)
+            found: dict[str, list[Json]] = {strategy: [] for strategy in STRATEGIES}
+            for _ in range(sizes.repeats):
+                for strategy, runs in found.items():
+                    say(f"windows {name}, selectivity {share}, {strategy}")
+                    runs.append(_run(peers, sizes.grid, queries, cores, strategy=strategy))
+            cell = {strategy: _middle(runs) for strategy, runs in found.items()}
             shown[f"{name}, {share}"] = {
                 "equal": all(run["equal"] for run in cell.values()),
                 **cell,
@@ -100,6 +110,12 @@ def grid(peers: Peers, cores: int, sizes: Sizes) -> Json:
     return shown
 
 
+def _middle(runs: Sequence[Json]) -> Json:
+    """Several runs of the same as one: the median of what is timed."""
+    timed = {name: round(median([run[name] for run in runs])) for name in ("rows_per_second", "step_ms")}
+    return {**runs[-1], **timed, "equal": all(run["equal"] for run in runs)}
+
+
 def modelled(lives: Sequence[int], share: float) -> dict[str, float]:
     """The share of rows that state slicing saves: the queries with the same filter count as one, with the longer window."""
     saved = savings(TwoQueries(rate=1, short=lives[0], long=lives[-1], passing=share, matching=0.1))
@@ -107,12 +123,16 @@ def modelled(lives: Sequence[int], share: float) -> dict[str, float]:
 
 
 def chains(peers: Peers, cores: int, sizes: Sizes) -> Json:
-    """The chain with the fewest rows against the cheapest, without selections."""
+    """The chain with the fewest rows against the cheapest.
+
+    The longer a window on a, the fewer rows of a it wants: else every row would live longest, and both chains would lay out the same
+    runs. b has one short window, so that rows of b probe a's chain and have none of their own.
+    """
     shown: Json = {}
     for name, windows in CHAINS.items():
         for count in sizes.chained:
             lives = [max(1, round(share * sizes.chains.longest)) for share in windows(count)]
-            queries = [Asked(life, life, 0, 1000) for life in lives]
+            queries = [Asked(life, lives[0], 900 * n // count, 1000) for n, life in enumerate(lives)]
             cell = {}
             for chain in ("mem_opt", "cpu_opt"):
                 say(f"windows {name}, {count} queries, {chain}")
@@ -122,27 +142,28 @@ def chains(peers: Peers, cores: int, sizes: Sizes) -> Json:
 
 
 def three_streams(peers: Peers, cores: int, sizes: Sizes) -> Json:
-    """Many three-way queries: a joined with two windows of b, each query with windows and a filter of its own."""
+    """Many three-way queries with windows in different orders and filters of their own, shared and not."""
     shown: Json = {}
     for count in sizes.three:
-        say(f"{count} three-way queries")
-        shown[str(count)] = _run(peers, sizes.grid, wide(count, sizes.grid.longest), cores, three=True)
+        cell = {}
+        for strategy in SHARED:
+            say(f"{count} queries over three streams, {strategy}")
+            cell[strategy] = _run(peers, sizes.streams, opposed(count, sizes.streams.longest), cores, strategy=strategy)
+        shown[str(count)] = {"equal": all(run["equal"] for run in cell.values()), **cell}
     return shown
 
 
-def _run(
-    peers: Peers, case: Case, queries: Sequence[Asked], cores: int, *, three: bool = False, **options: str
-) -> Json:
-    asked = {**job(case, "penstock", queries, cores, **options), "three": three, "rewarm": False}
-    run = peers("penstock")(asked)
+def _run(peers: Peers, case: Case, queries: Sequence[Asked], cores: int, **options: str) -> Json:
+    run = peers("penstock")({**job(case, "penstock", queries, cores, **options), "rewarm": False})
     say(f"  {run['says']}")
     steps = [b["triggerExecution"] for b in run["batches"][len(run["batches"]) // 2 :]]  # windows are full by then
     return {
-        "equal": run["counts"] == expected(case.inputs(), queries, three=three),
+        "equal": run["counts"] == expected(case.inputs(), queries),
         "rows_per_second": round(run["rate"]),
         "step_ms": round(median(steps)),
         "state_rows": run["state_rows"],
-        "rows_in_reach": None if three else in_reach(case.inputs(), queries, run["progress"]),
+        "state_bytes": run["state_bytes"],
+        **reach(case, queries, run),
         "runs": run["runs"],
         "results": sum(run["counts"]),
     }
@@ -152,20 +173,21 @@ def _run(
 
 
 def draw(found: Json, sizes: Sizes, folder: Path | None = None) -> None:
-    draw_numbers(found["numbers"], found["three_streams"], folder)
+    draw_numbers(found["numbers"], folder)
+    draw_three(found["three_streams"], folder)
     draw_grid(found["grid"], sizes, folder)
-    panels = [
-        Panel(f"Windows {name}", "queries", "ms a step", [str(count) for count in sizes.chained],
-              {chain: [found["chains"][f"{name}, {count}"][chain]["step_ms"] for count in sizes.chained]
-               for chain in ("mem_opt", "cpu_opt")}, "bars")
-        for name in CHAINS
-    ]  # fmt: skip
-    charts.draw(
-        "sharing-chains", "Chains with the fewest rows and with the least work", "measured", panels, folder, level=True
-    )
+    for what, measure, unit in (("", "step_ms", "ms a step"), ("-state", "state_rows", "rows of state")):
+        panels = [
+            Panel(f"Windows {name}", "queries", unit, [str(count) for count in sizes.chained],
+                  {chain: [found["chains"][f"{name}, {count}"][chain][measure] for count in sizes.chained]
+                   for chain in ("mem_opt", "cpu_opt")}, "bars")
+            for name in CHAINS
+        ]  # fmt: skip
+        title = "Chains with the fewest rows and with the least work"
+        charts.draw(f"sharing-chains{what}", title, "measured", panels, folder, level=True)
 
 
-def draw_numbers(numbers: Json, three: Json, folder: Path | None = None) -> None:
+def draw_numbers(numbers: Json, folder: Path | None = None) -> None:
     counts = [int(count) for count in numbers]
     sides = {"Penstock": "penstock", "one Spark query each": "native"}
 
@@ -181,22 +203,26 @@ def draw_numbers(numbers: Json, three: Json, folder: Path | None = None) -> None
         [
             Panel("Rate", "queries", "input rows per second", counts, series("rows_per_second"), log="xy"),
             Panel("State at the end", "queries", "rows", counts, series("state_rows"), log="xy"),
+            Panel("State at the end", "queries", "bytes", counts, series("state_bytes"), log="xy"),
+            Panel("Rows held for each row in reach", "queries", "rows held / rows in reach", counts,
+                  series("state_ratio"), log="x"),
         ],
         folder,
     )  # fmt: skip
+
+
+def draw_three(three: Json, folder: Path | None = None) -> None:
     counts = [int(count) for count in three]
+    panels = [
+        Panel(title, "queries", unit, counts,
+              {strategy: [three[str(count)][strategy][measure] for count in counts] for strategy in SHARED}, log="xy")
+        for title, unit, measure in (
+            ("Rate", "input rows per second", "rows_per_second"), ("State at the end", "rows", "state_rows"),
+        )
+    ]  # fmt: skip
     charts.draw(
-        "sharing-three",
-        "Many queries over three roles of two streams",
-        "measured",
-        [
-            Panel("Rate", "queries", "input rows per second", counts,
-                  {"rate": [three[str(count)]["rows_per_second"] for count in counts]}, log="x"),
-            Panel("State at the end", "queries", "rows", counts,
-                  {"rows": [three[str(count)]["state_rows"] for count in counts]}, log="x"),
-        ],
-        folder,
-    )  # fmt: skip
+        "sharing-three", "Many queries over three streams, with windows in opposite orders", "measured", panels, folder
+    )
 
 
 def draw_grid(grid: Json, sizes: Sizes, folder: Path | None = None) -> None:
@@ -211,7 +237,7 @@ def draw_grid(grid: Json, sizes: Sizes, folder: Path | None = None) -> None:
                   "bars")
             for name in sizes.mixes
         ]  # fmt: skip
-        charts.draw(f"sharing-strategies-{what}", title, "measured", panels, folder, level=True)
+        charts.draw(f"sharing-strategies-{what}", title, "measured", panels, folder, level=True, note=CELLS)
     panels = []
     for name in sizes.mixes:
         cells = [grid[f"{name}, {share}"] for share in shares]
@@ -220,4 +246,4 @@ def draw_grid(grid: Json, sizes: Sizes, folder: Path | None = None) -> None:
             series[f"less than {other}"] = [100 * cell["saved"][other] for cell in cells]
             series[f"less than {other}, by the model"] = [100 * cell["saved_by_model"][other] for cell in cells]
         panels.append(Panel(f"Windows {name}", "share of rows that the filter lets pass", "rows of state saved, %", shares, series, "bars"))  # fmt: skip
-    charts.draw("sharing-saved", "Rows of state that slicing saves", "measured", panels, folder, level=True)
+    charts.draw("sharing-saved", "Rows of state that slicing saves", "measured", panels, folder, level=True, note=CELLS)

@@ -21,10 +21,10 @@ import pyarrow as pa
 from penstock.kernels import join as join_kernel
 from penstock.kernels.compare import values
 from penstock.kernels.delta import alive, build_delta, select
-from penstock.kernels.join import Matches, Slices, Work, join_deltas, lookup, resume
+from penstock.kernels.join import Matches, Pick, Slices, Work, join_deltas, lookup, resume
 from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
 from penstock.kernels.parcel import pack, unpack
-from penstock.kernels.probe import CHUNK, Counts, probe
+from penstock.kernels.probe import CHUNK, Counts, Words, probe
 from penstock.kernels.ranks import closed, rank
 from penstock.model import And, Expression, Query, Ref, Stream
 from penstock.model.expression import PSEUDO_ROLE
@@ -36,12 +36,13 @@ from penstock.planner.routes import Route, Routes, build_routes
 from penstock.reference import Row, admit
 from penstock.reference.evaluate import holds, value_of
 from penstock.sql import parse_query
-from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, key_ranges
+from penstock.state.run import Ints, Rows, RunEntry, checksum, decode_run, encode_run, expiry, key_ranges
 from tests.oracle import ARROW_TYPES
 from tests.workloads import Workload, keys_of
 
 FIRST_ID = 5  # ids below are for queries that come and go
 BYSTANDER = 3
+_EXTEND = join_kernel._extend
 
 KeyHash = Callable[[tuple[object, ...]], int]
 
@@ -286,14 +287,15 @@ def simulate(
     chunk: int = CHUNK,
     key_hash: KeyHash = spread,
     strategy: str = "state_slice",
-    links: int | None = None,
+    cuts: Sequence[int] = (),
     lifetimes: Sequence[tuple[int, int]] | None = None,
     routes: Callable[[Network, int], Routes] = lambda network, step: build_routes(network),
 ) -> Simulation:
     """Run all batches of a workload.
 
-    Query n is there from step `lifetimes[n][0]` to the step before `lifetimes[n][1]` (default: always). With `links`, the chain
-    of every state table has at most that many links. `routes` chooses them for each step.
+    Query n is there from step `lifetimes[n][0]` to the step before `lifetimes[n][1]` (default: always). The chains of
+    step n keep their k-th cut if bit k of `cuts[n]` is set, and always their last; numbers of steps beyond `cuts` begin anew, and without
+    any all cuts stay. `routes` chooses them for each step.
     Every `merge_every` steps all runs of a table are merged. With `renumber` the network is built anew for each step
     from streams in another order, now and then with one more query, so that tables, bits and computed values get other numbers.
     """
@@ -309,9 +311,10 @@ def simulate(
             extra = [StandingQuery(BYSTANDER, "bystander", bystander(workload))] if renumber and number % 3 == 1 else []
             live = [q for q, (first, end) in zip(queries, lifetimes or always, strict=True) if first <= number < end]
             network = build_network([*live, *extra], streams, number, strategy)
-            if links is not None:
-                tables = tuple(replace(t, chain=t.chain[-links:]) for t in network.tables)
-                network = replace(network, tables=tables)
+            if cuts:
+                kept = cuts[number % len(cuts)]
+                tables = [replace(t, chain=_kept(t.chain, kept)) for t in network.tables]
+                network = replace(network, tables=tuple(tables))
             batch = {}
             for name, steps in verdicts.items():
                 judged = steps[number]
@@ -457,14 +460,24 @@ def _lookup(row: Row) -> Callable[[Ref], object]:
     return lambda ref: row[ref.column]
 
 
+def _kept(chain: Sequence[int], bits: int) -> tuple[int, ...]:
+    return tuple(cut for k, cut in enumerate(chain) if bits >> k & 1 or cut == chain[-1])
+
+
 def _signed(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
 
+def _extend_checked(composite: Matches, position: int, pick: Pick, left: Ints, bits: Words) -> Matches:
+    """A composite that is extended serves no query that it did not serve before."""
+    assert not (bits & ~composite.bits[left]).any()
+    return _EXTEND(composite, position, pick, left, bits)
+
+
 @contextmanager
 def _probing_in_chunks_of(chunk: int) -> Iterator[None]:
-    join_kernel.probe = partial(probe, chunk=chunk)
+    join_kernel.probe, join_kernel._extend = partial(probe, chunk=chunk), _extend_checked
     try:
         yield
     finally:
-        join_kernel.probe = probe
+        join_kernel.probe, join_kernel._extend = probe, _EXTEND

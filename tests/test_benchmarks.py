@@ -151,13 +151,16 @@ def test_sharing_has_equal_results_and_its_ratios(fresh, monkeypatch):
     monkeypatch.setattr(sharing, "SETTLED", 1)
     monkeypatch.setattr(sharing, "WARM_UP", 0)
     case = sharing.Case(rows=600, files=3, seconds=2.0, longest=4)
-    report = sharing.measure(case, case, count=2, counts=(1, 4), pairs=1, cores=1)
+    report = sharing.measure(case, case, count=2, counts=(1, 4), pairs=1, cores=1, many=20)
     line = line_of(report)
     assert (line["name"], line["equal"]) == ("sharing", True)
     assert set(line["ratios"]) == {"spark_k2", "own_k4", "state_k4"}
     assert line["ratios"]["state_k4"] >= 1
     assert line["figures"]["beside_spark"]["results"] > 0
     assert line["figures"]["by_number"]["4"]["rows_in_reach"] > 0
+    whole = line["figures"]["planning_whole"]
+    assert whole["queries"] == line["figures"]["planning"]["queries"] == 20
+    assert whole["ms"] > 0
 
 
 def test_queries_of_the_sharing_benchmark_mean_the_same_on_all_sides():
@@ -167,6 +170,10 @@ def test_queries_of_the_sharing_benchmark_mean_the_same_on_all_sides():
         "a.k = b.k AND a.n >= 10 AND a.n < 20 "
         "AND epoch_us(b.ts) - epoch_us(a.ts) < 3000000 AND epoch_us(a.ts) - epoch_us(b.ts) < 2000000"
     )
+    three = sharing.opposed(4, 20)
+    assert [(q.life_a, q.life_b, q.life_c) for q in three] == [(5, 20, 15), (10, 15, 20), (15, 10, 5), (20, 5, 10)]
+    assert "FROM a [RANGE 5 SECONDS] AS a, b [RANGE 20 SECONDS] AS b, c [RANGE 15 SECONDS] AS c" in three[0].penstock()
+    assert three[0].duckdb().count("epoch_us(c.ts) - epoch_us(") == 2
     assert len(sharing.wide(8, 60)) == 8
     assert sharing.selective(64, 40)[0].life_a == 40
     assert sharing.planning(10)["queries"] == 10
@@ -458,7 +465,7 @@ def test_all_pictures_of_sharing_are_measured_and_drawn(here):
     small = sharing.Case(rows=2_400, files=12, seconds=2.0, longest=12)
     sizes = sharing_figures.Sizes(
         sweep=replace(small, files=2), numbers=(1, 16), native=0, grid=small, mixes=("uniform",), selectivities=(0.2,),
-        chains=replace(small, files=2), chained=(12,), three=(1, 2),
+        chains=replace(small, files=2), chained=(12,), streams=replace(small, files=3, streams="abc"), three=(1, 2),
     )  # fmt: skip
     found = sharing_figures.all_figures(lambda side: sharing.worker, 1, sizes, here / "figures")
     assert all(cell["equal"] for picture in found.values() for cell in picture.values())
@@ -468,7 +475,14 @@ def test_all_pictures_of_sharing_are_measured_and_drawn(here):
     assert cell["saved"]["pull_up"] == pytest.approx(cell["saved_by_model"]["pull_up"], abs=0.1)
     assert cell["saved"]["push_down"] >= 0
     drawn = {path.stem for path in (here / "figures").iterdir()}
-    names = {"numbers", "three", "chains", "saved", "strategies-rate", "strategies-state"}
+    for count in ("1", "16"):
+        held = found["numbers"][count]["penstock"]
+        assert held["state_rows"] >= held["rows_in_reach"] > 0
+        assert held["state_bytes"] > 0
+    three = found["three_streams"]["2"]
+    assert three["state_slice"]["results"] == three["isolated"]["results"] > 0
+    assert three["state_slice"]["state_rows"] < three["isolated"]["state_rows"]
+    names = {"numbers", "three", "chains", "chains-state", "saved", "strategies-rate", "strategies-state"}
     assert drawn == {f"sharing-{name}" for name in names} | {"sharing"}
 
 

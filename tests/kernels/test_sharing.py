@@ -14,7 +14,7 @@ from penstock.sql import parse_query
 from tests.effort import examples
 from tests.oracle import bag
 from tests.simulation import simulate
-from tests.workloads import workload
+from tests.workloads import Workload, workload
 
 
 @st.composite
@@ -32,11 +32,13 @@ def seen(load, first, end):
     return {name: [row for step in steps[first:end] for row in step.accepted] for name, steps in judged.items()}
 
 
+# Which cuts of a chain there are, anew for each step: rows lie by one chain, are merged by another, and the answer is the same.
+CUTS = st.one_of(st.just(()), st.lists(st.integers(0, 63), min_size=1, max_size=8).map(tuple))
 WAYS = st.fixed_dictionaries({
     "strategy": st.sampled_from(STRATEGIES),
     "tasks": st.integers(1, 3),
     "merge_every": st.integers(0, 3),
-    "links": st.sampled_from((None, 1, 2)),
+    "cuts": CUTS,
 })  # fmt: skip
 
 
@@ -49,13 +51,14 @@ def test_queries_that_come_and_go_get_what_they_would_get_alone(case, way):
         expected = bag(results(query, load.streams, seen(load, first, end)))
         assert bag(ours) == expected, query.sql
         event("some results" if expected else "no result")
+    event(f"{len(set(way['cuts']))} sets of cuts")
 
 
 @settings(max_examples=examples(40))
-@given(changing(), st.integers(1, 3), st.integers(0, 3), st.sampled_from((None, 1)))
-def test_rows_in_reach_are_those_that_a_live_query_can_still_use(case, tasks, merge_every, links):
+@given(changing(), st.integers(1, 3), st.integers(0, 3), CUTS)
+def test_rows_in_reach_are_those_that_a_live_query_can_still_use(case, tasks, merge_every, cuts):
     load, lifetimes = case
-    found = simulate(load, lifetimes=lifetimes, tasks=tasks, merge_every=merge_every, links=links)
+    found = simulate(load, lifetimes=lifetimes, tasks=tasks, merge_every=merge_every, cuts=cuts)
     last, progress = len(load.batches) - 1, found.steps[-1].progress
     for name, stream in load.streams.items():
         stateful = [t for t in found.network.tables_of(name) if not t.stateless]
@@ -104,6 +107,22 @@ def test_the_queries_of_a_result_are_those_that_every_window_allows():
             served[bit].add(member.name)
     assert [names for names in served.values() if names] == [{"q2"}]
     assert [t.chain for t in found.tables] == [(10, 20, 30)] * 3
+
+
+@pytest.mark.parametrize("merge_every", [0, 1])
+@pytest.mark.parametrize("first", ["b", "c"])
+def test_a_result_found_through_the_slices_serves_the_queries_that_every_window_allows(first, merge_every):
+    """The same through the kernels: a new row of a meets one of b and one of c in each slice of their chains, and in any order."""
+    queries = (THREE.format(30, 10, 20), THREE.format(10, 20, 30), THREE.format(20, 30, 10))
+    longest = {"b": (10, 20, 30), "c": (20, 30, 10)}
+    for age in ({"b": b, "c": c} for b in (5, 15, 25) for c in (5, 15, 25)):
+        rows = {name: [{"at": 100 - old, "k": 1, "n": old}] for name, old in age.items()}
+        steps = ({first: rows.pop(first)}, rows, {"a": [{"at": 100, "k": 1, "n": 7}]})
+        found = simulate(Workload(STREAMS, queries, steps), merge_every=merge_every)
+        allowed = [all(old < longest[name][q] for name, old in age.items()) for q in range(3)]
+        assert [bool(answer) for answer in found.results] == allowed
+        if age == {"b": 15, "c": 25}:
+            assert allowed == [False, True, False]
 
 
 def test_queries_over_parts_of_the_streams_share_the_tables_they_have_in_common():

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 from penstock.model import Column, Stream
 from penstock.model.time import MINUTE, SECOND
@@ -178,3 +179,88 @@ def test_a_bypassed_check_shows_distance_probability_and_draw():
     assert plan[at + 1].startswith("    bypassed: arrival rates moved by 0")
     assert plan[at + 2].startswith("  bit 0: q")
     assert "last check" not in explain_network(network, decisions=[{"step": 7, **decision.to_json(), "query": "other"}])
+
+
+def test_runs_of_a_dropped_query_count_in_the_last_link():
+    columns = (Column("at", "bigint"), Column("k", "bigint"))
+    streams = {name: Stream(name, columns, "at", delay=0) for name in "ab"}
+    text = "SELECT a.at FROM a [RANGE 10] AS a, b [RANGE 10] AS b WHERE a.k = b.k"
+    network = build_network([StandingQuery(1, "q1", parse_query(text, streams))], streams)
+    counts = {"table:a(k)": {"sampled": 40, "life:100": 40, "role:16": 40, "role:32": 40}}
+    runs = [entry_of("1", table="a(k)", rows=40, life=100, min_time=0, max_time=20)]
+    plan = explain_network(network, counts, runs).splitlines()
+    assert "  link to 10: estimated 20 rows, holds 40 in 1 run" in plan
+
+
+def test_the_strategy_in_force_has_a_reason():
+    columns = (Column("at", "bigint"), Column("k", "bigint"), Column("v", "bigint"))
+    streams = {name: Stream(name, columns, "at", delay=0) for name in "ab"}
+    pair = "SELECT a.at FROM a [RANGE {}] AS a, b [RANGE 10] AS b WHERE a.k = b.k AND a.v > {}"
+    queries = [StandingQuery(n, f"q{n}", parse_query(pair.format(10**n, n), streams)) for n in (1, 2)]
+    counts = {
+        "table:a(k)": {"sampled": 100, "life:10": 10, "life:100": 30, "role:16": 40, "role:32": 30},
+        "table:b(k)": {"sampled": 100, "life:10": 100, "role:17": 100, "role:33": 100},
+    }
+    runs = [
+        entry_of("1", table="a(k)", rows=40, life=100, min_time=0, max_time=20),
+        entry_of("2", table="b(k)", rows=100, life=10, min_time=0, max_time=50),
+    ]
+
+    def line(chosen, counts=counts, strategy="state_slice", chain=None):
+        network = replace(build_network(queries, streams, strategy=strategy), chosen=chosen)
+        if chain:
+            network = replace(network, tables=(replace(network.tables[0], chain=chain), *network.tables[1:]))
+        return explain_network(network, counts, runs).splitlines()[1]
+
+    rows = "rows that each strategy would hold (estimated): state_slice 175, push_down 175, pull_up 520, isolated 210"
+    assert line("auto") == f"strategy state_slice (auto: it holds the fewest rows); {rows}"
+    assert line("asked") == f"strategy state_slice (asked for); {rows}"
+    assert line("asked", {}) == "strategy state_slice (asked for)"
+    assert line("auto", {}) == "strategy state_slice (auto: it holds the fewest rows by the model)"
+    assert line("kept", {}, "pull_up") == "strategy pull_up (auto: kept, the state was written by it)"
+    # One link for both lives: the rows that live for 10 are held for 100.
+    assert line("auto", chain=(100,)).startswith(
+        "strategy state_slice (auto: the chain in force holds more rows than push_down would); rows that "
+    )
+
+
+def test_joins_of_the_same_streams_say_why_they_are_not_one():
+    columns = (Column("at", "bigint"), Column("k", "bigint"), Column("v", "bigint"))
+    streams = {name: Stream(name, columns, "at", delay=0, sequence="v") for name in "ab"}
+    pair = "SELECT a.at FROM a [RANGE 10] AS a, b [{}] AS b WHERE {}"
+    texts = {
+        "by_k": pair.format("RANGE 5", "a.k = b.k"),
+        "by_v": pair.format("RANGE 5", "a.v = b.v"),
+        "by_both": pair.format("RANGE 9", "a.k = b.k AND a.v = b.v"),
+        "also_by_k": pair.format("RANGE 7", "a.k = b.k AND a.v > 3"),
+        "last": pair.format("ROWS 3", "a.k = b.k"),
+        "one": "SELECT a.at FROM a",
+    }
+    standing = [StandingQuery(n, name, parse_query(text, streams)) for n, (name, text) in enumerate(texts.items(), 1)]
+
+    def reasons(strategy="state_slice", name=None):
+        plan = explain_network(build_network(standing, streams, strategy=strategy), name=name).splitlines()
+        joins = [n for n, line in enumerate(plan) if line.startswith("join ")]
+        ends = [*joins[1:], len(plan)]
+        return {
+            plan[at].split(":")[0][5:]: [line.strip() for line in plan[at:end] if "shared with" in line]
+            for at, end in zip(joins, ends, strict=True)
+        }
+
+    assert reasons() == {
+        "a": [],
+        "a(k) x b(k)": [],
+        "a(k) x b(k) closed by b": ["not shared with a(k) x b(k): only one of both waits for windows that count rows"],
+        "a(k, v) x b(k, v)": ["not shared with a(k) x b(k) and 1 other: other keys"],
+        "a(v) x b(v)": ["not shared with a(k) x b(k) and 2 others: other keys"],
+    }
+    # Of one query only its own join is shown, so all that it is apart from are named.
+    assert reasons(name="also_by_k") == {
+        "a(k) x b(k)": [
+            "not shared with a(k) x b(k) closed by b: only one of both waits for windows that count rows",
+            "not shared with a(k, v) x b(k, v) and 1 other: other keys",
+        ]
+    }
+    apart = reasons(strategy="isolated")
+    assert len(apart) == len(texts)
+    assert [found for found in apart.values() if found] == [["shared with no other query: strategy isolated"]] * 4

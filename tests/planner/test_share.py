@@ -84,3 +84,44 @@ def test_no_strategy_holds_fewer_rows_than_cells_and_isolated_holds_the_most_of_
     held = compare_strategies(plan, counts, runs)
     assert held["push_down"] <= held["state_slice"] * (1 + 1e-9)
     assert held["state_slice"] <= held["pull_up"] * (1 + 1e-9)
+
+
+def test_rows_counted_for_dropped_queries_are_taken_for_rows_of_the_queries_that_are_left():
+    counts = {"table:a(k)": {"sampled": 80, "life:10": 10, "life:100": 30, "role:16": 40, "role:32": 30}}
+    runs = [entry_of("1", table="a(k)", rows=40, min_time=0, max_time=20)]
+    short = network(10).tables[0]  # the query with a life of 100 is gone: what it wanted, the other wanted too
+    found = facts(short, counts, runs)
+    assert found.lives == {10: pytest.approx(2.0)}
+    assert found.roles == {16: pytest.approx(2.0)}
+    assert found.held((10,)) == pytest.approx(20)
+    held = compare_strategies(network(10), counts, runs)
+    b = compare_strategies(network(10), {}, [])["state_slice"] - facts(short, {}, []).held((10,))
+    assert held == {
+        "state_slice": pytest.approx(20 + b), "push_down": pytest.approx(20 + b),
+        "pull_up": pytest.approx(40 + b), "isolated": pytest.approx(20 + b),
+    }  # fmt: skip
+
+
+def test_rows_that_no_query_left_wants_are_not_held_and_do_not_change_the_rate_at_which_rows_arrive():
+    plan = network(100)
+    # Query 9 wanted every row for 10, the one that is left an eighth of them; the fresh run is of the time since.
+    counts = {"table:a(k)": {"sampled": 80, "life:10": 70, "life:100": 10, "role:144": 80, "role:16": 10}}
+    found = facts(plan.tables[0], counts, [entry_of("1", table="a(k)", rows=10, min_time=0, max_time=20)])
+    assert (found.lives, found.arriving) == ({100: pytest.approx(0.5)}, pytest.approx(4.0))
+    # And the other way round: of the rows of life 100 an eighth is wanted for 10.
+    counts = {"table:a(k)": {"sampled": 80, "life:100": 80, "role:144": 80, "role:16": 10}}
+    found = facts(network(10).tables[0], counts, [entry_of("1", table="a(k)", rows=10, min_time=0, max_time=20)])
+    assert (found.lives, found.arriving) == ({10: pytest.approx(0.5)}, pytest.approx(4.0))
+
+
+@given(lives, lives, st.data())
+def test_whatever_queries_were_dropped_every_strategy_that_shares_holds_the_wanted_rows_of_the_runs(old, left, data):
+    plan = network(*left)
+    rows = {life: data.draw(st.integers(1, 50), label=f"rows of life {life}") for life in old}
+    runs = [entry_of("1", table="a(k)", rows=1000, min_time=0, max_time=100)]
+    found = facts(plan.tables[0], counted(rows), runs)
+    assert found.lives.keys() == set(left)
+    if any(life >= min(left) for life in old):
+        assert sum(found.lives.values()) == pytest.approx(10)
+    held = compare_strategies(plan, counted(rows), runs)
+    assert 0 < held["push_down"] <= held["state_slice"] * (1 + 1e-9)

@@ -288,8 +288,14 @@ def test_a_query_from_the_state_gets_it_also_if_the_engine_dies_before(spark, li
 def test_a_strategy_cannot_read_the_state_of_another(spark, live, tmp_path):
     one = live({"wide": WIDE}, strategy="pull_up")
     one.feed(**rows_at(0))
+    assert "strategy pull_up (asked for); rows" in one.engine.explain()
     one.run.stop()
     replay = Replay(tmp_path / "source", *STREAMS)
+    assert (
+        "strategy pull_up (auto: kept, the state was written by it)"
+        in replay.engine(spark, tmp_path / "state").explain()
+    )
+    assert "strategy state_slice (auto: it holds" in Engine(spark, tmp_path / "new", durable=False).explain()
     with pytest.raises(StateError, match="kept by strategy 'pull_up'"):
         replay.engine(spark, tmp_path / "state", strategy="state_slice").start()
     with pytest.raises(RegistrationError, match="no strategy 'best'"):

@@ -16,9 +16,10 @@ from penstock.planner.explain_orders import Checks, Decisions, explain_orders
 from penstock.planner.links import link_counters
 from penstock.planner.network import Join, Member, Network, StateTable
 from penstock.planner.routes import MOVED, WHOLE, Hop, Routes, build_routes
-from penstock.planner.share import Counters, Facts, Held, compare_strategies, facts, partners
+from penstock.planner.share import SURPLUS, Counters, Facts, Held, compare_strategies, facts, partners
 
 NOTHING: Counters = MappingProxyType({})
+_CHOSEN = {"auto": "auto: ", "asked": "asked for", "kept": "auto: kept, the state was written by it"}
 
 
 def explain_network(
@@ -59,6 +60,7 @@ def explain_network(
     known = {t.index: facts(t, measured, runs) for t in tables if _sampled(t, measured)}
     for join in joins:
         lines += _join(network, join, routes)
+        lines += _apart(network, join, [j for j in network.joins if name is not None or j.index < join.index])
         lines += explain_orders(join.name, partial(_label, network, join), decisions, checks)
         lines += [_member(network, join, m, measured, known) for m in join.members if name is None or m.name == name]
     return "\n".join([*lines, *explain_aggregates(network, measured, runs, name)])
@@ -81,11 +83,20 @@ def _progress(stream: Stream) -> str:
 
 
 def _strategy(network: Network, measured: Counters, runs: Sequence[Held]) -> str:
+    """The strategy in force, why it is this one, and what each would hold."""
     text = f"strategy {network.strategy}"
     if not any(_sampled(table, measured) for table in network.tables):
-        return text
-    rows = ", ".join(f"{s} {round(n):,}" for s, n in compare_strategies(network, measured, runs).items())
-    return f"{text}; rows that each strategy would hold (estimated): {rows}"
+        begins = {**_CHOSEN, "auto": "auto: it holds the fewest rows by the model"}
+        return text + (f" ({begins[network.chosen]})" if network.chosen else "")
+    held = compare_strategies(network, measured, runs)
+    fewest = min(held, key=lambda strategy: held[strategy])
+    why = _CHOSEN.get(network.chosen, "")
+    if network.chosen == "auto":
+        # A chain may hold a little more than the fewest rows for fewer links; under 'cpu_opt' also much more.
+        least = held[network.strategy] <= (1 + SURPLUS) * held[fewest]
+        why += "it holds the fewest rows" if least else f"the chain in force holds more rows than {fewest} would"
+    rows = ", ".join(f"{s} {round(n):,}" for s, n in held.items())
+    return f"{text}{f' ({why})' if why else ''}; rows that each strategy would hold (estimated): {rows}"
 
 
 def _sampled(table: StateTable, measured: Counters) -> bool:
@@ -136,17 +147,10 @@ def _links(network: Network, table: StateTable, measured: Counters, runs: Sequen
     work = _work(network, table, measured, found) if len(table.chain) > 1 else [""] * len(table.chain)
     lines = []
     for cut, done in zip(table.chain, work, strict=True):
-        ending = {
-            life: rate
-            for life, rate in found.lives.items()
-            if life <= table.chain[-1] and link_of(table.chain, life) == cut
-        }
-        rows = "" if cut >= FOREVER else f"estimated {round(sum(ending.values()) * cut):,} rows, "
-        held = [
-            r
-            for r in runs
-            if r.table == table.name and r.life <= table.chain[-1] and link_of(table.chain, r.life) == cut
-        ]
+        ending = sum(rate for life, rate in found.lives.items() if link_of(table.chain, life) == cut)
+        rows = "" if cut >= FOREVER else f"estimated {round(ending * cut):,} rows, "
+        # A run may have been written for a query that reached back further and was dropped.
+        held = [r for r in runs if r.table == table.name and link_of(table.chain, min(r.life, table.chain[-1])) == cut]
         lines.append(
             f"  link to {_length(cut, integer=integer)}: {rows}holds {sum(r.rows for r in held):,} in {_count(len(held), 'run')}{done}"
         )
@@ -205,6 +209,30 @@ def _join(network: Network, join: Join, routes: Routes | None) -> list[str]:
             sent = ", sent to every task" if route.everywhere else ""
             lines.append(f"  new rows of {_label(network, join, route.start)}{sent}: {hops}")
     return lines
+
+
+def _apart(network: Network, join: Join, others: Sequence[Join]) -> list[str]:
+    """Why a join of several streams is none with others of the same streams; EXPLAIN of all says it once for each further join."""
+    alike = [o for o in others if o is not join and _streams(network, o) == _streams(network, join)]
+    if len(join.tables) == 1 or not alike:
+        return []
+    if network.strategy == "isolated":
+        return ["  shared with no other query: strategy isolated"]
+    reasons: dict[str, list[str]] = {}
+    for other in alike:
+        same = (other.places, other.classes) == (join.places, join.classes)
+        reasons.setdefault("only one of both waits for windows that count rows" if same else "other keys", []).append(
+            other.name
+        )
+    lines = []
+    for reason, names in reasons.items():
+        more = f" and {_count(len(names) - 1, 'other')}" if len(names) > 1 else ""
+        lines.append(f"  not shared with {names[0]}{more}: {reason}")
+    return lines
+
+
+def _streams(network: Network, join: Join) -> list[str]:
+    return sorted(network.tables[table].stream for table in join.tables)
 
 
 def _hop(network: Network, join: Join, hop: Hop) -> str:

@@ -349,7 +349,10 @@ class WindowAggregate:
 
 @dataclass(frozen=True)
 class Network:
-    """The whole plan. `version` is the registry version it was built from, `strategy` how it shares."""
+    """The whole plan. `version` is the registry version it was built from, `strategy` how it shares.
+
+    `chosen` says why it is that strategy: 'auto', 'asked' for, or 'kept' since the state was written by it; '' where nobody chose.
+    """
 
     version: int
     streams: Mapping[str, Stream]
@@ -360,6 +363,7 @@ class Network:
     strategy: str = "state_slice"
     aggregates: tuple[WindowAggregate, ...] = ()
     derived_streams: tuple[DerivedStream, ...] = ()  # their streams are among `streams` too
+    chosen: str = ""
 
     @cached_property
     def closes(self) -> tuple[str, ...]:

@@ -54,27 +54,38 @@ class Facts:
         """Rows that the table holds with this chain, without those that live for ever."""
         lives = tuple(sorted(life for life in self.lives if life < FOREVER))
         cuts = tuple(cut for cut in chain if cut < FOREVER)
-        if not lives or cuts[-1:] < lives[-1:]:
+        if not lives:
             return 0.0
         return chain_memory(Load(lives, tuple(self.lives[life] for life in lives), 0.0, 0.0), cuts)
 
 
 def facts(table: StateTable, counters: Counters, runs: Sequence[Held]) -> Facts:
-    """From counters and fresh runs; without any, as if each role had the same share of rows, one row in a millisecond."""
+    """From counters and fresh runs; without any, as if each role had the same share of rows, one row in a millisecond.
+
+    Counters go back to the beginning. Rows counted with a life that only dropped queries had are taken for rows of the longest life
+    below it that is still wanted; where there is none, nobody wants them. How many of them are wanted now is at most what the roles
+    that are left were counted with.
+    """
     counts = counters.get(f"table:{table.name}", {})
     by_life = {int(key[5:]): n for key, n in counts.items() if key.startswith("life:")}
+    by_role = {e.id: counts.get(f"role:{e.id}", 0) for e in table.entries}
     sampled = counts.get("sampled", 0)
     wanted = {entry.life for entry in table.entries}
-    if not by_life or not sampled:
+    stored = dict.fromkeys(wanted, 0)
+    for life, number in by_life.items():
+        now = max((other for other in wanted if other <= life), default=None)
+        if now is not None:
+            stored[now] += number
+    total = sum(stored.values())
+    if not total or not sampled:
         share = 1e-3 / max(1, len(wanted))
         return Facts(dict.fromkeys(wanted, share), {e.id: share for e in table.entries}, 1e-3)
     fresh = [r for r in runs if r.table == table.name and r.level == 0]
     span = max((r.max_time for r in fresh), default=0) - min((r.min_time for r in fresh), default=0)
-    stored = sum(by_life.values())
-    scale = (sum(r.rows for r in fresh) / span if span > 0 else 1e-3) / stored
-    lives = {life: by_life.get(life, 0) * scale for life in wanted | by_life.keys()}
-    roles = {e.id: counts.get(f"role:{e.id}", 0) * scale for e in table.entries}
-    return Facts(lives, roles, sampled * scale)
+    rate = sum(r.rows for r in fresh) / span if span > 0 else 1e-3
+    served = total if by_life.keys() <= wanted else min(total, sum(by_role.values()) or total)
+    roles = {role: number * rate / served for role, number in by_role.items()}
+    return Facts({life: n * rate / total for life, n in stored.items()}, roles, sampled * rate / served)
 
 
 def choose_chains(network: Network, mode: str, counters: Counters, runs: Sequence[Held]) -> Network:

@@ -390,7 +390,7 @@ class Catalog:
             ]
             derived = tuple(self.derived_streams().values())
             network = build_network(standing, self.streams, self.registry.version, self._strategy(), derived)
-            self._network = (self.registry, network)
+            self._network = (self.registry, replace(network, chosen=self._chosen()))
         return self._network[1]
 
     def commit(self, manifest: Manifest) -> tuple[Registry, Network]:
@@ -444,6 +444,12 @@ class Catalog:
     def _strategy(self) -> str:
         """The strategy in use: 'auto' goes on with that of the state, and begins with the one that holds the fewest rows."""
         return self.saved.strategy if self.strategy == "auto" else self.strategy
+
+    def _chosen(self) -> str:
+        """Why it is that strategy; of a new state directory it is the default."""
+        if self.strategy != "auto":
+            return "asked"
+        return "auto" if self.saved.strategy == Registry().strategy else "kept"
 
     def _standing(self, record: QueryRecord) -> StandingQuery:
         return StandingQuery(
