@@ -476,8 +476,9 @@ def _extend_checked(composite: Matches, position: int, pick: Pick, left: Ints, b
 
 @contextmanager
 def _probing_in_chunks_of(chunk: int) -> Iterator[None]:
-    join_kernel.probe, join_kernel._extend = partial(probe, chunk=chunk), _extend_checked
+    block = join_kernel.BLOCK
+    join_kernel.probe, join_kernel._extend, join_kernel.BLOCK = partial(probe, chunk=chunk), _extend_checked, chunk
     try:
         yield
     finally:
-        join_kernel.probe, join_kernel._extend = probe, _EXTEND
+        join_kernel.probe, join_kernel._extend, join_kernel.BLOCK = probe, _EXTEND, block

@@ -165,9 +165,7 @@ def join_deltas(
             for first in range(0, len(wanted), BLOCK):
                 some = wanted[first : first + BLOCK]
                 pick = ([delta], None, some)
-                composite = Matches(
-                    (route.start,), (pick,), delta.key[some], delta.time[some, None], _rows(bits, some)
-                )
+                composite = Matches((route.start,), (pick,), delta.key[some], delta.time[some, None], _rows(bits, some))
                 whole = walk.counted(composite) if route.hops else walk.settled(walk.counted(composite))
                 if len(whole):
                     yield from walk.go(whole, 0)
