@@ -96,6 +96,10 @@ def test_what_no_plan_is_made_for_is_refused():
         network_of("SELECT count(*) FROM s [SESSION 5] EMIT EARLY EVERY 1 SECOND")
     with pytest.raises(RegistrationError, match="may fail HAVING in the end"):
         network_of("SELECT count(*) FROM s [TUMBLING 5] HAVING count(*) < 3 EMIT EARLY EVERY 1 SECOND")
+    with pytest.raises(RegistrationError, match="may fail HAVING in the end"):
+        network_of("SELECT count(*) FROM s [TUMBLING 5] HAVING count(*) > 3 AND max(v) < 3 EMIT EARLY EVERY 1 SECOND")
+    stays = "count(*) >= 3 AND (max(v) > 3 OR 5 > min(v))"  # whatever else comes
+    assert network_of(f"SELECT count(*) FROM s [TUMBLING 5] HAVING {stays} EMIT EARLY EVERY 1 SECOND").aggregates
     grouped = replace(STREAM, patterns=(Column("t", "bigint"), Column("k", "string")))
     for sql, options in (
         (COUNT.format(4, 2) + " EMIT EARLY EVERY 1 SECOND", {}),

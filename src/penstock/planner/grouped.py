@@ -12,7 +12,23 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.errors import RegistrationError
-from penstock.model import Aggregation, Expression, PerRow, Query, Ref, Session, Sliding, SlidingRows, Stream, Term
+from penstock.model import (
+    Aggregation,
+    And,
+    Compare,
+    Expression,
+    Literal,
+    Or,
+    PerRow,
+    Query,
+    Ref,
+    Session,
+    Sliding,
+    SlidingRows,
+    Stream,
+    Term,
+)
+from penstock.model.expression import AGGREGATE_ROLE
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import AggregatePlan, plan_aggregates
 from penstock.planner.index import build_index
@@ -27,6 +43,9 @@ from penstock.planner.network import (
     WindowAggregate,
     closing,
 )
+
+
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class Columns(Protocol):
@@ -73,12 +92,30 @@ def check_aggregated(standing: StandingQuery) -> None:
         refusal = "EMIT EARLY is for windows of time of a fixed length; leave it out, and each window is shown once it is over"
     elif standing.flush is not None and not isinstance(query.aggregation.window, Sliding):
         refusal = "flush= is for windows of time of a fixed length"
-    elif query.aggregation.emit is not None and query.aggregation.having is not None:
-        refusal = "a window that EMIT EARLY has shown may fail HAVING in the end, and would never be final; leave out HAVING, and filter the final results"
+    elif query.aggregation.emit is not None and not _stays_true(query.aggregation):
+        refusal = "a window that EMIT EARLY has shown may fail HAVING in the end, and would never be final; take a condition that stays true, as count(*) > 10 does, or filter the final results"
     elif standing.flush is not None and query.aggregation.emit is not None:
         refusal = "flush= holds results back and EMIT EARLY shows them before their time; leave out one of both"
     if refusal is not None:
         raise RegistrationError(f"query {standing.name!r}: {refusal}")
+
+
+def _stays_true(aggregation: Aggregation) -> bool:
+    """Whether HAVING, once it holds for a window, holds whatever else comes into it."""
+
+    def stays(term: Term) -> bool:
+        match term:
+            case And(terms) | Or(terms):
+                return all(map(stays, terms))
+            case Compare(op, Ref(role, name), Literal()) if role == AGGREGATE_ROLE:
+                function = aggregation.aggregates[int(name[1:])].function
+                return (op in (">", ">=") and function in ("count", "max")) or (op in ("<", "<=") and function == "min")
+            case Compare(op, Literal() as value, Ref() as ref) if op in _FLIPPED:
+                return stays(Compare(_FLIPPED[op], ref, value))
+        return False
+
+    having = aggregation.having
+    return having is None or (having.term is not None and stays(having.term))
 
 
 def reach(aggregation: Aggregation) -> int:
