@@ -44,7 +44,6 @@ from penstock.planner.network import (
     closing,
 )
 
-
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
