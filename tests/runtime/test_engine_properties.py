@@ -20,7 +20,7 @@ from tests.workloads import Workload, workload
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:.*RANGE ALL")]
 
 AT_ONCE = 5
-SOURCE = re.compile(r"\b([a-d])(?=(?: \[[^]]*\])? AS r\d)")  # the streams in a workload's FROM
+SOURCE = re.compile(r"\b([a-f])(?=(?: \[[^]]*\])? AS r\d)")  # the streams in a workload's FROM
 
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]  # an example takes seconds: a failing one is shown as drawn
 
