@@ -190,7 +190,7 @@ def draw(found: Json, counted: Json, folder: Path | None = None) -> None:
             Panel("Equal keys", "rows of each stream", "input rows per second", [r["rows"] // 2 for r in looped["index"]],
                   {"by index": [r["rows_per_second"] for r in looped["index"]],
                    "by looking at all pairs": [r["rows_per_second"] for r in looped["loop"]]}, log="xy"),
-            Panel("An inequality, all pairs", "tasks", "seconds", list(tasks), {"seconds": list(tasks.values())}, "bars"),
+            Panel("No equality, all pairs", "tasks", "seconds", list(tasks), {"seconds": list(tasks.values())}, "bars"),
         ],
         folder,
     )  # fmt: skip

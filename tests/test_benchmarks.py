@@ -281,7 +281,7 @@ def test_in_the_lab_the_best_order_and_an_index_save_comparisons():
 def test_joins_of_several_streams_have_equal_results_and_their_ratios(fresh, monkeypatch):
     monkeypatch.setattr(multiway, "WARM_UP", 0)
     case = multiway.Case.even(3, rows=300, files=2, life=20, matches=2.0)
-    theta = multiway.Case.even(2, rows=200, files=2, life=20, seconds=20.0, tie="less")
+    theta = multiway.Case.even(2, rows=200, files=2, life=20, seconds=20.0, tie="apart")
     line = line_of(multiway.measure([case], theta, pairs=1, cores=1))
     assert (line["name"], line["equal"], set(line["ratios"])) == ("multiway", True, {"spark_3way"})
     assert line["figures"]["3way"]["results"] > 0
