@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 
 from penstock.kernels.compare import Flags, Lookup, values
 from penstock.model import And, Arithmetic, Compare, Expression, Literal, Ref, Term
+from penstock.model.expression import FLIPPED
 from penstock.planner.network import Join
 from penstock.state.run import Ints
 
 Floats = npt.NDArray[np.float64]
 Signed = tuple[int, Term]
 
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 _OVERFLOW = 2.0**61  # while a row's value and all that is added to it stay below this, no sum leaves 64 bits
 _INFINITE = 2.0**1000  # and while they stay below this, no sum of doubles becomes infinite
 # A sum of doubles is wrong by less than this for each of its terms, relative to their sizes.
@@ -126,7 +126,7 @@ def _demand(residual: Expression, position: int, known: frozenset[int]) -> _Dema
 
 def _bound(part: Term, position: int, known: frozenset[int], total: bool) -> Bound | None:
     """What a comparison demands of the one term in it that the row decides."""
-    if not isinstance(part, Compare) or part.op not in _FLIPPED:
+    if not isinstance(part, Compare) or part.op == "<>":
         return None
     if not (_roles(part.left) | _roles(part.right)) <= known | {position}:
         return None
@@ -138,7 +138,7 @@ def _bound(part: Term, position: int, known: frozenset[int], total: bool) -> Bou
     others = tuple((-sign * s, term) for s, term in terms if term is not own)
     if not any(_roles(term) for _, term in others):
         return None
-    op = part.op if sign > 0 else _FLIPPED[part.op]
+    op = part.op if sign > 0 else FLIPPED[part.op]
     # The other side of a comparison changes its sign in `terms` and again in `others`: nothing was moved.
     moved = own not in (part.left, part.right)
     return Bound(own, op[0], others, moved, _INFINITE if total else _OVERFLOW)

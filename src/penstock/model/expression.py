@@ -43,6 +43,10 @@ class Arithmetic:
     right: Term
 
 
+# What a comparison is when its sides change places.
+FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
+
+
 @dataclass(frozen=True)
 class Compare:
     """One of = <> < <= > >= under SQL's three-valued logic, with Spark's order of values (NaN is largest)."""
@@ -50,6 +54,10 @@ class Compare:
     op: str
     left: Term
     right: Term
+
+
+# What a comparison is when its sides change places.
+FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 
 
 @dataclass(frozen=True)

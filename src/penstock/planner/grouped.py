@@ -28,7 +28,7 @@ from penstock.model import (
     Stream,
     Term,
 )
-from penstock.model.expression import AGGREGATE_ROLE
+from penstock.model.expression import AGGREGATE_ROLE, FLIPPED
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import AggregatePlan, plan_aggregates
 from penstock.planner.index import build_index
@@ -43,8 +43,6 @@ from penstock.planner.network import (
     WindowAggregate,
     closing,
 )
-
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class Columns(Protocol):
@@ -109,8 +107,8 @@ def _stays_true(aggregation: Aggregation) -> bool:
             case Compare(op, Ref(role, name), Literal()) if role == AGGREGATE_ROLE:
                 function = aggregation.aggregates[int(name[1:])].function
                 return (op in (">", ">=") and function in ("count", "max")) or (op in ("<", "<=") and function == "min")
-            case Compare(op, Literal() as value, Ref() as ref) if op in _FLIPPED:
-                return stays(Compare(_FLIPPED[op], ref, value))
+            case Compare(op, Literal() as value, Ref() as ref):
+                return stays(Compare(FLIPPED[op], ref, value))
         return False
 
     having = aggregation.having

@@ -27,6 +27,7 @@ from penstock.model import Sink
 from penstock.model.time import NEVER
 from penstock.runtime.results import Part
 from penstock.state.manifest import Manifest, ResultFile
+from penstock.state.store import LocalStore
 
 Target = str | Sink | Callable[[pa.Table, int], None]
 
@@ -171,13 +172,9 @@ class Deliveries:
 
 def claim(folder: str, owner: str) -> None:
     """See that nobody else writes to a folder: files of another state directory would have the same names."""
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    mark = place / OWNER
-    if not mark.exists():
-        _appear(mark, lambda path: path.write_text(owner))
-    known = mark.read_text()
-    if known != owner:
+    place = LocalStore(folder)
+    place.put_if_absent(OWNER, owner.encode())
+    if place.read(OWNER).decode() != owner:
         msg = f"{folder} has results of another state directory; choose another folder, or empty it (with {OWNER})"
         raise StateError(msg)
 
@@ -185,30 +182,17 @@ def claim(folder: str, owner: str) -> None:
 def publish(folder: str, name: str, table: pa.Table) -> None:
     """Put a whole file into a folder that others list: it appears complete, under its name, once."""
     final = Path(folder) / name
-    if not final.exists():
-        _appear(final, lambda path: pq.write_table(table, path))
-
-
-def _appear(final: Path, write: Callable[[Path], object]) -> None:
-    """A file that is there whole and for good, or not at all; one that is there already stays."""
-    temporary = final.parent / f".{final.name}.{uuid.uuid4().hex}"
+    if final.exists():
+        return
+    temporary = final.parent / f".{name}.{uuid.uuid4().hex}"  # hidden from those who list the folder
     try:
-        write(temporary)
-        _sync(temporary)
+        pq.write_table(table, temporary)
+        LocalStore(folder).sync([temporary.name])
         with suppress(FileExistsError):
             os.link(temporary, final)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync(final.parent)
-    _sync(final.parent.parent)  # in which the folder may be new
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    LocalStore(folder).sync([".", "../."])  # the folder itself may be new
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ equal to itself and largest in both; strings are compared byte by byte, which ne
 from __future__ import annotations
 
 from penstock.model import And, Compare, Expression, In, IsNull, Literal, Not, Or, Ref, Term
+from penstock.model.expression import FLIPPED
 from penstock.model.view import Source
 from penstock.views.capture import quoted, text_literal
 
 _ORDERED = ("<", "<=", ">", ">=")
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 
 
 def condition(expression: Expression, source: Source) -> str | None:
@@ -24,7 +24,7 @@ def _condition(term: Term, source: Source) -> str | None:
         case Compare(op, Ref() as ref, Literal() as value):
             return _compare(op, ref, value, source)
         case Compare(op, Literal() as value, Ref() as ref):
-            return _compare(_FLIPPED[op], ref, value, source)
+            return _compare(FLIPPED[op], ref, value, source)
         case In(Ref() as ref, values):
             tests = [_compare("=", ref, value, source) for value in values]
             return _joined(" OR ", tests)
