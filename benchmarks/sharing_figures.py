@@ -28,7 +28,7 @@ CHAINS = {
 }
 
 # Steps enough for runs to be merged: before that rows stay until their whole run is out of reach, whatever the queries.
-SWEEP = Case(rows=192_000, files=24, seconds=3.0, longest=30)
+SWEEP = Case(rows=240_000, files=48, seconds=3.0, longest=110)
 GRID = Case(rows=80_000, files=20, seconds=3.0, longest=30)
 LONG = Case(rows=400_000, files=16, seconds=4.0, longest=36)
 THREE = Case(rows=48_000, files=16, seconds=3.0, longest=30, streams="abc")

@@ -36,7 +36,7 @@ from penstock.planner.routes import Route, Routes, build_routes
 from penstock.reference import Row, admit
 from penstock.reference.evaluate import holds, value_of
 from penstock.sql import parse_query
-from penstock.state.run import Ints, Rows, RunEntry, checksum, decode_run, encode_run, expiry, key_ranges
+from penstock.state.run import Ints, Rows, RunEntry, checksum, decode_run, encode_run, expiry, fading, key_ranges
 from tests.oracle import ARROW_TYPES
 from tests.workloads import Workload, keys_of
 
@@ -248,6 +248,7 @@ class Simulation:
             max_key=int(rows.key[-1]),
             life=life,
             until=tuple(expiry(rows, lives, FOREVER, table.pieces).items()),
+            fades=fading(rows, lives, FOREVER),
             version=self.network.version,
             checksum=checksum(data),
         )

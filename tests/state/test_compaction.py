@@ -12,14 +12,19 @@ from penstock.model.time import FOREVER, NEVER, SECOND
 from penstock.state.compaction import (
     FAN_IN,
     FEW,
+    HANDFUL,
     INTERVALS,
+    LEAST_GONE,
+    MOST_GONE,
     MOST_INTERVALS,
     choose_merge,
+    choose_merges,
     choose_settling,
+    choose_trims,
     interval_of,
     wider,
 )
-from penstock.state.run import Rows, RunEntry, expiry
+from penstock.state.run import PARTS, Rows, RunEntry, expiry, fading
 from tests.kernels.tables import entry, state_table
 from tests.state.runs import entry_of
 
@@ -48,17 +53,20 @@ class Simulated:
         progress = {"b": other}
         gone = {name for name, run in self.runs.items() if run.expired(progress)}
         live = [run for name, run in self.runs.items() if name not in gone]
-        merge = choose_merge("a(k)", live, self.tasks, self.budget, own)
+        merges = choose_merges("a(k)", live, self.tasks, self.budget, own, 0, progress)
+        merged_names = [name for merge in merges for name in merge.runs]
+        assert len(merged_names) == len(set(merged_names))
         added = []
         for task in range(self.tasks):
             fresh = self._rows(times[task :: self.tasks])
             added += [(task, 0, life, piece) for life, piece in fresh_runs(self.table, fresh)]
-            mine = [self.rows[name][1] for name in (merge.runs if merge else ()) if self.rows[name][0] == task]
-            merged = merge_runs(self.table, mine, progress)
-            if merged is not None:
-                self.rewritten += len(merged)
-                added += [(task, merge.level, life, r) for life, r in lay_out(self.table, merged, merge.life)]
-        for name in gone | set(merge.runs if merge else ()):
+            for merge in merges:
+                mine = [self.rows[name][1] for name in merge.runs if self.rows[name][0] == task]
+                merged = merge_runs(self.table, mine, progress)
+                if merged is not None:
+                    self.rewritten += len(merged)
+                    added += [(task, merge.level, life, r) for life, r in lay_out(self.table, merged, merge.life)]
+        for name in gone.union(merged_names):
             del self.runs[name], self.rows[name]
         for n, (task, level, life, rows) in enumerate(added):
             self._keep(f"runs/{number}-{n}.arrow", number, task, level, life, rows)
@@ -83,17 +91,31 @@ class Simulated:
             max_time=int(rows.time.max()),
             life=life,
             until=tuple(expiry(rows, lives, FOREVER).items()),
+            fades=fading(rows, lives, FOREVER),
         )
 
+    def in_reach(self, other):
+        """Rows held, and those of them that a row of the other stream can still meet."""
+        held = [rows for name, (_, rows) in self.rows.items() if not self.runs[name].expired({"b": other})]
+        own = {e.id: life for e, life in zip(self.entries, self.lives, strict=True)}
+        lives = [np.array([own[role] for (role,) in rows.patterns])[rows.bits] for rows in held]
+        reached = [rows.time + life > other for rows, life in zip(held, lives, strict=True)]
+        return sum(map(len, held)), sum(int(rows.sum()) for rows in reached)
 
-def run(tasks, lives, *, delay=0, stalled=False, budget=PLENTY, steps=500):
-    """One step a second, with eight rows of each life and task over the last second, in disorder up to the delay."""
+
+def steps_of(tasks, lives, *, delay=0, stalled=False, budget=PLENTY, steps=500, rows=8):
+    """One step a second, with so many rows of each life and task over the last second, in disorder up to the delay."""
     table = Simulated(tasks, lives, budget)
     for number in range(steps):
         now = number * SECOND
-        times = [now - n * SECOND // 8 - (n % 3) * delay // 3 for n in range(8) for _ in range(tasks)]
+        times = [now - n * SECOND // rows - (n % 3) * delay // 3 for n in range(rows) for _ in range(tasks)]
         progress = now - SECOND - delay
         table.step(number, times, progress, NEVER if stalled else progress)
+        yield table, progress
+
+
+def run(tasks, lives, **how):
+    *_, (table, _) = steps_of(tasks, lives, **how)
     return table
 
 
@@ -200,13 +222,62 @@ def test_runs_from_before_a_query_was_dropped_are_written_anew_when_there_is_not
     )
 
 
-def test_a_large_run_is_written_anew_when_half_of_it_is_out_of_reach():
-    facts = {"level": 2, "life": 80, "min_time": 100, "max_time": 110, "until": (("b", 190), ("c", 150))}
-    large, small = entry_of("runs/0-a.arrow", rows=5000, **facts), entry_of("runs/1-a.arrow", rows=5, **facts)
-    for reached in ({"b": 184, "c": 150}, {"b": 186, "c": 140}, {"b": 186}, {}):
-        assert choose_merge("a(k)", [large, small], 2, PLENTY, 0, reached=reached) is None
-    merge = choose_merge("a(k)", [large, small], 2, PLENTY, 0, reached={"b": 185, "c": 150})
-    assert (merge.runs, merge.level, merge.life) == (("runs/0-a.arrow",), 2, 80)
+@pytest.mark.parametrize("lives", [(60,), (30, 60), (4, 12, 16, 35, 60), tuple(range(4, 64, 4))], ids=str)
+def test_no_more_than_a_twentieth_is_held_too_long_once_windows_are_full(lives):
+    lives = tuple(life * SECOND for life in lives)
+    seen = 0
+    for number, (table, progress) in enumerate(steps_of(2, lives, steps=100, rows=60 * 10 // len(lives), delay=SECOND)):
+        held, in_reach = table.in_reach(progress)
+        if number >= 70:
+            assert held <= 1.05 * in_reach
+            seen += held > in_reach
+    assert seen  # else rows would not be held in runs at all
+    assert table.rewritten <= 3 * table.stored
+
+
+def fading_run(name, rows, gone_at, **facts):
+    """A run whose parts go at these times, one after the other."""
+    fades = tuple(gone_at)
+    assert len(fades) == PARTS - 1
+    return entry_of(name, rows=rows, until=(("b", fades[-1] + 1), ("c", 5)), fades=fades, **facts)
+
+
+def test_runs_are_written_anew_when_too_many_of_their_rows_are_out_of_reach():
+    mixed = fading_run("runs/0-a.arrow", 8000, [10, 20, 30, 40, 50, 60, 70], level=2, life=80)
+    young = fading_run("runs/1-a.arrow", 40_000, [90] * 7, level=1, life=80)
+    fresh = fading_run("runs/2-a.arrow", 800, [10] * 7)
+    runs = [young, fresh, mixed]
+
+    def trimmed(**reached):
+        return [(t.runs, t.level, t.life) for t in choose_trims("a(k)", runs, PLENTY, reached)]
+
+    for reached in ({"b": 9, "c": 9}, {"b": 30, "c": 9}, {"b": 30}, {}):
+        assert trimmed(**reached) == []  # as far as the slowest stream has come, all rows are in reach
+    # An eighth of the large run is no good part of it, but of the small one all but an eighth is gone.
+    assert trimmed(b=10, c=10) == [((fresh.name,), 1, 0)]
+    assert trimmed(b=20, c=20) == [((fresh.name,), 1, 0), ((mixed.name,), 2, 80)]
+    # Enough is given up, and no more than that; within the budget.
+    most = [fading_run(f"runs/{n}-a.arrow", 10_000, [10] * 2 + [90] * 5, level=1) for n in range(10)]
+    reached = {"b": 10, "c": 10}
+    gone, in_reach = 25_000, 75_000
+    assert sum(run.gone(reached) for run in most) == gone
+    (trim,) = choose_trims("a(k)", most, PLENTY, reached)
+    assert gone - 2500 * len(trim.runs) <= LEAST_GONE * in_reach < gone - 2500 * (len(trim.runs) - 1)
+    (trim,) = choose_trims("a(k)", most, 15_000, reached)
+    assert len(trim.runs) == 2
+    assert HANDFUL > 8 * 7 / 8
+    few = fading_run("runs/0-a.arrow", 8, [10] * 7)
+    assert few.gone(reached) > MOST_GONE * few.rows
+    assert choose_trims("a(k)", [few], PLENTY, reached) == []
+
+
+def test_a_run_is_merged_once_in_a_step():
+    old = fading_run("runs/old.arrow", 8000, [10] * 7, level=0, life=80)
+    runs = [old, *fresh(FAN_IN)]
+    trim, merge = choose_merges("a(k)", runs, 1, PLENTY, 0, 0, {"b": 10, "c": 10})
+    assert (trim.runs, trim.level) == ((old.name,), 1)
+    assert old.name not in merge.runs
+    assert choose_merges("a(k)", [old], 1, PLENTY, 0, 0, {"b": 10, "c": 10}, counted=True) == []
 
 
 def test_where_windows_count_rows_older_runs_are_merged_along_with_fresh_ones():

@@ -11,6 +11,7 @@ from penstock.model.time import FOREVER
 from penstock.state.run import (
     BUCKET_BITS,
     BUCKETS,
+    PARTS,
     Rows,
     RunEntry,
     bucket_of,
@@ -18,6 +19,7 @@ from penstock.state.run import (
     decode_run,
     encode_run,
     expiry,
+    fading,
     key_ranges,
 )
 from tests.effort import examples
@@ -163,8 +165,33 @@ def test_a_pattern_that_no_row_has_any_more_keeps_no_run():
     assert expiry(wider, {16: (("b", 5),), 48: (("b", FOREVER),)}, FOREVER) == {"b": 8}
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2)), min_size=1, max_size=40),
+    st.integers(0, 60),
+    st.integers(0, 5),
+)
+def test_no_more_rows_are_said_to_be_gone_than_are_and_at_most_a_part_less(rows, progress, ahead):
+    lives = {16: (("b", 5), ("c", 5)), 32: (("c", 20), ("b", 20)), 48: (("b", FOREVER),)}
+    patterns = ((16,), (32, 16), (48,))
+    run = Rows(
+        np.zeros(len(rows), dtype=np.int64),
+        np.array([t for t, _ in rows], dtype=np.int64),
+        np.array([p for _, p in rows], dtype=np.int32),
+        patterns,
+        {},
+    )
+    until = tuple(expiry(run, lives, FOREVER).items())
+    entry = entry_of(rows=len(rows), until=until, fades=fading(run, lives, FOREVER))
+    longest = (5, 20, FOREVER)
+    gone = sum(time + longest[pattern] <= progress for time, pattern in rows)
+    assert gone - len(rows) / PARTS <= entry.gone({"b": progress, "c": progress}) <= gone
+    assert entry.gone({"b": progress, "c": progress + ahead}) <= gone
+    assert entry.gone({}) == 0
+
+
 def test_a_line_of_the_manifest_comes_back_from_json():
-    entry = entry_of(until=(("b", 5), ("c", 2**62)), min_key=-(2**63), max_key=2**63 - 1, checksum=2**32 - 1)
+    times = {"min_time": -3, "quantiles": (1, 7), "fades": (4, 5, 6, 6, 6, 8, 2**62)}
+    entry = entry_of(until=(("b", 5), ("c", 2**62)), min_key=-(2**63), max_key=2**63 - 1, checksum=2**32 - 1, **times)
     assert RunEntry.from_json(json.loads(json.dumps(entry.to_json()))) == entry
 
 

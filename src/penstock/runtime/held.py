@@ -22,7 +22,7 @@ from penstock.planner.segments import quantiles
 from penstock.runtime.task import Report, Task
 from penstock.runtime.write import file_name
 from penstock.state.compaction import Merge
-from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry
+from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, fading
 
 _opened: dict[str, Rows] = {}  # mapped runs of this process; mapping and verifying a file once is enough
 
@@ -120,12 +120,15 @@ class Held:
         data = encode_run(rows, table.name)
         name = file_name("runs", self.task.step, "arrow")
         self.task.store.write(name, data)
+        fades: tuple[int, ...] = ()
         if until is None:
-            until = expiry(rows, {entry.id: entry.lives for entry in table.entries}, FOREVER, table.pieces)
+            lives = {entry.id: entry.lives for entry in table.entries}
+            until = expiry(rows, lives, FOREVER, table.pieces)
+            fades = fading(rows, lives, FOREVER)
         run = RunEntry(
             name, table.name, level, self.task.step, len(rows), data.size, int(rows.time.min()), int(rows.time.max()),
             int(rows.key[0]), int(rows.key[-1]), life, tuple(until.items()), self.network.version, checksum(data),
-            quantiles(rows.time, self.task.tasks) if table.timed else (),
+            quantiles(rows.time, self.task.tasks) if table.timed else (), fades,
         )  # fmt: skip
         if named:
             self.report.runs.append(run.to_json())

@@ -60,7 +60,7 @@ from penstock.runtime.scan import MOST_TASKS, batch_files, is_scannable
 from penstock.runtime.task import Plan, Task
 from penstock.runtime.types import arrow_types, handover_types
 from penstock.runtime.worker import run_task
-from penstock.state.compaction import choose_merge, choose_settling
+from penstock.state.compaction import choose_merges, choose_settling
 from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile
 from penstock.state.orphans import collect_orphans
 from penstock.state.progress import Seen, move, together
@@ -411,26 +411,22 @@ class Stepper:
             if run.table in number and not run.expired(progress):
                 runs.setdefault(number[run.table], []).append(run)
         merges = [
-            choose_merge(
-                t.name,
-                runs.get(t.index, ()),
-                self.tasks,
-                MERGE_ROWS,
-                progress.get(t.stream, NEVER),
-                self.registry.stale,
-                progress,
-                counted=bool(t.counted),
-            )
+            merge
             for t in self.network.tables
             if not t.grouped
-        ]
-        merges += [
+            for merge in choose_merges(
+                t.name, runs.get(t.index, ()), self.tasks, MERGE_ROWS, progress.get(t.stream, NEVER), self.registry.stale,
+                progress, counted=bool(t.counted),
+            )
+        ]  # fmt: skip
+        settled = [
             choose_settling(
                 a.name, runs.get(a.home, ()), self.tasks, MERGE_ROWS, a.closed(progress)[a.flush is None], self.registry.stale,
                 apart=horizon_of(a.plan, 0) is not None, ended=ahead.moves(a),
             )
             for a in self.network.aggregates
         ]  # fmt: skip
+        merges += [merge for merge in settled if merge]
         return Task(
             step,
             self.tasks,
@@ -439,7 +435,7 @@ class Stepper:
             {t: tuple(r) for t, r in runs.items()},
             self.steering.routes,
             {t.index: self._segments(t, runs.get(t.index, ()), progress) for t in self.network.tables if t.timed},
-            merges=tuple(m for m in merges if m),
+            merges=tuple(merges),
             suspended=frozenset(int(q) for q in self.manifest.suspended),
             closed=closed_keys(self.network, self.manifest.progress),
             ahead=ahead,

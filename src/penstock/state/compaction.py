@@ -4,15 +4,14 @@ Runs of one step are level 0. Once a table has gathered enough of them they are 
 *link* of the table's chain (rows that live about equally long) and time interval, so that purge drops whole files. Runs of one link and
 interval are merged again when there are many of them, and once more when no further row of that interval can come. Rows that
 stay longer than their windows say (the other stream lags, or may come very late) move on to wider intervals, so that their runs stay few.
-Large runs of which half is out of reach are written anew, and last the runs from before a query was dropped, to give up the rows
-that only that query needed.
+Whatever else is due, runs are written anew once too many rows of the table are out of reach; and last the runs from before a query was
+dropped, to give up the rows that only that query needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from penstock.model.time import FOREVER
 from penstock.state.run import RunEntry
@@ -21,8 +20,11 @@ FAN_IN = 8  # runs per task before they are merged
 INTERVALS = 16  # a link is cut into so many intervals: what is kept too long is at most one of them
 MOST_INTERVALS = 2 * INTERVALS  # of one link; rows over more of them stay longer than their link says
 FEW = 200_000  # rows of an aggregate that are written anew at once when groups have ended; of more, at the next merge
-LARGE, HALF = 2_000, 0.5  # rows of a run, and the share of them out of reach, that make it worth writing the rest anew
-NOWHERE: Mapping[str, int] = MappingProxyType({})
+
+# Rows out of reach are given up when they are more than `MOST_GONE` of those in reach, until they are `LEAST_GONE`; but not if they are a
+# handful, and only from runs in which they are a good part. So a table holds 5 % too much at most, if a step is short beside the lives.
+MOST_GONE, LEAST_GONE = 0.02, 0.01
+HANDFUL, GOOD_PART = 500, 0.2
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,46 @@ def wider(life: int) -> int:
     return 2 * INTERVALS * interval_length(life)
 
 
+def choose_merges(
+    table: str,
+    runs: Sequence[RunEntry],
+    tasks: int,
+    budget_rows: int,
+    progress: int,
+    stale: int,
+    reached: Mapping[str, int],
+    *,
+    counted: bool = False,
+) -> list[Merge]:
+    """What a step merges of a table. `progress` is that of the table's own stream, `reached` that of all streams."""
+    trims = [] if counted else choose_trims(table, runs, budget_rows, reached)
+    taken = {name for trim in trims for name in trim.runs}
+    rest = [run for run in runs if run.name not in taken]
+    merge = choose_merge(table, rest, tasks, budget_rows, progress, stale, counted=counted)
+    return [*trims, *([merge] if merge else [])]
+
+
+def choose_trims(table: str, runs: Sequence[RunEntry], budget_rows: int, reached: Mapping[str, int]) -> list[Merge]:
+    """Write runs anew to give up rows that are out of reach: those first that hold most of them."""
+    gone = {run.name: run.gone(reached) for run in runs}
+    total = sum(gone.values())
+    in_reach = sum(run.rows for run in runs) - total
+    if total <= max(HANDFUL, MOST_GONE * in_reach):
+        return []
+    by_link: dict[int, list[RunEntry]] = {}
+    for run in sorted(runs, key=lambda r: (-gone[r.name], r.name)):
+        if total <= LEAST_GONE * in_reach or budget_rows <= 0:
+            break
+        if gone[run.name] >= GOOD_PART * run.rows:
+            by_link.setdefault(run.life if run.level else 0, []).append(run)
+            total -= gone[run.name]
+            budget_rows -= run.rows
+    return [
+        Merge(table, tuple(r.name for r in alike), max(1, *(r.level for r in alike)), life)
+        for life, alike in sorted(by_link.items())
+    ]
+
+
 def choose_merge(
     table: str,
     runs: Sequence[RunEntry],
@@ -59,11 +101,10 @@ def choose_merge(
     budget_rows: int,
     progress: int,
     stale: int = 0,
-    reached: Mapping[str, int] = NOWHERE,
     *,
     counted: bool = False,
 ) -> Merge | None:
-    """The next merge for a table, or None. `progress` is that of the table's own stream, `reached` that of all streams.
+    """The next merge that keeps the runs of a table few, or None.
 
     Runs of a registry version below `stale` may hold rows that only dropped queries needed. Where windows count rows (`counted`), how long a
     row stays depends on those that come after it: older runs are merged along with fresh ones, to give up what has left the windows.
@@ -92,11 +133,7 @@ def choose_merge(
                 due += group
         if due:
             return Merge(table, _within(due, tasks, budget_rows), max(r.level for r in due) + 1, life)
-    return (
-        _widen(table, groups, tasks, budget_rows)
-        or _trim(table, runs, tasks, budget_rows, reached)
-        or _renew(table, runs, tasks, budget_rows, stale)
-    )
+    return _widen(table, groups, tasks, budget_rows) or _renew(table, runs, tasks, budget_rows, stale)
 
 
 def choose_settling(
@@ -132,25 +169,6 @@ def _widen(table: str, groups: Mapping[tuple[int, int], list[RunEntry]], tasks: 
             level = max(r.level for r in oldest) + 1
             return Merge(table, _within(oldest, tasks, budget_rows), level, wider(life))
     return None
-
-
-def _trim(
-    table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: int, reached: Mapping[str, int]
-) -> Merge | None:
-    """Write the largest old runs anew when half of their rows are out of reach: those of the last interval of each link."""
-    old = [r for r in runs if r.level > 0 and r.life < FOREVER and r.rows >= LARGE and _past(r, reached) >= HALF]
-    if not old:
-        return None
-    alike = [r for r in old if r.life == min(run.life for run in old)]
-    return Merge(table, _within(alike, tasks, budget_rows), max(r.level for r in alike), alike[0].life)
-
-
-def _past(run: RunEntry, reached: Mapping[str, int]) -> float:
-    """The share of a run's rows that are out of reach, if times are spread evenly over the run."""
-    span = run.max_time - run.min_time
-    if span <= 0 or not run.until:
-        return 0.0
-    return min((reached.get(stream, end - span) - (end - span)) / span for stream, end in run.until)
 
 
 def _renew(table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: int, stale: int) -> Merge | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -20,9 +21,14 @@ import pyarrow as pa
 
 from penstock.errors import StateError
 from penstock.model import Tumbling
+from penstock.model.time import NEVER
 
 BUCKET_BITS = 8
 BUCKETS = 1 << BUCKET_BITS
+PARTS, SAMPLE = (
+    8,
+    1024,
+)  # parts of a run that go one after the other, and rows (at least) from which their ends are taken
 
 NO_PIECES: Mapping[int, Tumbling] = MappingProxyType({})
 
@@ -66,7 +72,8 @@ class RunEntry:
     """One line of the manifest: a run file and what is needed to decide about it without opening it.
 
     `life` is the longest life class of its rows; `until[s]` = the progress of stream s at which no row of the run can meet a row of s any more.
-    `quantiles` are times that cut the rows into parts of equal size, if the table has no key.
+    `quantiles` are times that cut the rows into parts of equal size, if the table has no key. When all streams have come to `fades[n]`,
+    about n + 1 of `PARTS` equal parts of the rows are out of reach.
     """
 
     name: str
@@ -84,21 +91,32 @@ class RunEntry:
     version: int
     checksum: int
     quantiles: tuple[int, ...] = ()
+    fades: tuple[int, ...] = ()
 
     def expired(self, progress: Mapping[str, int]) -> bool:
         """True if every row is out of everybody's reach."""
         return all(progress.get(stream, end - 1) >= end for stream, end in self.until)
 
+    def gone(self, progress: Mapping[str, int]) -> float:
+        """About how many rows are out of everybody's reach; rather too few than too many."""
+        least = min((progress.get(stream, NEVER) for stream, _ in self.until), default=NEVER)
+        return self.rows * bisect_right(self.fades, least) / PARTS
+
     def to_json(self) -> dict[str, Any]:
         data = {**self.__dict__, "until": dict(self.until)}
-        # As distances from the first time: most runs have none, and these are short.
-        data["quantiles"] = [time - self.min_time for time in self.quantiles]
-        return data if self.quantiles else {name: value for name, value in data.items() if name != "quantiles"}
+        for name in ("quantiles", "fades"):
+            # As distances from the first time, which are short; many runs have none.
+            distances = [time - self.min_time for time in data.pop(name)]
+            data |= {name: distances} if distances else {}
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> RunEntry:
-        quantiles = tuple(data["min_time"] + distance for distance in data.get("quantiles", ()))
-        return cls(**{**data, "until": tuple(data["until"].items()), "quantiles": quantiles})
+        times = {
+            name: tuple(data["min_time"] + distance for distance in data.get(name, ()))
+            for name in ("quantiles", "fades")
+        }
+        return cls(**{**data, "until": tuple(data["until"].items()), **times})
 
 
 def gap(column: str) -> int:
@@ -186,3 +204,19 @@ def expiry(
                     end = min(end, pieces[role].start(time) + pieces[role].length)
                 until[stream] = max(until.get(stream, end), end)
     return until
+
+
+def fading(rows: Rows, lives: Mapping[int, Sequence[tuple[str, int]]], forever: int) -> tuple[int, ...]:
+    """The times at which one part of the rows after the other is out of reach, for all streams (the `fades` of a manifest line).
+
+    None if most rows stay for ever.
+    """
+    longest = np.array(
+        [max((life for role in pattern for _, life in lives.get(role, ())), default=0) for pattern in rows.patterns],
+        dtype=np.int64,
+    )
+    life = longest[rows.bits]
+    ends = np.where(life >= forever, forever, rows.time + life)
+    last = -(-np.arange(1, PARTS) * len(ends) // PARTS) - 1
+    fades = np.partition(ends, last)[last]
+    return () if fades[0] >= forever else tuple(fades.tolist())
