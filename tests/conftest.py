@@ -1,5 +1,7 @@
 """What all tests share: one Spark session for each pytest worker, and how Hypothesis runs."""
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -13,6 +15,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("penstock")
+
+# Programs that tests start have a JVM each, which lives too short for thorough compilation to pay.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")
