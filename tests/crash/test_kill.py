@@ -13,7 +13,7 @@ import pytest
 
 from penstock.errors import StateError
 from penstock.runtime.points import POINTS
-from tests.crash.scene import IN_REFERENCE, QUERIES, deliveries, engine_of, expected, in_folder, source
+from tests.crash.scene import deliveries, engine_of, expected, in_folder, source
 from tests.oracle import bag
 from tests.runtime.replay import drain, rows_of
 
@@ -57,24 +57,11 @@ def finished(root, **variables):
     assert code == 0, log_of(root)
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(spark, tmp_path_factory):
-    """What a run that nobody disturbs answers."""
-    root = tmp_path_factory.mktemp("uninterrupted")
-    source(root, STEPS)
-    engine = engine_of(spark, root, durable=False)
-    drain(engine, final=True)
-    answers = {name: bag(rows_of(engine.results(name))) for name in QUERIES}
-    for name in IN_REFERENCE:
-        assert answers[name] == expected(name, STEPS), name
-        assert answers[name]
-    assert answers["by_spark"]
-    return answers
-
-
-def assert_nothing_lost_or_doubled(spark, root, answers):
+def assert_nothing_lost_or_doubled(spark, root, steps=STEPS):
     engine = engine_of(spark, root)
+    answers = expected(steps)
     for name, answer in answers.items():
+        assert answer, name
         assert bag(rows_of(engine.results(name))) == answer, name
     assert in_folder(root) == answers["to_folder"]
     by_step = {}
@@ -91,23 +78,23 @@ EVERY_POINT = ("before_job:0", "after_job:0", "before_manifest:1", "after_manife
 
 
 @pytest.mark.parametrize(
-    "plan",
+    ("plan", "steps"),
     [
-        pytest.param(("before_manifest:1",), id="before the commit"),
-        pytest.param(EVERY_POINT, id="every point", marks=pytest.mark.long),
+        pytest.param(("before_manifest:1",), 3, id="before the commit"),
+        pytest.param(EVERY_POINT, STEPS, id="every point", marks=pytest.mark.long),
     ],
 )
-def test_every_point_of_a_step_survives_kill_9(spark, tmp_path, uninterrupted, plan):
+def test_every_point_of_a_step_survives_kill_9(spark, tmp_path, plan, steps):
     assert {point.split(":")[0] for point in EVERY_POINT} == set(POINTS)
-    source(tmp_path, STEPS)
+    source(tmp_path, steps)
     for point in plan:
         killed_at(tmp_path, point)
     drain(engine_of(spark, tmp_path), final=True)
-    assert_nothing_lost_or_doubled(spark, tmp_path, uninterrupted)
+    assert_nothing_lost_or_doubled(spark, tmp_path, steps)
 
 
 @pytest.mark.long
-def test_the_end_of_the_streams_survives_kill_9_between_the_levels_of_derived_ones(spark, tmp_path, uninterrupted):
+def test_the_end_of_the_streams_survives_kill_9_between_the_levels_of_derived_ones(spark, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for root in (whole, killed):
         source(root, STEPS)
@@ -122,23 +109,23 @@ def test_the_end_of_the_streams_survives_kill_9_between_the_levels_of_derived_on
     with pytest.raises(StateError, match="have ended"):
         drain(engine_of(spark, killed), final=True)
     assert engine_of(spark, killed).manifest().final
-    assert_nothing_lost_or_doubled(spark, killed, uninterrupted)
+    assert_nothing_lost_or_doubled(spark, killed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("second", POINTS)
-def test_each_batch_survives_two_kills_at_any_two_points(spark, tmp_path, uninterrupted, second):
+def test_each_batch_survives_two_kills_at_any_two_points(spark, tmp_path, second):
     source(tmp_path, STEPS)
     for step, first in enumerate(POINTS[:3]):
         killed_at(tmp_path, f"{first}:{step}")
         killed_at(tmp_path, f"{second}:{step}")
     finished(tmp_path)
-    assert_nothing_lost_or_doubled(spark, tmp_path, uninterrupted)
+    assert_nothing_lost_or_doubled(spark, tmp_path)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
-def test_kills_at_random_moments_survive(spark, tmp_path, uninterrupted, seed):
+def test_kills_at_random_moments_survive(spark, tmp_path, seed):
     source(tmp_path, STEPS)
     moments = random.Random(seed)
     for _ in range(6):
@@ -151,7 +138,7 @@ def test_kills_at_random_moments_survive(spark, tmp_path, uninterrupted, seed):
             os.killpg(child.pid, signal.SIGKILL)
         end(child)
     finished(tmp_path)
-    assert_nothing_lost_or_doubled(spark, tmp_path, uninterrupted)
+    assert_nothing_lost_or_doubled(spark, tmp_path)
 
 
 WORKER_FAILS_ONCE = """
@@ -191,5 +178,5 @@ def test_a_task_that_fails_after_writing_is_repeated_and_its_files_are_never_rea
     written = {p.name for folder in ("runs", "results") for p in (root / "state" / folder).iterdir()}
     named = {Path(name).name for name in (*manifest.runs, *manifest.results)}
     assert named < written, "the failed attempt has left no file behind"
-    for name in IN_REFERENCE:
-        assert bag(rows_of(engine.results(name))) == expected(name, STEPS), name
+    for name, answer in expected(STEPS).items():
+        assert bag(rows_of(engine.results(name))) == answer, name
