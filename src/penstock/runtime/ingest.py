@@ -17,7 +17,7 @@ from penstock.model import Ref, Stream
 from penstock.model.time import EARLIEST, LATEST, NEVER
 from penstock.planner.keys import INTEGRAL
 from penstock.planner.network import Derived, Network, StateTable
-from penstock.runtime.admission import ACCEPTED, BAD, LATE, MALFORMED, PUNCTUATION, SIDES, UNPLACED, VERDICTS
+from penstock.runtime.admission import ACCEPTED, BAD, BEFORE, LATE, MALFORMED, PUNCTUATION, SIDES, UNPLACED, VERDICTS
 from penstock.runtime.punctuation import MALFORMED_MARK, closed_before, closed_test
 from penstock.runtime.spelling import quote, text_literal, time_in_units
 from penstock.state.run import BUCKET_BITS, BUCKETS
@@ -197,6 +197,8 @@ def _verdict(
     placed = [tag for tag, name in enumerate(layout.order) if network.streams[name].delay_rows is not None]
     if placed:
         cases.append(f"_seq IS NULL AND _stream IN ({', '.join(map(str, placed))}) THEN {UNPLACED}")
+    if any(name in network.origins for name in layout.order):
+        cases.append(f"_ts < {bounds(lambda name: network.origins.get(name, NEVER))} THEN {BEFORE}")
     cases.append(f"_ts < {bounds(lambda name: progress.get(name, NEVER))} THEN {LATE}")
     ahead = {name: groups for name in layout.order if (groups := closed.get(name))}
     if ahead:
