@@ -54,6 +54,12 @@ CALLS = {
 PREDICATES = ("v > 1", "k = 'a' OR v IS NULL", "g <> 0")
 GROUPS = ((), ("k",), ("g",), ("k", "g"))
 HAVINGS = ("count(*) > 1", "max(v) >= 2 OR count(*) = 1")
+# What is Spark's order of NULLs by itself is said, since DuckDB's is another.
+TOPS = (
+    "count(*) DESC NULLS LAST LIMIT 1",
+    "max(v) ASC NULLS FIRST, count(*) DESC NULLS LAST LIMIT 2",
+    "max(k) DESC NULLS FIRST LIMIT 1",
+)
 _IDS = "range(-130, 130) AS ids(n)"
 
 
@@ -66,14 +72,16 @@ class Case:
     calls: tuple[str, ...]
     predicate: str | None = None
     having: str | None = None
+    top: str | None = None
 
     @property
     def sql(self) -> str:
         items = ["window_start", "window_end", *self.groups, *self.calls]
         groups = f" GROUP BY {', '.join(self.groups)}" if self.groups else ""
+        top = f" ORDER BY {self.top}" if self.top else ""
         having = f" HAVING {self.having}" if self.having else ""
         where = f" WHERE {self.predicate}" if self.predicate else ""
-        return f"SELECT {', '.join(items)} FROM s [{brackets(self.window)}]{where}{groups}{having}"
+        return f"SELECT {', '.join(items)} FROM s [{brackets(self.window)}]{where}{groups}{having}{top}"
 
     @property
     def query(self) -> Query:
@@ -123,12 +131,14 @@ ROWS = st.lists(
 @st.composite
 def cases(draw: st.DrawFn, *kinds: str) -> Case:
     """Cases over windows of these kinds, or of any."""
+    window = draw(st.one_of([WINDOWS[kind] for kind in kinds or WINDOWS]))
     return Case(
-        draw(st.one_of([WINDOWS[kind] for kind in kinds or WINDOWS])),
+        window,
         draw(st.sampled_from(GROUPS)),
         tuple(draw(st.lists(st.sampled_from(sorted(CALLS)), min_size=1, max_size=3))),
         draw(st.none() | st.sampled_from(PREDICATES)),
         draw(st.none() | st.sampled_from(HAVINGS)),
+        None if isinstance(window, Session) else draw(st.none() | st.sampled_from(TOPS)),
     )
 
 
@@ -187,7 +197,12 @@ def duckdb_text(case: Case, progress: int | None) -> str:
     having = f" HAVING {case.having}" if case.having else ""
     partition = [c for c in getattr(case.window, "partition", ()) if c not in case.groups]
     keys = ", ".join(["w", "a", "b", *case.groups, *partition])
-    return f"SELECT {items} FROM ({content}) WHERE {predicate} GROUP BY {keys}{having}"
+    first = ""
+    if case.top is not None:
+        order, limit = case.top.split(" LIMIT ")
+        ties = "".join(f", {column} NULLS FIRST" for column in (*case.groups, *partition))
+        first = f" QUALIFY row_number() OVER (PARTITION BY w ORDER BY {order}{ties}) <= {limit}"
+    return f"SELECT {items} FROM ({content}) WHERE {predicate} GROUP BY {keys}{having}{first}"
 
 
 def _row(columns: tuple[str, ...], table: str = "") -> str:

@@ -269,3 +269,18 @@ def test_keys_whose_types_do_not_compare_are_refused_with_the_fix():
 def test_an_unbounded_query_is_refused():
     with pytest.raises(RegistrationError, match="never be purged"):
         network_of("SELECT x.v FROM a x, b [RANGE 20 SECONDS] y WHERE x.k = y.k")
+
+
+# ---------------------------------------------------------------------------------------------------------- origins
+
+FROM_ORIGIN = "SELECT count(*) AS n FROM {} [RANGE 4 SECONDS SLIDE 2 SECONDS ORIGIN TIMESTAMP '2026-01-01 00:00:{:02}']"
+NEW_YEAR = 1_767_225_600_000_000
+
+
+def test_a_stream_has_an_origin_if_all_its_queries_do_and_it_is_their_earliest():
+    late, early = FROM_ORIGIN.format("a", 7), FROM_ORIGIN.format("(a UNION ALL b)", 3)
+    assert network_of(late).origins == {"a": NEW_YEAR + 7_000_000}
+    assert network_of(late, early).origins == {"a": NEW_YEAR + 3_000_000, "b": NEW_YEAR + 3_000_000}
+    assert network_of(early, "SELECT count(*) AS n FROM a [TUMBLING 2 SECONDS]").origins == {"b": NEW_YEAR + 3_000_000}
+    assert network_of(late, PAIR).origins == {}
+    assert network_of(late, "SELECT v FROM a").origins == {}

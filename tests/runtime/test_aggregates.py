@@ -232,3 +232,34 @@ def test_what_no_plan_is_made_for_is_refused_with_the_reason(spark, tmp_path):
     engine = Replay(tmp_path / "source", *STREAMS).engine(spark, tmp_path / "state")
     with pytest.raises(RegistrationError, match="the type 'map<bigint,bigint>' is not supported"):
         engine.query("SELECT first(map(k, v)) FROM a [RANGE 2 SECONDS SLIDE 1 SECOND]", name="nested")
+
+
+BEST = "SELECT k, v, count(*) AS n, window_end FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k, v {} LIMIT 2"
+
+
+def test_the_first_rows_of_each_window_are_found_among_what_all_tasks_have_kept(live):  # noqa: F811
+    got = []
+    orders = {
+        "kernel": "HAVING v > 0 ORDER BY n DESC, v DESC",
+        "spark": "HAVING v > 0 ORDER BY n * 1 DESC, 0 - v",
+        "filtered": "HAVING sqrt(v) > 0 ORDER BY n DESC, v DESC",
+    }
+    one = live({name: BEST.format(order) for name, order in orders.items()})
+    one.engine.query(BEST.format(orders["kernel"]), name="sink", into=lambda table, _: got.extend(table.to_pylist()))
+    one.engine.query("SELECT sum(n) AS s FROM kernel [TUMBLING 2 SECONDS]", name="above")
+    for number in range(4):
+        one.feed(**rows_at(number))
+    text = one.engine.explain()
+    assert "the first 2 rows of each window in the kernel" in text
+    assert "the first 2 rows of each window by Spark when results are read" in text
+    one.run.stop(final=True)
+    expected = aggregated(BEST.format(orders["kernel"]), range(4))
+    everything = aggregated(BEST.format("HAVING v > 0").removesuffix(" LIMIT 2"), range(4))
+    assert expected.total() < everything.total()
+    for name in orders:
+        assert one.answer(name) == expected, name
+    assert bag((r["k"], r["v"], r["n"]) for r in got) == bag(row[:3] for row in expected.elements())
+    sums = {}
+    for _, _, n, end in expected.elements():
+        sums[end] = sums.get(end, 0) + n
+    assert sorted(s for (s,) in one.answer("above").elements()) == sorted(sums.values())

@@ -14,6 +14,7 @@ from pyspark.sql import functions
 
 from penstock import Engine, PenstockError, RegistrationError, Sink, SqlError, StateError, StepError
 from penstock.model.time import SECOND
+from penstock.reference import admit
 from penstock.state.store import LocalStore
 from tests.oracle import bag
 from tests.runtime.replay import Replay, drain, rows_of, stream, wait_until
@@ -474,3 +475,29 @@ def test_what_a_sink_is_owed_is_delivered_after_a_restart(spark, replay, state):
     engine.query(JOIN, name="q", into=lambda table, step: got.append((step, table.to_pylist())))
     drain(engine)
     assert len(got) == 2
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_rows_before_every_origin_are_bad_rows(spark, tmp_path, state, plain):
+    replay = Replay(tmp_path / "source", stream("a", "ts timestamp, k bigint, v bigint"))
+    replay.plain = plain  # plain files are read by the workers themselves, others by Spark
+    origin = "FROM a [RANGE 2 SECONDS SLIDE 2 SECONDS ORIGIN TIMESTAMP '1970-01-01 00:00:0{}']"
+    queries = {f"q{second}": f"SELECT k, sum(v) AS s {origin.format(second)} GROUP BY k" for second in (2, 5)}
+    batches = [[row(1, 1, 1), row(2, 1, 2), row(5, 1, 4)], [row(0, 1, 8), row(1, 1, 16), row(4, 1, 32), row(6, 1, 64)]]
+    for batch in batches:
+        replay.add(a=batch)
+    engine = replay.engine(spark, state, queries)
+    run = drain(engine, final=True)
+    steps = admit(replay.streams["a"], batches, origin=2 * SECOND)
+    bad = [r for step in steps for r in step.bad]
+    assert bag(rows_of(engine.bad("a").select("v"))) == bag((r["v"],) for r in bad) == bag([(1,), (8,), (16,)])
+    assert {r[0] for r in rows_of(engine.bad("a").select("_reason"))} == {"event time before every ORIGIN"}
+    counts = run.status()["streams"]["a"]
+    assert {k: counts[k] for k in ("rows", "accepted", "late", "bad")} == {
+        "rows": 7,
+        "accepted": 3,
+        "late": 1,
+        "bad": 3,
+    }
+    assert bag(rows_of(engine.results("q2"))) == bag([(1, 2), (1, 4), (1, 64)])
+    assert bag(rows_of(engine.results("q5"))) == bag([(1, 68)])

@@ -18,7 +18,9 @@ from tests.runtime.test_online import STREAMS, live, rows_at  # noqa: F401  (a f
 
 pytestmark = pytest.mark.spark
 
-CASES = st.lists(cases("sliding"), min_size=6, max_size=6).map(lambda some: [replace(c, having=None) for c in some])
+CASES = st.lists(cases("sliding"), min_size=6, max_size=6).map(
+    lambda some: [replace(c, having=None, top=None) for c in some]
+)
 
 
 def newest(rows, keys):

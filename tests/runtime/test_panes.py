@@ -24,7 +24,9 @@ WINDOWS = st.builds(
 CASES = st.lists(
     # What goes to a sink has no two columns of one name.
     st.builds(
-        lambda case, window: replace(case, window=window, having=None, calls=tuple(dict.fromkeys(case.calls))),
+        lambda case, window: replace(
+            case, window=window, having=None, top=None, calls=tuple(dict.fromkeys(case.calls))
+        ),
         cases("sliding"),
         WINDOWS,
     ),

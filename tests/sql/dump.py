@@ -12,6 +12,7 @@ from penstock.model import (
     Session,
     Sliding,
     SlidingRows,
+    SortKey,
     Tumbling,
     Window,
 )
@@ -47,10 +48,17 @@ def dump(query: Query) -> str:
             lines.append(f"having {query.aggregation.having.sql(name)}{facts(query.aggregation.having)}")
         if query.aggregation.emit is not None:
             lines.append(f"emit early every {format_duration(query.aggregation.emit.every)}")
+    if query.aggregation is not None and query.aggregation.top is not None:
+        keys = ", ".join(f"{k.expression.sql(name)} {_direction(k)}" for k in query.aggregation.top.keys)
+        lines.append(f"first {query.aggregation.top.count} by {keys}")
     lines.append("select " + ", ".join(f"{i.expression.sql(name)} AS {i.name}" for i in query.items))
     if query.ordered:
         lines.append("order result_time")
     return "\n".join(lines)
+
+
+def _direction(key: SortKey) -> str:
+    return f"{'desc' if key.descending else 'asc'} nulls {'first' if key.nulls_first else 'last'}"
 
 
 def _streams(role: Role) -> str:

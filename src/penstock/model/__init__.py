@@ -1,6 +1,6 @@
 """Streams, queries, views and expressions as frozen data, with no behaviour beyond their own meaning."""
 
-from penstock.model.aggregate import Aggregate, Aggregation, Emit, UserAggregate
+from penstock.model.aggregate import Aggregate, Aggregation, Emit, SortKey, Top, UserAggregate
 from penstock.model.expression import (
     And,
     Arithmetic,
@@ -24,6 +24,6 @@ from penstock.model.windows import AggregateWindow, Landmark, PerRow, Session, S
 __all__ = [
     "Aggregate", "AggregateWindow", "Aggregation", "And", "Arithmetic", "Band", "Column", "Compare", "Edge", "Emit", "Expression",
     "In", "IsNull", "Item", "Landmark", "Literal", "Node", "Not", "Or", "PerRow", "Punctuation", "Query", "Range", "Reader", "Ref",
-    "Role", "Rows", "Session", "Sink", "Sliding", "SlidingRows", "Source", "Stream", "Term", "Tumbling", "UserAggregate", "View",
-    "ViewAggregate", "Window",
+    "Role", "Rows", "Session", "Sink", "Sliding", "SlidingRows", "SortKey", "Source", "Stream", "Term", "Top", "Tumbling",
+    "UserAggregate", "View", "ViewAggregate", "Window",
 ]  # fmt: skip

@@ -38,12 +38,33 @@ class Emit:
 
 
 @dataclass(frozen=True)
+class SortKey:
+    """What rows are sorted by, over groups and aggregates; NULL comes before or after all values."""
+
+    expression: Expression
+    descending: bool = False
+    nulls_first: bool = True
+
+
+@dataclass(frozen=True)
+class Top:
+    """`ORDER BY .. LIMIT count`: of each window the first rows in this order.
+
+    Rows that are equal by all keys are sorted by their groups, ascending with NULL first, so that the answer is one.
+    """
+
+    keys: tuple[SortKey, ...]
+    count: int
+
+
+@dataclass(frozen=True)
 class Aggregation:
     """GROUP BY and all that depends on it.
 
     `window` cuts time (or rows) for all roles: of several roles, whose windows have ends in common, it is the longest. It is
     None where the groups hold the event time of every role, so that progress closes each group by itself; the roles are then
     joined by their own windows. Columns by which a window is partitioned are among the groups, behind those of GROUP BY.
+    `top` is taken of what HAVING lets pass. Windows of rows that are partitioned are windows of one partition each.
     """
 
     window: AggregateWindow | None
@@ -51,6 +72,7 @@ class Aggregation:
     aggregates: tuple[Aggregate, ...]
     having: Expression | None
     emit: Emit | None = None
+    top: Top | None = None
 
 
 class UserAggregate(Protocol):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.model.aggregate import Aggregate, Aggregation, UserAggregate
-from penstock.model.expression import Expression
+from penstock.model.aggregate import Aggregate, Aggregation, Top, UserAggregate
+from penstock.model.expression import AGGREGATE_ROLE, Expression
 from penstock.model.time import format_duration
 from penstock.model.windows import AggregateWindow, PerRow, Session, Sliding, SlidingRows
 from penstock.planner.panes import (
@@ -31,19 +31,11 @@ INSTANT = Sliding(1, 1)  # the window of a query whose groups hold the event tim
 
 
 @dataclass(frozen=True)
-class Top:
-    """Only the `count` groups of each window with the greatest (or least) value of an aggregate."""
-
-    aggregate: int
-    count: int
-    least: bool = False
-
-
-@dataclass(frozen=True)
 class Windowed:
     """One aggregated query, made ready: `measures` are its aggregates, each with the numbers of the pieces it reads.
 
-    `selection` is the number of its predicates: queries that began together and ask the same of rows share one.
+    `selection` is the number of its predicates: queries that began together and ask the same of rows share one. Kernels cut
+    windows to their `top` if `cut`; else only Spark can tell which rows these are.
     """
 
     query: int
@@ -53,6 +45,7 @@ class Windowed:
     having: Expression | None = None
     selection: int = 0
     top: Top | None = None
+    cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,7 +100,6 @@ def plan_aggregates(
     types: Mapping[Expression, str],
     *,
     selections: Mapping[int, int] | None = None,
-    tops: Mapping[int, Top] | None = None,
     rates: Rates | None = None,
     costs: Costs | None = None,
     wanted: str | None = None,
@@ -136,7 +128,6 @@ def plan_aggregates(
             types,
             members is buffered,
             selections or {},
-            tops or {},
             users,
         )
         for members in (*paned, buffered)
@@ -148,9 +139,27 @@ def plan_of_panes(
     number: int, aggregation: Aggregation, types: Mapping[Expression, str], own: Mapping[str, UserAggregate]
 ) -> AggregatePlan:
     """The plan of one query over panes that are there already."""
-    return _plan(
-        {number: aggregation}, {number: Choice(PANED, "its results are kept as panes")}, types, False, {}, {}, own
-    )
+    return _plan({number: aggregation}, {number: Choice(PANED, "its results are kept as panes")}, types, False, {}, own)
+
+
+_LISTS = frozenset({"collect_list", "approx_top_k", "heavy_hitters"})  # their values are lists
+
+
+def is_cut_by_kernels(aggregation: Aggregation, own: Mapping[str, UserAggregate]) -> bool:
+    """Whether kernels can tell the first rows of a window: they know what passes HAVING, and can compare the keys."""
+    if aggregation.top is None or (aggregation.having is not None and aggregation.having.term is None):
+        return False
+    keys = [key.expression for key in aggregation.top.keys]
+    refs = [ref for key in keys for ref in key.refs if ref.role == AGGREGATE_ROLE]
+    read = [aggregation.aggregates[int(ref.column[1:])] for ref in refs]
+    return all(key.term is not None for key in keys) and not any(_is_list(a, own) for a in read)
+
+
+def _is_list(aggregate: Aggregate, own: Mapping[str, UserAggregate]) -> bool:
+    if aggregate.function in own:
+        return own[aggregate.function].type.startswith("array")
+    several = aggregate.function == "approx_percentile" and len(aggregate.parameters) > 2
+    return several or aggregate.function in _LISTS
 
 
 def _natures(aggregation: Aggregation, types: Mapping[Expression, str]) -> list[Nature]:
@@ -163,7 +172,6 @@ def _plan(
     types: Mapping[Expression, str],
     buffered: bool,
     selections: Mapping[int, int],
-    tops: Mapping[int, Top],
     own: Mapping[str, UserAggregate],
 ) -> AggregatePlan:
     arguments: dict[Expression, int] = {}
@@ -177,7 +185,7 @@ def _plan(
         queries.append(
             Windowed(
                 number, aggregation.window, aggregation.aggregates, tuple(measures), aggregation.having,
-                selections.get(number, 0), tops.get(number),
+                selections.get(number, 0), aggregation.top, is_cut_by_kernels(aggregation, own),
             )
         )  # fmt: skip
     if any(isinstance(q.window, Session) for q in queries):

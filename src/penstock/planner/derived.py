@@ -27,6 +27,7 @@ from penstock.model import (
     Rows,
     Sliding,
     Stream,
+    Top,
     Tumbling,
     Window,
 )
@@ -236,6 +237,7 @@ def take_apart(query: Query, streams: Mapping[str, Stream], name: str) -> Apart:
             for a in aggregation.aggregates
         ),
         having=None if aggregation.having is None else _shown(aggregation.having, aggregation.window, window, own[0]),
+        top=None if aggregation.top is None else _sorted(aggregation.top, aggregation.window, window, own[0]),
     )
     aggregate = replace(
         query, roles=(Role(" x ".join(r.alias for r in query.roles), name, window),), keys=(), bands=(), predicates=(), residuals=(),
@@ -296,6 +298,11 @@ def _shown(
                 parts.append(part)
     told = tuple(parts)
     return expression if told == expression.parts else Expression(told, None, expression.total)
+
+
+def _sorted(top: Top, window: AggregateWindow | None, instead: AggregateWindow, stream: Stream) -> Top:
+    keys = tuple(replace(key, expression=_shown(key.expression, window, instead, stream)) for key in top.keys)
+    return replace(top, keys=keys)
 
 
 def _less(end: Ref, length: int, origin: int | None, stream: Stream) -> list[str | Ref]:

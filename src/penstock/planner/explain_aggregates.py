@@ -45,6 +45,9 @@ def _aggregate(
                 text += (
                     f", HAVING {'in the kernel' if query.having.term is not None else 'by Spark when results are read'}"
                 )
+            if query.top is not None:
+                where = "in the kernel" if query.cut else "by Spark when results are read"
+                text += f", the first {query.top.count:,} rows of each window {where}"
             if member.paned:
                 text += ", results kept as panes"
             if member.every is not None:

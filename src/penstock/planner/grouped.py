@@ -30,7 +30,7 @@ from penstock.model import (
 )
 from penstock.model.expression import AGGREGATE_ROLE, FLIPPED
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.aggregates import AggregatePlan, plan_aggregates
+from penstock.planner.aggregates import AggregatePlan, is_cut_by_kernels, plan_aggregates
 from penstock.planner.index import build_index
 from penstock.planner.keys import common_type, normalized
 from penstock.planner.network import (
@@ -93,8 +93,26 @@ def check_aggregated(standing: StandingQuery) -> None:
         refusal = "a window that EMIT EARLY has shown may fail HAVING in the end, and would never be final; take a condition that stays true, as count(*) > 10 does, or filter the final results"
     elif standing.flush is not None and query.aggregation.emit is not None:
         refusal = "flush= holds results back and EMIT EARLY shows them before their time; leave out one of both"
+    elif query.aggregation.top is not None:
+        refusal = _refused_top(standing, query.aggregation)
     if refusal is not None:
         raise RegistrationError(f"query {standing.name!r}: {refusal}")
+
+
+def _refused_top(standing: StandingQuery, aggregation: Aggregation) -> str | None:
+    """What cannot be beside ORDER BY .. LIMIT."""
+    if aggregation.emit is not None:
+        return (
+            "a row that EMIT EARLY has shown may not be among the first ones in the end; leave out EMIT EARLY, or LIMIT"
+        )
+    if standing.flush is not None:
+        return "flush= lets rows of a window out before all are known, and LIMIT takes the first of all; leave out one of both"
+    if isinstance(aggregation.window, SlidingRows | PerRow) and not is_cut_by_kernels(aggregation, standing.own):
+        return (
+            "windows of rows are cut to their first rows where they are put together, and this HAVING or ORDER BY can only be computed"
+            " afterwards; compare groups and aggregates as they stand, or sums of them"
+        )
+    return None
 
 
 def _stays_true(aggregation: Aggregation) -> bool:
@@ -275,6 +293,7 @@ def is_paned(standing: StandingQuery) -> bool:
     """
     aggregation = _aggregation(standing)
     shown = aggregation.emit is None and (aggregation.having is None or aggregation.having.term is None)
+    shown = shown and aggregation.top is None
     match aggregation.window:
         case Sliding(length, slide):
             rows = standing.delivered or standing.flush is not None

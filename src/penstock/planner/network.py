@@ -371,6 +371,22 @@ class Network:
         counted = (stream for join in self.joins for stream in join.closes)
         return tuple(dict.fromkeys([*counted, *(stream for a in self.aggregates for stream in a.streams)]))
 
+    @cached_property
+    def origins(self) -> dict[str, int]:
+        """The streams of which every query begins at an ORIGIN, with the earliest of these: rows before it can be part of no answer."""
+        ticks = {d.query: d.ticks.origin for d in self.derived_streams if d.ticks is not None}
+        found: dict[str, list[int | None]] = {}
+        for standing in self.queries:
+            for role in standing.query.roles:
+                origin = ticks.get(standing.id)
+                if standing.query.aggregation is not None:
+                    origin = role.window.origin if isinstance(role.window, Sliding | Landmark) else None
+                for name in (role.stream, *role.union):
+                    found.setdefault(name, []).append(origin)
+        derived = {d.name for d in self.derived_streams}
+        known = {name: [o for o in origins if o is not None] for name, origins in found.items() if name not in derived}
+        return {name: min(given) for name, given in known.items() if len(given) == len(found[name])}
+
     def tables_of(self, stream: str) -> tuple[StateTable, ...]:
         """The state tables of a stream; its first one also carries late and bad rows and all counts."""
         return tuple(t for t in self.tables if t.stream == stream)

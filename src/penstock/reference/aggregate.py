@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.model import (
     Aggregate,
@@ -31,6 +32,7 @@ from penstock.reference.evaluate import Unspecified, holds, value_of
 from penstock.reference.functions import aggregate_value, identity
 from penstock.reference.join import combinations, one_stream_a_role
 from penstock.reference.order import Row, ranks
+from penstock.reference.top import first_rows
 
 Key = tuple[Hashable, ...]
 
@@ -106,16 +108,15 @@ def aggregate_results(
     own: Mapping[str, UserAggregate] | None = None,
 ) -> list[tuple[object, ...]]:
     """The bag of an aggregated query's answer: the answers that HAVING lets pass, by the select list."""
-    having = _aggregation(query).having
-    found = []
-    for answer in answers(query, streams, rows, progress, own):
-
-        def lookup(ref: Ref, answer: Answer = answer) -> object:
-            return _column(answer, ref)
-
-        if having is None or holds(having, lookup):
-            found.append(tuple(value_of(item.expression, lookup) for item in query.items))
-    return found
+    having, top = _aggregation(query).having, _aggregation(query).top
+    found = answers(query, streams, rows, progress, own)
+    passed = [answer for answer in found if having is None or holds(having, partial(_column, answer))]
+    if top is not None:
+        windows: dict[Hashable, list[Answer]] = {}
+        for answer in passed:
+            windows.setdefault(answer.window, []).append(answer)
+        passed = [answer for same in windows.values() for answer in first_rows(top, same, _column, lambda a: a.group)]
+    return [tuple(value_of(item.expression, partial(_column, a)) for item in query.items) for a in passed]
 
 
 def _aggregation(query: Query) -> Aggregation:

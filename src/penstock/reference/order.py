@@ -25,7 +25,7 @@ def followers(stream: Stream, window: Rows, rows: Sequence[Row]) -> list[list[in
         for later in indexes[position + 1 :]:
             time = rows[later][stream.event_time]
             assert isinstance(time, int)
-            if all(_compare_values(rows[index][c], rows[later][c]) == 0 for c in window.partition):
+            if all(compare_values(rows[index][c], rows[later][c]) == 0 for c in window.partition):
                 found[index].append(time)
     return found
 
@@ -44,13 +44,13 @@ def _order(stream: Stream, rows: Sequence[Row]) -> Callable[[int, int], int]:
 
     def compare_rows(i: int, j: int) -> int:
         pairs = [(rows[i][c], rows[j][c]) for c in stream.order]
-        signs = [*(_compare_values(*pair) for pair in pairs), *(_compare_zeros(*pair) for pair in pairs)]
+        signs = [*(compare_values(*pair) for pair in pairs), *(_compare_zeros(*pair) for pair in pairs)]
         return next((sign for sign in signs if sign), 0)
 
     return compare_rows
 
 
-def _compare_values(left: object, right: object) -> int:
+def compare_values(left: object, right: object) -> int:
     """NULL equals itself and is smallest."""
     if left is None or right is None:
         return (left is not None) - (right is not None)

@@ -32,12 +32,16 @@ class Accepted:
 
 
 def admit(
-    stream: Stream, batches: Sequence[Sequence[Row]], elsewhere: Sequence[Sequence[Punctuation]] = ()
+    stream: Stream,
+    batches: Sequence[Sequence[Row]],
+    elsewhere: Sequence[Sequence[Punctuation]] = (),
+    origin: int = NEVER,
 ) -> list[Accepted]:
     """Judge each step's rows by what the step before it left; a row equal to progress is not late.
 
     `elsewhere` are the well-formed punctuations that each step brings beside the rows. A row that matches a punctuation of an
-    earlier step is late, like one behind progress.
+    earlier step is late, like one behind progress. `origin` is the earliest ORIGIN of the queries over the stream, if all have one: rows
+    before it are bad.
     """
     steps = []
     progress = NEVER
@@ -56,7 +60,11 @@ def admit(
                     step.bad.append(row)
                 continue
             time = row[stream.event_time]
-            if not _usable(time) or (stream.delay_rows is not None and row[str(stream.sequence)] is None):
+            if (
+                not _usable(time)
+                or time < origin
+                or (stream.delay_rows is not None and row[str(stream.sequence)] is None)
+            ):
                 step.bad.append(row)
             elif time < progress or any(p.matches(time, row) for p in closed):
                 step.late.append(row)

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from penstock.model import Stream
 from penstock.model.time import FOREVER
 
-ACCEPTED, LATE, BAD, PUNCTUATION, MALFORMED, UNPLACED = range(6)
+ACCEPTED, LATE, BAD, PUNCTUATION, MALFORMED, UNPLACED, BEFORE = range(7)
 VERDICTS = 8  # a row's `_table` is VERDICTS * table + verdict: one column less to ship
-SIDES = {"late": (LATE,), "bad": (BAD, MALFORMED, UNPLACED)}  # what is put aside, and for which verdicts
+SIDES = {"late": (LATE,), "bad": (BAD, MALFORMED, UNPLACED, BEFORE)}  # what is put aside, and for which verdicts
 
 Mask = npt.NDArray[np.bool_]
 
@@ -35,7 +35,9 @@ def of_verdicts(rows: Mask, verdict: npt.NDArray[np.integer[Any]], wanted: tuple
 def reasons(verdict: npt.NDArray[np.integer[Any]], times: pa.Array) -> pa.Array:
     """Why each row was put aside."""
     timeless = pc.if_else(pc.is_null(times), "event time is NULL or unreadable", "event time out of range")
-    texts = {LATE: "late", MALFORMED: "malformed punctuation", UNPLACED: "sequence is NULL"}
+    texts = {
+        LATE: "late", MALFORMED: "malformed punctuation", UNPLACED: "sequence is NULL", BEFORE: "event time before every ORIGIN",
+    }  # fmt: skip
     why = pa.array([texts.get(code) for code in verdict.tolist()], pa.string())
     return pc.coalesce(why, timeless)
 

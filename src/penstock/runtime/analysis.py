@@ -127,6 +127,7 @@ def _analyze_aggregated(
     fields = [f"{pseudo} {time}" for pseudo in (RESULT_TIME, WINDOW_START, WINDOW_END)]
     fields += [f"g{n} {kind}" for n, kind in enumerate(group_types)] + [f"a{n} {kind}" for n, kind in enumerate(values)]
     having = [] if aggregation.having is None else [f"CASE WHEN {aggregation.having.sql(_name)} THEN 1 END"]
+    having += [] if aggregation.top is None else [key.expression.sql(_name) for key in aggregation.top.keys]
     shown = spark.createDataFrame([], ", ".join(fields))
     found = _resolved(name, shown, [*(item.expression.sql(_name) for item in query.items), *having])
     names = [item.name or given for item, (given, _) in zip(query.items, found, strict=False)]

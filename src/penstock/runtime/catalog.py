@@ -107,13 +107,27 @@ class Catalog:
             raise RegistrationError(msg)
         if known is not None and known.dropped:
             # Spark's checkpoint knows the old source by its name: a new one must not resume its position.
-            self.registry = self.registry.with_stream(StreamRecord(stream, known.generation + 1))
+            record = StreamRecord(stream, known.generation + 1, shared=self._same_source(stream, frame))
+            self.registry = self.registry.with_stream(record)
         elif known is not None and known.stream != stream:
             msg = f"stream {stream.name!r} differs from the one registered in {self.store.root}: {difference(known.stream, stream)}; "
             raise RegistrationError(msg + "declare it as before, or use a new state directory")
         if known is None:
-            self.registry = self.registry.with_stream(StreamRecord(stream))
-        self.frames[stream.name] = frame
+            self.registry = self.registry.with_stream(StreamRecord(stream, shared=self._same_source(stream, frame)))
+        # Streams on one source have one DataFrame, by which they are known to be read together.
+        source = self.registry.streams[stream.name].source_name
+        together = [n for n in self.frames if self.registry.streams[n].source_name == source]
+        self.frames[stream.name] = self.frames[together[0]] if together else frame
+
+    def _same_source(self, stream: Stream, frame: DataFrame) -> str | None:
+        """The source of a declared stream that a new one reads too: from the same DataFrame, or declared in SQL in the same words."""
+        for name, other in self.frames.items():
+            record = self.registry.streams[name]
+            declared = stream.source is not None and stream.source == record.stream.source
+            alike = declared and set(stream.columns) == set(record.stream.columns)
+            if (alike or frame is other) and not (stream.punctuated or record.stream.punctuated):
+                return record.source_name
+        return None
 
     def drop_stream(self, name: str) -> None:
         if name not in self.streams:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
@@ -17,7 +18,7 @@ from penstock.model import Ref, Stream
 from penstock.model.time import EARLIEST, LATEST, NEVER
 from penstock.planner.keys import INTEGRAL
 from penstock.planner.network import Derived, Network, StateTable
-from penstock.runtime.admission import ACCEPTED, BAD, LATE, MALFORMED, PUNCTUATION, SIDES, UNPLACED, VERDICTS
+from penstock.runtime.admission import ACCEPTED, BAD, BEFORE, LATE, MALFORMED, PUNCTUATION, SIDES, UNPLACED, VERDICTS
 from penstock.runtime.punctuation import MALFORMED_MARK, closed_before, closed_test
 from penstock.runtime.spelling import quote, text_literal, time_in_units
 from penstock.state.run import BUCKET_BITS, BUCKETS
@@ -72,39 +73,56 @@ def lay_out(streams: Sequence[Stream]) -> Layout:
 def unify(sources: Mapping[str, DataFrame], streams: Mapping[str, Stream], layout: Layout) -> DataFrame:
     """The tagged union of all streams: `_stream`, `_ts` (event time in the engine's unit), and the slots.
 
-    With punctuations also `_mark` and `_pattern`, and `_ts` is the bound of a punctuation; with a delay in rows also `_seq`.
+    With punctuations also `_mark` and `_pattern`, and `_ts` is the bound of a punctuation; with a delay in rows also `_seq`. Streams with the
+    same DataFrame are read once: each of its rows is a row of all of them.
     """
-    union: DataFrame | None = None
-    for tag, name in enumerate(layout.order):
-        stream, source = streams[name], sources[name]
-        column_of = {slot: column for column, slot in layout.slots[name].items()}
-        event_time = stream.column(stream.event_time)
-        assert event_time is not None
-        time = time_in_units(event_time.type, quote(event_time.name))
-        if stream.punctuated:
-            time = f"CASE WHEN _mark IS NULL THEN {time} ELSE _bound END"
-        fields = [
-            f"{quote(column_of[slot])} AS {slot}" if slot in column_of else f"CAST(NULL AS {kind}) AS {slot}"
-            for slot, kind in layout.types
-        ]
-        branch = source.selectExpr(f"{tag} AS _stream", f"{time} AS _ts", *fields, *_extras(stream, layout))
-        union = branch if union is None else union.union(branch)
-    assert union is not None
-    return union
+    branches = []
+    for names in read_together(sources, layout):
+        source = sources[names[0]]
+        rows = [_fields(layout.order.index(name), streams[name], layout) for name in names]
+        if len(rows) == 1:
+            branches.append(source.selectExpr(*[f"{value} AS {field}" for field, value in rows[0].items()]))
+            continue
+        structs = [", ".join(f"'{field}', {value}" for field, value in row.items()) for row in rows]
+        each = ", ".join(f"named_struct({fields})" for fields in structs)
+        branches.append(source.selectExpr(f"inline(array({each}))"))
+    return reduce(DataFrame.union, branches)
 
 
-def _extras(stream: Stream, layout: Layout) -> list[str]:
+def read_together(sources: Mapping[str, DataFrame], layout: Layout) -> list[list[str]]:
+    """The streams of each source, in the order in which sources are read."""
+    found: dict[int, list[str]] = {}
+    for name in layout.order:
+        found.setdefault(id(sources[name]), []).append(name)
+    return list(found.values())
+
+
+def _fields(tag: int, stream: Stream, layout: Layout) -> dict[str, str]:
+    """What the tagged union holds of a row of a stream."""
+    column_of = {slot: column for column, slot in layout.slots[stream.name].items()}
+    event_time = stream.column(stream.event_time)
+    assert event_time is not None
+    time = time_in_units(event_time.type, quote(event_time.name))
+    if stream.punctuated:
+        time = f"CASE WHEN _mark IS NULL THEN {time} ELSE _bound END"
+    slots = {
+        slot: quote(column_of[slot]) if slot in column_of else f"CAST(NULL AS {kind})" for slot, kind in layout.types
+    }
+    return {"_stream": str(tag), "_ts": time, **slots, **_extras(stream, layout)}
+
+
+def _extras(stream: Stream, layout: Layout) -> dict[str, str]:
     """What the rows of a stream need beside their columns, if any stream of the layout does."""
-    found = []
+    found: dict[str, str] = {}
     if layout.marked:
         own = ("_mark", "_pattern") if stream.punctuated else ("CAST(NULL AS INT)", "CAST(NULL AS STRING)")
-        found += [f"{own[0]} AS _mark", f"{own[1]} AS _pattern"]
+        found |= {"_mark": own[0], "_pattern": own[1]}
     if layout.placed:
         sequence = stream.column(stream.sequence) if stream.sequence is not None else None
         placed = "CAST(NULL AS BIGINT)"
         if stream.delay_rows is not None and sequence is not None:
             placed = time_in_units(sequence.type, quote(sequence.name))
-        found.append(f"{placed} AS _seq")
+        found["_seq"] = placed
     return found
 
 
@@ -197,6 +215,8 @@ def _verdict(
     placed = [tag for tag, name in enumerate(layout.order) if network.streams[name].delay_rows is not None]
     if placed:
         cases.append(f"_seq IS NULL AND _stream IN ({', '.join(map(str, placed))}) THEN {UNPLACED}")
+    if any(name in network.origins for name in layout.order):
+        cases.append(f"_ts < {bounds(lambda name: network.origins.get(name, NEVER))} THEN {BEFORE}")
     cases.append(f"_ts < {bounds(lambda name: progress.get(name, NEVER))} THEN {LATE}")
     ahead = {name: groups for name in layout.order if (groups := closed.get(name))}
     if ahead:

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Window as SortWindow
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.errors import StateError
-from penstock.model import Expression, Query, Ref, Stream, UserAggregate
+from penstock.model import Expression, PerRow, Query, Ref, SlidingRows, SortKey, Stream, Top, UserAggregate
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, PSEUDO_ROLE, WINDOW_START
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_of_panes
@@ -196,10 +197,13 @@ class ResultView:
 
 
 class AggregateView(ResultView):
-    """An aggregated query's view on the result files of its aggregate. HAVING beyond the kernels, and what may raise, are evaluated here."""
+    """An aggregated query's view on the result files of its aggregate.
+
+    HAVING beyond the kernels, what may raise, and which of the rows that tasks have kept are the first of their window are decided here.
+    """
 
     def _plain_columns(self) -> list[str] | None:
-        if self._left_to_spark is not None:
+        if self._left_to_spark is not None or self._over_tasks is not None:
             return None
         names = []
         for item in self.query.items:
@@ -258,11 +262,37 @@ class AggregateView(ResultView):
         return value if given or self.query.items[number].expression.total else try_eval(value)
 
     def _chosen(self, frame: DataFrame) -> DataFrame:
-        having = self._left_to_spark
-        if having is None:
+        having, top = self._left_to_spark, self._over_tasks
+        if having is not None:
+            condition = F.expr(having.sql(self._column))
+            frame = frame.where(condition if having.total else try_eval(condition))
+        if top is None:
             return frame
-        condition = F.expr(having.sql(self._column))
-        return frame.where(condition if having.total else try_eval(condition))
+        keys = [self._sorted(key) for key in top.keys]
+        place = F.row_number().over(SortWindow.partitionBy("_time").orderBy(*keys, *self._groups))
+        return frame.withColumn("_place", place).where(F.col("_place") <= top.count)
+
+    def _sorted(self, key: SortKey) -> Column:
+        value = F.expr(key.expression.sql(self._column))
+        value = value if key.expression.total else try_eval(value)
+        if key.descending:
+            return value.desc_nulls_first() if key.nulls_first else value.desc_nulls_last()
+        return value.asc_nulls_first() if key.nulls_first else value.asc_nulls_last()
+
+    @property
+    def _groups(self) -> list[str]:
+        assert self.query.aggregation is not None
+        return [f"g{number}" for number in range(len(self.query.aggregation.groups))]
+
+    @property
+    def _over_tasks(self) -> Top | None:
+        """The first rows of each window, where they are not known yet: each task has kept the first ones of its own groups, or all.
+
+        All rows of a window of time come in one step; a window of rows is in one task.
+        """
+        assert self.query.aggregation is not None
+        by_rows = isinstance(self.query.aggregation.window, SlidingRows | PerRow)
+        return None if by_rows else self.query.aggregation.top
 
     @property
     def _early(self) -> bool:
@@ -283,8 +313,11 @@ class AggregateView(ResultView):
     def _fields(self) -> dict[str, str]:
         fields = {"_time": "bigint", "_step": "bigint"} | ({FINAL: "boolean"} if self._early else {})
         groups, _, values = self.record.types
-        having = [] if self._left_to_spark is None else [self._left_to_spark]
-        for expression in (*(item.expression for item in self.query.items), *having):
+        others = [] if self._left_to_spark is None else [self._left_to_spark]
+        if self._over_tasks is not None:
+            others += [key.expression for key in self._over_tasks.keys]
+            fields |= dict(zip(self._groups, groups, strict=True))
+        for expression in (*(item.expression for item in self.query.items), *others):
             for ref in expression.refs:
                 types = {GROUP_ROLE: groups, AGGREGATE_ROLE: values}.get(ref.role)
                 fields[self._stored(ref)] = "bigint" if types is None else types[int(ref.column[1:])]

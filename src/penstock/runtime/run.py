@@ -23,7 +23,7 @@ from penstock.planner.lead import leaders
 from penstock.planner.network import Network
 from penstock.planner.pace import Pace, Turn, longest_delays, percentile
 from penstock.runtime import commit
-from penstock.runtime.ingest import Layout, lay_out, unify
+from penstock.runtime.ingest import Layout, lay_out, read_together, unify
 from penstock.runtime.requests import take_requests
 from penstock.runtime.results import Part
 from penstock.runtime.scan import is_plain
@@ -139,9 +139,13 @@ class Run:
         engine, catalog, layout = self.engine, self.engine.catalog, self.stepper.layout
         streams = catalog.registry.streams
         self.stepper.plain = all(is_plain(catalog.frames[name]) for name in layout.order)
-        throttle = Throttle(engine.spark, [(name, source_count(catalog.frames[name])) for name in layout.order])
+        # A source of several streams is held back for none of them: one may be what the other waits for.
+        together = read_together(catalog.frames, layout)
+        sources = [(" + ".join(names), source_count(catalog.frames[names[0]])) for names in together]
+        throttle = Throttle(engine.spark, sources)
         self.throttle, self.stepper.held, self.stepper.planned_before = throttle, frozenset(), True
-        frames = {name: name_sources(catalog.frames[name], streams[name].source_name) for name in layout.order}
+        named = [name_sources(catalog.frames[names[0]], streams[names[0]].source_name) for names in together]
+        frames = {name: frame for names, frame in zip(together, named, strict=True) for name in names}
         with source_evolution(engine.spark):
             writer = (
                 unify(frames, catalog.streams, layout)

@@ -21,7 +21,7 @@ from penstock.kernels.hash import hash_bigint
 from penstock.model import Ref, Stream
 from penstock.model.time import DAY, EARLIEST, LATEST, NEVER
 from penstock.planner.network import Network, StateTable
-from penstock.runtime.admission import ACCEPTED, BAD, LATE, VERDICTS
+from penstock.runtime.admission import ACCEPTED, BAD, BEFORE, LATE, VERDICTS
 from penstock.runtime.task import Plan, Task
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _pieces(plan: Plan, task: Task, name: str, rows: pa.Table, own: tuple[int, i
     """Rows of one stream for each table that takes them, with the verdict on each."""
     stream, network, slots = plan.network.streams[name], plan.network, plan.names[name]
     times = _event_time(stream, rows)
-    verdict = _verdict(times, task.progress.get(name, NEVER))
+    verdict = _verdict(times, task.progress.get(name, NEVER), network.origins.get(name, NEVER))
     keys = {t.name: _keys(t, rows, times) for t in network.tables_of(name)}
     for number, table in enumerate(network.tables_of(name)):
         key = keys[table.name]
@@ -174,10 +174,11 @@ def in_range(keys: pa.Array, low: int, high: int | None) -> npt.NDArray[np.bool_
     return np.asarray((values >= low) & (True if high is None else values < high))
 
 
-def _verdict(times: pa.Array, progress: int) -> npt.NDArray[np.int32]:
+def _verdict(times: pa.Array, progress: int, origin: int) -> npt.NDArray[np.int32]:
     valid = times.is_valid().to_numpy(zero_copy_only=False)
     values = pc.fill_null(times, 0).to_numpy(zero_copy_only=False)
     found = np.where(values < progress, np.int32(LATE), np.int32(ACCEPTED))
+    found[values < origin] = BEFORE
     found[~valid | (values < EARLIEST) | (values > LATEST)] = BAD
     return found
 

@@ -166,8 +166,12 @@ def read_having(tree: exp.Select, grouped: Grouped) -> Expression | None:
     clause = tree.args.get("having")
     if clause is None:
         return None
-    named = _without_aliases(clause.this, tree, grouped.scope, grouped.own, aliases_first=True)
-    return expression(grouped.lifted(bind(named, grouped.scope, selecting=True)))
+    return expression(grouped.lifted(bind(named_tree(clause.this, tree, grouped), grouped.scope, selecting=True)))
+
+
+def named_tree(node: exp.Expr, tree: exp.Select, grouped: Grouped) -> exp.Expr:
+    """An expression of HAVING or ORDER BY with names of the select list replaced by what they stand for."""
+    return _without_aliases(node, tree, grouped.scope, grouped.own, aliases_first=True)
 
 
 def _add_group(node: exp.Expr, tree: exp.Select, grouped: Grouped) -> None:

@@ -51,7 +51,7 @@ def refuse_order(source: Text, tokens: Sequence[Token]) -> NoReturn:
     raise source.unsupported(
         tokens[0].start,
         f"ORDER BY is supported for {RESULT_TIME} only, once, at the end of a query",
-        f"write {_CLAUSE}",
+        f"write {_CLAUSE}; with LIMIT behind it, any order gives the first rows of each window of an aggregate",
     )
 
 

@@ -13,6 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from penstock.sql import functions
 from penstock.sql.order import refuse_order
 from penstock.sql.position import Text
+from penstock.sql.top import NO_END
 
 _ANSWERED = f"aggregates that are: {', '.join(sorted(functions.ANSWERED_AGGREGATES))}"
 
@@ -21,7 +22,7 @@ _CLAUSES = {
     TokenType.SORT_BY: ("SORT BY is not supported", "results of a standing query have no end to sort at"),
     TokenType.CLUSTER_BY: ("CLUSTER BY is not supported", ""),
     TokenType.DISTRIBUTE_BY: ("DISTRIBUTE BY is not supported", ""),
-    TokenType.LIMIT: ("LIMIT is not supported", "results of a standing query have no end"),
+    TokenType.LIMIT: ("LIMIT is not supported here", NO_END),
     TokenType.FETCH: ("FETCH is not supported", "results of a standing query have no end"),
     TokenType.OFFSET: ("OFFSET is not supported", "results of a standing query have no end"),
     TokenType.UNION: (

@@ -45,11 +45,13 @@ from penstock.sql.tables import (
     slide_of,
     window_place,
 )
+from penstock.sql.top import NO_END, TopClause, read_top, split_top
 from penstock.sql.unions import split_unions
 
 # What a parsed SELECT may consist of; `screen` has refused the rest by name, this is the net below it.
 _SELECT_ARGS = frozenset({
     "expressions", "from_", "joins", "where", "kind", "operation_modifiers", "group", "having", "distinct",
+    "order", "limit",
 })  # fmt: skip
 
 
@@ -79,11 +81,12 @@ def parse_query(
         if token.token_type == TokenType.SEMICOLON:
             raise source.error(token.start, "Expected one SELECT only")
     tokens, emit_word, emit = split_emit(source, tokens)
+    tokens, top = split_top(source, tokens)
     tokens, order = split_order(tokens)
     tokens, unions = split_unions(source, tokens)
     body, trailing = _split_window(source, tokens)
-    refuse_unsupported(source, tokens)
-    tree = parse_select(source, body)
+    refuse_unsupported(source, [*tokens[:1], *top.keys, *tokens[1:]] if top else tokens)
+    tree = parse_select(source, [*body, *top.tokens] if top else body)
     if not isinstance(tree, exp.Select):
         raise source.unsupported(tokens[0].start, "Only a plain SELECT is supported")
     refuse_other_args(source, tree, _SELECT_ARGS, tokens[0].start)
@@ -91,6 +94,8 @@ def parse_query(
     aggregated = is_aggregated(tree, own or {})
     if emit_word is not None and not aggregated:
         raise source.unsupported(emit_word.start, "EMIT is for aggregates: results of a join are final as they come")
+    if top is not None and not aggregated:
+        raise source.unsupported(top.limit.start, "LIMIT is not supported here", NO_END)
     given = {n: q if isinstance(q, Results) else results_of(q, streams) for n, q in (queries or {}).items()}
     named = Named(streams, given, unions, trailing)
     scope = read_scope(source, tables, named, aggregated=aggregated)
@@ -100,7 +105,7 @@ def parse_query(
     check_connected(scope, tables, conditions)
     aggregation = None
     if aggregated:
-        scope, aggregation, items = _aggregated(tree, scope, tables, own or {}, emit)
+        scope, aggregation, items = _aggregated(tree, scope, tables, own or {}, emit, top)
     else:
         items = tuple(item for node in tree.expressions for item in _items(node, scope))
     if not items:
@@ -119,7 +124,12 @@ def parse_query(
 
 
 def _aggregated(
-    tree: exp.Select, scope: Scope, tables: Sequence[Table], own: Mapping[str, UserAggregate], emit: Emit | None
+    tree: exp.Select,
+    scope: Scope,
+    tables: Sequence[Table],
+    own: Mapping[str, UserAggregate],
+    emit: Emit | None,
+    top: TopClause | None,
 ) -> tuple[Scope, Aggregation, tuple[Item, ...]]:
     """The aggregation and the select list over it, and the scope with the windows it then has."""
     grouped = read_groups(tree, scope, own)
@@ -134,7 +144,8 @@ def _aggregated(
         scope, window = _closed_by_progress(scope, grouped, places)
     items = read_items(tree, grouped)
     having = read_having(tree, grouped)
-    return scope, Aggregation(window, grouped.group_items, tuple(grouped.aggregates), having, emit), items
+    best = read_top(tree, grouped, top, window)
+    return scope, Aggregation(window, grouped.group_items, tuple(grouped.aggregates), having, emit, best), items
 
 
 def _closed_by_progress(scope: Scope, grouped: Grouped, places: Sequence[int]) -> tuple[Scope, AggregateWindow | None]:

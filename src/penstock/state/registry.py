@@ -19,16 +19,20 @@ from penstock.state.store import Store
 
 @dataclass(frozen=True)
 class StreamRecord:
-    """A stream as declared; `generation` counts how often the name was declared anew."""
+    """A stream as declared; `generation` counts how often the name was declared anew.
+
+    `shared` is the name of the source that it reads together with another stream, so that its rows are read once.
+    """
 
     stream: Stream
     generation: int = 0
     dropped: bool = False
+    shared: str | None = None
 
     @property
     def source_name(self) -> str:
         """The name under which Spark's checkpoint knows the source; a re-added stream must not resume the old position."""
-        return f"{self.stream.name}_g{self.generation}"
+        return self.shared or f"{self.stream.name}_g{self.generation}"
 
 
 @dataclass(frozen=True)
@@ -190,7 +194,7 @@ def _encode_stream(record: StreamRecord) -> dict[str, Any]:
     source = None if stream.source is None else {"format": stream.source.format, "options": list(stream.source.options)}
     columns = [[c.name, c.type] for c in stream.columns]
     patterns = [[c.name, c.type] for c in stream.patterns]
-    kept = {"generation": record.generation, "dropped": record.dropped}
+    kept = {"generation": record.generation, "dropped": record.dropped, "shared": record.shared}
     return {**stream.__dict__, "columns": columns, "patterns": patterns, "source": source, **kept}
 
 
@@ -201,14 +205,14 @@ def _encode_into(into: Sink | str | None) -> Any:
 def _decode(data: dict[str, Any]) -> Registry:
     streams = {}
     for item in data["streams"]:
-        generation, dropped = item.pop("generation"), item.pop("dropped")
+        kept = item.pop("generation"), item.pop("dropped"), item.pop("shared", None)
         source = item["source"]
         item["columns"] = tuple(Column(*c) for c in item["columns"])
         item["patterns"] = tuple(Column(*c) for c in item.get("patterns", ()))
         item["source"] = (
             None if source is None else Reader(source["format"], tuple((k, v) for k, v in source["options"]))
         )
-        streams[item["name"]] = StreamRecord(Stream(**item), generation, dropped)
+        streams[item["name"]] = StreamRecord(Stream(**item), *kept)
     queries = []
     for item in data["queries"]:
         into = item["into"]

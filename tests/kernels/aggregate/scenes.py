@@ -33,6 +33,7 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_aggregates
 from penstock.reference.aggregate import answers
 from penstock.reference.evaluate import holds
+from penstock.reference.top import first_rows
 
 TYPES = {
     "ts": "bigint",
@@ -146,11 +147,20 @@ def expected(aggregation, parts, predicates=()):
     for answer in found:
 
         def lookup(ref, answer=answer):
-            return answer.values[int(ref.column[1:])]
+            return column_of(answer, ref)
 
         if aggregation.having is None or holds(aggregation.having, lookup):
-            kept.append((answer.group, answer.start, answer.end, answer.values))
-    return kept
+            kept.append(answer)
+    if aggregation.top is not None:
+        windows = {}
+        for answer in kept:
+            windows.setdefault(answer.window, []).append(answer)
+        kept = [a for same in windows.values() for a in first_rows(aggregation.top, same, column_of, lambda a: a.group)]
+    return [(answer.group, answer.start, answer.end, answer.values) for answer in kept]
+
+
+def column_of(answer, ref):
+    return (answer.values if ref.role == AGGREGATE_ROLE else answer.group)[int(ref.column[1:])]
 
 
 def table_of(groups, plan, rows, predicates, hashes=2):
@@ -184,14 +194,14 @@ def shown(value):
     return value + 0.0 if isinstance(value, float) else value
 
 
-def run(aggregations, batches, *, predicates=((),), settled=(), wanted=None, runs=False, merged=(), tops=None):
+def run(aggregations, batches, *, predicates=((),), settled=(), wanted=None, runs=False, merged=()):
     """All results of the queries by number: batches are (rows, progress after them).
 
     After the batches whose numbers are in `settled` the state is reduced to what open windows need.
     """
     selections = {n: n % len(predicates) for n in aggregations}
     plans = plan_aggregates(
-        aggregations, {column(n): t for n, t in TYPES.items()}, selections=selections, wanted=wanted, own=OWN, tops=tops
+        aggregations, {column(n): t for n, t in TYPES.items()}, selections=selections, wanted=wanted, own=OWN
     )
     groups = [item.expression for item in next(iter(aggregations.values())).groups]
     found = {number: [] for number in aggregations}

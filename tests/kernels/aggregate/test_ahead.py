@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from penstock.kernels.aggregate.ahead import Ahead, close_groups, settle_groups
 from penstock.kernels.aggregate.close import partials
-from penstock.model import Aggregate, Aggregation, Column, Landmark, Punctuation, Range, Session, Sliding
+from penstock.model import Aggregate, Aggregation, Column, Landmark, Punctuation, Range, Session, Sliding, SortKey, Top
+from penstock.model.expression import AGGREGATE_ROLE
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.aggregates import Top, plan_aggregates
+from penstock.planner.aggregates import plan_aggregates
 from penstock.planner.network import AggregateMember, AggregateSource, WindowAggregate, closing, output_progress
 from penstock.reference import admit, group_progress
 from penstock.reference.aggregate import answers
@@ -94,9 +95,9 @@ def text(punctuation):
     return json.dumps(fields), FOREVER if punctuation.until is None else punctuation.until
 
 
-def aggregate_of(windows, groups, tops=None, wanted=None, calls=CALLS):
-    queries = {n: Aggregation(w, items(*groups), calls, None) for n, w in enumerate(windows)}
-    plans = plan_aggregates(queries, {column(n): t for n, t in TYPES.items()}, tops=tops, wanted=wanted)
+def aggregate_of(windows, groups, top=None, wanted=None, calls=CALLS):
+    queries = {n: Aggregation(w, items(*groups), calls, None, top=top) for n, w in enumerate(windows)}
+    plans = plan_aggregates(queries, {column(n): t for n, t in TYPES.items()}, wanted=wanted)
     for plan in plans:
         source = AggregateSource(0, "a", groups, tuple(e.refs[0].column for e in plan.arguments))
         shown = tuple(AggregateMember(q.query, "", n) for n, q in enumerate(plan.queries))
@@ -229,7 +230,9 @@ def test_only_a_bound_that_is_new_or_has_grown_closes_windows():
 
 
 def test_a_comparison_of_groups_waits_for_all_of_them():
-    (aggregate,) = aggregate_of([Sliding(4, 4)], ("k",), tops={0: Top(0, 1)}, calls=CALLS[:1])
+    (aggregate,) = aggregate_of(
+        [Sliding(4, 4)], ("k",), top=Top((SortKey(column("a0", AGGREGATE_ROLE), descending=True),), 1), calls=CALLS[:1]
+    )
     steps = [([row(1, 1), row(1, 2), row(2, 2)], [Punctuation(None, (("k", 1),))])]
     given_out, _ = run(aggregate, steps)
     assert [[g for g, *_ in found.get(0, [])] for found in given_out] == [[], [(2,)]]

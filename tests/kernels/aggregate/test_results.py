@@ -8,7 +8,7 @@ from penstock.kernels.aggregate.close import close, merge, partials
 from penstock.kernels.aggregate.keep import alive, horizon, settle
 from penstock.model import Aggregate, Aggregation, Landmark, PerRow, Session, Sliding, SlidingRows
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.aggregates import Top, plan_aggregates
+from penstock.planner.aggregates import plan_aggregates
 from tests.effort import examples
 from tests.kernels.aggregate.scenes import (
     BOUNDED,
@@ -64,24 +64,6 @@ def test_partials_survive_their_files(window, aggregates, parts):
             for r in closed.table.to_pylist()
         ]  # fmt: skip
         assert_same(found, expected(aggregation, parts))
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(batches(), st.integers(1, 3), st.booleans())
-def test_the_best_groups_of_each_window(parts, most, least):
-    window = Sliding(12, 5)
-    aggregation = Aggregation(window, items("k"), (COUNT, Aggregate("sum", column("i"))), None)
-    found, _ = run({0: aggregation}, parts, tops={0: Top(1, most, least)})
-    everything = {}
-    for group, _, end, values in expected(aggregation, parts):
-        if values[1] is not None:
-            everything.setdefault(end, []).append((values[1], group))
-    wanted = {end: sorted((v for v, _ in rows), reverse=not least)[:most] for end, rows in everything.items()}
-    best = {}
-    for group, _, end, values in found[0]:
-        assert (values[1], group) in everything[end]
-        best.setdefault(end, []).append(values[1])
-    assert {end: sorted(v, reverse=not least) for end, v in best.items()} == wanted
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -7,7 +7,7 @@ else is the same. What open windows still need is decided in `keep`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -32,8 +32,8 @@ from penstock.kernels.aggregate.frames import Frames
 from penstock.kernels.aggregate.ranking import row_windows
 from penstock.kernels.aggregate.results import Shown, leading, table_of
 from penstock.kernels.aggregate.types import arrow_type
-from penstock.kernels.compare import holds
-from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, WINDOW_START, Ref
+from penstock.kernels.compare import holds, values
+from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, WINDOW_START, Ref, Term
 from penstock.model.time import FOREVER, NEVER
 from penstock.model.windows import Landmark, PerRow, Session, Sliding, SlidingRows
 from penstock.planner.aggregates import INSTANT, AggregatePlan, Windowed
@@ -251,29 +251,39 @@ def results_of(
             made[number] = _aggregate(plan, query, entries, frames, number)
         return made[number]
 
+    def lookup(ref: Ref) -> pa.Array:
+        if ref.role == AGGREGATE_ROLE:
+            return value(int(ref.column[1:]))
+        if ref.role == GROUP_ROLE:
+            return entries.group_values(frames.group)[int(ref.column[1:])]
+        return pa.array(shown.begins if ref.column == WINDOW_START else shown.ends)
+
     if query.having is not None and query.having.term is not None and len(frames):
-
-        def lookup(ref: Ref) -> pa.Array:
-            if ref.role == AGGREGATE_ROLE:
-                return value(int(ref.column[1:]))
-            if ref.role == GROUP_ROLE:
-                return entries.group_values(frames.group)[int(ref.column[1:])]
-            return pa.array(shown.begins if ref.column == WINDOW_START else shown.ends)
-
         if any(ref.role not in {AGGREGATE_ROLE, GROUP_ROLE} for ref in query.having.refs):
             frames, shown = shown.expanded(frames)
         kept, _ = holds(query.having.term, lookup, len(frames))
         frames, shown = frames.take(kept), shown.take(kept)
         made = {number: array.filter(pa.array(kept)) for number, array in made.items()}
-    if query.top is not None:
-        expanded, shown = shown.expanded(frames)
-        index = np.repeat(np.arange(len(frames)), shown.counts(frames))
-        ranked = value(query.top.aggregate).take(pa.array(index))
-        best = leading(ranked, shown.ends, query.top)
-        frames, shown = expanded.take(best), shown.take(best)
-        made = {number: array.take(pa.array(index)).filter(pa.array(best)) for number, array in made.items()}
+    if query.top is not None and query.cut and len(frames):
+        index = pa.array(np.repeat(np.arange(len(frames)), shown.counts(frames)))
+        for number in {
+            int(r.column[1:]) for k in query.top.keys for r in k.expression.refs if r.role == AGGREGATE_ROLE
+        }:
+            value(number)  # once for all windows of a frame
+        made = {number: array.take(index) for number, array in made.items()}
+        frames, shown = shown.expanded(frames)
+        keys = [_sort_values(key.expression.term, lookup, len(frames)) for key in query.top.keys]
+        windows = shown.ends if shown.ids is None else shown.ids
+        best = leading(query.top, keys, entries.group_values(frames.group), windows)
+        frames, shown = frames.take(best), shown.take(best)
+        made = {number: array.filter(pa.array(best)) for number, array in made.items()}
     aggregates = [value(number) for number in range(len(query.aggregates))]
     return table_of(entries.group_values(frames.group), aggregates, frames, shown, runs=runs)
+
+
+def _sort_values(term: Term | None, lookup: Callable[[Ref], pa.Array], rows: int) -> pa.Array:
+    assert term is not None, "kernels cut windows only by what they can compute"
+    return lookup(term) if isinstance(term, Ref) else values(term, lookup, rows)[0]
 
 
 def _aggregate(plan: AggregatePlan, query: Windowed, entries: Entries, frames: Frames, number: int) -> pa.Array:

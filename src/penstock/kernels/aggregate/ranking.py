@@ -96,7 +96,7 @@ def _per_row(
     single = np.repeat(np.arange(len(frames)), counts)
     number = frames.first[single] + np.arange(len(single)) - np.repeat(np.cumsum(counts) - counts, counts)
     each = Frames(frames.group[single], number, number, frames.low[single], frames.high[single])
-    return each, Shown(0, ends[number], starts=ends[number] - window.range)
+    return each, Shown(0, ends[number], starts=ends[number] - window.range, ids=number)
 
 
 def _sliding_rows(
@@ -115,7 +115,8 @@ def _sliding_rows(
     offset = ranks.starts[place] - ranks.known[place]
     earliest = times[ranks.order[offset + np.maximum(ends - window.range, ranks.known[place])]]
     latest = times[ranks.order[offset + np.minimum(ends, ended[place]) - 1]]
-    return frames, Shown(0, latest, starts=earliest)
+    ids = (frames.first - frames.first.min(initial=0)) * len(ranks.known) + place
+    return frames, Shown(0, latest, starts=earliest, ids=ids)
 
 
 def wanted_rows(window: SlidingRows, table: pa.Table, progress: int) -> npt.NDArray[np.bool_]:

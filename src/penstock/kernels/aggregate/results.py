@@ -11,8 +11,10 @@ import pyarrow as pa
 
 from penstock.kernels.aggregate.codes import ordered
 from penstock.kernels.aggregate.frames import Frames
-from penstock.planner.aggregates import Top
+from penstock.model import Expression, SortKey, Top
 from penstock.state.run import Ints
+
+NOTHING = Expression((), None, total=True)
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class Shown:
     """What frames show as window_start and window_end. `ends` are those of the first window of each frame.
 
     Windows of a frame are `slide` apart; with slide 0 each frame is one window. Starts are `starts`, or lie `length` before the
-    ends, though not before the `origin`; windows without a length begin at the origin, or nowhere.
+    ends, though not before the `origin`; windows without a length begin at the origin, or nowhere. Windows that may end at one time
+    are told apart by `ids`.
     """
 
     slide: int
@@ -28,6 +31,7 @@ class Shown:
     length: int | None = None
     origin: int | None = None
     starts: Ints | None = None
+    ids: Ints | None = None
 
     @property
     def begins(self) -> pa.Array:
@@ -39,7 +43,8 @@ class Shown:
         return pa.array(begins if self.origin is None else np.maximum(begins, self.origin))
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> Shown:
-        return replace(self, ends=self.ends[chosen], starts=None if self.starts is None else self.starts[chosen])
+        starts, ids = (None if own is None else own[chosen] for own in (self.starts, self.ids))
+        return replace(self, ends=self.ends[chosen], starts=starts, ids=ids)
 
     def counts(self, frames: Frames) -> Ints:
         """The number of windows of each frame."""
@@ -57,12 +62,15 @@ class Shown:
         return single, replace(self, ends=self.ends[index] + number * self.slide)
 
 
-def leading(values: pa.Array, windows: Ints, top: Top) -> npt.NDArray[np.bool_]:
-    """The `top` values of each window; NULL is never among them, and of equal values the first are."""
-    found = ordered(values)
-    # The complement turns the order around and cannot overflow.
-    codes = found.codes if top.least else ~found.codes
-    order = np.lexsort([codes, ~found.valid, windows])
+def leading(top: Top, keys: Sequence[pa.Array], groups: Sequence[pa.Array], windows: Ints) -> npt.NDArray[np.bool_]:
+    """The first rows of each window, by the values of the `keys`, and by their groups where these are equal."""
+    sorted_by: list[npt.NDArray[np.generic]] = [windows]  # what counts most comes first, and `lexsort` wants it last
+    for key, values in zip((*top.keys, *(SortKey(NOTHING) for _ in groups)), (*keys, *groups), strict=True):
+        found = ordered(values)
+        # The complement turns the order around and cannot overflow.
+        codes = np.where(found.valid, ~found.codes if key.descending else found.codes, 0)
+        sorted_by += [found.valid if key.nulls_first else ~found.valid, codes]
+    order = np.lexsort(sorted_by[::-1])
     sorted_windows = windows[order]
     new = np.ones(len(order), dtype=np.bool_)
     new[1:] = np.diff(sorted_windows) != 0
@@ -70,7 +78,7 @@ def leading(values: pa.Array, windows: Ints, top: Top) -> npt.NDArray[np.bool_]:
     place = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
     chosen = np.zeros(len(order), dtype=np.bool_)
     chosen[order[place < top.count]] = True
-    return chosen & found.valid
+    return chosen
 
 
 def table_of(

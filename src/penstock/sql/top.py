@@ -1,0 +1,105 @@
+"""`ORDER BY .. LIMIT n` of an aggregated query: of each window the first n rows.
+
+It is cut from the tokens, since `screen` refuses both words elsewhere, and read from the syntax tree as HAVING is. An ORDER BY
+without LIMIT is the matter of `order`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from penstock.model import AggregateWindow, Session, SortKey, Top
+from penstock.model.expression import PSEUDO_ROLE
+from penstock.model.time import LATEST
+from penstock.sql.expressions import expression
+from penstock.sql.grouping import Grouped, named_tree
+from penstock.sql.inference import integer_literal
+from penstock.sql.position import Text, start_of
+from penstock.sql.scope import bind
+
+NO_END = (
+    "results of a standing query have no end; of an aggregate, ORDER BY .. LIMIT n gives the first rows of each window"
+)
+_DEPTH = {TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.R_PAREN: -1, TokenType.R_BRACKET: -1}
+
+
+@dataclass(frozen=True)
+class TopClause:
+    """The tokens of the clause: ORDER BY, the keys, LIMIT and what it says."""
+
+    order: Token
+    keys: list[Token]
+    limit: Token
+    count: list[Token]
+
+    @property
+    def tokens(self) -> list[Token]:
+        return [self.order, *self.keys, self.limit, *self.count]
+
+
+def split_top(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], TopClause | None]:
+    """Cut `ORDER BY <keys> LIMIT <number>` from the end of a query; what stands behind it stays."""
+    order = _outside(tokens, TokenType.ORDER_BY, 1)
+    limit = None if order is None else _outside(tokens, TokenType.LIMIT, order + 1)
+    if order is None or limit is None:
+        return list(tokens), None
+    count = tokens[limit + 1 : limit + 2]
+    if not count or not count[0].text.isdigit() or not 1 <= int(count[0].text) <= LATEST:
+        place = count[0] if count else tokens[limit]
+        raise source.error(place.start, "LIMIT needs a whole number of rows, at least one", "as in LIMIT 10")
+    clause = TopClause(tokens[order], list(tokens[order + 1 : limit]), tokens[limit], list(count))
+    return [*tokens[:order], *tokens[limit + 2 :]], clause
+
+
+def read_top(
+    tree: exp.Select, grouped: Grouped, clause: TopClause | None, window: AggregateWindow | None
+) -> Top | None:
+    """What the clause says of groups and aggregates."""
+    if clause is None:
+        return None
+    source = grouped.scope.source
+    if window is None or isinstance(window, Session):
+        what = (
+            "every session is of one group" if window is not None else "without a window, every answer is of one group"
+        )
+        raise source.unsupported(
+            clause.order.start,
+            f"ORDER BY .. LIMIT compares the rows of one window, and {what}",
+            "take a window of time",
+        )
+    keys = tuple(_key(node, tree, grouped) for node in tree.args["order"].expressions)
+    return Top(keys, int(clause.count[0].text))
+
+
+def _key(node: exp.Expr, tree: exp.Select, grouped: Grouped) -> SortKey:
+    inner = node.this
+    source, start = grouped.scope.source, start_of(inner)
+    ordinal = integer_literal(inner)
+    if ordinal is not None:
+        if not 1 <= ordinal[0] <= len(tree.expressions):
+            raise source.error(start, f"The select list has no item {ordinal[0]}")
+        chosen = tree.expressions[ordinal[0] - 1]
+        inner = chosen.this if isinstance(chosen, exp.Alias) else chosen
+    found = expression(grouped.lifted(bind(named_tree(inner, tree, grouped), grouped.scope, selecting=True)))
+    if all(ref.role == PSEUDO_ROLE for ref in found.refs):
+        raise source.error(
+            start,
+            "This is the same for all rows of a window",
+            "LIMIT takes the first rows of each window: order by an aggregate, as in ORDER BY count(*) DESC LIMIT 10",
+        )
+    return SortKey(found, bool(node.args.get("desc")), bool(node.args.get("nulls_first")))
+
+
+def _outside(tokens: Sequence[Token], kind: TokenType, start: int) -> int | None:
+    """Where a keyword stands outside of all parentheses, from `start` on; not where it is a name."""
+    depth = 0
+    for index, token in enumerate(tokens):
+        depth += _DEPTH.get(token.token_type, 0)
+        named = index and tokens[index - 1].token_type in (TokenType.DOT, TokenType.ALIAS)
+        if index >= start and token.token_type == kind and not depth and not named:
+            return index
+    return None
