@@ -18,7 +18,7 @@ from penstock.planner.views.strategies import STRATEGIES
 from penstock.reference.view import answer, canonical
 from penstock.state.store import LocalStore
 from penstock.views import catalog as catalogs
-from penstock.views import store, versions
+from penstock.views import slices, versions
 from penstock.views.catalog import ViewCatalog
 from tests.effort import examples
 from tests.views.test_parquet import write
@@ -32,9 +32,8 @@ TOTALS = "SELECT a.v, count(*) AS n, max(b.k) AS last FROM a, b WHERE a.k = b.k 
 @pytest.fixture(autouse=True)
 def merged_and_settled_at_once(monkeypatch):
     """Files live as short as they can."""
-    monkeypatch.setattr(versions, "MOST_SLICES", 1)
+    monkeypatch.setattr(slices, "FEW", 2)
     monkeypatch.setattr(versions, "FEW_ROWS", 4)
-    monkeypatch.setattr(store, "MOST_SLICES", 2)
     monkeypatch.setattr(catalogs, "_SETTLE_EVERY", 1)
 
 

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.views import view as views
-from penstock.views.spark import compute_on_spark
+from penstock.planner.views.first import Machine
+from penstock.views import whole
+from penstock.views.maintain import compute
+from penstock.views.source import Answer
+from penstock.views.spark import Computed, compute_on_spark
 
 from .test_told import TOTALS, opened, rows
 
 
-def counting(view, compute):
-    """Give what is to be computed to `compute`; how often that was done."""
+def counting(view, compute, here=1.0):
+    """Give what is to be computed to `compute`, since a row costs so many seconds here; how often that was done."""
     calls = []
 
-    def on_spark(wanted, scanned):
+    def on_spark(wanted, scanned, machine):
+        del machine
         calls.append({name: table.num_rows for name, table in scanned.items()})
         return compute(wanted, scanned)
 
-    view.parts.on_spark = on_spark
+    view.whole.on_spark, view.whole.machine = on_spark, lambda: Machine(here=here)
     return calls
 
 
 @pytest.mark.spark
 def test_a_recompute_of_very_many_rows_is_made_by_spark(tmp_path, spark, monkeypatch):
-    monkeypatch.setattr(views, "SPARK_ROWS", 5)
+    monkeypatch.setattr(whole, "SPARK_ROWS", 5)
     told, orders = [(7, "Ann"), (7, "Bob")], [(1, 7), (2, 7), (3, 8)]
     view, readers = opened(tmp_path, TOTALS, told, orders, "recompute")
     calls = counting(view, lambda wanted, scanned: compute_on_spark(spark, wanted, scanned, tmp_path / "scratch"))
@@ -43,10 +47,10 @@ def test_a_recompute_of_very_many_rows_is_made_by_spark(tmp_path, spark, monkeyp
 
 @pytest.mark.parametrize(("computed", "made"), [("auto", 2), ("local", 0), ("spark", 2)])
 def test_who_recomputes_is_who_was_asked_to(tmp_path, monkeypatch, computed, made):
-    monkeypatch.setattr(views, "SPARK_ROWS", 1 if computed != "spark" else 10**9)
+    monkeypatch.setattr(whole, "SPARK_ROWS", 1 if computed != "spark" else 10**9)
     view, readers = opened(tmp_path, TOTALS, [(7, "Ann")], [(1, 7), (2, 7)], "recompute")
-    view.computed = computed
-    calls = counting(view, lambda wanted, scanned: (local(view, scanned), "shape"))
+    view.whole.computed = computed
+    calls = counting(view, lambda wanted, scanned: Computed(local(view, scanned), "shape", (), 1.0))
     view.refresh()
     readers["orders"].change((3, 7), 1)
     view.refresh()
@@ -57,8 +61,19 @@ def test_who_recomputes_is_who_was_asked_to(tmp_path, monkeypatch, computed, mad
 def local(view, scanned):
     """The joined rows of a view, without Spark."""
     readers = view.parts.readers
-    held = {name: views._Scanned(readers[name].source, views.Answer(found, 0)) for name, found in scanned.items()}
-    return views.compute(view.view, held).rows
+    held = {name: whole._Scanned(readers[name].source, Answer(found, 0)) for name, found in scanned.items()}
+    return compute(view.view, held).rows
+
+
+def test_few_rows_and_those_that_cost_less_here_are_not_given_to_spark(tmp_path, monkeypatch):
+    view, readers = opened(tmp_path, TOTALS, [(7, "Ann")], [(1, 7), (2, 7)], "recompute")
+    calls = counting(view, None)
+    view.refresh()
+    monkeypatch.setattr(whole, "SPARK_ROWS", 1)
+    calls = counting(view, None, here=1e-9)
+    readers["orders"].change((3, 7), 1)
+    view.refresh()
+    assert calls == []
 
 
 def test_another_process_begins_with_what_this_one_has_learned(tmp_path):

@@ -6,9 +6,11 @@ otherwise under the same name it is refused.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,18 +21,21 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import ChangesLostError, RegistrationError, did_you_mean
 from penstock.model import Column
 from penstock.model.view import CAPTURES, SYSTEMS, Source, View
+from penstock.planner.views.first import Machine
+from penstock.planner.views.shape_cost import Costs
 from penstock.sql import parse_view
 from penstock.sql.words import words
 from penstock.state.seal import seal, unseal
 from penstock.state.store import LocalStore
 from penstock.views import parquet, tables
+from penstock.views.costs import known_costs, measured_costs, memory_of, room
 from penstock.views.frame import MakeFrame, frame_columns, frame_feed, reader_frame
 from penstock.views.parquet import ParquetFeed
 from penstock.views.pool import CONNECTIONS, Pool
 from penstock.views.postgres import PostgresReader
 from penstock.views.results import ResultsFeed
 from penstock.views.snapshot import Comparison, Feed, SnapshotReader
-from penstock.views.spark import compute_on_spark
+from penstock.views.spark import Computed, Given, compute_on_spark
 from penstock.views.types import schema_of
 from penstock.views.view import LiveReader, Parts, ViewHandle
 
@@ -50,7 +55,7 @@ class QueryResults:
 class ViewCatalog:
     """What is declared about views in one process."""
 
-    def __init__(self, spark: SparkSession, store: LocalStore, query: Callable[[str], QueryResults]) -> None:
+    def __init__(self, spark: SparkSession | None, store: LocalStore, query: Callable[[str], QueryResults]) -> None:
         self.spark, self.store = spark, store
         self.sources: dict[str, Source] = {}
         self.views: dict[str, ViewHandle] = {}
@@ -81,7 +86,7 @@ class ViewCatalog:
             if option not in options:
                 raise RegistrationError(f"source {source.name!r} needs the option {option!r}")
         if source.system == "dataframe":
-            make = reader_frame(self.spark, source) if frame is None else _maker(frame)
+            make = reader_frame(self._session, source) if frame is None else _maker(frame)
             self._frames[source.name] = make
         found = source if source.columns else replace(source, columns=self._columns(source, options))
         schema_of(found.name, found.columns)
@@ -134,10 +139,12 @@ class ViewCatalog:
         self._define(view, folder)
         readers = {node.source: self.reader(node.source) for node in view.nodes}
 
-        def on_spark(wanted: View, scanned: Mapping[str, pa.Table]) -> tuple[pa.Table, str]:
-            return compute_on_spark(self.spark, wanted, scanned, Path(self.store.path(f"{folder}/scratch")))
+        def on_spark(wanted: View, sources: Mapping[str, Given], machine: Machine) -> Computed:
+            scratch = Path(self.store.path(f"{folder}/scratch"))
+            return compute_on_spark(self._session, wanted, sources, scratch, machine, self._measure)
 
-        parts = Parts(view, readers, self.store, folder, on_spark, self._settle, self._frame)
+        given = None if self.spark is None else on_spark
+        parts = Parts(view, readers, self.store, folder, given, self._machine, self._settle, self._frame)
         self.views[name] = ViewHandle(parts, strategy=strategy, computed=computed)
         return self.views[name]
 
@@ -168,6 +175,12 @@ class ViewCatalog:
             pool.close()
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _session(self) -> SparkSession:
+        if self.spark is None:
+            raise RegistrationError("this needs Spark, and there is none here; leave it to a running engine")
+        return self.spark
 
     def _source(self, name: str) -> Source:
         found = self.sources.get(name)
@@ -238,8 +251,18 @@ class ViewCatalog:
                 msg = f"source {name!r} of view {view.name!r} is not the one that {self.store.root} was filled from; drop the view, or declare the source as before"
                 raise RegistrationError(msg)
 
+    def _machine(self) -> Machine:
+        """What Spark costs, as far as it was measured; without Spark, one of as many cores as are here."""
+        cores = os.cpu_count() or 1 if self.spark is None else self.spark.sparkContext.defaultParallelism
+        known = known_costs(self.store, cores)
+        memory = inf if self.spark is None else memory_of(self.spark)
+        return Machine(known or Costs(), cores, memory, room=room(), calibrated=known is not None)
+
+    def _measure(self) -> Costs:
+        return measured_costs(self.store, self._session)
+
     def _frame(self, rows: pa.Table) -> DataFrame:
-        return self.spark.createDataFrame(rows)
+        return self._session.createDataFrame(rows)
 
     def _settle(self) -> None:
         """Now and then, let sources forget changes that every view has taken in; no refresh waits for another one at it."""

@@ -16,14 +16,21 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.model import Expression, Ref, View
-from penstock.planner.views.relations import Classes, Counted, Members, Place, Relations, equal_places, relations_of
+from penstock.planner.views.relations import (
+    Classes,
+    Counted,
+    Members,
+    Place,
+    Relations,
+    equal_places,
+    relations_of,
+    width_of,
+)
 from penstock.planner.views.shape_choice import Choice, choose
 from penstock.planner.views.shape_cost import Costs
 from penstock.planner.views.shapes import Segment, Shape, copied
 from penstock.views.source import COUNT
 
-BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "float": 4, "date": 4, "boolean": 1, "string": 24}
-OTHER = 8  # bytes of a value of any other type
 Frames = Mapping[str, DataFrame]  # by name of source
 
 
@@ -36,6 +43,11 @@ def cores_of(frames: Frames) -> int:
 
 
 def count_relations(view: View, frames: Frames) -> Relations:
+    """The relations of a view, counted now."""
+    return relations_of(view, count_nodes(view, frames))
+
+
+def count_nodes(view: View, frames: Frames) -> list[Counted]:
     """Count rows and different join values of every node, in one job."""
     nodes = range(len(view.nodes))
     keys = [sorted({column for own, column in equal_places(view) if own == node}) for node in nodes]
@@ -44,10 +56,10 @@ def count_relations(view: View, frames: Frames) -> Relations:
     found = {row["node"]: row for row in reduce(DataFrame.unionAll, counts).collect()}
     counted = []
     for node, frame in enumerate(prepared):
-        width = max(1, sum(BYTES.get(kind, OTHER) for _, kind in frame.dtypes))
+        width = width_of(kind for _, kind in frame.dtypes)
         different = dict(zip(keys[node], map(float, found[node]["different"]), strict=True))
-        counted.append(Counted(float(found[node]["rows"]), float(width), different))
-    return relations_of(view, counted)
+        counted.append(Counted(float(found[node]["rows"]), width, different))
+    return counted
 
 
 def _counts(frame: DataFrame, node: int, keys: Sequence[str]) -> DataFrame:

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from penstock.errors import RegistrationError, StepError
 from penstock.model import Column
 from penstock.model.view import Source
-from penstock.views.bag import negated, total
+from penstock.planner.views.first import Estimate
+from penstock.views.difference import difference
 from penstock.views.snapshot import Rows, counted
 from penstock.views.source import COUNT
 from penstock.views.types import KNOWN, schema_of, spark_type
@@ -60,10 +61,15 @@ class ParquetFeed:
                     )
                 )
                 kept[name] = [*stamp, number]
+        rows = pa.concat_tables(tables)
         if gone:
             ids = pa.array([before[n][2] for n in gone], pa.int32())
-            tables.append(negated(held(pa.table({FILE: ids}))))
-        return (total(tables) if gone else pa.concat_tables(tables)), {"files": kept, "next": following}
+            rows = difference(held(pa.table({FILE: ids})), rows)
+        return rows, {"files": kept, "next": following}
+
+    def estimate(self) -> Estimate:
+        """The rows that the files say they have."""
+        return Estimate(float(sum(pq.read_metadata(name).num_rows for name in files_of(self.path))))
 
     def _read(self, name: str) -> tuple[pa.Table, list[int]] | None:
         """The rows of a file and its stamp, which belong together; None if it has gone by now."""
@@ -73,8 +79,8 @@ class ParquetFeed:
                 return None
             problem = None
             try:
-                found = pq.read_table(name, columns=self.schema.names, partitioning=None).cast(self.schema)
-            except (pa.ArrowInvalid, pa.ArrowKeyError, OSError, ValueError) as error:
+                found = self._content(name)
+            except (pa.ArrowInvalid, OSError, ValueError) as error:
                 problem = str(error).splitlines()[0]
             if _stamp(name) != stamp:
                 continue  # another file has taken its place, and what was read may be either
@@ -82,6 +88,13 @@ class ParquetFeed:
                 raise StepError(f"{name} cannot be read: {problem}")
             return found, stamp
         raise StepError(f"{name} was written while it was read; write files under another name and rename them")
+
+    def _content(self, name: str) -> pa.Table:
+        with pq.ParquetFile(name) as file:  # not a data set: to set one up takes longer than to read a small file
+            if missing := [column for column in self.schema.names if column not in file.schema_arrow.names]:
+                raise ValueError(f"it has no column {missing[0]!r}")
+            found = file.read(columns=self.schema.names, use_threads=False).select(self.schema.names)
+        return found if found.schema == self.schema else found.cast(self.schema)
 
 
 def files_of(path: str) -> list[str]:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from penstock.errors import ChangesLostError, RegistrationError, StateError, StepError
 from penstock.model import Expression
 from penstock.model.view import Source
+from penstock.planner.views.first import Estimate
 from penstock.planner.views.knee import Knee
 from penstock.views.capture import (
     SCHEMA,
@@ -153,6 +154,21 @@ class PostgresReader:
 
     def scan(self, columns: Sequence[str], filters: Sequence[Expression]) -> Answer:
         return self._rows(columns, filters, [])
+
+    def estimate(self, columns: Sequence[str]) -> Estimate:
+        """What the server keeps for its own planner; a table that it never analyzed is counted."""
+        found = self._fetch(
+            "SELECT reltuples::float8, attname::text, n_distinct::float8 FROM pg_class c "
+            "LEFT JOIN pg_stats s ON s.schemaname = c.relnamespace::regnamespace::text AND s.tablename = c.relname "
+            f"WHERE c.oid = to_regclass({text_literal(qualified(self._table))})"
+        ).to_pylist()
+        rows = max((row["reltuples"] for row in found), default=-1.0)
+        if rows < 0:
+            rows = float(self._fetch(f"SELECT count(*) FROM {qualified(self._table)}").column(0)[0].as_py())
+        known = {row["attname"]: row["n_distinct"] for row in found if row["n_distinct"]}
+        distinct = {c: known[c] if known[c] > 0 else -known[c] * rows for c in columns if c in known}
+        keyed = dict.fromkeys(self.source.key, rows) if len(self.source.key) == 1 else {}
+        return Estimate(rows, {**distinct, **keyed})
 
     def close(self) -> None:
         """The pool belongs to whoever made it."""

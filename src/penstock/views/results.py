@@ -33,3 +33,6 @@ class ResultsFeed:
             return None
         step = pc.max(found.column("_step")).as_py()
         return counted(found.drop_columns("_step").rename_columns(self.schema.names).cast(self.schema)), {"step": step}
+
+    def estimate(self) -> None:
+        """Only reading the results would tell."""

@@ -18,6 +18,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numba import njit, types
 
 from penstock.errors import StateError
 from penstock.state.store import LocalStore
@@ -26,6 +27,7 @@ from penstock.views.codes import Ints, codes_of
 from penstock.views.source import COUNT
 
 Version = TypeVar("Version")
+FEW = 4  # young files that are merged
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,18 @@ class SliceFile:
     rows: int
     bytes: int
     positive: bool
+
+
+@dataclass(frozen=True)
+class Files:
+    """Slices without deletions, which add up: (path, rows) of each, and the columns that are read of them, with their counts."""
+
+    schema: pa.Schema
+    files: tuple[tuple[str, int], ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(rows for _, rows in self.files)
 
 
 @dataclass
@@ -88,22 +102,21 @@ class Slices:
 
     def find(self, file: SliceFile, names: Sequence[str], columns: Sequence[str], sought: Ints) -> pa.Table:
         """The columns `names` of the rows whose code over `columns` is among the sorted, distinct `sought`."""
-        table = self.table(file)
+        table = self.table(file).select(names)
         if not table.num_rows or not len(sought):
-            return table.select(names).slice(0, 0)
-        return table.select(names).take(pa.array(self.positions(file, columns, sought)))
+            return table.slice(0, 0)
+        at = self.positions(file, columns, sought)
+        return table.take(pa.array(at)) if len(at) else table.slice(0, 0)
 
     def positions(self, file: SliceFile, columns: Sequence[str], sought: Ints) -> Ints:
         """The numbers of those rows."""
-        codes, order = self._order(file, tuple(columns))
-        first = np.searchsorted(codes, sought, "left")
-        length = np.searchsorted(codes, sought, "right") - first
-        hit = np.flatnonzero(length)
-        first, length = first[hit], length[hit]
-        ends = np.cumsum(length)
-        at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - ends + length, length)
-        found: Ints = order[at]
-        return found
+        return _rows_of(*self._order(file, tuple(columns)), sought)  # type: ignore[no-any-return]
+
+    def distinct(self, file: SliceFile, columns: Sequence[str]) -> int | None:
+        """How many different codes its rows have, if their order is known already."""
+        with self._lock:
+            known = self._orders.get((file.name, tuple(columns)))
+        return None if known is None else int(np.count_nonzero(np.diff(known[0]))) + 1
 
     def content(
         self, files: Sequence[SliceFile], schema: pa.Schema, columns: Sequence[str]
@@ -200,7 +213,60 @@ class Slices:
         return f"{file.name}.{digest:08x}.order"
 
 
+_INTS = types.Array(types.int64, 1, "C", readonly=True)
+
+
+@njit(types.Array(types.int64, 1, "C")(_INTS, _INTS, _INTS), cache=True, nogil=True)
+def _rows_of(codes: Ints, order: Ints, sought: Ints) -> Ints:
+    """The rows of all sought codes. Both are sorted, so the search for each goes on from the one before, in steps that double."""
+    first = np.empty(len(sought), np.int64)
+    last = np.empty(len(sought), np.int64)
+    at = total = 0
+    for k in range(len(sought)):
+        low = high = at
+        step = 1
+        while high < len(codes) and codes[high] < sought[k]:
+            low = high + 1
+            high += step
+            step *= 2
+        high = min(high, len(codes))
+        while low < high:
+            middle = (low + high) // 2
+            if codes[middle] < sought[k]:
+                low = middle + 1
+            else:
+                high = middle
+        first[k] = at = low
+        while at < len(codes) and codes[at] == sought[k]:
+            at += 1
+        last[k] = at
+        total += at - low
+    found = np.empty(total, np.int64)
+    filled = 0
+    for k in range(len(sought)):
+        for place in range(first[k], last[k]):
+            found[filled] = order[place]
+            filled += 1
+    return found
+
+
+def young(files: Sequence[SliceFile]) -> int:
+    """How many of the last files to merge into one; 1 for none. The first, which is large, is never among them.
+
+    They are merged once they are a few, and with them whatever is not much larger than all after it: so there are never many, and a row
+    is not written anew more often than the logarithm of how many there are.
+    """
+    rows = taken = 0
+    for file in reversed(files[1:]):
+        if taken and file.rows > _LARGER * rows:
+            break
+        rows += file.rows
+        taken += 1
+    return taken if taken >= FEW else 1
+
+
 _WORTH_KEEPING = 100_000
+_LARGER = 2
 
 
 def _ipc(table: pa.Table) -> pa.Buffer:

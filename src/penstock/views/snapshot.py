@@ -7,17 +7,20 @@ first. A `Feed` knows how to look.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from penstock.model import Expression
 from penstock.model.view import Source
+from penstock.planner.views.first import Estimate
 from penstock.state.store import LocalStore
-from penstock.views.bag import negated, total
 from penstock.views.codes import codes_of
+from penstock.views.difference import difference
 from penstock.views.evaluate import select
+from penstock.views.slices import Files
 from penstock.views.source import COUNT, Answer
 from penstock.views.types import schema_of
 from penstock.views.versions import Versions
@@ -36,6 +39,10 @@ class Feed(Protocol):
 
     def look(self, state: dict[str, Any], held: Rows) -> tuple[pa.Table, dict[str, Any]] | None:
         """The signed rows by which the source now differs from `held`, and what to remember; None if nothing has changed."""
+        ...
+
+    def estimate(self) -> Estimate | None:
+        """What can be said without looking."""
         ...
 
 
@@ -82,6 +89,21 @@ class SnapshotReader:
             rows = self._versions.rows(self._read(columns, filters), version)
         return self._answer(rows, columns, filters, version.number)
 
+    @contextmanager
+    def files(self, columns: Sequence[str]) -> Iterator[tuple[Files, int]]:
+        """All rows as files that others may read until this ends, and their position."""
+        self.position()
+        self._count()
+        with self._versions.files(columns) as (found, version):
+            yield found, version.number
+
+    def estimate(self, columns: Sequence[str]) -> Estimate | None:
+        """What was there at the last look; before the first, what the feed can tell."""
+        found = self._versions.estimate(columns) if self._versions.newest.number else self.feed.estimate()
+        if found is None or len(self.source.key) != 1:
+            return found
+        return Estimate(found.rows, {self.source.key[0]: found.rows, **found.distinct})
+
     def mark(self, position: int) -> str:
         return str(position)
 
@@ -121,8 +143,11 @@ class Comparison:
 
     def look(self, state: dict[str, Any], held: Rows) -> tuple[pa.Table, dict[str, Any]] | None:
         now = counted(self.read())
-        delta = total([now, negated(held().select(now.column_names).cast(now.schema))])
+        delta = difference(held().select(now.column_names).cast(now.schema), now)
         return (delta, state) if delta.num_rows else None
+
+    def estimate(self) -> None:
+        """Only reading everything would tell."""
 
 
 def counted(rows: pa.Table, count: int = 1) -> pa.Table:

@@ -22,12 +22,11 @@ from penstock.state.store import LocalStore
 from penstock.views.aggregate import Grouping
 from penstock.views.bag import consolidated, total
 from penstock.views.codes import codes_of
-from penstock.views.slices import SliceFile, Slices
+from penstock.views.slices import SliceFile, Slices, young
 from penstock.views.source import COUNT
 from penstock.views.told import PREFIX, Told
 from penstock.views.told import SCHEMA as TOLD
 
-MOST_SLICES = 16
 ROWS, GROUPS = "rows", "groups"
 _KEPT_FACTS = 50  # refreshes
 
@@ -172,8 +171,9 @@ class ViewStore:
         first, later = files[0], files[1:]
         if later and sum(f.rows for f in later) > max(first.rows // 2, 1_000):
             return (self.slices.write(self.content(bag, Installed(bags={bag: files}))),)
-        if len(files) > MOST_SLICES:
-            return (first, self.slices.write(total([self.slices.table(f) for f in later])))
+        cut = len(files) - young(files)
+        if cut < len(files) - 1:
+            return (*files[:cut], self.slices.write(total([self.slices.table(f) for f in files[cut:]])))
         return files
 
     def _check(self, files: Sequence[SliceFile], delta: pa.Table, columns: Sequence[str]) -> None:

@@ -8,8 +8,8 @@ always one version whole, however the source moves on meanwhile.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import ChangesLostError, StateError
+from penstock.planner.views.first import Estimate
 from penstock.state.seal import seal, unseal
 from penstock.state.store import LocalStore
-from penstock.views.bag import consolidated, total
-from penstock.views.codes import Ints
-from penstock.views.slices import SliceFile, Slices
+from penstock.views.bag import consolidated, counts, total
+from penstock.views.codes import Ints, codes_of
+from penstock.views.slices import Files, SliceFile, Slices, young
 from penstock.views.source import COUNT
 
-MOST_SLICES = 12
 FEW_ROWS = 1_000  # that are not worth merging
 
 
@@ -99,16 +99,43 @@ class Versions:
         return pa.concat_tables([table.select([*names, COUNT]) for table in self._content(at.content)])
 
     def find(self, names: Sequence[str], columns: Sequence[str], sought: Ints, at: Version) -> pa.Table:
-        """Of those the ones whose code over `columns` is among `sought`."""
+        """Of those the ones whose code over `columns` is among `sought`; rows that are gone are not."""
         found = self.found(names, columns, sought, at)
-        return found if all(file.positive for file in at.content) else consolidated(found)
+        gone = counts(found) < 0
+        if not gone.any():
+            return found
+        codes = codes_of(found, columns if set(columns) <= set(names) else names)
+        touched = np.isin(codes, codes[gone])
+        return pa.concat_tables([found.filter(pa.array(~touched)), consolidated(found.filter(pa.array(touched)))])
 
     def found(self, names: Sequence[str], columns: Sequence[str], sought: Ints, at: Version) -> pa.Table:
         """The same as it lies in the slices: it adds up to that."""
-        wanted = np.unique(sought)
+        wanted = sought if bool((sought[1:] > sought[:-1]).all()) else np.unique(sought)
         fields = pa.schema([self.schema.field(n) for n in (*names, COUNT)])
         tables = [self.slices.find(file, fields.names, columns, wanted) for file in at.content]
-        return pa.concat_tables([fields.empty_table(), *tables])
+        return pa.concat_tables([fields.empty_table(), *(t for t in tables if len(t))]).combine_chunks()
+
+    @contextmanager
+    def files(self, names: Sequence[str]) -> Iterator[tuple[Files, Version]]:
+        """The newest version as files of rows, which stay until this ends; if it has deletions, in a file made for that."""
+        schema = pa.schema([self.schema.field(n) for n in (*names, COUNT)])
+        with self.reading() as version:
+            made: list[SliceFile] = []
+            try:
+                if not all(file.positive for file in version.content):
+                    made.append(self.slices.write(pa.concat_tables(self._content(version.content))))
+                found = [(self.store.path(f.name), f.rows) for f in made or version.content]
+                yield Files(schema, tuple(found)), version
+            finally:
+                self.slices.forget(made)
+
+    def estimate(self, columns: Sequence[str]) -> Estimate:
+        """How many rows there are, and how many different values in each of these columns, if rows were looked up by it."""
+        if not self.newest.content:
+            return Estimate(0.0)
+        first = self.newest.content[0]
+        distinct = {c: float(n) for c in columns if (n := self.slices.distinct(first, [c])) is not None}
+        return Estimate(float(first.rows), distinct)
 
     def settle(self, number: int) -> None:
         """Nobody will ask for changes up to this version any more."""
@@ -122,15 +149,16 @@ class Versions:
         return self.slices.content(files, self.schema, [n for n in self.schema.names if n != COUNT])
 
     def _merged(self, content: tuple[SliceFile, ...]) -> tuple[SliceFile, ...]:
-        """Fewer slices: all as one once rows that cancel cost more than merging, else all but the first once they are many.
+        """Fewer slices: all as one once rows that cancel cost more than merging, else the last ones once they are a few.
 
         The first is large; to write it, and to sort it anew, for every few small ones would cost more than all else.
         """
         first, others = content[0], content[1:]
         if sum(f.rows for f in others) > max(first.rows // 2, FEW_ROWS):
             return (self.slices.write(pa.concat_tables(self._content(content))),)
-        if len(content) > MOST_SLICES:
-            return (first, self.slices.write(total([self.slices.table(f) for f in others])))
+        cut = len(content) - young(content)
+        if cut < len(content) - 1:
+            return (*content[:cut], self.slices.write(total([self.slices.table(f) for f in content[cut:]])))
         return content
 
     def _load(self) -> Version:

@@ -16,28 +16,27 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from penstock.errors import ChangesLostError, PenstockError, RegistrationError, StateError
-from penstock.model import Expression
+from penstock.errors import ChangesLostError, PenstockError, RegistrationError
 from penstock.model.time import SECOND, duration
-from penstock.model.view import Source, View
+from penstock.model.view import View
 from penstock.planner.views.choice import Choice, Chooser
+from penstock.planner.views.first import Machine
 from penstock.planner.views.plan import MaintenancePlan
-from penstock.planner.views.statistics import Sample, Statistics, learned, recalled, remembered
-from penstock.planner.views.strategies import STRATEGIES, batch, recompute
+from penstock.planner.views.statistics import Statistics, learned, recalled, remembered
+from penstock.planner.views.strategies import STRATEGIES, batch
 from penstock.state.store import LocalStore
 from penstock.views.aggregate import grouping_of
-from penstock.views.evaluate import column, select
+from penstock.views.evaluate import column
 from penstock.views.maintain import Refreshed, compute, graph_of, maintain
-from penstock.views.source import COUNT, Answer, SourceReader
+from penstock.views.spark import Computed
 from penstock.views.store import ViewStore, repeated
+from penstock.views.timer import Timer
 from penstock.views.told import PREFIX, Told, all_told, refuse, telling
 from penstock.views.types import schema_of
-
-COMPUTED_BY = ("auto", "local", "spark")
-SPARK_ROWS = 5_000_000  # scanned rows above which a computation of the whole view is given to Spark
+from penstock.views.whole import COMPUTED_BY, EstimatingReader, OnSpark, Whole
 
 
-class LiveReader(SourceReader, Protocol):
+class LiveReader(EstimatingReader, Protocol):
     """A reader whose positions outlive the process."""
 
     def mark(self, position: int) -> str: ...
@@ -45,9 +44,6 @@ class LiveReader(SourceReader, Protocol):
     def resume(self, mark: str) -> int: ...
 
     def settle(self, position: int) -> None: ...
-
-
-OnSpark = Callable[[View, Mapping[str, pa.Table]], tuple[pa.Table, str]]  # (joined rows with counts, the shape as text)
 
 
 @dataclass
@@ -59,6 +55,7 @@ class Parts:
     store: LocalStore
     folder: str
     on_spark: OnSpark | None = None
+    machine: Callable[[], Machine] = Machine
     settled: Callable[[], None] = lambda: None
     to_frame: Callable[[pa.Table], DataFrame] | None = None
 
@@ -76,7 +73,7 @@ class ViewHandle:
         if computed not in COMPUTED_BY:
             raise RegistrationError(f"computed must be one of {', '.join(COMPUTED_BY)}, not {computed!r}")
         self.parts, self.view, self.name = parts, parts.view, parts.view.name
-        self.strategy, self.computed = strategy, computed
+        self.strategy = strategy
         self.schema = _outputs(parts.view, parts.readers)
         self.grouping = grouping_of(self.view, self.schema) if self.view.aggregated else None
         self.store = ViewStore(parts.store, parts.folder, self.schema, self.grouping)
@@ -85,7 +82,8 @@ class ViewHandle:
         self._choice: Choice | None = None
         self._refreshing = threading.Lock()
         self._pool = ThreadPoolExecutor(2 * len(self.view.nodes), thread_name_prefix=f"penstock-view-{self.name}")
-        self._timer: _Timer | None = None
+        self.whole = Whole(self.view, parts.readers, self._pool, parts.on_spark, parts.machine, computed)
+        self._timer: Timer | None = None
         self._checked: float | None = None  # when a refresh last found out what its sources hold
         self._seconds: float | None = None  # that the last version took, with its installation
 
@@ -139,7 +137,7 @@ class ViewHandle:
         }
 
     def explain(self) -> str:
-        """The join graph, how Spark last computed the view, and the plan of the last refresh with the prices of others."""
+        """The join graph, how the view is computed whole, and the plan of the last refresh with the prices of others."""
         names = [node.alias for node in self.view.nodes]
         lines = [f"view {self.name} over {', '.join(f'{n.alias} ({n.source})' for n in self.view.nodes)}"]
         for edge in self.view.edges:
@@ -147,9 +145,15 @@ class ViewHandle:
             equal = [f"{left}.{a} = {right}.{b}" for a, b in edge.equal]
             others = [e.sql(lambda ref: f"{names[ref.role]}.{ref.column}") for e in edge.others]
             lines.append(f"  {left} - {right}: {' AND '.join([*equal, *others])}")
-        shapes = [fact["shape"] for fact in self.store.newest.facts if fact.get("shape")]
-        if shapes:
-            lines += ["computed by Spark:", *(f"  {line}" for line in shapes[-1].splitlines())]
+        made = [fact for fact in self.store.newest.facts if fact.get("shape")]
+        if made:
+            took = f"{made[-1]['seconds']:.2f} s, estimated {made[-1]['estimated']:.2f} s"
+            lines += [f"computed by Spark in {took}:", *(f"  {line}" for line in made[-1]["shape"].splitlines())]
+        elif len(names) > 1:
+            found = self.whole.first(self.store.newest.facts)
+            text = "a source that was never looked at does not say how many rows it has"
+            text = text if found is None else found.explain(names)
+            lines += ["computed whole:", *(f"  {line}" for line in text.splitlines())]
         if self._choice is not None:
             lines += ["last refresh:", *(f"  {line}" for line in self._choice.explain(names).splitlines())]
         return "\n".join(lines)
@@ -163,21 +167,21 @@ class ViewHandle:
         """
         with self._refreshing:
             began, looked = time.perf_counter(), time.time()
-            shape = reason = None
+            made = reason = None
             try:
                 whole = full or not self.store.newest.number
-                found, sizes, shape = self._maintain() if not whole else (None, (), None)
+                found, sizes, made = self._maintain() if not whole else (None, (), None)
             except ChangesLostError as lost:
                 found, reason = None, f"{lost}; the view was recomputed"
             if found is None:
                 self._choice = None
-                found, sizes, shape = self._compute()
+                found, sizes, made = self._compute()
             told = self._told(found)
             if not found.whole and not any(sizes):
                 self._checked = looked
-                return self._facts(found, sizes, began, shape)
+                return self._facts(found, sizes, began, made)
             marks = {name: self.parts.readers[name].mark(position) for name, position in found.positions.items()}
-            facts = self._facts(found, sizes, began, shape)
+            facts = self._facts(found, sizes, began, made)
             if reason is not None:
                 facts["reason"] = reason
                 warnings.warn(f"view {self.name!r}: {reason}", stacklevel=2)
@@ -195,7 +199,7 @@ class ViewHandle:
         if seconds <= 0:
             raise RegistrationError(f"view {self.name!r}: every must be longer than nothing, not {every!r}")
         self.stop()
-        self._timer = _Timer(self, seconds)
+        self._timer = Timer(self.name, self.refresh, seconds)
         self._timer.start()
         return self
 
@@ -214,60 +218,13 @@ class ViewHandle:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _compute(self) -> tuple[Refreshed, tuple[int, ...], str | None]:
-        """Every source is read once, whole; then the joins are done here or, of very many rows, by Spark."""
-        began, asked = time.perf_counter(), sum(r.requests for r in self.parts.readers.values())
-        scanned = self._scan()
-        shape = None
-        if self.parts.on_spark is not None and self._for_spark(sum(s.rows.num_rows for s in scanned.values())):
-            rows, shape = self.parts.on_spark(self.view, {name: s.rows for name, s in scanned.items()})
-        else:
-            rows = compute(self.view, scanned, self._pool).rows
-        found = Refreshed(
-            rows,
-            {name: s.position() for name, s in scanned.items()},
-            recompute(self._graph),
-            len(scanned),
-            sum(r.requests for r in self.parts.readers.values()) - asked,
-            (),
-            time.perf_counter() - began,
-            whole=True,
-            told=Told({name: scanned[name].told for name in telling(self.view, self.parts.readers)}, whole=True),
-        )
-        samples = tuple(
-            Sample(k, (), 0, 0, scanned[node.source].rows.num_rows, 0, 0, 0.0) for k, node in enumerate(self.view.nodes)
-        )
-        return replace(found, samples=samples), tuple(0 for _ in self.view.nodes), shape
+    def _compute(self) -> tuple[Refreshed, tuple[int, ...], Computed | None]:
+        found, made = self.whole.compute(self.store.newest.facts)
+        return found, tuple(0 for _ in self.view.nodes), made
 
-    def _for_spark(self, rows: float) -> bool:
-        """Whether Spark is to join so many rows."""
-        return self.parts.on_spark is not None and (
-            self.computed == "spark" or (self.computed == "auto" and rows > SPARK_ROWS)
-        )
-
-    def _scan(self) -> dict[str, _Scanned]:
-        needed: dict[str, dict[str, None]] = {}
-        nodes: dict[str, list[int]] = {}
-        for number, node in enumerate(self.view.nodes):
-            filtered = (ref.column for e in self.view.local(number) for ref in e.refs)
-            needed.setdefault(node.source, {}).update(dict.fromkeys((*self.view.columns(number), *filtered)))
-            nodes.setdefault(node.source, []).append(number)
-
-        def scan(name: str) -> _Scanned:
-            # Nodes of one source may have different filters; then all its rows are read.
-            filters = self.view.local(nodes[name][0]) if len(nodes[name]) == 1 else ()
-            reader = self.parts.readers[name]
-            if name not in telling(self.view, self.parts.readers):
-                return _Scanned(reader.source, reader.scan(list(needed[name]), filters))
-            answer = reader.scan([c.name for c in reader.source.columns], ())
-            kept = select(answer.rows, filters, lambda ref: ref.column).select([*needed[name], COUNT])
-            return _Scanned(reader.source, replace(answer, rows=kept), answer.rows)
-
-        return dict(zip(needed, self._pool.map(scan, needed), strict=True))
-
-    def _maintain(self) -> tuple[Refreshed, tuple[int, ...], str | None]:
+    def _maintain(self) -> tuple[Refreshed, tuple[int, ...], Computed | None]:
         sizes: tuple[int, ...] = ()
-        shape: str | None = None
+        made: Computed | None = None
 
         def choose(changed: tuple[int, ...]) -> MaintenancePlan:
             nonlocal sizes
@@ -278,13 +235,12 @@ class ViewHandle:
             return self._choice.plan
 
         def recomputed(plan: MaintenancePlan) -> Refreshed:
-            """As the first computation was made, if there are too many rows to join them here."""
-            nonlocal shape
-            rows = {} if self._chooser is None else dict(enumerate(self._chooser.statistics.rows))
-            known = {node.source: rows.get(k, 0.0) for k, node in enumerate(self.view.nodes)}
-            if not self._for_spark(sum(known.values())):
+            """As the first computation was made, if Spark is the one to make it."""
+            nonlocal made
+            rows = None if self._chooser is None else self._chooser.statistics.rows
+            if not self.whole.for_spark(self.store.newest.facts, rows):
                 return compute(self.view, self.parts.readers, self._pool, plan)
-            found, _, shape = self._compute()
+            found, _, made = self._compute()
             return replace(found, plan=plan)
 
         positions = self.positions()
@@ -293,7 +249,7 @@ class ViewHandle:
             foreseen = None  # nothing has happened: the changes, none, are cheaper than everything
         self._choice = self._choice if foreseen is not None else None
         found = maintain(self.view, self.parts.readers, positions, choose, self._pool, foreseen, recomputed)
-        return found, sizes, shape
+        return found, sizes, made
 
     def _told(self, found: Refreshed) -> Told:
         """What sources have told up to these positions; refused if they tell of the deletion of a row that was not there."""
@@ -335,7 +291,7 @@ class ViewHandle:
             chooser = self._prepared(sizes)
             chooser.statistics = learned(chooser.statistics, found.samples)
 
-    def _facts(self, found: Refreshed, sizes: Sequence[int], began: float, shape: str | None) -> dict[str, Any]:
+    def _facts(self, found: Refreshed, sizes: Sequence[int], began: float, made: Computed | None) -> dict[str, Any]:
         """What is remembered of a refresh; its seconds are without the writing of the facts themselves."""
         facts: dict[str, Any] = {
             "at": time.time(),
@@ -350,60 +306,7 @@ class ViewHandle:
         if found.whole and found.samples:  # a database that computed it by itself does not tell
             scanned = {sample.node: sample.rows for sample in found.samples}
             facts["scanned"] = [scanned.get(node, 0) for node in range(len(self.view.nodes))]
-        return facts if shape is None else {**facts, "shape": shape}
-
-
-class _Scanned:
-    """A source whose rows have been read: it answers scans, all at one position. `told` are all its rows, if it tells its changes."""
-
-    connections = 1
-
-    def __init__(self, source: Source, answer: Answer, told: pa.Table | None = None) -> None:
-        self.source, self.rows, self.requests = source, answer.rows, 0
-        self.told = answer.rows if told is None else told
-        self._position = answer.position
-
-    def position(self) -> int:
-        return self._position
-
-    def scan(self, columns: Sequence[str], filters: Sequence[Expression]) -> Answer:
-        rows = select(self.rows, filters, lambda ref: ref.column)
-        return Answer(rows.select([*columns, COUNT]), self._position)
-
-    def changes(self, after: int, until: int | None = None) -> tuple[pa.Table, int]:
-        raise StateError(f"{self.source.name} was read at {self._position} only, not from {after} to {until}")
-
-    def lookup(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
-        del keys  # rows that were not asked for do no harm
-        return self.scan(columns, filters)
-
-    def close(self) -> None: ...
-
-
-class _Timer(threading.Thread):
-    """Refreshes a view until told to stop. A refresh that fails is tried again at the next turn."""
-
-    def __init__(self, view: ViewHandle, seconds: float) -> None:
-        super().__init__(name=f"penstock-refresh-{view.name}", daemon=True)
-        self.view, self.seconds = view, seconds
-        self.error: str | None = None
-        self._asked = threading.Event()
-
-    def run(self) -> None:
-        wait = 0.0
-        while not self._asked.wait(wait):
-            began = time.monotonic()
-            try:
-                self.view.refresh()
-                self.error = None
-            except Exception as error:  # noqa: BLE001  (whatever a source did; status shows it, the next turn tries again)
-                self.error = str(error) or type(error).__name__
-            wait = max(0.0, self.seconds - (time.monotonic() - began))
-
-    def finish(self) -> None:
-        self._asked.set()
-        if threading.current_thread() is not self:
-            self.join()
+        return facts if made is None else {**facts, **made.facts}
 
 
 def _outputs(view: View, readers: Mapping[str, LiveReader]) -> pa.Schema:

@@ -18,6 +18,8 @@ Members = frozenset[int]
 Classes = frozenset[int]
 Place = tuple[int, str]  # a column of a node
 
+BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "float": 4, "date": 4, "boolean": 1, "string": 24}
+OTHER = 8  # bytes of a value of any other type
 COMPARED = 1 / 3  # the share of pairs that a comparison other than an equality is taken to keep
 
 
@@ -145,6 +147,11 @@ class Counted:
     rows: float
     width: float
     distinct: Mapping[str, float]
+
+
+def width_of(types: Iterable[str]) -> float:
+    """The bytes of a row with columns of these types."""
+    return float(max(1, sum(BYTES.get(kind, OTHER) for kind in types)))
 
 
 def equal_places(view: View, members: Iterable[int] | None = None) -> dict[Place, int]:

@@ -1,0 +1,77 @@
+"""The signed rows by which one bag differs from another, at little more than the cost of reading both.
+
+Rows that stayed are paired by their codes and compared as they are; only the others are added up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numba import njit, types
+
+from penstock.views.bag import counts, negated, normalized, total
+from penstock.views.codes import Ints, codes_of
+from penstock.views.source import COUNT
+
+
+def difference(before: pa.Table, after: pa.Table) -> pa.Table:
+    """`after` less `before`, consolidated; both have the same columns, in any order."""
+    before, after = before.select(after.column_names).combine_chunks(), after.combine_chunks()
+    names = [name for name in after.column_names if name != COUNT]
+    if not names or not len(before) or not len(after):
+        return total([after, negated(before)])
+    partner = _partners(codes_of(before, names), counts(before), codes_of(after, names), counts(after))
+    stayed = np.flatnonzero(partner >= 0)
+    if not _same(before, partner[stayed], after, stayed, names):
+        return total([after, negated(before)])  # two different rows share a code
+    gone = np.ones(len(before), np.bool_)
+    gone[partner[stayed]] = False
+    return total([after.filter(pa.array(partner < 0)), negated(before.filter(pa.array(gone)))])
+
+
+def _same(before: pa.Table, at: Ints, after: pa.Table, there: Ints, names: list[str]) -> bool:
+    one, other = pa.array(at), pa.array(there)
+    return all(_bits(before.column(n).take(one)).equals(_bits(after.column(n).take(other))) for n in names)
+
+
+def _bits(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column in which equal values are equal to themselves: NaN is not."""
+    if not pa.types.is_floating(values.type):
+        return values
+    kind = pa.int64() if values.type == pa.float64() else pa.int32()
+    return pa.chunked_array([normalized(chunk).view(kind) for chunk in values.chunks], kind)
+
+
+_INTS = types.Array(types.int64, 1, "C", readonly=True)
+_OUT = types.Array(types.int64, 1, "C")
+_SPREAD = 0x9E3779B97F4A7C15 - 2**64
+
+
+@njit(_OUT(_INTS, _INTS, _INTS, _INTS), cache=True, nogil=True)
+def _partners(codes: Ints, times: Ints, others: Ints, others_times: Ints) -> Ints:
+    """For each of the others a row of the same code and count that no one else has, or -1."""
+    size = 16
+    while size < 2 * len(codes):
+        size *= 2
+    heads = np.full(size, -1, np.int64)
+    following = np.full(len(codes), -1, np.int64)
+    for row in range(len(codes) - 1, -1, -1):
+        mixed = codes[row] * _SPREAD
+        slot = (mixed ^ (mixed >> 29)) & (size - 1)
+        following[row] = heads[slot]
+        heads[slot] = row
+    found = np.full(len(others), -1, np.int64)
+    for other in range(len(others)):
+        mixed = others[other] * _SPREAD
+        slot = (mixed ^ (mixed >> 29)) & (size - 1)
+        last, row = -1, heads[slot]
+        while row >= 0:
+            if codes[row] == others[other] and times[row] == others_times[other]:
+                found[other] = row
+                if last < 0:
+                    heads[slot] = following[row]
+                else:
+                    following[last] = following[row]
+                break
+            last, row = row, following[row]
+    return found

@@ -1,0 +1,33 @@
+"""Doing something again and again in a thread of its own, until told to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+
+class Timer(threading.Thread):
+    """Refreshes a view, each time so long after the last one began. A refresh that fails is tried again at the next turn."""
+
+    def __init__(self, name: str, refresh: Callable[[], object], seconds: float) -> None:
+        super().__init__(name=f"penstock-refresh-{name}", daemon=True)
+        self.refresh, self.seconds = refresh, seconds
+        self.error: str | None = None
+        self._asked = threading.Event()
+
+    def run(self) -> None:
+        wait = 0.0
+        while not self._asked.wait(wait):
+            began = time.monotonic()
+            try:
+                self.refresh()
+                self.error = None
+            except Exception as error:  # noqa: BLE001  (whatever a source did; status shows it, the next turn tries again)
+                self.error = str(error) or type(error).__name__
+            wait = max(0.0, self.seconds - (time.monotonic() - began))
+
+    def finish(self) -> None:
+        self._asked.set()
+        if threading.current_thread() is not self:
+            self.join()

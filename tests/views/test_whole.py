@@ -1,0 +1,166 @@
+"""A whole view computed by Spark from the files of its readers, and what is remembered of it and explained without Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.model import Column
+from penstock.model.view import Source
+from penstock.planner.views.first import Machine
+from penstock.planner.views.shape_cost import Costs
+from penstock.state.store import LocalStore
+from penstock.views import costs as module
+from penstock.views import whole
+from penstock.views.catalog import ViewCatalog
+from penstock.views.costs import known_costs, measured_costs, memory_of
+from penstock.views.parquet import ParquetFeed
+from penstock.views.snapshot import SnapshotReader
+from penstock.views.spark import read_files
+
+from .memory import bag
+
+PAIR = (Column("k", "bigint"), Column("v", "string"))
+JOIN = "SELECT a.v AS x, b.v AS y FROM a, b WHERE a.k = b.k AND a.v <> 'z'"
+TYPES = {
+    "tinyint": 1, "int": 2, "double": 0.5, "boolean": True, "string": "ä", "date": date(2024, 2, 29), "decimal(12,3)": Decimal("1.250"),
+    "timestamp": datetime(2024, 5, 1, 12, tzinfo=UTC), "timestamp_ntz": datetime(2024, 5, 1, 12),  # noqa: DTZ001
+}  # fmt: skip
+
+
+def write(path, rows):
+    aside = path.with_suffix(".aside")
+    pq.write_table(pa.table({"k": [k for k, _ in rows], "v": [v for _, v in rows]}), aside)
+    aside.replace(path)
+
+
+def catalog(root, spark=None):
+    made = ViewCatalog(spark, LocalStore(str(root / "state"), durable=False), None)
+    for name in ("a", "b"):
+        (root / name).mkdir(exist_ok=True)
+        made.add_source(Source(name, PAIR, "parquet", (("path", str(root / name)),)))
+    return made
+
+
+@pytest.mark.spark
+def test_spark_reads_the_slices_of_a_reader_by_itself(tmp_path, spark, monkeypatch):
+    """Rows that have gone are not among them, and nothing is scanned by the driver."""
+    made = catalog(tmp_path, spark)
+    write(tmp_path / "a" / "1.parquet", [(k, f"a{k}") for k in range(6)])
+    write(tmp_path / "b" / "1.parquet", [(k // 2, f"b{k}") for k in range(8)])
+    view = made.add_view(JOIN, "v", strategy="recompute", computed="spark")
+    monkeypatch.setattr(SnapshotReader, "scan", None)
+    facts = view.refresh()
+    assert facts["scanned"] == [6, 8]
+    assert sorted(map(tuple, (r.values() for r in view.to_arrow().to_pylist()))) == [
+        (f"a{k // 2}", f"b{k}") for k in range(8)
+    ]
+    write(tmp_path / "a" / "1.parquet", [(1, "a1"), (1, "a1"), (2, "z")])
+    facts = view.refresh()
+    assert Counter(tuple(r.values()) for r in view.to_arrow().to_pylist()) == {("a1", "b2"): 2, ("a1", "b3"): 2}
+    assert facts["scanned"] == [3, 8]
+    text = view.explain()
+    assert "computed by Spark in " in text
+    assert "probe" in text
+    slices = {f.name.rpartition("/")[2] for n in ("a", "b") for f in made.reader(n)._versions.newest.content}
+    held = {p.name for n in ("a", "b") for p in (tmp_path / "state/sources" / n / "slices").glob("*.arrow")}
+    assert slices <= held
+    made.close()
+
+
+@pytest.mark.spark
+def test_every_type_comes_through_a_slice_unchanged(tmp_path, spark):
+    columns = tuple(Column(f"c{n}", kind) for n, kind in enumerate(TYPES))
+    source = Source("s", columns, "parquet", (("path", str(tmp_path / "s")),))
+    (tmp_path / "s").mkdir()
+    reader = SnapshotReader(source, LocalStore(str(tmp_path / "state"), durable=False), "s", ParquetFeed(source))
+    schema = reader._versions.schema
+    values = {c.name: [value, None] for c, value in zip(columns, TYPES.values(), strict=True)}
+    table = pa.table(values, schema=pa.schema([schema.field(c.name) for c in columns]))
+    pq.write_table(table, tmp_path / "s" / "1.parquet")
+    with reader.files([c.name for c in columns]) as (files, position):
+        found = read_files(spark, files).toArrow()
+    assert (files.rows, position) == (2, 1)
+    wanted = reader.scan([c.name for c in columns], ()).rows
+    assert bag(found.cast(wanted.schema)) == bag(wanted)
+
+
+def test_the_shape_is_drawn_without_spark_and_before_anything_was_read(tmp_path):
+    made = catalog(tmp_path)
+    write(tmp_path / "a" / "1.parquet", [(k, "x") for k in range(300)])
+    write(tmp_path / "b" / "1.parquet", [(k, "x") for k in range(100)])
+    view = made.add_view(JOIN, "v")
+    text = view.explain()
+    assert "computed whole:\n  here: here " in text
+    assert "rows estimated, costs assumed" in text
+    assert "a (100 rows)" in text  # a third of 300 by the filter
+    assert "b (100 rows)" in text
+    view.refresh()
+    assert "computed whole:" in view.explain()
+    made.close()
+
+
+def test_what_a_computation_took_here_is_what_the_next_should_take(tmp_path):
+    made = catalog(tmp_path)
+    write(tmp_path / "a" / "1.parquet", [(k, "x") for k in range(300)])
+    write(tmp_path / "b" / "1.parquet", [(k, "x") for k in range(100)])
+    view = made.add_view(JOIN, "v")
+    view.refresh()
+    facts = view.store.newest.facts
+    found = view.whole.first(facts)
+    assert found.machine.here == pytest.approx(facts[-1]["seconds"] / (300 + 100 + 100))
+    made.close()
+
+
+def test_costs_are_measured_once_and_kept_with_the_state(tmp_path, spark_like, monkeypatch):
+    measured = []
+    monkeypatch.setattr(module, "calibrate", lambda *_, **__: measured.append(1) or Costs(read=7e-7))
+    store = LocalStore(str(tmp_path), durable=False)
+    assert known_costs(store, 3) is None
+    assert measured_costs(store, spark_like) == measured_costs(store, spark_like) == Costs(read=7e-7)
+    assert known_costs(LocalStore(str(tmp_path)), 3) == Costs(read=7e-7)
+    assert measured == [1]
+    made = ViewCatalog(None, store, None)
+    monkeypatch.setattr("penstock.views.catalog.os.cpu_count", lambda: 3)
+    assert made._machine().calibrated
+    assert made._machine().costs.read == 7e-7
+
+
+@pytest.fixture
+def spark_like():
+    class Session:
+        class sparkContext:  # noqa: N801
+            defaultParallelism = 3  # noqa: N815
+
+    return Session()
+
+
+@pytest.mark.spark
+def test_costs_are_measured_when_it_will_take_long(tmp_path, spark, monkeypatch):
+    monkeypatch.setattr("penstock.views.spark.LONG", 0.0)
+    monkeypatch.setattr(module, "calibrate", lambda *_, **__: Costs(read=7e-7))
+    made = catalog(tmp_path, spark)
+    write(tmp_path / "a" / "1.parquet", [(1, "x")])
+    write(tmp_path / "b" / "1.parquet", [(1, "y")])
+    made.add_view(JOIN, "v", computed="spark").refresh()
+    assert known_costs(made.store, spark.sparkContext.defaultParallelism) == Costs(read=7e-7)
+    assert made._machine().calibrated
+    assert 2**20 < memory_of(spark) == made._machine().memory < 2**40
+    made.close()
+
+
+def test_a_source_that_says_nothing_is_no_error(tmp_path, monkeypatch):
+    made = catalog(tmp_path)
+    monkeypatch.setattr(ParquetFeed, "estimate", lambda _: None)
+    view = made.add_view(JOIN, "v")
+    assert "does not say how many rows" in view.explain()
+    view.whole.on_spark, view.whole.machine = object, lambda: Machine(here=1.0)
+    assert not view.whole.for_spark(())
+    monkeypatch.setattr(whole, "SPARK_ROWS", -1)
+    assert not view.whole.for_spark(())
+    made.close()
