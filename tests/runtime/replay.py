@@ -6,10 +6,11 @@ so that Spark's micro-batches are exactly the steps that were written.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from penstock.engine import Run
 from penstock.model import Column, Stream
 from penstock.reference import Row
 from penstock.runtime.session import local_session
+from tests.effort import ALL
 from tests.workloads import Workload
 
 TIMEOUT = 300.0
@@ -41,8 +43,26 @@ ARROW_TYPES = {
 
 
 def quick_session() -> SparkSession:
-    """A session whose JVM compiles lightly: it lives too short for more to pay."""
-    return local_session(cores=2, spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    """A session that compiles lightly: a JVM lives too short for more to pay, and in `make test` most queries of Spark run once.
+
+    What Spark computes from generated code is also tried in `make test`: by `generated_code`, and by the programs that tests start.
+    """
+    return local_session(
+        cores=2,
+        spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        spark__sql__codegen__wholeStage=str(ALL).lower(),
+    )
+
+
+@contextlib.contextmanager
+def generated_code(spark: SparkSession) -> Iterator[None]:
+    """Within, Spark generates code for whole stages of a query, as it does outside of tests."""
+    before = spark.conf.get("spark.sql.codegen.wholeStage")
+    spark.conf.set("spark.sql.codegen.wholeStage", "true")
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.codegen.wholeStage", before)
 
 
 def stream(name: str, columns: str, *, event_time: str = "ts", delay: int = 0, **options: object) -> Stream:

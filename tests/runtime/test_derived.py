@@ -151,23 +151,22 @@ def expected(queries, numbers):
 
 def test_what_comes_later_reads_what_is_found_from_then_on_and_is_told_apart_when_dropped(live):  # noqa: F811
     one = live({"pairs": PAIRS, "first": COUNTED})
-    for number in range(3):
+    for number in range(2):
         one.feed(**rows_at(number))
     for name, sql in (("kept", KEPT), ("counted", COUNTED), ("ticked", TICKED)):
         one.engine.query(sql, name=name)
-    for number in range(3, 6):
+    for number in range(2, 4):
         one.feed(**rows_at(number))
     one.engine.drop("first")
-    for number in range(6, 8):
-        one.feed(**rows_at(number))
+    one.feed(**rows_at(4))
     one.run.stop(final=True)
     queries = {"pairs": PAIRS, "kept": KEPT, "counted": COUNTED, "ticked": TICKED}
-    whole, before = expected(queries, range(8)), expected(queries, range(3))
+    whole, before = expected(queries, range(5)), expected(queries, range(2))
     assert one.answer("pairs") == whole["pairs"]
     assert one.answer("kept") == whole["kept"] - before["kept"]
-    # Six seconds had passed, so that windows from there on are seen whole.
+    # Four seconds had passed, so that windows from there on are seen whole.
     for name in ("counted", "ticked"):
-        seen = {row: n for row, n in whole[name].items() if row[0] >= 6 * SECOND}
+        seen = {row: n for row, n in whole[name].items() if row[0] >= 4 * SECOND}
         assert one.answer(name) == seen, name
         assert seen
     manifest = one.run.stepper.manifest
@@ -276,7 +275,7 @@ def test_queries_over_both_directions_of_connections(spark, tmp_path):
     }
     replay = Replay(tmp_path / "source", *streams.values())
     rows = {name: [] for name in streams}
-    for step in range(3):
+    for step in range(2):
         given = {name: [packet(s, step, n, name in ("S1", "M2")) for n in range(6)] for name, s in streams.items()}
         replay.add(**given)
         rows = {name: rows[name] + given[name] for name in rows}
@@ -315,7 +314,7 @@ def packet(stream, step, number, answered):
 
 def test_readers_of_aggregates_get_each_window_once_however_it_comes_out(spark, tmp_path):
     replay = Replay(tmp_path / "source", *STREAMS)
-    for number in range(8):
+    for number in range(5):
         replay.add(**rows_at(number))
     counts = "SELECT k, count(*) AS n, window_end AS at FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k"
     engine = replay.engine(spark, tmp_path / "state", {"plain": counts})

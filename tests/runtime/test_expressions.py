@@ -7,7 +7,7 @@ import pytest
 
 from penstock.model.time import SECOND
 from tests.oracle import bag
-from tests.runtime.replay import Replay, drain, rows_of, stream
+from tests.runtime.replay import Replay, drain, generated_code, rows_of, stream
 
 pytestmark = pytest.mark.spark
 
@@ -71,14 +71,14 @@ def answered(spark, tmp_path_factory):
     """An engine that has answered all cases, and the batch query's views."""
     root = tmp_path_factory.mktemp("expressions")
     replay = Replay(root / "source", A, B)
-    for step in range(3):
+    for step in range(2):
         replay.add(a=rows(4 * step, 12, (0, 1, 5, -3, None, 2)), b=rows(4 * step - 1, 12, (1, 0, 2, None, 10)))
     queries = {name.replace(" ", "_"): joined(items, where, WINDOWS) for name, (items, where, _, _) in CASES.items()}
     engine = replay.engine(spark, root / "state", {**queries, "alone": ALONE[0], "by_text": BY_TEXT[0]})
-    run = drain(engine, final=True)
     for name in replay.streams:
         spark.read.parquet(str(root / "source" / name)).createOrReplaceTempView(name)
-    return engine, run
+    with generated_code(spark):
+        return engine, drain(engine, final=True)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -87,7 +87,8 @@ def test_answers_as_the_batch_query(answered, spark, name):
     items, where, safe_items, safe_where = CASES[name]
     expected = rows_of(spark.sql(joined(safe_items or items, where if safe_items is None else safe_where, STRICT)))
     assert expected
-    assert bag(rows_of(engine.results(name.replace(" ", "_")))) == bag(expected)
+    with generated_code(spark):
+        assert bag(rows_of(engine.results(name.replace(" ", "_")))) == bag(expected)
 
 
 @pytest.mark.parametrize(("name", "texts"), [("alone", ALONE), ("by_text", BY_TEXT)])

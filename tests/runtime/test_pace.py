@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 SQL = "SELECT a.v AS av, b.v AS bv FROM a [RANGE 2 SECONDS], b [RANGE 2 SECONDS] WHERE a.k = b.k"
 
 
-def input_of(root, steps=8):
+def input_of(root, steps=5):
     replay = Replay(root, *(stream(n, "ts timestamp, k bigint, v bigint") for n in "ab"))
     for step in range(steps):
         rows = [{"ts": 3 * step * SECOND, "k": 1, "v": step}]
@@ -35,7 +35,7 @@ def test_a_run_paces_itself_within_the_bound_and_stops_while_it_waits(spark, tmp
     assert status["delay"]["p99"] <= 2 * max(took)
     assert 0 < status["delay"]["p50"] <= status["delay"]["p99"]
     drain(engine)
-    assert sorted(rows_of(engine.results("j"))) == [(n, n) for n in range(8)]
+    assert sorted(rows_of(engine.results("j"))) == [(n, n) for n in range(replay.steps)]
 
 
 def batch_seconds(run):
@@ -77,7 +77,7 @@ def test_rare_rounds_of_dropping_hold_more_and_answer_the_same(spark, tmp_path):
         run.stepper._commit = commit
         assert run.await_termination(300)
         held[every] = max(seen)
-        assert sorted(rows_of(engine.results("j"))) == [(n, n) for n in range(8)]
+        assert sorted(rows_of(engine.results("j"))) == [(n, n) for n in range(replay.steps)]
     assert held[100] > held[1]
     with pytest.raises(RegistrationError, match="expire_every"):
         Engine(spark, tmp_path / "bad", expire_every=0)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 
 COLUMNS = "ts timestamp, k bigint, v bigint"
 JOIN = "SELECT a.v, b.v AS w FROM a [RANGE 2 SECONDS], b [RANGE 2 SECONDS] WHERE a.k = b.k"
-FILES, AHEAD = 8, 10
+FILES, AHEAD = 6, 10
 
 
 def histories(root):
