@@ -84,9 +84,8 @@ def _window(role: Role) -> str:
             return f"all every {format_duration(slide)}" + (f" from {origin}" if origin is not None else "")
         case SlidingRows(length, slide, partition):
             return f"{length} rows every {slide} rows{' of each ' + ', '.join(partition) if partition else ''}"
-        case PerRow(length, rows, partition):
-            return (
-                f"{format_duration(length)} every {rows} rows{' of each ' + ', '.join(partition) if partition else ''}"
-            )
+        case PerRow(length, rows, partition, arrival):
+            of_each = f" of each {', '.join(partition)}" if partition else ""
+            return f"{format_duration(length)} every {rows} rows{of_each}{' by arrival' if arrival else ''}"
         case Session(gap):
             return f"session {format_duration(gap)}"

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from penstock.errors import NotSupportedError, SqlError
@@ -119,3 +121,30 @@ def test_groups_of_event_times_need_no_window():
     assert [r.window for r in query.roles] == [Window(5 * SECOND), Window(SECOND)]
     error = failure("SELECT count(*) FROM b [RANGE 5 SECONDS], c [RANGE 1 SECOND] WHERE b.k = c.k GROUP BY b.ts")
     assert (error.message, error.column) == ("RANGE without SLIDE in an aggregate", 46)
+
+
+NUMBERED = {"b": replace(STREAMS["b"], sequence="n")}
+
+
+def test_rows_are_counted_by_arrival_if_a_sequence_says_how_they_have_arrived():
+    def window(slide):
+        return parse_query(f"SELECT count(*) FROM b [RANGE 5 MINUTES SLIDE {slide}]", NUMBERED).aggregation.window
+
+    assert window("7 ROWS BY ARRIVAL PARTITION BY k") == PerRow(5 * MINUTE, 7, ("k",), arrival=True)
+    assert window("1 row by arrival") == PerRow(5 * MINUTE)  # every row has its window
+
+
+@pytest.mark.parametrize(
+    ("brackets", "streams", "column", "fragment", "fix"),
+    [
+        ("RANGE 5 MINUTES SLIDE 7 ROWS BY ARRIVAL", STREAMS, 54, "have arrived is not known", "SEQUENCE BY col"),
+        ("RANGE 9 ROWS SLIDE 7 ROWS BY ARRIVAL", NUMBERED, 51, "Only a range of time", "SLIDE 10 ROWS BY ARRIVAL"),
+        ("RANGE 9 MINUTES SLIDE 7 MINUTES BY ARRIVAL", NUMBERED, 57, "Only a range of time", "SLIDE 10 ROWS BY ARRIVAL"),
+    ],
+)  # fmt: skip
+def test_other_counts_by_arrival_are_refused(brackets, streams, column, fragment, fix):
+    with pytest.raises(NotSupportedError) as caught:
+        parse_query(f"SELECT count(*) FROM b [{brackets}]", streams)
+    assert caught.value.column == column
+    assert fragment in caught.value.message
+    assert fix in str(caught.value)

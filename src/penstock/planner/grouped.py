@@ -151,6 +151,7 @@ def _set_of(standing: StandingQuery, strategy: str) -> _Set:
     if isinstance(aggregation.window, SlidingRows | PerRow):
         partition = aggregation.window.partition
         own += f" since step {standing.since}"
+        own += " by arrival" if isinstance(aggregation.window, PerRow) and aggregation.window.arrival else ""
     groups = tuple(item.expression for item in aggregation.groups)
     role = standing.query.roles[0]
     return _Set((role.stream, *role.union), groups, partition, own)

@@ -31,7 +31,7 @@ from penstock.model.time import FOREVER
 from penstock.reference.evaluate import Unspecified, holds, value_of
 from penstock.reference.functions import aggregate_value, identity
 from penstock.reference.join import combinations, one_stream_a_role
-from penstock.reference.order import Row, ranks
+from penstock.reference.order import Row, by_sequence, ranks
 from penstock.reference.top import first_rows
 
 Key = tuple[Hashable, ...]
@@ -184,7 +184,8 @@ def _contents(
                 yield from _sliding_rows(streams[first], window, partition, inside, members, progress)
         case PerRow():
             for partition, inside in _partitions(streams[first], timed, window.partition).items():
-                yield from _per_row(streams[first], window, partition, inside, members, progress)
+                arrived = by_sequence(streams[first], inside) if window.arrival else inside
+                yield from _per_row(streams[first], window, partition, arrived, members, progress)
         case Session():
             for same in _by_group(members).values():
                 sessions = window.windows(m.times[0] for m in same)

@@ -39,6 +39,16 @@ def ranks(stream: Stream, rows: Sequence[Row]) -> list[int]:
     return found
 
 
+def by_sequence(stream: Stream, rows: Sequence[Row]) -> list[Row]:
+    """Rows, given in the order of their stream, in the order of its sequence."""
+    sequence = str(stream.sequence)
+
+    def compare_places(left: Row, right: Row) -> int:
+        return compare_values(left[sequence], right[sequence])
+
+    return sorted(rows, key=cmp_to_key(compare_places))
+
+
 def _order(stream: Stream, rows: Sequence[Row]) -> Callable[[int, int], int]:
     """Compares two rows by their indexes."""
 

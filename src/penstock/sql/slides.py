@@ -21,7 +21,7 @@ _Value = TypeVar("_Value")
 
 FORMS = (
     "the window of an aggregate is [RANGE <length> SLIDE <length>], [RANGE ALL SLIDE <length>], [RANGE <number> ROWS SLIDE"
-    " <number> ROWS], [RANGE <length> SLIDE <number> ROWS], [TUMBLING <length>] or [SESSION <length>]"
+    " <number> ROWS], [RANGE <length> SLIDE <number> ROWS [BY ARRIVAL]], [TUMBLING <length>] or [SESSION <length>]"
 )
 _SLIDING_WORDS = frozenset({"SLIDE", "TUMBLING", "SESSION"})
 _CLAUSES = ("SLIDE", "PARTITION BY", "ORIGIN", "ON")
@@ -130,7 +130,14 @@ def _window(
         raise source.unsupported(word.start, "RANGE without SLIDE in an aggregate", _fix(reach))
     if not slide:
         raise source.error(word.start, "SLIDE needs a length, or a number of rows", FORMS)
+    slide, arrival = _by_arrival(source, slide, stream)
     rows, every = _rows(source, reach), _rows(source, slide)
+    if arrival is not None and (rows is not None or every is None):
+        raise source.unsupported(
+            arrival,
+            "Only a range of time that slides by rows does so BY ARRIVAL",
+            "as in [RANGE 5 MINUTES SLIDE 10 ROWS BY ARRIVAL]",
+        )
     if rows is not None:
         if every is None:
             raise source.unsupported(slide[0].start, "A range of rows slides by rows", "as in SLIDE 10 ROWS")
@@ -141,7 +148,9 @@ def _window(
             raise source.unsupported(
                 slide[0].start, "RANGE ALL slides by time only", "as in [RANGE ALL SLIDE 1 MINUTE]"
             )
-        return PerRow(window_length(source, reach, word.start, stream.integer_time), every, partition)
+        length = window_length(source, reach, word.start, stream.integer_time)
+        # Every row has its window, in whatever order they are counted.
+        return PerRow(length, every, partition, arrival is not None and every > 1)
     step = window_length(source, slide, slide[0].start, stream.integer_time)
     if all_time:
         return Landmark(step)
@@ -151,6 +160,21 @@ def _window(
 def _fix(reach: Sequence[Token]) -> str:
     length = " ".join(t.text for t in reach) or "<length>"
     return f"say how often there is an answer: [RANGE {length} SLIDE <length>], or [TUMBLING {length}] for windows that do not overlap"
+
+
+def _by_arrival(source: Text, slide: Sequence[Token], stream: Stream) -> tuple[Sequence[Token], int | None]:
+    """The slide without BY ARRIVAL, and where these words stand if they do; only a sequence says in which order rows have arrived."""
+    if [token.text.upper() for token in slide[-2:]] != ["BY", "ARRIVAL"]:
+        return slide, None
+    place = slide[-2].start
+    if stream.sequence is None:
+        raise source.unsupported(
+            place,
+            f"In which order rows of {stream.name} have arrived is not known, since those of one step come in any order",
+            "declare the column that numbers them: SEQUENCE BY col in CREATE STREAM, or sequence= in Python; or leave out BY ARRIVAL,"
+            " and rows are counted by event time",
+        )
+    return slide[:-2], place
 
 
 def _rows(source: Text, tokens: Sequence[Token]) -> int | None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.kernels.aggregate import frames as framing
 from penstock.kernels.aggregate.close import merge, merged_anew, serving, spans_of
 from penstock.kernels.aggregate.entries import lift, load, sort
-from penstock.kernels.aggregate.ranking import let_go, wanted_rows
+from penstock.kernels.aggregate.ranking import arrived_since, let_go, wanted_rows
 from penstock.model.time import FOREVER, NEVER
 from penstock.model.windows import AggregateWindow, Landmark, PerRow, Session, Sliding, SlidingRows
 from penstock.planner.aggregates import INSTANT, AggregatePlan, Windowed
@@ -109,8 +109,10 @@ def settle(plan: AggregatePlan, tables: Sequence[pa.Table], progress: int) -> pa
         placed = whole.set_column(at, "_pane", pa.array(np.where(together, NEVER, panes))).filter(pa.array(kept))
         return merged_anew(plan, [placed]) if len(placed) else None
     if plan.ranked:
-        partitions = [len(q.window.partition) for q in plan.queries if isinstance(q.window, SlidingRows | PerRow)]
-        return let_go(whole, needed, max(partitions))
+        partition = max(len(q.window.partition) for q in plan.queries if isinstance(q.window, SlidingRows | PerRow))
+        if any(isinstance(q.window, PerRow) and q.window.arrival for q in plan.queries):
+            needed = arrived_since(whole, needed, partition)
+        return let_go(whole, needed, partition)
     return whole.filter(pa.array(needed)) if needed.any() else None
 
 

@@ -43,17 +43,21 @@ class Ranks:
         return np.asarray(self.known + earlier)
 
 
-def rank_rows(table: pa.Table, columns: int, codes: Ints | None = None) -> Ranks:
-    """Ranks in the partitions that the last so many group columns make; `codes` number the groups if the table is in order."""
+def rank_rows(table: pa.Table, columns: int, codes: Ints | None = None, *, arrival: bool = False) -> Ranks:
+    """Ranks in the partitions that the last so many group columns make; `codes` number the groups if the table is in order.
+
+    By `arrival` the sequence comes before the time: it is the first of the columns that order rows.
+    """
     times = table.column("_ts").to_numpy()
     groups = group_columns(table)
     gone = table.column("_gone").to_numpy() if "_gone" in table.column_names else np.zeros(len(times), dtype=np.int64)
-    if codes is not None and columns == len(groups):
+    if codes is not None and columns == len(groups) and not arrival:
         numbers, order = codes, np.arange(len(times))
     else:
         numbers = numbers_of(groups[len(groups) - columns :], len(times))
         orders = [table.column(n).combine_chunks() for n in table.column_names if n[0] == "o" and n[1:].isdigit()]
-        order = np.lexsort([*reversed(order_ranks(orders)), times, numbers])
+        ranked = order_ranks(orders)
+        order = np.lexsort([*reversed(ranked), times, *([ranked[0]] if arrival else []), numbers])
     count = int(numbers.max()) + 1 if len(numbers) else 0
     known = np.bincount(numbers, weights=gone, minlength=count).astype(np.int64)
     order = order[times[order] > NEVER]
@@ -69,7 +73,8 @@ def row_windows(
     """The frames of a query whose windows are of rows, and what they show."""
     assert isinstance(query.window, SlidingRows | PerRow)
     times = ordered.positions
-    ranks = rank_rows(ordered.table, len(query.window.partition), ordered.codes)
+    arrival = isinstance(query.window, PerRow) and query.window.arrival
+    ranks = rank_rows(ordered.table, len(query.window.partition), ordered.codes, arrival=arrival)
     serving = ordered.serving(query.selection)
     inside = times > NEVER if serving is None else serving & (times > NEVER)
     index = np.flatnonzero(inside)
@@ -87,6 +92,8 @@ def _per_row(
 ) -> tuple[Frames, Shown]:
     ending = (times >= after) & (times < until) & ((ranks.rank + 1) % window.rows == 0)
     chosen = ranks.order[ending[ranks.order]]
+    if window.arrival:
+        chosen = chosen[np.lexsort((times[chosen], ranks.partition[chosen]))]
     bounds = np.searchsorted(ranks.partition[chosen], np.arange(len(ranks.known) + 1))
     ends = times[chosen]
     frames = framing.listed(
@@ -125,6 +132,17 @@ def wanted_rows(window: SlidingRows, table: pa.Table, progress: int) -> npt.NDAr
     ranks = rank_rows(table, len(window.partition))
     least = (ranks.before(times, progress) // window.slide + 1) * window.slide - window.range
     return np.asarray((times >= progress) | (ranks.rank >= least[ranks.partition]))
+
+
+def arrived_since(table: pa.Table, needed: npt.NDArray[np.bool_], columns: int) -> npt.NDArray[np.bool_]:
+    """The rows needed, and those that have arrived after one of them in its partition: so rows that went have all arrived before the others."""
+    ranks = rank_rows(table, columns, arrival=True)
+    found = needed.copy()
+    least = np.full(len(ranks.known), np.iinfo(np.int64).max)
+    placed = needed & (ranks.rank >= 0)
+    np.minimum.at(least, ranks.partition[placed], ranks.rank[placed])
+    found |= (ranks.rank >= 0) & (ranks.rank >= least[ranks.partition])
+    return found
 
 
 def let_go(table: pa.Table, needed: npt.NDArray[np.bool_], columns: int) -> pa.Table:

@@ -12,16 +12,22 @@ class PerRow:
 
     There is one result for every row, or for the n-th, 2n-th, .. row in the order of the stream where `rows` is n; rows are
     counted from 1, before any predicate, and with `partition` (columns) apart for each combination of its values, which then
-    has windows of its own. Ids are the times w. GROUP BY comes after and changes no window.
+    has windows of its own. With `arrival` they are counted in the order of the stream's sequence instead. Ids are the times w. GROUP BY
+    comes after and changes no window.
     """
 
     range: int
     rows: int = 1
     partition: tuple[str, ...] = ()
+    arrival: bool = False
 
     def windows(self, times: Iterable[int]) -> list[int]:
-        """The windows of these rows, given all their times: ascending, one for each n-th row, so that ids may be equal."""
-        return sorted(times)[self.rows - 1 :: self.rows]
+        """The windows of these rows, given all their times: ascending, one for each n-th row, so that ids may be equal.
+
+        Rows that are counted by arrival are given in that order.
+        """
+        counted = list(times) if self.arrival else sorted(times)
+        return sorted(counted[self.rows - 1 :: self.rows])
 
     def extent(self, w: int) -> tuple[int, int]:
         """As for the other kinds the half-open interval: time has a smallest unit."""

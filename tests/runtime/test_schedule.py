@@ -1,0 +1,75 @@
+"""When a run asks the clock about silent streams, and when it cleans up: without Spark, on a run that is not started."""
+
+from types import SimpleNamespace
+from unittest.mock import Mock, patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.runtime import run as run_module
+from penstock.runtime.run import Run
+from penstock.runtime.step import FIRST_UPKEEP, UPKEEP_EVERY, Stepper
+
+NOW = 1_000.0
+
+
+def ticked(*, unread=False, trigger=5.0, pace=None, active=0.0):
+    """A run whose clock has just ticked; its stepper has noted what it was asked."""
+    run = object.__new__(Run)
+    run.trigger_seconds, run.pace = trigger, pace
+    run.throttle = SimpleNamespace(held=frozenset())
+    run.deliveries = SimpleNamespace(owed=False)
+    run.spark_query = object()
+    run.stepper = Mock(last_active=active, manifest=SimpleNamespace(progress={"a": 7}))
+    run.stepper.layout.order = ("a",)
+    run.stepper.unread.return_value = unread
+    run.stepper.lulls.return_value = {"a": 8}
+    with patch.object(run_module, "time", Mock(time=lambda: NOW, monotonic=lambda: NOW)):
+        run._tick()
+    return run.stepper
+
+
+@pytest.mark.parametrize(
+    ("options", "looked"),
+    [
+        ({"trigger": 5.0}, NOW - 5.0),  # what came in the last five seconds may lie there unread
+        ({"trigger": 0.0}, NOW),
+        ({"pace": SimpleNamespace(interval=2.5)}, NOW - 2.5),  # the pace says when Spark looks, not the trigger
+        ({"pace": SimpleNamespace(interval=None)}, NOW),  # and no pace is known before the first steps
+    ],
+)
+def test_a_stream_is_silent_up_to_the_last_time_that_spark_has_looked(options, looked):
+    stepper = ticked(**options)
+    stepper.lulls.assert_called_once_with({"a": 7}, ("a",), looked)
+    stepper.tick.assert_called_once_with({"a": 8})
+
+
+def test_the_clock_moves_no_stream_while_something_is_unread():
+    stepper = ticked(unread=True)
+    stepper.lulls.assert_not_called()
+    stepper.tick.assert_called_once_with(None)
+
+
+def test_nothing_ticks_right_after_a_step():
+    stepper = ticked(active=NOW)
+    stepper.tick.assert_not_called()
+
+
+def following(step):
+    stepper = object.__new__(Stepper)
+    stepper.manifest = SimpleNamespace(step=step)
+    return stepper._following_upkeep()
+
+
+@given(st.integers(-1, 10_000))
+def test_the_next_round_of_upkeep_comes_within_a_period_and_restarts_do_not_put_it_off(step):
+    upkeep = following(step)
+    assert step < upkeep <= step + UPKEEP_EVERY
+    assert upkeep % UPKEEP_EVERY == FIRST_UPKEEP % UPKEEP_EVERY
+    assert all(following(between) == upkeep for between in range(step, upkeep))
+    assert following(upkeep) == upkeep + UPKEEP_EVERY
+
+
+def test_the_first_round_comes_after_a_few_steps():
+    assert following(-1) == FIRST_UPKEEP
