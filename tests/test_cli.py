@@ -55,6 +55,23 @@ def test_check_prints_one_line_per_statement(script, capsys):
     ]
 
 
+def test_views_of_files_are_explained_without_spark(script, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "start_spark", None)
+    for name, rows in (("x", 300), ("y", 20)):
+        Path(name).mkdir()
+        pq.write_table(pa.table({"k": list(range(rows))}), Path(name, "0.parquet"))
+    sources = "".join(f"CREATE SOURCE {n} USING parquet OPTIONS (path '{n}');\n" for n in ("x", "y"))
+    view = "CREATE MATERIALIZED VIEW v AS SELECT x.k FROM x, y WHERE x.k = y.k;\n"
+    assert cli.main(["explain", script(sources + view)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("view v over x (x), y (y)\n  x - y: x.k = y.k\ncomputed whole:\n  here: here ")
+    assert "x (300 rows)" in shown
+    assert "y (20 rows)" in shown
+    assert cli.main(["explain", script(sources + view.replace("y.k", "y.z"))]) == 1
+    assert "app.sql:3:" in capsys.readouterr().err
+    assert cli.main(["explain", "app.sql", "--state", "nowhere"]) == 1
+
+
 def test_queries_over_queries_are_checked_without_spark(script, capsys):
     above = "CREATE QUERY p AS SELECT a.k, b.k + 1 AS n, result_time FROM a, b WHERE a.k = b.k WINDOW 1 HOUR;\n"
     above += "CREATE QUERY c AS SELECT k, last(n) AS n, window_end FROM p [TUMBLING 1 HOUR] GROUP BY k;\n"

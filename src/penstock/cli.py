@@ -29,11 +29,13 @@ from penstock.live import console_for, follow, picture, summary_of
 from penstock.live_views import follow_views
 from penstock.model import Sink
 from penstock.options import Command, parse
-from penstock.script import Script, check_sql, load, register
+from penstock.script import Script, check_sql, explain_views, load, needs_spark, register
 from penstock.sql import CreateQuery, CreateSource, CreateStream, CreateView, Statement
+from penstock.state.store import LocalStore
 
 if TYPE_CHECKING:
     from penstock.engine import Engine, Run
+    from penstock.views.catalog import ViewCatalog
 
 OK, FAULT, FAILED, WAITS, INTERRUPTED = 0, 1, 3, 4, 130  # 2 is wrong usage, by argparse
 
@@ -143,9 +145,17 @@ def _check(options: argparse.Namespace) -> int:
 def _explain(options: argparse.Namespace) -> int:
     script = load(options.script)
     check_sql(script)
+    if not needs_spark(script):
+        with _scratch_catalog(options.state) as catalog:
+            print("\n".join(explain_views(catalog, script)))
+        return OK
     with _scratch_engine(options.state) as engine:
         list(register(engine, script, compute=False))
-        print(engine.explain(options.query))
+        if script.count(CreateQuery):
+            print(engine.explain(options.query))
+        if options.query is None:
+            for text in explain_views(engine.view_catalog, script):
+                print(text)
     return OK
 
 
@@ -182,6 +192,21 @@ def _query_list(options: argparse.Namespace) -> int:
     else:
         print(f"{options.state}: no query is registered")
     return OK
+
+
+@contextlib.contextmanager
+def _scratch_catalog(state: Path | None) -> Iterator[ViewCatalog]:
+    """Sources and views of a state, or of none, without Spark."""
+    from penstock.views.catalog import ViewCatalog  # noqa: PLC0415  (only who explains views needs it)
+
+    if state is not None and not state.is_dir():
+        raise PenstockError(f"there is no state in {state}")
+    with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+        catalog = ViewCatalog(None, LocalStore(str(state or folder)))
+        try:
+            yield catalog
+        finally:
+            catalog.close()
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.model import Column, Source, Stream, UserAggregate
 from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER, SECOND, duration, instant, instant_of
+from penstock.model.view import CAPTURES
 from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
 from penstock.planner.network import Network
@@ -246,12 +247,13 @@ class Engine:
         `using` is the system it lives in: 'postgres' (options `url`, `table`), 'parquet' (`path`), 'query' (`query`: the results of a
         standing query of this engine), or 'dataframe': then `frame` is a batch DataFrame, or better a function that makes one, since a
         DataFrame over files does not see files that come later. `changes` says how its changes are told: by 'trigger' (PostgreSQL; the
-        default there), 'table' (a change table of your own, `change_table`) or 'snapshot' (each look is compared with the last).
+        default there), 'table' (a change table of your own, `change_table`), 'snapshot' (each look is compared with the last) or 'stream'
+        (the results of the query are themselves changes, with a column `sign` of 1 and -1). Two rows of the same `key` are refused.
         """
         system = using or ("dataframe" if frame is not None else None)
         if system is None:
             raise RegistrationError(f"source {name!r} needs using='postgres', 'parquet' or 'query', or a DataFrame")
-        told = changes or ("table" if change_table else "trigger" if system == "postgres" else "snapshot")
+        told = changes or ("table" if change_table else CAPTURES.get(system, ("snapshot",))[0])
         declared = tuple(Column(n, t) for n, t in (columns or {}).items())
         given = tuple(sorted((k, str(v)) for k, v in options.items()))
         return self.view_catalog.add_source(

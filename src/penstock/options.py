@@ -80,7 +80,9 @@ def parse(arguments: Sequence[str] | None, commands: Mapping[str, Command]) -> a
     check.add_argument("--no-spark", action="store_true", help="only the SQL; do not ask Spark about sources and types")
     check.set_defaults(command=commands["check"])
 
-    explain = parsers.add_parser("explain", help="show the plan that all queries of a script share")
+    explain = parsers.add_parser(
+        "explain", help="show the plan that all queries of a script share, and how its views are computed"
+    )
     explain.add_argument("script", type=Path)
     explain.add_argument("--query", metavar="NAME", help="only what concerns this query")
     explain.add_argument("--state", type=Path, metavar="DIR", help="with what was counted in this state so far")

@@ -35,6 +35,7 @@ from penstock.sql.view_statements import ViewStatement
 
 if TYPE_CHECKING:
     from penstock.engine import Engine
+    from penstock.views.catalog import ViewCatalog
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,28 @@ def register(engine: Engine, script: Script, *, compute: bool = True) -> Iterato
                     yield shown
                 else:
                     yield "\n".join(_entry(e) for e in shown) or "(none)"
+
+
+def explain_views(catalog: ViewCatalog, script: Script) -> Iterator[str]:
+    """How each view of a script would be computed, from what its sources say; sources are declared where they are not yet."""
+    for statement in script.statements:
+        with _placed(script, statement):
+            match statement:
+                case CreateSource(source):
+                    catalog.add_source(source)
+                case CreateView(name, select, line, column):
+                    yield catalog.explain_view(select, name, script=script.text, line=line, column=column)
+                case _:
+                    pass
+
+
+def needs_spark(script: Script) -> bool:
+    """Whether anything in the script is known to Spark alone."""
+    known = ("postgres", "parquet")
+    return any(
+        not isinstance(s, ViewStatement) or (isinstance(s, CreateSource) and s.source.system not in known)
+        for s in script.statements
+    )
 
 
 def _look(engine: Engine, script: Script, statement: ViewStatement) -> None:

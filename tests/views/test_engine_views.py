@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import Engine
-from penstock.errors import RegistrationError, SqlError
+from penstock.errors import RegistrationError, SqlError, StepError
 from penstock.reference.view import answer
 from tests.runtime.replay import Replay, stream
 
@@ -29,7 +29,7 @@ def test_sql_declares_refreshes_shows_and_drops(spark, tmp_path):
     engine = Engine(spark, tmp_path / "state")
     shown = engine.execute(f"""
         CREATE SOURCE a USING parquet OPTIONS (path '{tmp_path}/a');
-        CREATE SOURCE b (k BIGINT, n INT) USING dataframe OPTIONS (format 'csv', path '{tmp_path}/b') KEY (k);
+        CREATE SOURCE b (k BIGINT, n INT) USING dataframe OPTIONS (format 'csv', path '{tmp_path}/b') KEY (K, n);
         CREATE MATERIALIZED VIEW v AS SELECT a.v, sum(b.n) AS total, count(*) AS rows FROM a, b WHERE a.k = b.k GROUP BY a.v;
         SHOW SOURCES; SHOW VIEWS; EXPLAIN VIEW v
     """)
@@ -105,6 +105,37 @@ def test_results_of_a_standing_query_are_a_source(spark, tmp_path):
     engine.start(available_now=True).await_termination()
     assert view.refresh()["changed"] == [2, 0]
     assert rows(view.read()) == {("two", 50): 2, ("three", 70): 1}
+
+
+def test_a_stream_of_changes_is_a_source(spark, tmp_path):
+    """Rows come and go as the stream says; the deletion of one that is not there is reported until it is made good."""
+    replay = Replay(tmp_path / "source", stream("s", "ts timestamp, k bigint, op int"))
+    replay.add(s=[{"ts": 0, "k": 1, "op": 1}, {"ts": 0, "k": 2, "op": 1}])
+    engine = Engine(spark, tmp_path / "state", tasks=2)
+    replay.declare(engine)
+    engine.query("SELECT k, op FROM s", name="changes")
+    engine.execute("CREATE SOURCE held USING query OPTIONS (query 'changes', sign 'op') KEY (k) CHANGES BY STREAM")
+    names = spark.createDataFrame(pa.table({"k": [1, 2, 3], "name": ["one", "two", "three"]}))
+    engine.source("names", names)
+    view = engine.view("SELECT n.name FROM held h, names n WHERE h.k = n.k", name="named")
+    engine.start(available_now=True).await_termination()
+    view.refresh()
+    assert rows(view.read()) == {("one",): 1, ("two",): 1}
+    replay.add(s=[{"ts": 10, "k": 1, "op": -1}, {"ts": 10, "k": 3, "op": 1}])
+    engine.start(available_now=True).await_termination()
+    view.refresh()
+    assert rows(view.read()) == {("two",): 1, ("three",): 1}
+    replay.add(s=[{"ts": 20, "k": 1, "op": -1}])
+    engine.start(available_now=True).await_termination()
+    with pytest.raises(StepError, match=r"'held'.* deletion of \{'k': 1\}, which was not there"):
+        view.refresh()
+    replay.add(s=[{"ts": 30, "k": 1, "op": 1}, {"ts": 30, "k": 2, "op": -1}])
+    engine.start(available_now=True).await_termination()
+    view.refresh()
+    assert rows(view.read()) == {("three",): 1}
+    engine.source("other", using="query", query="changes", changes="stream")
+    with pytest.raises(RegistrationError, match="need a column '_count' of integers"):
+        engine.view("SELECT k FROM other", name="o")
 
 
 def test_spark_and_local_computation_agree_and_explain_draws_the_shape(spark, tmp_path):

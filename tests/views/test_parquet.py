@@ -26,8 +26,8 @@ from penstock.views.source import COUNT
 COLUMNS = (Column("k", "bigint"), Column("v", "string"))
 
 
-def reader(folder, state, columns=COLUMNS) -> SnapshotReader:
-    source = Source("s", columns, "parquet", (("path", str(folder)),))
+def reader(folder, state, columns=COLUMNS, key=()) -> SnapshotReader:
+    source = Source("s", columns, "parquet", (("path", str(folder)),), key)
     return SnapshotReader(source, LocalStore(str(state), durable=False), "sources/s", ParquetFeed(source))
 
 
@@ -265,3 +265,33 @@ def test_hidden_files_are_not_looked_at(tmp_path):
     (tmp_path / "part=1").mkdir()
     write(tmp_path / "part=1" / "c.parquet", [(3, "c")])
     assert bag(reader(tmp_path, tmp_path / "../state").scan(["k"], []).rows) == {(1,): 1, (3,): 1}
+
+
+@given(actions=st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 3), max_size=3)), max_size=6))
+def test_two_rows_of_one_key_are_refused_and_nothing_else(tmp_path_factory, actions):
+    """The refused look changes nothing, and once the files are right again it is taken."""
+    root = tmp_path_factory.mktemp("case")
+    folder, files = root / "files", {}
+    folder.mkdir()
+    source = reader(folder, root / "state", key=("k",))
+    held: Counter = Counter()
+    for number, keys in actions:
+        files[number] = keys
+        write(folder / f"{number}.parquet", [(k, f"{number}") for k in keys])
+        now = Counter((k, f"{n}") for n, found in files.items() for k in found)
+        if max(Counter(k for n in files for k in files[n]).values(), default=0) > 1:
+            with pytest.raises(
+                StepError, match=r"'s' has \d rows: \{'k': \d\}; correct it, or declare it without KEY \(k\)"
+            ):
+                source.position()
+        else:
+            source.position()
+            held = now
+        with source._versions.reading() as version:
+            assert bag(source._versions.rows(["k", "v"], version)) == held
+
+
+def test_a_key_has_a_value(tmp_path):
+    write(tmp_path / "a.parquet", [(1, "a"), (None, "b")])
+    with pytest.raises(StepError, match=r"a row without a value in its key: \{'k': None\}"):
+        reader(tmp_path, tmp_path / "state", key=("k",)).position()

@@ -406,3 +406,45 @@ def test_dropping_a_capture_leaves_nothing_behind(pool, table):
     source.drop_capture()
     assert table.rows("SELECT count(*) FROM pg_trigger WHERE tgrelid = 't'::regclass") == [(0,)]
     assert table.rows("SELECT to_regclass('penstock.public_t_changes')::text") == [(None,)]
+
+
+def test_a_key_needs_a_unique_index(pool, table):
+    table.execute("DROP TABLE IF EXISTS keyed", "CREATE TABLE keyed (a int, b int, c int)", "CREATE INDEX ON keyed (a)")
+    options = (("table", "keyed"), ("url", pool.url))
+
+    def opened(*key):
+        return PostgresReader(Source("keyed", columns_of(pool, "keyed"), "postgres", options, key, "trigger"), pool)
+
+    with pytest.raises(
+        RegistrationError, match=r"no unique index on \(a, b\).*CREATE UNIQUE INDEX ON public.keyed \(a, b\)"
+    ):
+        opened("a", "b")
+    table.execute("CREATE UNIQUE INDEX ON keyed (b) WHERE c > 0")
+    with pytest.raises(RegistrationError, match="no unique index"):
+        opened("a", "b")
+    table.execute("CREATE UNIQUE INDEX ON keyed (b, a)")
+    assert opened("a", "b").source.key == ("a", "b")
+    with pytest.raises(RegistrationError, match="no unique index"):
+        opened("a")
+
+
+def test_the_server_tells_what_it_knows_of_a_table(pool, table):
+    table.execute("DROP TABLE IF EXISTS sized", "CREATE TABLE sized (a int PRIMARY KEY, b int)")
+    table.execute("INSERT INTO sized SELECT g, g % 20 FROM generate_series(1, 5000) g")
+    source = PostgresReader(
+        Source("sized", columns_of(pool, "sized"), "postgres", (("table", "sized"),), changes="trigger"), pool
+    )
+    assert source.estimate(["a"]).rows == 5000  # never analyzed: counted
+    table.execute("ANALYZE sized")
+    found = source.estimate(["a", "b"])
+    assert (found.rows, found.distinct) == (5000, {"a": 5000, "b": 20})
+
+
+def test_the_way_to_look_up_is_learned(pool, table):
+    """Both ways are tried with many keys, both answer alike, and what they took is remembered."""
+    table.execute("INSERT INTO t SELECT g, 'v' || g FROM generate_series(1, 20000) g", "ANALYZE t")
+    source = reader(pool)
+    keys = pa.table({"k": pa.array(range(1, 16_001))})
+    for _ in range(5):
+        assert source.lookup(["k"], keys, []).rows.num_rows == 16_000
+    assert {way for way, _ in source.ways._times} == {"array", "table"}

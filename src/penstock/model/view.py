@@ -13,13 +13,18 @@ from penstock.model.expression import Expression
 from penstock.model.item import Item
 from penstock.model.stream import Column
 
-SYSTEMS = ("postgres", "parquet", "dataframe", "query")
-CAPTURES = ("trigger", "table", "snapshot")
+CAPTURES = {  # how the changes of each system may be told, its default first
+    "postgres": ("trigger", "table", "snapshot"),
+    "parquet": ("snapshot",),
+    "dataframe": ("snapshot",),
+    "query": ("snapshot", "stream"),
+}
+SYSTEMS = tuple(CAPTURES)
 
 
 @dataclass(frozen=True)
 class Source:
-    """A relation that lives in some system, and how its changes are captured (`changes` is one of `CAPTURES`)."""
+    """A relation that lives in some system, the columns that tell its rows apart, and how its changes are captured."""
 
     name: str
     columns: tuple[Column, ...]

@@ -92,17 +92,20 @@ def _create_source(cursor: Cursor, at: Position) -> CreateSource:
     system = cursor.choice(*(s.upper() for s in SYSTEMS)).lower()
     given = options(cursor, reserved=()) if cursor.accept("OPTIONS") else ()
     key = _key(cursor) if cursor.accept("KEY") else ()
-    changes, table = ("snapshot", None) if system != "postgres" else ("trigger", None)
+    changes, table = CAPTURES[system][0], None
     if cursor.accept("CHANGES", "BY"):
         place = cursor.offset
-        changes = cursor.choice(*(c.upper() for c in CAPTURES)).lower()
+        every = dict.fromkeys(c.upper() for known in CAPTURES.values() for c in known)
+        changes = cursor.choice(*every).lower()
         if changes == "table":
             table = cursor.name("change table").text
             while cursor.accept("."):
                 table += "." + cursor.name("change table").text
-    if changes != "snapshot" and system != "postgres":
+    if changes not in CAPTURES[system]:
         raise cursor.source.unsupported(
-            place, f"A {system} source cannot tell its changes by {changes}", "write CHANGES BY SNAPSHOT"
+            place,
+            f"A {system} source cannot tell its changes by {changes}",
+            f"write CHANGES BY {' or '.join(c.upper() for c in CAPTURES[system])}",
         )
     cursor.end()
     return CreateSource(Source(name, tuple(columns), system, given, key, changes, table), at)

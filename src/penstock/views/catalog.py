@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import ChangesLostError, RegistrationError, did_you_mean
 from penstock.model import Column
 from penstock.model.view import CAPTURES, SYSTEMS, Source, View
-from penstock.planner.views.first import Machine
+from penstock.planner.views.first import Estimate, Machine, keyed
 from penstock.planner.views.shape_cost import Costs
 from penstock.sql import parse_view
 from penstock.sql.words import words
@@ -29,15 +30,18 @@ from penstock.state.seal import seal, unseal
 from penstock.state.store import LocalStore
 from penstock.views import parquet, tables
 from penstock.views.costs import known_costs, measured_costs, memory_of, room
+from penstock.views.explain import explain_graph, explain_whole
 from penstock.views.frame import MakeFrame, frame_columns, frame_feed, reader_frame
 from penstock.views.parquet import ParquetFeed
 from penstock.views.pool import CONNECTIONS, Pool
 from penstock.views.postgres import PostgresReader
-from penstock.views.results import ResultsFeed
+from penstock.views.results import ResultsFeed, sign_of
 from penstock.views.snapshot import Comparison, Feed, SnapshotReader
 from penstock.views.spark import Computed, Given, compute_on_spark
+from penstock.views.store import ViewStore
 from penstock.views.types import schema_of
 from penstock.views.view import LiveReader, Parts, ViewHandle
+from penstock.views.whole import priced
 
 _NEEDED = {"postgres": ("url", "table"), "parquet": ("path",), "dataframe": (), "query": ("query",)}
 _SETTLE_EVERY = 20  # refreshes
@@ -55,7 +59,9 @@ class QueryResults:
 class ViewCatalog:
     """What is declared about views in one process."""
 
-    def __init__(self, spark: SparkSession | None, store: LocalStore, query: Callable[[str], QueryResults]) -> None:
+    def __init__(
+        self, spark: SparkSession | None, store: LocalStore, query: Callable[[str], QueryResults] | None = None
+    ) -> None:
         self.spark, self.store = spark, store
         self.sources: dict[str, Source] = {}
         self.views: dict[str, ViewHandle] = {}
@@ -72,10 +78,9 @@ class ViewCatalog:
         """Declare a source; columns that are not given are those of the table, file, DataFrame or query."""
         if source.system not in SYSTEMS:
             raise RegistrationError(f"there is no system {source.system!r}; known: {', '.join(SYSTEMS)}")
-        if source.changes not in CAPTURES:
-            raise RegistrationError(f"changes are told by {', '.join(CAPTURES)}, not {source.changes!r}")
-        if source.changes != "snapshot" and source.system != "postgres":
-            msg = f"source {source.name!r}: a {source.system} source tells its changes by snapshot, not by {source.changes}"
+        if source.changes not in CAPTURES[source.system]:
+            known = " or ".join(CAPTURES[source.system])
+            msg = f"source {source.name!r}: a {source.system} source tells its changes by {known}, not by {source.changes}"
             raise RegistrationError(msg)
         if (source.changes == "table") != (source.change_table is not None):
             raise RegistrationError(
@@ -90,12 +95,9 @@ class ViewCatalog:
             self._frames[source.name] = make
         found = source if source.columns else replace(source, columns=self._columns(source, options))
         schema_of(found.name, found.columns)
-        for name in found.key:
-            if found.column(name) is None:
-                hint = did_you_mean(name, (c.name for c in found.columns))
-                raise RegistrationError(f"source {found.name!r} has no column {name!r}; {hint}")
-        known = self.sources.get(found.name)
-        if known is not None and known != found:
+        found = replace(found, key=tuple(_declared(found, name) for name in found.key))
+        before = self.sources.get(found.name)
+        if before is not None and before != found:
             raise RegistrationError(f"source {found.name!r} is declared twice and differently; choose another name")
         self.sources[found.name] = found
         return found
@@ -154,6 +156,15 @@ class ViewCatalog:
             raise RegistrationError(f"there is no view {name!r}; {did_you_mean(name, self.views)}")
         return found
 
+    def explain_view(self, sql: str, name: str, *, script: str | None = None, line: int = 1, column: int = 1) -> str:
+        """The graph of a view, and how it would be computed whole. No source is opened, no change captured, nothing made."""
+        view = parse_view(sql, self.sources, name=name, script=script, line=line, column=column)
+        facts = ViewStore(self.store, f"views/{_folder(name)}", pa.schema([])).newest.facts
+        found = None
+        if len(view.nodes) > 1:
+            found = priced(view, self.sources, self._estimate, facts, self._machine())
+        return "\n".join([*explain_graph(view), *explain_whole(view, facts, found)])
+
     def drop_view(self, name: str, *, missing: bool = False) -> None:
         """Stop keeping a view, and give its rows up, whether it is declared here or was filled before; `missing`: there need be none."""
         folder = Path(self.store.path(f"views/{_folder(name)}"))
@@ -176,6 +187,11 @@ class ViewCatalog:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
+    def _results(self, query: str) -> QueryResults:
+        if self._query is None:
+            raise RegistrationError(f"query {query!r} is a standing query, and no engine runs here")
+        return self._query(query)
+
     @property
     def _session(self) -> SparkSession:
         if self.spark is None:
@@ -197,7 +213,22 @@ class ViewCatalog:
             case "dataframe":
                 return frame_columns(source.name, self._frames[source.name])
             case _:
-                return self._query(options["query"]).columns
+                found = self._results(options["query"]).columns
+                return tuple(c for c in found if source.changes != "stream" or c.name != sign_of(source))
+
+    def _estimate(self, name: str, columns: Sequence[str]) -> Estimate | None:
+        """What can be said of a source that is not opened."""
+        source = self.sources[name]
+        options = dict(source.options)
+        match source.system:
+            case "postgres":
+                pool = self._pool(options)
+                found = tables.estimate(pool, tables.resolved(pool, options["table"]), columns)
+            case "parquet":
+                found = ParquetFeed(source).estimate()
+            case _:
+                return None
+        return keyed(found, source)
 
     def _open(self, source: Source) -> LiveReader:
         options = dict(source.options)
@@ -215,9 +246,13 @@ class ViewCatalog:
             case "dataframe":
                 return frame_feed(source, self._frames[source.name])
             case _:
-                found = self._query(options["query"])
+                found = self._results(options["query"])
                 if found.growing:
-                    return ResultsFeed(source, lambda step: found.results(step=True, since_step=step))
+                    since = partial(_since, found)
+                    return ResultsFeed(source, since, found.columns)
+                if source.changes == "stream":
+                    msg = f"source {source.name!r}: results of {options['query']!r} are given up or held back, so its changes would be lost; register the query without RETAIN and ORDER BY"
+                    raise RegistrationError(msg)
                 return frame_feed(source, found.results)
 
     def _pool(self, options: dict[str, str]) -> Pool:
@@ -284,13 +319,26 @@ class ViewCatalog:
             self._settling.release()
 
 
+def _declared(source: Source, name: str) -> str:
+    """The name of a column as it was declared."""
+    column = source.column(name)
+    if column is None:
+        hint = did_you_mean(name, (c.name for c in source.columns))
+        raise RegistrationError(f"source {source.name!r} has no column {name!r}; {hint}")
+    return column.name
+
+
+def _since(found: QueryResults, step: int) -> DataFrame:
+    return found.results(step=True, since_step=step)
+
+
 def _maker(frame: DataFrame | MakeFrame) -> MakeFrame:
     return frame if callable(frame) and not isinstance(frame, DataFrame) else lambda: frame
 
 
 def _identity(source: Source) -> list[Any]:
     """What makes a source this source; how it is reached may change."""
-    options = {k: v for k, v in source.options if k in ("table", "path", "query", "capture", "format")}
+    options = {k: v for k, v in source.options if k in ("table", "path", "query", "capture", "format", "sign")}
     columns = [[c.name, c.type] for c in source.columns]
     return [source.system, options, columns, source.changes, source.change_table]
 

@@ -33,6 +33,7 @@ class ParquetFeed:
     """Looks at the files of one source."""
 
     hidden = pa.schema([pa.field(FILE, pa.int32())])
+    told = False
 
     def __init__(self, source: Source) -> None:
         self.path = dict(source.options)["path"]

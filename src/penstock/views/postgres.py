@@ -1,7 +1,7 @@
 """A PostgreSQL table as a source: lookups are pushed down as SQL, changes come from a change table (see `capture`).
 
-A lookup is one statement: `= any(array)` with bound parameters, or above `ARRAY_KEYS` keys a join with a temporary table that has
-statistics. The same statement returns the snapshot it read, in a row of its own, so that rows and position always belong together.
+A lookup is one statement: `= any(array)` with bound parameters, or a join with a temporary table that has statistics, whichever is the
+quicker for so many keys, as measured. The same statement returns the snapshot it read, in a row of its own, so that rows and position always belong together.
 Where neither can be used, `OPTIONS (lookup 'composite')` asks by plain queries (see `composite`).
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Sequence
+from math import inf
+from time import perf_counter
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,8 +19,9 @@ import pyarrow.compute as pc
 from penstock.errors import ChangesLostError, RegistrationError, StateError, StepError
 from penstock.model import Expression
 from penstock.model.view import Source
-from penstock.planner.views.first import Estimate
+from penstock.planner.views.first import Estimate, keyed
 from penstock.planner.views.knee import Knee
+from penstock.planner.views.ways import Ways
 from penstock.views.capture import (
     SCHEMA,
     SIGN,
@@ -39,10 +42,11 @@ from penstock.views.evaluate import select
 from penstock.views.pool import Pool, wrapped
 from penstock.views.pushdown import condition
 from penstock.views.source import COUNT, Answer
-from penstock.views.tables import as_arrow, described, resolved, type_of
+from penstock.views.tables import as_arrow, check_key, described, estimate, resolved, type_of
 from penstock.views.types import schema_of
 
-ARRAY_KEYS = 20_000
+ARRAY, TABLE = "array", "table"
+ARRAY_KEYS = 20_000  # up to which an array is taken until it is known better
 LOOKUPS = ("auto", "composite")
 CAPTURE = "changes"  # the name of the capture where the source gives none
 _NOT_CAPTURED = "not captured"
@@ -66,10 +70,12 @@ class PostgresReader:
         if options.get("lookup", LOOKUPS[0]) not in LOOKUPS:
             msg = f"source {source.name!r}: rows are looked up by {' or '.join(LOOKUPS)}, not {options['lookup']!r}"
             raise RegistrationError(msg)
-        self.knee = Knee()
+        self.knee, self.ways = Knee(), Ways({ARRAY: ARRAY_KEYS, TABLE: inf})
         self._schema = schema_of(source.name, source.columns)
         self._marks: dict[int, Snapshot] = {}
         self._lock, self._installing = threading.Lock(), threading.Lock()
+        if source.key and source.changes != "snapshot":
+            check_key(pool, self._table, source)
         if source.changes == "trigger":
             self._changes = change_table(self._table, self._capture)
             self._sign = SIGN
@@ -132,43 +138,22 @@ class PostgresReader:
         return found, snapshot.position if until is None else until
 
     def lookup(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
-        names, keys = keys.column_names, _storable(keys)
+        keys = _storable(keys)
         if self._composite and keys.num_rows:
             return self._lookup_by_parts(columns, keys, filters)
-        if keys.num_rows > ARRAY_KEYS:
-            return self._lookup_by_table(columns, keys, filters)
-        casts, arrays = [], []
-        for number, name in enumerate(names, 1):
-            values = keys.column(name).combine_chunks()
-            cast = ""
-            if pa.types.is_decimal(values.type):
-                values, cast = pc.cast(values, pa.string()), "::text[]::numeric[]"
-            casts.append(f"${number}{cast}")
-            arrays.append(pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), _contiguous(values)))
-        if len(names) == 1:
-            test = f"{quoted(names[0])} = ANY ({casts[0]})"
-        else:
-            test = f"({', '.join(quoted(n) for n in names)}) IN (SELECT * FROM unnest({', '.join(casts)}))"
-        parameters = pa.record_batch(arrays, [f"p{n}" for n in range(len(arrays))])
-        return self._rows(columns, filters, [test], parameters)
+        way, began = self.ways.choose(keys.num_rows), perf_counter()
+        by = self._lookup_by_table if way == TABLE else self._lookup_by_array
+        answer = by(columns, keys, filters)
+        self.ways.learn(way, keys.num_rows, perf_counter() - began)
+        return answer
 
     def scan(self, columns: Sequence[str], filters: Sequence[Expression]) -> Answer:
         return self._rows(columns, filters, [])
 
     def estimate(self, columns: Sequence[str]) -> Estimate:
-        """What the server keeps for its own planner; a table that it never analyzed is counted."""
-        found = self._fetch(
-            "SELECT reltuples::float8, attname::text, n_distinct::float8 FROM pg_class c "
-            "LEFT JOIN pg_stats s ON s.schemaname = c.relnamespace::regnamespace::text AND s.tablename = c.relname "
-            f"WHERE c.oid = to_regclass({text_literal(qualified(self._table))})"
-        ).to_pylist()
-        rows = max((row["reltuples"] for row in found), default=-1.0)
-        if rows < 0:
-            rows = float(self._fetch(f"SELECT count(*) FROM {qualified(self._table)}").column(0)[0].as_py())
-        known = {row["attname"]: row["n_distinct"] for row in found if row["n_distinct"]}
-        distinct = {c: known[c] if known[c] > 0 else -known[c] * rows for c in columns if c in known}
-        keyed = dict.fromkeys(self.source.key, rows) if len(self.source.key) == 1 else {}
-        return Estimate(rows, {**distinct, **keyed})
+        """What the server keeps for its own planner."""
+        self._count(1)
+        return keyed(estimate(self.pool, self._table, columns), self.source)
 
     def close(self) -> None:
         """The pool belongs to whoever made it."""
@@ -204,6 +189,22 @@ class PostgresReader:
 
     def _selected(self, found: pa.Table, columns: Sequence[str], left: list[Expression], position: int) -> Answer:
         return Answer(select(found, left, lambda ref: ref.column).select([*columns, COUNT]), position)
+
+    def _lookup_by_array(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
+        names, casts, arrays = keys.column_names, [], []
+        for number, name in enumerate(names, 1):
+            values = keys.column(name).combine_chunks()
+            cast = ""
+            if pa.types.is_decimal(values.type):
+                values, cast = pc.cast(values, pa.string()), "::text[]::numeric[]"
+            casts.append(f"${number}{cast}")
+            arrays.append(pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), _contiguous(values)))
+        if len(names) == 1:
+            test = f"{quoted(names[0])} = ANY ({casts[0]})"
+        else:
+            test = f"({', '.join(quoted(n) for n in names)}) IN (SELECT * FROM unnest({', '.join(casts)}))"
+        parameters = pa.record_batch(arrays, [f"p{n}" for n in range(len(arrays))])
+        return self._rows(columns, filters, [test], parameters)
 
     def _lookup_by_table(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
         name = f"penstock_keys_{uuid.uuid4().hex[:12]}"

@@ -9,14 +9,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from penstock.errors import StepError
 from penstock.model import Expression
 from penstock.model.view import Source
-from penstock.planner.views.first import Estimate
+from penstock.planner.views.first import Estimate, keyed
 from penstock.state.store import LocalStore
+from penstock.views.bag import consolidated, total
 from penstock.views.codes import codes_of
 from penstock.views.difference import difference
 from penstock.views.evaluate import select
@@ -36,6 +41,7 @@ class Feed(Protocol):
     """How one kind of source is looked at."""
 
     hidden: pa.Schema  # columns beside the source's own that it keeps with each row
+    told: bool  # whether its changes are what somebody says, and not what it has seen
 
     def look(self, state: dict[str, Any], held: Rows) -> tuple[pa.Table, dict[str, Any]] | None:
         """The signed rows by which the source now differs from `held`, and what to remember; None if nothing has changed."""
@@ -64,6 +70,7 @@ class SnapshotReader:
             self._count()
             found = self.feed.look(newest.state, self._held)
             if found is not None:
+                self._check(found[0])
                 newest = self._versions.append(*found)
             elif not newest.number:
                 newest = self._versions.append(self._versions.schema.empty_table(), {})
@@ -100,9 +107,7 @@ class SnapshotReader:
     def estimate(self, columns: Sequence[str]) -> Estimate | None:
         """What was there at the last look; before the first, what the feed can tell."""
         found = self._versions.estimate(columns) if self._versions.newest.number else self.feed.estimate()
-        if found is None or len(self.source.key) != 1:
-            return found
-        return Estimate(found.rows, {self.source.key[0]: found.rows, **found.distinct})
+        return None if found is None else keyed(found, self.source)
 
     def mark(self, position: int) -> str:
         return str(position)
@@ -114,6 +119,24 @@ class SnapshotReader:
         self._versions.settle(position)
 
     def close(self) -> None: ...
+
+    def _check(self, delta: pa.Table) -> None:
+        """Refuse the deletion of a row that is not there, if rows are told of, and a second row of the same key."""
+        if self.feed.told:
+            names = [c.name for c in self.source.columns]
+            refuse_absent(self.source, self._after(delta, names, pc.less(delta.column(COUNT), 0)))
+        if self.source.key:
+            refuse_doubles(self.source, self._after(delta, self.source.key, pc.greater(delta.column(COUNT), 0)))
+
+    def _after(self, delta: pa.Table, names: Sequence[str], concerned: pa.ChunkedArray) -> pa.Table:
+        """How often each of the concerned rows, by some columns, will be there after a change."""
+        plain = delta.select([*names, COUNT])
+        sought = np.unique(codes_of(plain.filter(concerned), names))
+        mine = plain.filter(pa.array(np.isin(codes_of(plain, names), sought)))
+        if not self._versions.newest.number:
+            return consolidated(mine)
+        with self._versions.reading() as version:
+            return total([mine, self._versions.found(names, names, sought, version).select(mine.column_names)])
 
     def _count(self) -> None:
         with self._counting:
@@ -137,6 +160,7 @@ class Comparison:
     """A feed that reads everything and compares; `read` gives the rows of now, in the source's own columns."""
 
     hidden = pa.schema([])
+    told = False
 
     def __init__(self, read: Callable[[], pa.Table]) -> None:
         self.read = read
@@ -148,6 +172,29 @@ class Comparison:
 
     def estimate(self) -> None:
         """Only reading everything would tell."""
+
+
+def refuse_absent(source: Source, after: pa.Table) -> None:
+    """Report a row that would be there less than no times."""
+    wrong = after.filter(pc.less(after.column(COUNT), 0))
+    if len(wrong):
+        row = wrong.drop_columns(COUNT).slice(0, 1).to_pylist()[0]
+        msg = f"source {source.name!r}: its changes tell of the deletion of {row}, which was not there; let them tell of its insertion, or declare the source anew"
+        raise StepError(msg)
+
+
+def refuse_doubles(source: Source, after: pa.Table) -> None:
+    """Report a key that two rows would have, or one that is not complete."""
+    missing = reduce(pc.or_, (pc.is_null(after.column(name)) for name in source.key))
+    wrong = after.filter(
+        pc.or_(pc.greater(after.column(COUNT), 1), pc.and_(missing, pc.greater(after.column(COUNT), 0)))
+    )
+    if len(wrong):
+        row = wrong.slice(0, 1).to_pylist()[0]
+        times = row.pop(COUNT)
+        what = "has a row without a value in its key" if None in row.values() else f"has {times} rows"
+        msg = f"source {source.name!r} {what}: {row}; correct it, or declare it without KEY ({', '.join(source.key)})"
+        raise StepError(msg)
 
 
 def counted(rows: pa.Table, count: int = 1) -> pa.Table:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import RegistrationError
 from penstock.model import Column
+from penstock.model.view import Source
+from penstock.planner.views.first import Estimate
 from penstock.views.capture import qualified, text_literal
 from penstock.views.pool import Pool
 from penstock.views.types import postgres_type
@@ -68,6 +72,33 @@ def described(pool: Pool, name: str, schema: str) -> list[tuple[str, str]]:
         f"WHERE attrelid = to_regclass({text_literal(target)}) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
     )
     return [(row["attname"], row["format_type"]) for row in rows.to_pylist()]
+
+
+def check_key(pool: Pool, table: str, source: Source) -> None:
+    """Refuse a key that the server does not see to."""
+    found = pool.fetch(
+        "SELECT (SELECT array_agg(attname::text) FROM pg_attribute WHERE attrelid = indrelid AND attnum = ANY (indkey)) AS names "  # noqa: S608
+        "FROM pg_index WHERE indisunique AND indisvalid AND indpred IS NULL AND NOT 0 = ANY (indkey) "
+        f"AND indrelid = to_regclass({text_literal(qualified(table))})"
+    ).to_pylist()
+    if not any(set(row["names"]) <= set(source.key) for row in found):
+        key = ", ".join(source.key)
+        msg = f"source {source.name!r}: {table} has no unique index on ({key}), so two rows may have the same; CREATE UNIQUE INDEX ON {table} ({key}), or leave KEY out"
+        raise RegistrationError(msg)
+
+
+def estimate(pool: Pool, table: str, columns: Sequence[str]) -> Estimate:
+    """What the server keeps of a table for its own planner; one that it never analyzed is counted."""
+    found = pool.fetch(
+        "SELECT reltuples::float8, attname::text, n_distinct::float8 FROM pg_class c "  # noqa: S608
+        "LEFT JOIN pg_stats s ON s.schemaname = c.relnamespace::regnamespace::text AND s.tablename = c.relname "
+        f"WHERE c.oid = to_regclass({text_literal(qualified(table))})"
+    ).to_pylist()
+    rows = max((row["reltuples"] for row in found), default=-1.0)
+    if rows < 0:
+        rows = float(pool.fetch(f"SELECT count(*) FROM {qualified(table)}").column(0)[0].as_py())  # noqa: S608
+    known = {row["attname"]: row["n_distinct"] for row in found if row["n_distinct"]}
+    return Estimate(rows, {c: known[c] if known[c] > 0 else -known[c] * rows for c in columns if c in known})
 
 
 def as_arrow(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

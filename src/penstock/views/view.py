@@ -27,6 +27,7 @@ from penstock.planner.views.strategies import STRATEGIES, batch
 from penstock.state.store import LocalStore
 from penstock.views.aggregate import grouping_of
 from penstock.views.evaluate import column
+from penstock.views.explain import explain_graph, explain_whole
 from penstock.views.maintain import Refreshed, compute, graph_of, maintain
 from penstock.views.spark import Computed
 from penstock.views.store import ViewStore, repeated
@@ -138,24 +139,14 @@ class ViewHandle:
 
     def explain(self) -> str:
         """The join graph, how the view is computed whole, and the plan of the last refresh with the prices of others."""
-        names = [node.alias for node in self.view.nodes]
-        lines = [f"view {self.name} over {', '.join(f'{n.alias} ({n.source})' for n in self.view.nodes)}"]
-        for edge in self.view.edges:
-            left, right = names[edge.left], names[edge.right]
-            equal = [f"{left}.{a} = {right}.{b}" for a, b in edge.equal]
-            others = [e.sql(lambda ref: f"{names[ref.role]}.{ref.column}") for e in edge.others]
-            lines.append(f"  {left} - {right}: {' AND '.join([*equal, *others])}")
-        made = [fact for fact in self.store.newest.facts if fact.get("shape")]
-        if made:
-            took = f"{made[-1]['seconds']:.2f} s, estimated {made[-1]['estimated']:.2f} s"
-            lines += [f"computed by Spark in {took}:", *(f"  {line}" for line in made[-1]["shape"].splitlines())]
-        elif len(names) > 1:
-            found = self.whole.first(self.store.newest.facts)
-            text = "a source that was never looked at does not say how many rows it has"
-            text = text if found is None else found.explain(names)
-            lines += ["computed whole:", *(f"  {line}" for line in text.splitlines())]
+        facts = self.store.newest.facts
+        found = self.whole.first(facts) if len(self.view.nodes) > 1 else None
+        lines = [*explain_graph(self.view), *explain_whole(self.view, facts, found)]
         if self._choice is not None:
-            lines += ["last refresh:", *(f"  {line}" for line in self._choice.explain(names).splitlines())]
+            lines += [
+                "last refresh:",
+                *(f"  {line}" for line in self._choice.explain([n.alias for n in self.view.nodes]).splitlines()),
+            ]
         return "\n".join(lines)
 
     # -- refreshing -------------------------------------------------------------------------------------------------

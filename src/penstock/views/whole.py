@@ -40,6 +40,7 @@ class EstimatingReader(SourceReader, Protocol):
 
 
 OnSpark = Callable[[View, Mapping[str, Given], Machine], Computed]
+Estimating = Callable[[str, Sequence[str]], Estimate | None]  # of a source by name, for some columns
 Facts = Sequence[Mapping[str, Any]]  # of earlier refreshes, newest last
 
 
@@ -59,15 +60,16 @@ class Whole:
         began, asked = time.perf_counter(), sum(r.requests for r in self.readers.values())
         with ExitStack() as held:
             if self.on_spark is not None and self.for_spark(facts):
-                read = {name: self._held(name, held) for name in self._needed()}
+                read = {name: self._held(name, held) for name in needed(self.view)}
                 given: dict[str, Given] = {
                     name: r.given if isinstance(r, _Held) else r.rows for name, r in read.items()
                 }
-                made = self.on_spark(self.view, given, self._machine(facts))
+                made = self.on_spark(self.view, given, shown(self.machine(), facts))
                 rows = made.rows
             else:
                 made = None
-                read = dict(zip(self._needed(), self.pool.map(self._scan, self._needed()), strict=True))
+                names = list(needed(self.view))
+                read = dict(zip(names, self.pool.map(self._scan, names), strict=True))
                 rows = compute(self.view, {n: r for n, r in read.items() if isinstance(r, _Scanned)}, self.pool).rows
         told = {name: r.told for name, r in read.items() if isinstance(r, _Scanned) and name in self._telling}
         samples = (Sample(k, (), 0, 0, read[n.source].count, 0, 0, 0.0) for k, n in enumerate(self.view.nodes))
@@ -100,62 +102,71 @@ class Whole:
         return found is not None and found.on_spark
 
     def first(self, facts: Facts) -> First | None:
-        """The ways to compute the view, from what was last counted, else from what its sources say; None if they do not."""
-        machine = self._machine(facts)
-        counts = [fact["counted"] for fact in facts if fact.get("counted")]
-        if counts:
-            return first(self.view, [Counted(*node) for node in counts[-1]], machine)
-        known: dict[str, Estimate] = {}
-        for name, columns in self._needed().items():
-            found = self.readers[name].estimate(columns)
-            if found is None:
-                return None
-            known[name] = found
+        """The ways to compute the view, priced; None if too little is known of its sources."""
         sources = {name: reader.source for name, reader in self.readers.items()}
-        return first(self.view, estimated(self.view, sources, known), machine, really=False)
-
-    def _machine(self, facts: Facts) -> Machine:
-        """The machine as the last computations have shown it."""
-        machine = self.machine()
-        here = [
-            fact["seconds"] / handled(fact["scanned"], fact["rows"])
-            for fact in facts
-            if fact.get("scanned") and not fact.get("shape") and handled(fact["scanned"], fact["rows"])
-        ]
-        runs = [(fact["estimated"], fact["seconds"]) for fact in facts if fact.get("estimated")]
-        if here and machine.here == Machine.here:
-            machine = replace(machine, here=sorted(here[-_RUNS:])[len(here[-_RUNS:]) // 2])
-        return replace(machine, costs=corrected(machine.costs, runs[-_RUNS:]))
+        return priced(
+            self.view, sources, lambda name, columns: self.readers[name].estimate(columns), facts, self.machine()
+        )
 
     @property
     def _telling(self) -> list[str]:
         return telling(self.view, self.readers)
 
-    def _needed(self) -> dict[str, list[str]]:
-        """The columns of each source that joining, filters and outputs read."""
-        needed: dict[str, dict[str, None]] = {}
-        for number, node in enumerate(self.view.nodes):
-            filtered = (ref.column for e in self.view.local(number) for ref in e.refs)
-            needed.setdefault(node.source, {}).update(dict.fromkeys((*self.view.columns(number), *filtered)))
-        return {name: list(columns) for name, columns in needed.items()}
-
     def _scan(self, name: str) -> _Scanned:
         # Nodes of one source may have different filters; then all its rows are read.
         nodes = [k for k, node in enumerate(self.view.nodes) if node.source == name]
         filters = self.view.local(nodes[0]) if len(nodes) == 1 else ()
-        reader, needed = self.readers[name], self._needed()[name]
+        reader, columns = self.readers[name], needed(self.view)[name]
         if name not in self._telling:
-            return _Scanned(reader.source, reader.scan(needed, filters))
+            return _Scanned(reader.source, reader.scan(columns, filters))
         answer = reader.scan([c.name for c in reader.source.columns], ())
-        kept = select(answer.rows, filters, lambda ref: ref.column).select([*needed, COUNT])
+        kept = select(answer.rows, filters, lambda ref: ref.column).select([*columns, COUNT])
         return _Scanned(reader.source, replace(answer, rows=kept), answer.rows)
 
     def _held(self, name: str, until: ExitStack) -> _Held | _Scanned:
         reader = self.readers[name]
         if not isinstance(reader, SnapshotReader):
             return self._scan(name)
-        files, position = until.enter_context(reader.files(self._needed()[name]))
+        files, position = until.enter_context(reader.files(needed(self.view)[name]))
         return _Held(files, files.rows, position)
+
+
+def needed(view: View) -> dict[str, list[str]]:
+    """The columns of each source that joining, filters and outputs read."""
+    found: dict[str, dict[str, None]] = {}
+    for number, node in enumerate(view.nodes):
+        filtered = (ref.column for e in view.local(number) for ref in e.refs)
+        found.setdefault(node.source, {}).update(dict.fromkeys((*view.columns(number), *filtered)))
+    return {name: list(columns) for name, columns in found.items()}
+
+
+def priced(
+    view: View, sources: Mapping[str, Source], estimate: Estimating, facts: Facts, machine: Machine
+) -> First | None:
+    """The ways to compute a view, from what was last counted, else from what its sources say; None if they do not."""
+    counts = [fact["counted"] for fact in facts if fact.get("counted")]
+    if counts:
+        return first(view, [Counted(*node) for node in counts[-1]], shown(machine, facts))
+    known: dict[str, Estimate] = {}
+    for name, columns in needed(view).items():
+        found = estimate(name, columns)
+        if found is None:
+            return None
+        known[name] = found
+    return first(view, estimated(view, sources, known), shown(machine, facts), really=False)
+
+
+def shown(machine: Machine, facts: Facts) -> Machine:
+    """The machine as the last computations of a view have shown it."""
+    here = [
+        fact["seconds"] / handled(fact["scanned"], fact["rows"])
+        for fact in facts
+        if fact.get("scanned") and not fact.get("shape") and handled(fact["scanned"], fact["rows"])
+    ][-_RUNS:]
+    runs = [(fact["estimated"], fact["seconds"]) for fact in facts if fact.get("estimated")][-_RUNS:]
+    if here and machine.here == Machine.here:
+        machine = replace(machine, here=sorted(here)[len(here) // 2])
+    return replace(machine, costs=corrected(machine.costs, runs))
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,13 @@ def handled(rows: Sequence[float], results: float) -> float:
     return sum(rows) + results
 
 
+def keyed(estimate: Estimate, source: Source) -> Estimate:
+    """With what the key of the source tells: a key of one column has as many values as there are rows."""
+    return Estimate(
+        estimate.rows, {**estimate.distinct, **dict.fromkeys(source.key if len(source.key) == 1 else (), estimate.rows)}
+    )
+
+
 def estimated(view: View, sources: Mapping[str, Source], known: Mapping[str, Estimate]) -> list[Counted]:
     """What the nodes of a view should have, from what their sources say of themselves."""
     counted = []
