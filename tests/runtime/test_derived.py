@@ -47,7 +47,7 @@ ROWS = st.lists(
 @st.composite
 def stacks(draw):
     """A join, what reads it in every way, and what reads that; each with windows of its own."""
-    n = [draw(LENGTHS) for _ in range(27)]
+    n = [draw(LENGTHS) for _ in range(29)]
     n[0], n[1], n[8], n[15], n[17] = (n[i] + 2 for i in (0, 1, 8, 15, 17))  # those of joins are longer than slides
     origin = draw(st.sampled_from(("", "", " ORIGIN 3", " ORIGIN -4")))
     return {
@@ -66,6 +66,9 @@ def stacks(draw):
         "moments": f"SELECT p.t, q.t AS u, count(*) AS n FROM p [RANGE {n[20]}], q [RANGE {n[21]}] WHERE p.k = q.k GROUP BY p.t, q.t",
         "mixed": f"SELECT window_end, q.g, count(*) AS n, max(x.v) AS m FROM pairs [RANGE {n[24]} SLIDE {n[25]} ON p_t] AS x, "
         f"q [RANGE {n[26]} SLIDE {n[25]}] WHERE x.k = q.k GROUP BY q.g",
+        "low": "SELECT t, k, v FROM p WHERE v < 2",
+        "high": "SELECT t, k, v FROM q WHERE g = 0",
+        "again": f"SELECT window_end, k, count(*) AS n, sum(v) AS s FROM (low UNION ALL high) [RANGE {n[27]} SLIDE {n[28]}] GROUP BY k",
         "above": f"SELECT window_end, max(s) AS s FROM ticked [RANGE {n[22]} SLIDE {n[23]}]",
     }
 

@@ -274,8 +274,26 @@ def test_a_join_or_a_filter_over_the_results_of_a_query():
     ]
     with pytest.raises(SqlError, match="gives no time n"):
         parse_query("SELECT k FROM pairs [RANGE 5 SECONDS ON n]", STREAMS, queries=queries)
-    with pytest.raises(SqlError, match="a union is of streams"):
+    with pytest.raises(SqlError, match="pairs has a column b_ts of type timestamp, and b has no such column"):
         parse_query("SELECT count(*) FROM (pairs UNION ALL b) [TUMBLING 5 SECONDS]", STREAMS, queries=queries)
+
+
+def test_a_union_may_be_of_queries_so_that_filters_are_put_together_again():
+    low, high = (parse_query(f"SELECT k, n, ts FROM b WHERE n {test}", STREAMS) for test in ("< 3", "> 7"))
+    short = {"s": Stream("s", tuple(STREAMS["b"].column(c) for c in ("k", "n", "ts")), "ts", 0)}
+    queries = {"low": low, "high": high}
+    text = "SELECT k, sum(n) FROM ({}) [TUMBLING 5 SECONDS{}] u GROUP BY k"
+    query = parse_query(text.format("low UNION ALL High", ""), STREAMS, queries=queries)
+    assert (query.roles[0].stream, query.roles[0].union, query.roles[0].on) == ("low", ("high",), None)
+    mixed = parse_query(text.format("s UNION ALL low", " ON ts"), short, queries=queries_of(queries))
+    assert (mixed.roles[0].stream, mixed.roles[0].union, mixed.roles[0].on) == ("s", ("low",), "ts")
+    late = parse_query("SELECT k, n, ts AS late FROM b WHERE n > 7", STREAMS)
+    with pytest.raises(SqlError, match="low has a column ts of type timestamp, and late has no such column"):
+        parse_query(text.format("low UNION ALL late", ""), STREAMS, queries={**queries, "late": late})
+
+
+def queries_of(queries):
+    return {name: results_of(query, STREAMS) for name, query in queries.items()}
 
 
 def test_what_reads_a_query_can_be_read_too():

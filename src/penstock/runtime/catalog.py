@@ -199,7 +199,8 @@ class Catalog:
         whole = parse_query(
             record.sql, self.streams, script=script, line=line, column=column, queries=results(known), own=self.own
         )
-        reads = tuple(known[n] for n in dict.fromkeys(r.stream for r in whole.roles) if n not in self.streams)
+        names = dict.fromkeys(name for role in whole.roles for name in (role.stream, *role.union))
+        reads = tuple(known[n] for n in names if n not in self.streams)
         record = replace(record, reads=reads)
         parsed = parse(record, self.known_streams, self.own)
         query, streams = parsed.query, {**self.streams, **parsed.derived}

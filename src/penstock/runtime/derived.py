@@ -40,14 +40,18 @@ def over_streams(query: Query, readings: Sequence[Reading]) -> tuple[Query, dict
     known = {reading.query: reading for reading in readings}
     roles, streams = [], {}
     for role in query.roles:
-        reading = known.get(role.stream)
-        column = None if reading is None else role.on or reading.usual
-        if reading is None or column is None:
-            roles.append(role)
-            continue
-        name = stream_name(reading, column)
-        streams[name] = Stream(name, tuple(Column(n, t) for n, t in reading.columns), column, delay=None)
-        roles.append(replace(role, stream=name, on=None))
+        names = []
+        for name in (role.stream, *role.union):
+            reading = known.get(name)
+            column = None if reading is None else role.on or reading.usual
+            if reading is None or column is None:
+                names.append(name)
+                continue
+            names.append(stream_name(reading, column))
+            columns = tuple(Column(n, t) for n, t in reading.columns)
+            streams[names[-1]] = Stream(names[-1], columns, column, delay=None)
+        on = role.on if names == [role.stream, *role.union] else None
+        roles.append(replace(role, stream=names[0], union=tuple(names[1:]), on=on))
     return replace(query, roles=tuple(roles)), streams
 
 

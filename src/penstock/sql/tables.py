@@ -105,14 +105,12 @@ def read_scope(source: Text, tables: Sequence[Table], named: Named, *, aggregate
         if len(roles) == MAX_ROLES:
             raise source.unsupported(start, f"A query may join at most {MAX_ROLES} streams")
         others = named.unions.get(start, [])
-        if others and is_query:
-            raise source.unsupported(
-                start, f"{given} is a query, and a union is of streams", "unite what it reads instead"
-            )
-        union = united(source, stream, others, known)
+        found = [known.get(t.text.lower()) or _query_stream(source, table, named, t) for t in others]
+        union = united(source, stream, others, found, [*named.streams, *named.queries])
+        reads = is_query or any(name not in named.streams for name in union)
         if windowed:
             slide = slide_of(source, table, stream)
-            on = _other_time(source, table, stream, slide, is_query=is_query)
+            on = _other_time(source, table, stream, slide, is_query=reads)
             roles.append(Role(name, stream.name, slide.window, union, on))
         else:
             on = stream.event_time if is_query and _on_column(table) else None
@@ -124,11 +122,11 @@ def read_scope(source: Text, tables: Sequence[Table], named: Named, *, aggregate
     return Scope(source, tuple(roles), tuple(used), windowed)
 
 
-def _query_stream(source: Text, table: Table, named: Named) -> Stream | None:
-    """The results of a registered query as a stream, if that is what a name in FROM means."""
-    given = table.node.name.lower()
-    name = next((name for name in named.queries if name.lower() == given), None)
-    return None if name is None else query_stream(source, table.start, name, named.queries[name], _on_column(table))
+def _query_stream(source: Text, table: Table, named: Named, part: Token | None = None) -> Stream | None:
+    """The results of a registered query as a stream, if that is what a name in FROM means: the first of a table, or another `part` of its union."""
+    given, start = (table.node.name, table.start) if part is None else (part.text, part.start)
+    name = next((name for name in named.queries if name.lower() == given.lower()), None)
+    return None if name is None else query_stream(source, start, name, named.queries[name], _on_column(table))
 
 
 def _on_column(table: Table) -> str | None:

@@ -1,11 +1,11 @@
-"""`(a UNION ALL b)` in FROM: several streams in one role.
+"""`(a UNION ALL b)` in FROM: several streams, or results of queries, in one role.
 
 It is cut out before parsing, so that the parser sees the first stream alone. `SELECT * FROM a` may stand for `a`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -36,18 +36,20 @@ def split_unions(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], di
     return kept, unions
 
 
-def united(source: Text, first: Stream, others: Sequence[Token], known: dict[str, Stream]) -> tuple[str, ...]:
-    """The names of the streams that stand beside `first`; all must have its columns and its event time."""
+def united(
+    source: Text, first: Stream, others: Sequence[Token], found: Sequence[Stream | None], known: Iterable[str]
+) -> tuple[str, ...]:
+    """The names of the streams `found` beside `first`, as the others are called; all must have its columns and its event time.
+
+    The type of a computed column of a query may not be known here.
+    """
     names: list[str] = []
-    for token in others:
-        other = known.get(token.text.lower())
+    for token, other in zip(others, found, strict=True):
         if other is None:
-            raise source.error(
-                token.start, f"Unknown stream {token.text}", did_you_mean(token.text, (s.name for s in known.values()))
-            )
+            raise source.error(token.start, f"Unknown stream {token.text}", did_you_mean(token.text, known))
         for column in first.columns:
             same = other.column(column.name)
-            if same is None or same.type != column.type:
+            if same is None or (same.type and column.type and same.type != column.type):
                 has = "has no such column" if same is None else f"has it as {same.type}"
                 raise source.error(
                     token.start,
