@@ -69,9 +69,11 @@ class Case:
     share: float
     delay: float = 0.0
     changed: int | None = None
+    each_row: float = 0.0  # seconds added for each row of an answer
 
     def __str__(self) -> str:
         slow = f", {self.delay * 1000:g} ms a request" if self.delay else ""
+        slow += f", {self.each_row * 1000:g} ms a row" if self.each_row else ""
         some = f", {self.changed} sources" if self.changed else ""
         return f"{100 * self.share:g} %{slow}{some}"
 
@@ -92,7 +94,8 @@ class Bench:
     def run(self, case: Case, turns: int) -> Json:
         """All strategies over the same changes, after one turn to warm up and some that `auto` alone learns from."""
         self.cases += 1
-        readers = {name: Delayed(r, case.delay) if case.delay else r for name, r in self.system.readers.items()}
+        delays = case.delay, case.each_row
+        readers = {name: Delayed(r, *delays) if any(delays) else r for name, r in self.system.readers.items()}
         self.auto = self.auto.copy(readers, self.folder / f"{self.cases}-{AUTO}", AUTO)
         for _ in range(self.learning):
             self.workload.change(self.system, case.share, case.changed)
@@ -162,7 +165,7 @@ class Size:
     """How large everything is: rows of each relation (fewer where many of them change), of the random queries' largest, turns, cores."""
 
     postgres: int = 150_000
-    parquet: int = 400_000
+    parquet: int = 1_000_000
     fewer_postgres: int = 60_000
     fewer_parquet: int = 120_000
     queries: int = 2

@@ -88,7 +88,7 @@ class Postgres:
         self.readers: dict[str, Any] = {}
         for name, relation in relations.items():
             options = (("table", name),)
-            source = Source(name, relation.columns, "postgres", options, relation.key, "trigger")
+            source = Source(name, relation.columns, "postgres", options, changes="trigger")
             self.readers[name] = PostgresReader(source, self.pool)
         self.pool.warm()
 
@@ -137,7 +137,7 @@ class Files:
             (folder / name).mkdir(parents=True)
             for file in range(FILES):
                 self._write(name, file)
-            source = Source(name, relation.columns, "parquet", (("path", str(folder / name)),), relation.key)
+            source = Source(name, relation.columns, "parquet", (("path", str(folder / name)),))
             store = LocalStore(str(folder / "copies"))
             self.readers[name] = SnapshotReader(source, store, name, ParquetFeed(source))
 
@@ -162,10 +162,10 @@ class Files:
 
 
 class Delayed:
-    """A reader behind a slow link: every request takes so much longer."""
+    """A reader behind a slow link: every request takes so much longer, and every row of an answer."""
 
-    def __init__(self, reader: Any, seconds: float) -> None:
-        self.reader, self.seconds = reader, seconds
+    def __init__(self, reader: Any, seconds: float, each_row: float = 0.0) -> None:
+        self.reader, self.seconds, self.each_row = reader, seconds, each_row
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.reader, name)
@@ -173,8 +173,10 @@ class Delayed:
             return found
 
         def slow(*given: Any, **named: Any) -> Any:
-            time.sleep(self.seconds)
-            return found(*given, **named)
+            answer = found(*given, **named)
+            rows = len(answer.rows) if name in {"lookup", "scan"} else 0
+            time.sleep(self.seconds + self.each_row * rows)
+            return answer
 
         return slow
 
@@ -269,13 +271,14 @@ def tree_of(
 
 
 class Cyclic:
-    """A view over four relations by any edges (numbered from 0), join ratio one, or fifty on `coarse` edges."""
+    """A view over relations joined by any edges (numbered from 0), join ratio one, or fifty on `coarse` edges."""
 
     def __init__(self, edges: Sequence[tuple[int, int]], rows: int, coarse: Sequence[int] = (), seed: int = 1) -> None:
         self.edges, self.rows, self.draw = list(edges), rows, np.random.default_rng(seed)
         self.coarse = frozenset(f"e{n}" for n in coarse)
-        self.columns = [[f"e{n}" for n, edge in enumerate(self.edges) if node in edge] for node in range(4)]
-        self.next = [rows] * 4
+        self.nodes = 1 + max(max(edge) for edge in self.edges)
+        self.columns = [[f"e{n}" for n, edge in enumerate(self.edges) if node in edge] for node in range(self.nodes)]
+        self.next = [rows] * self.nodes
         self.relations = {
             f"r{node + 1}": Relation(tree_of(rows, self.draw, 0, own, self.coarse), ("id",), tuple(own))
             for node, own in enumerate(self.columns)
@@ -291,7 +294,7 @@ class Cyclic:
     def change(self, system: Postgres | Files, share: float, changed: int | None = None) -> int:
         """Replace rows by new ones of the same keys, or of others."""
         total = 0
-        for node, (name, relation) in list(enumerate(self.relations.items()))[: changed or 4]:
+        for node, (name, relation) in list(enumerate(self.relations.items()))[: changed or self.nodes]:
             half = max(1, (self.deltas[node] if self.deltas else round(share * self.rows)) // 2)
             gone = np.sort(self.draw.choice(len(relation.rows), half, replace=False))
             group = self.draw.integers(0, self.rows, half)

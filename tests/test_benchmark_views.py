@@ -1,15 +1,20 @@
 """The benchmark of views: its sources follow its truth, and a view that is wrong is seen to be."""
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import views, views_sources
-from benchmarks.views import Bench, Case
+from benchmarks import views, views_figures, views_sources
+from benchmarks.views import Bench, Case, Size
 from benchmarks.views_shapes import Random
 from benchmarks.views_sources import Chain, Files, expected, fingerprint
+from penstock.demo.postgres import server
 from penstock.planner.views.relations import Relations, Tie
+from penstock.planner.views.shape_cost import Costs
+from penstock.views.source import Answer
 from penstock.views.store import ViewStore
 
 
@@ -74,3 +79,70 @@ def test_random_queries_are_trees_whose_results_stay_near_the_size_of_a_relation
         assert len(edges) == 7
         sizes.append(case.answer()[0])
     assert 50 < np.median(sizes) < 5_000
+
+
+# -- pictures -------------------------------------------------------------------------------------------------------------------
+
+TINY = Size(postgres=300, parquet=300, fewer_postgres=200, fewer_parquet=200, queries=1, query_rows=400, turns=1)
+
+
+@pytest.fixture(scope="module")
+def url():
+    with server() as found:
+        yield found
+
+
+def test_pictures_of_requests_and_views_with_cycles_are_made(url, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        views_figures, "CYCLES", {name: views_figures.CYCLES[name] for name in list(views_figures.CYCLES)[1:2]}
+    )
+    found = views_figures.regression(url, TINY)
+    assert len(found["measured_and_fitted"]) == 15
+    cycles = views_figures.cyclic(url, tmp_path, TINY)
+    assert set(cycles) == {"V2, a triangle and one more", "fifty matches", "fifty matches, slow rows"}
+    for cell in cycles.values():
+        assert cell["equal"]
+        assert set(cell["estimates"]["estimated_and_measured"]) == {*views_figures.CYCLE_NAMES} - {"recompute"}
+    six = views_figures.six_relations(url, tmp_path, TINY, small=True)
+    assert [cell["equal"] for cell in six.values()] == [True]
+    assert six["10"]["requests"]["batch"] == 30
+
+
+def test_rows_of_an_answer_can_be_slow(monkeypatch):
+    slept = []
+    monkeypatch.setattr(views_sources.time, "sleep", slept.append)
+
+    class Reader:
+        def lookup(self, *_):
+            return Answer(pa.table({"x": [1, 2, 3]}), 1)
+
+        def position(self):
+            return 7
+
+    slow = views_sources.Delayed(Reader(), 0.5, 0.25)
+    assert (slow.lookup(), slow.position())[1] == 7
+    assert slept == [0.5 + 3 * 0.25, 0.5]
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_all_pictures_of_views_are_made_in_small(monkeypatch, capsys):
+    monkeypatch.setattr("penstock.views.calibrate.calibrate", lambda *_: Costs())
+    monkeypatch.setattr(views, "SMALL", TINY)
+    assert views.main(["--small", "--all"]) == 0
+    line = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert line["equal"]
+    assert set(line["ratios"]) == {"recompute", "batch", "batch_slow", "worst_pick", "right_deep"}
+    wanted = {
+        "shapes_by_relations",
+        "group_sizes",
+        "final_groups",
+        "short_of_memory",
+        "plan_search",
+        "requests",
+        "regression",
+    }
+    assert wanted | {"updates", "sources", "delays", "ratios", "cyclic", "six_relations", "tpch"} <= set(
+        line["figures"]
+    )
+    assert set(line["figures"]["tpch"]) == {f"{q}, {s}" for q in ("q3", "q5", "q9") for s in ("postgres", "parquet")}

@@ -43,7 +43,8 @@ from penstock.sql import (
 from penstock.state.manifest import Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
 from penstock.state.store import LocalStore
-from penstock.views.catalog import QueryResults, ViewCatalog
+from penstock.views.catalog import ViewCatalog
+from penstock.views.sources import QueryResults
 from penstock.views.statements import ViewStatement, execute_view_statement
 from penstock.views.view import ViewHandle
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.views import difference as module
 from penstock.views.bag import negated, total
-from penstock.views.difference import difference
+from penstock.views.difference import difference, remaining
 from penstock.views.source import COUNT
 from tests.effort import examples
 
@@ -42,6 +42,7 @@ def test_it_is_what_adding_everything_up_gives(stayed, gone, come, draw):
     wanted = total([table(after), negated(table(before))])
     found = difference(table(before).select([COUNT, "s", "x", "k"]), table(after))
     assert as_text(found) == as_text(wanted)
+    assert as_text(total([remaining(table(after), table(before))])) == as_text(wanted)
 
 
 def test_different_rows_that_share_a_code_are_told_apart(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -16,12 +17,13 @@ from penstock.planner.views.first import Machine
 from penstock.planner.views.shape_cost import Costs
 from penstock.state.store import LocalStore
 from penstock.views import costs as module
-from penstock.views import whole
+from penstock.views import frame, whole
 from penstock.views.catalog import ViewCatalog
 from penstock.views.costs import known_costs, measured_costs, memory_of
+from penstock.views.files import read_files
+from penstock.views.frame import FrameFeed
 from penstock.views.parquet import ParquetFeed
 from penstock.views.snapshot import SnapshotReader
-from penstock.views.spark import read_files
 
 from .memory import bag
 
@@ -164,3 +166,23 @@ def test_a_source_that_says_nothing_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr(whole, "SPARK_ROWS", -1)
     assert not view.whole.for_spark(())
     made.close()
+
+
+@pytest.mark.spark
+def test_many_rows_of_a_dataframe_are_compared_by_spark(tmp_path, spark, monkeypatch):
+    """NULL, NaN and -0.0 included; only what differs comes back."""
+    monkeypatch.setattr(frame, "MANY", 2)
+    columns = (Column("k", "bigint"), Column("x", "double"))
+    source = Source("s", columns, "dataframe")
+    before = [(1, 0.0), (1, 0.0), (2, math.nan), (None, None), (3, 1.0)]
+    after = [(1, -0.0), (2, math.nan), (None, None), (4, 1.0), (4, 1.0)]
+    shown = [before]
+    make = lambda: spark.createDataFrame(shown[-1], "k bigint, x double")  # noqa: E731
+    reader = SnapshotReader(source, LocalStore(str(tmp_path), durable=False), "s", FrameFeed(source, make))
+    assert reader.position() == 1
+    monkeypatch.setattr(frame, "difference", None)
+    assert reader.position() == 1
+    shown.append(after)
+    changes, position = reader.changes(1)
+    assert position == 2
+    assert bag(changes) == {(1, 0.0): -1, (3, 1.0): -1, (4, 1.0): 2}

@@ -143,9 +143,12 @@ class LocalStore:
                 owner = file.read().strip() or "another engine"
                 msg = f"state directory {self.root} is in use by {owner}; stop it first, or choose another directory"
                 raise StateError(msg) from None
-            file.truncate(0)
-            file.write(f"process {os.getpid()}")
-            file.flush()
+            mine = f"process {os.getpid()}"
+            file.seek(0)
+            if file.read() != mine:  # a lock that is taken for every commit is not worth a write each time
+                file.truncate(0)
+                file.write(mine)
+                file.flush()
             yield
 
     def owned(self) -> bool:

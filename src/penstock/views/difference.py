@@ -16,17 +16,29 @@ from penstock.views.source import COUNT
 
 def difference(before: pa.Table, after: pa.Table) -> pa.Table:
     """`after` less `before`, consolidated; both have the same columns, in any order."""
+    gone, come = _unpaired(before, after)
+    return total([come, negated(gone)])
+
+
+def remaining(rows: pa.Table, gone: pa.Table) -> pa.Table:
+    """`rows` less those that have gone; equal rows are added up only if some have gone in other numbers than they came."""
+    left, stayed = _unpaired(gone, rows)
+    return total([stayed, negated(left)]) if len(left) else stayed
+
+
+def _unpaired(before: pa.Table, after: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Both without the rows that are in both."""
     before, after = before.select(after.column_names).combine_chunks(), after.combine_chunks()
     names = [name for name in after.column_names if name != COUNT]
     if not names or not len(before) or not len(after):
-        return total([after, negated(before)])
+        return before, after
     partner = _partners(codes_of(before, names), counts(before), codes_of(after, names), counts(after))
-    stayed = np.flatnonzero(partner >= 0)
-    if not _same(before, partner[stayed], after, stayed, names):
-        return total([after, negated(before)])  # two different rows share a code
-    gone = np.ones(len(before), np.bool_)
-    gone[partner[stayed]] = False
-    return total([after.filter(pa.array(partner < 0)), negated(before.filter(pa.array(gone)))])
+    there = np.flatnonzero(partner >= 0)
+    if not _same(before, partner[there], after, there, names):
+        return before, after  # two different rows share a code
+    alone = np.ones(len(before), np.bool_)
+    alone[partner[there]] = False
+    return before.filter(pa.array(alone)), after.filter(pa.array(partner < 0))
 
 
 def _same(before: pa.Table, at: Ints, after: pa.Table, there: Ints, names: list[str]) -> bool:

@@ -6,33 +6,62 @@ A DataFrame over files knows the files of the moment it was made, so a source is
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.errors import RegistrationError, StepError
 from penstock.model import Column
 from penstock.model.view import Source
 from penstock.runtime.analysis import columns_of, spark_message
-from penstock.views.snapshot import Comparison
+from penstock.views.difference import difference
+from penstock.views.files import read_files, to_arrow
+from penstock.views.slices import Files
+from penstock.views.snapshot import Rows, counted
+from penstock.views.source import COUNT
 from penstock.views.types import KNOWN, arrow_type, schema_of
 
 MakeFrame = Callable[[], DataFrame]
+MANY = 1_000_000  # rows of the last look, from which Spark compares them
 
 
-def frame_feed(source: Source, make: MakeFrame) -> Comparison:
-    """Looks at what Spark reads now."""
-    schema = schema_of(source.name, source.columns)
+class FrameFeed:
+    """Looks at what Spark reads now. Of many rows only those that differ leave Spark: it compares them with the files of the last look."""
 
-    def read() -> pa.Table:
+    hidden = pa.schema([])
+    told = False
+
+    def __init__(self, source: Source, make: MakeFrame) -> None:
+        self.source, self.make = source, make
+        self.schema = schema_of(source.name, source.columns)
+
+    def look(self, state: dict[str, Any], held: Rows) -> tuple[pa.Table, dict[str, Any]] | None:
         try:
-            return to_arrow(make().select(*(f"`{c.name}`" for c in source.columns))).cast(schema)
+            now = self.make().select(*(f"`{c.name}`" for c in self.source.columns))
+            if held.count > MANY:
+                with held.files() as files:
+                    delta = self._compared(now, files)
+            else:
+                rows = counted(to_arrow(now).cast(self.schema))
+                delta = difference(held().select(rows.column_names).cast(rows.schema), rows)
         except (PySparkException, Py4JJavaError) as error:
-            raise StepError(f"source {source.name!r} cannot be read: {spark_message(error)}") from None
+            raise StepError(f"source {self.source.name!r} cannot be read: {spark_message(error)}") from None
+        return (delta, state) if delta.num_rows else None
 
-    return Comparison(read)
+    def estimate(self) -> None:
+        """Only reading everything would tell."""
+
+    def _compared(self, now: DataFrame, files: Files) -> pa.Table:
+        before = read_files(now.sparkSession, files)
+        both = now.withColumn(COUNT, F.lit(1).cast("bigint")).unionAll(
+            before.select(*(f"`{c.name}`" for c in self.source.columns), (-F.col(COUNT)).alias(COUNT))
+        )
+        total = both.groupBy(*(f"`{c.name}`" for c in self.source.columns)).agg(F.sum(COUNT).alias(COUNT))
+        return to_arrow(total.filter(F.col(COUNT) != 0)).cast(self.schema.append(pa.field(COUNT, pa.int64())))
 
 
 def reader_frame(spark: SparkSession, source: Source) -> MakeFrame:
@@ -64,13 +93,3 @@ def frame_columns(name: str, make: MakeFrame) -> tuple[Column, ...]:
             msg = f"source {name!r}: column {column!r} has type {kind}, which views do not hold; select or cast it, known: {KNOWN}"
             raise RegistrationError(msg)
     return tuple(Column(n, t) for n, t in columns_of(frame))
-
-
-def to_arrow(frame: DataFrame) -> pa.Table:
-    """The rows of a DataFrame, times in UTC."""
-    found = frame.toArrow()
-    fields = [
-        pa.field(f.name, pa.timestamp("us", tz="UTC") if pa.types.is_timestamp(f.type) and f.type.tz else f.type)
-        for f in found.schema
-    ]
-    return found.cast(pa.schema(fields))

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from penstock.errors import RegistrationError, StepError
 from penstock.model import Column
 from penstock.model.view import Source
-from penstock.views.frame import to_arrow
+from penstock.views.files import to_arrow
 from penstock.views.snapshot import Rows, counted
 from penstock.views.source import COUNT
 from penstock.views.types import schema_of

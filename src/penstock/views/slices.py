@@ -22,8 +22,9 @@ from numba import njit, types
 
 from penstock.errors import StateError
 from penstock.state.store import LocalStore
-from penstock.views.bag import counts, total
+from penstock.views.bag import counts, negated
 from penstock.views.codes import Ints, codes_of
+from penstock.views.difference import remaining
 from penstock.views.source import COUNT
 
 Version = TypeVar("Version")
@@ -121,22 +122,23 @@ class Slices:
     def content(
         self, files: Sequence[SliceFile], schema: pa.Schema, columns: Sequence[str]
     ) -> tuple[pa.Table, pa.Table]:
-        """The sum of files of which the first holds no deletions: (its rows that no deletion concerns, all others added up).
+        """The sum of files of which the first holds no deletions: (its rows that no deletion concerns, what is left of all others).
 
         Deletions are matched by `columns`. Most rows are only passed on, without being looked at.
         """
-        first, later = files[:1], files[1:]
-        added = total([schema.empty_table(), *(self.table(file) for file in later)])
+        first, later = files[:1], pa.concat_tables([schema.empty_table(), *(self.table(file) for file in files[1:])])
+        went = pc.less(later.column(COUNT), 0)
+        removed, added = later.filter(went), later.filter(pc.invert(went))
         if not first:
-            return schema.empty_table(), added
+            return schema.empty_table(), remaining(added, negated(removed))
         base = self.table(first[0])
-        removed = added.filter(pc.less(added.column(COUNT), 0))
         if not len(removed):
             return base, added
         at = self.positions(first[0], columns, np.unique(codes_of(removed, columns)))
         stays = np.ones(len(base), np.bool_)
         stays[at] = False
-        return base.filter(pa.array(stays)), total([base.take(pa.array(at)), added])
+        met = pa.concat_tables([base.take(pa.array(at)), added])
+        return base.filter(pa.array(stays)), remaining(met, negated(removed))
 
     def forget(self, dropped: Sequence[SliceFile]) -> None:
         """Unmap and delete files that no manifest names any more, with their orders, as soon as nobody holds them."""

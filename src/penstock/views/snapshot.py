@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol
 
@@ -35,6 +36,15 @@ class Rows(Protocol):
     """What the newest version holds, with hidden columns and counts: everything, or the rows with one of these distinct keys, yet to be added up."""
 
     def __call__(self, keys: pa.Table | None = None) -> pa.Table: ...
+
+    @property
+    def count(self) -> int:
+        """About how many there are."""
+        ...
+
+    def files(self) -> AbstractContextManager[Files]:
+        """All of them, for others to read."""
+        ...
 
 
 class Feed(Protocol):
@@ -68,7 +78,7 @@ class SnapshotReader:
         with self._looking:
             newest = self._versions.newest
             self._count()
-            found = self.feed.look(newest.state, self._held)
+            found = self.feed.look(newest.state, Held(self._versions))
             if found is not None:
                 self._check(found[0])
                 newest = self._versions.append(*found)
@@ -142,18 +152,34 @@ class SnapshotReader:
         with self._counting:
             self.requests += 1
 
-    def _held(self, keys: pa.Table | None = None) -> pa.Table:
-        names = [n for n in self._versions.schema.names if n != COUNT]
-        with self._versions.reading() as version:
-            if keys is None:
-                return self._versions.rows(names, version)
-            return self._versions.found(names, keys.column_names, codes_of(keys, keys.column_names), version)
-
     def _read(self, columns: Sequence[str], filters: Sequence[Expression]) -> list[str]:
         return list(dict.fromkeys([*columns, *(r.column for f in filters for r in f.refs)]))
 
     def _answer(self, rows: pa.Table, columns: Sequence[str], filters: Sequence[Expression], position: int) -> Answer:
         return Answer(select(rows, filters, lambda ref: ref.column).select([*columns, COUNT]), position)
+
+
+@dataclass(frozen=True)
+class Held:
+    """The newest version of a source, as a feed sees it."""
+
+    versions: Versions
+
+    def __call__(self, keys: pa.Table | None = None) -> pa.Table:
+        names = [n for n in self.versions.schema.names if n != COUNT]
+        with self.versions.reading() as version:
+            if keys is None:
+                return self.versions.rows(names, version)
+            return self.versions.found(names, keys.column_names, codes_of(keys, keys.column_names), version)
+
+    @property
+    def count(self) -> int:
+        return sum(file.rows for file in self.versions.newest.content)
+
+    @contextmanager
+    def files(self) -> Iterator[Files]:
+        with self.versions.files([n for n in self.versions.schema.names if n != COUNT]) as (found, _):
+            yield found
 
 
 class Comparison:

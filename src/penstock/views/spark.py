@@ -6,7 +6,7 @@ What costs are worth measuring for is decided here; what they are, elsewhere.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,10 +19,9 @@ from penstock.planner.views.first import Machine, first
 from penstock.planner.views.shape_choice import explain_choice
 from penstock.planner.views.shape_cost import Costs
 from penstock.views.compute import compute, count_nodes
-from penstock.views.frame import to_arrow
+from penstock.views.files import read_files, to_arrow
 from penstock.views.slices import Files
 
-PART = 250_000  # rows of a file that one task reads
 LONG = 60.0  # estimated seconds from which it is worth measuring what joins cost
 
 Given: TypeAlias = pa.Table | Files  # rows with their counts
@@ -69,21 +68,3 @@ def compute_on_spark(
 
 def _frame(spark: SparkSession, given: Given) -> DataFrame:
     return read_files(spark, given) if isinstance(given, Files) else spark.createDataFrame(given)
-
-
-def read_files(spark: SparkSession, files: Files) -> DataFrame:
-    """The rows of slices as a DataFrame: its tasks map the files, and nothing goes through the driver."""
-    schema = spark.createDataFrame(files.schema.empty_table()).schema
-    parts = [(f, start, min(PART, rows - start)) for f, rows in files.files for start in range(0, rows, PART)]
-    if not parts:
-        return spark.createDataFrame([], schema)
-    names = files.schema.names
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                path, start, length = parts[number]
-                with pa.memory_map(path) as mapped:
-                    yield from pa.ipc.open_file(mapped).read_all().select(names).slice(start, length).to_batches()
-
-    return spark.range(len(parts), numPartitions=len(parts)).mapInArrow(read, schema)

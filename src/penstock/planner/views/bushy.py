@@ -129,11 +129,12 @@ def largest_result(relations: Relations, parts: Sequence[Members]) -> int:
     return max(range(len(parts)), key=lambda n: (relations.size(parts[n]), -n))
 
 
-FINAL_PROBES = {"fewest_steps": fewest_steps, "largest": largest_result}
+FinalProbe = Callable[[Relations, Sequence[Members]], int]
+FINAL_PROBES: dict[str, FinalProbe] = {"fewest_steps": fewest_steps, "largest": largest_result}
 
 
 def compose(
-    relations: Relations, most: int, judge: Judge, cores: int, final: str = "fewest_steps"
+    relations: Relations, most: int, judge: Judge, cores: int, final: str | FinalProbe = "fewest_steps"
 ) -> tuple[Segment, ...]:
     """The segments of a bushy tree with groups of `most` relations at most; of one group alone, its segment.
 
@@ -145,7 +146,7 @@ def compose(
         return (Segment(probe, ordered(relations, probe, members - {probe})),)
     parts = [members for _, members in found]
     joined = relations.contracted(parts)
-    last = FINAL_PROBES[final](relations, parts)
+    last = (FINAL_PROBES[final] if isinstance(final, str) else final)(relations, parts)
     order = (last, *ordered(joined, last, joined.all - {last}))
     inputs: dict[int, int] = {}
     segments: list[Segment] = []
@@ -170,7 +171,9 @@ def share_of_wave(relations: Relations, segments: Sequence[Segment], cores: int)
     return [(number, 0) for number in range(len(segments))] if shares is None else [(0, share) for share in shares]
 
 
-def segmented_bushy(relations: Relations, most: int, judge: Judge, cores: int, final: str = "fewest_steps") -> Shape:
+def segmented_bushy(
+    relations: Relations, most: int, judge: Judge, cores: int, final: str | FinalProbe = "fewest_steps"
+) -> Shape:
     return Shape(SEGMENTED_BUSHY, relations.count, compose(relations, most, judge, cores, final))
 
 

@@ -6,7 +6,7 @@ A frozen value; `learned` makes the next one from the requests of a refresh.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.planner.views.regression import Tau, fit
@@ -101,11 +101,15 @@ def learned(statistics: Statistics, samples: Iterable[Sample]) -> Statistics:
 
 def remembered(statistics: Statistics) -> dict[str, Any]:
     """What is worth knowing in another process, small and fit for JSON; how many columns and connections, it knows itself."""
-    samples = [astuple(s) for found in statistics.samples.values() for s in found[-REMEMBERED:]]
+    samples = [
+        [s.node, list(s.via), s.keys, s.columns, s.rows, s.before, s.after, s.seconds]
+        for found in statistics.samples.values()
+        for s in found[-REMEMBERED:]
+    ]
     return {
         "rows": list(statistics.rows),
         "fanout": [[v, node, rows] for (v, node), rows in sorted(statistics.fanout.items())],
-        "samples": [[node, list(via), *numbers] for node, via, *numbers in samples],
+        "samples": samples,
         "recompute": statistics.recompute,
     }
 
