@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.errors import PenstockError, RegistrationError, StateError
+from penstock.errors import PenstockError, RegistrationError, StateError, did_you_mean
 from penstock.model import Column, Source, Stream, UserAggregate
 from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER, SECOND, duration, instant, instant_of
 from penstock.model.view import CAPTURES
@@ -153,6 +153,7 @@ class Engine:
         sequence: str | None = None,
         ordered: bool = False,
         punctuation: str | DataFrame | None = None,
+        patterns: Sequence[str] = (),
     ) -> None:
         """Register a streaming DataFrame under a name.
 
@@ -165,7 +166,8 @@ class Engine:
         `punctuation` names the column in which a row says that no later one has a time below its value (such a row is no data row), or it
         is a DataFrame, or the name of a stream, whose rows say so: its event time is the bound; a column with the name of
         a column of this stream narrows it to rows with that value, `<column>_from` and `<column>_to` to a range, NULL does
-        not. Then there is no other delay than the one given.
+        not. Then there is no other delay than the one given. A punctuation in a column of this stream is narrowed by the columns `patterns`
+        of its row: one with a value speaks of rows with that value only.
         """
         check_source(name, frame)
         columns = tuple(Column(n, t) for n, t in columns_of(frame))
@@ -184,11 +186,19 @@ class Engine:
             heartbeat=None if heartbeat is None else duration(heartbeat),
         )
         other: DataFrame | None = None
+        if patterns and (isinstance(punctuation, DataFrame) or punctuation is None):
+            msg = f"stream {name!r}: patterns= narrows punctuations in a column of the stream; name that column with punctuation="
+            raise RegistrationError(msg)
         if isinstance(punctuation, DataFrame):
             check_source(f"{name} (punctuation)", punctuation)
             other = punctuation
         elif punctuation is not None and (stream.column(punctuation) or punctuation not in self.catalog.streams):
-            stream = replace(stream, punctuation=punctuation)
+            unknown = next((name for name in patterns if stream.column(name) is None), None)
+            if unknown is not None:
+                hint = did_you_mean(unknown, (c.name for c in columns))
+                raise RegistrationError(f"stream {name!r} has no column {unknown!r} to narrow punctuations by; {hint}")
+            found = (stream.column(each) for each in patterns)
+            stream = replace(stream, punctuation=punctuation, patterns=tuple(c for c in found if c is not None))
         elif punctuation is not None:
             stream = replace(stream, punctuated_by=punctuation)
         self._declare(stream, frame, other)

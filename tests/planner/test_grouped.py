@@ -92,7 +92,7 @@ def test_output_progress_is_the_end_of_the_first_open_window_as_far_as_steps_hav
 
 
 def test_what_no_plan_is_made_for_is_refused():
-    with pytest.raises(RegistrationError, match="EMIT EARLY is for windows of time of a fixed length"):
+    with pytest.raises(RegistrationError, match="EMIT EARLY is for windows that slide by time"):
         network_of("SELECT count(*) FROM s [SESSION 5] EMIT EARLY EVERY 1 SECOND")
     with pytest.raises(RegistrationError, match="may fail HAVING in the end"):
         network_of("SELECT count(*) FROM s [TUMBLING 5] HAVING count(*) < 3 EMIT EARLY EVERY 1 SECOND")

@@ -5,6 +5,7 @@ stream must not notice them.
 """
 
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -13,12 +14,15 @@ from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import RegistrationError
-from penstock.model import Landmark, Sliding
+from penstock.model import Landmark, Sliding, SlidingRows
 from penstock.model.time import NEVER, SECOND
+from penstock.planner.network import output_progress
 from penstock.reference import admit, aggregate_results, results
 from penstock.sql import parse_query
+from penstock.state.manifest import Manifest
 from tests.aggregates import ROWS, STREAM, WINDOWS, cases, same_bag
 from tests.effort import examples
+from tests.monitors import check_bounded, check_progress
 from tests.oracle import bag
 from tests.runtime.replay import Replay, drain, rows_of, stream, wait_until
 from tests.runtime.test_online import JOIN as JOINS
@@ -65,6 +69,37 @@ def assert_accounts(engine, steps):
         assert counts.get("stored", 0) - counts.get("dropped", 0) == held, aggregate.name
 
 
+@contextmanager
+def committed():
+    """The manifests that are committed meanwhile, by step."""
+    found, apply = {}, Manifest.apply
+
+    def noting(manifest, entry):
+        after = apply(manifest, entry)
+        found[after.step] = after
+        return after
+
+    with patch.object(Manifest, "apply", noting):
+        yield found
+
+
+def monitor(engine, queries, source, manifests):
+    """What each query gave out, step by step: never behind the progress that it has stated, which never falls; and what was held meanwhile."""
+    steps = sorted(manifests)
+    for number, case in enumerate(queries):
+        if isinstance(case.window, SlidingRows):
+            continue  # its windows end by ranks, so that their times have no progress
+        query = parse_query(case.sql, {"s": source})
+        ends = {step: [] for step in steps}
+        for row in rows_of(engine.results(f"q{number}", step=True)):
+            ends[row[-1]].append(row[1])
+        check_progress([(ends[step], output_progress(query, manifests[step].reached())) for step in steps])
+    accepted = [manifests[step].counters.get("stream:s", {}).get("accepted", 0) for step in steps]
+    for aggregate in engine.network().aggregates:
+        held = [sum(run.rows for run in manifests[step].runs_of(aggregate.name)) for step in steps]
+        check_bounded(held, accepted.__getitem__, ended=True)
+
+
 def check(spark, root, queries, batches, *, delay=4, tasks=2, cuts=(), plain=True):
     """Answer all batches, by several engines one after the other if `cuts` says so."""
     source = replace(STREAM, delay=delay)
@@ -72,12 +107,13 @@ def check(spark, root, queries, batches, *, delay=4, tasks=2, cuts=(), plain=Tru
     replay.plain = plain
     steps = admit(source, batches)
     declared = {f"q{n}": case.sql for n, case in enumerate(queries)} | {"join": JOIN}
-    for number, batch in enumerate(batches):
-        replay.add(s=batch)
-        if number in cuts:
-            drain(replay.engine(spark, root / "state", declared, tasks=tasks))
-    engine = replay.engine(spark, root / "state", declared, tasks=tasks)
-    drain(engine, final=True)
+    with committed() as manifests:
+        for number, batch in enumerate(batches):
+            replay.add(s=batch)
+            if number in cuts:
+                drain(replay.engine(spark, root / "state", declared, tasks=tasks))
+        engine = replay.engine(spark, root / "state", declared, tasks=tasks)
+        drain(engine, final=True)
     for number, case in enumerate(queries):
         expected = answer(case, source, steps)
         assert same_bag(rows_of(engine.results(f"q{number}")), expected), case.sql
@@ -91,6 +127,7 @@ def check(spark, root, queries, batches, *, delay=4, tasks=2, cuts=(), plain=Tru
     assert bag(rows_of(engine.results("join"))) == bag(results(parse_query(JOIN, streams), streams, rows))
     assert not engine.manifest().runs
     assert_accounts(engine, steps)
+    monitor(engine, queries, source, manifests)
     return engine
 
 
@@ -263,3 +300,29 @@ def test_the_first_rows_of_each_window_are_found_among_what_all_tasks_have_kept(
     for _, _, n, end in expected.elements():
         sums[end] = sums.get(end, 0) + n
     assert sorted(s for (s,) in one.answer("above").elements()) == sorted(sums.values())
+
+
+def test_every_nth_row_by_arrival_ends_a_window_whatever_came_in_the_same_step(spark, tmp_path):
+    source = stream("a", "ts timestamp, seq bigint, k bigint, v bigint", delay=4 * SECOND, sequence="seq")
+    replay = Replay(tmp_path / "source", source)
+    times = (5, 2, 7, 4, 3, 9, 8, 6, 12, 11, 10, 9)
+    rows = [{"ts": t * SECOND, "seq": n, "k": n % 2, "v": n} for n, t in enumerate(times)]
+    for low in range(0, len(rows), 3):
+        replay.add(a=rows[low : low + 3][::-1])
+    sql = "SELECT k, sum(v) AS s, result_time FROM a [RANGE 3 SECONDS SLIDE 2 ROWS BY ARRIVAL{}] GROUP BY k"
+    queries = {
+        "all": sql.format(""),
+        "apart": sql.format(" PARTITION BY k"),
+        "by_time": sql.format("").replace(" BY ARRIVAL", ""),
+    }
+    with patch("penstock.state.compaction.FAN_IN", 1):
+        engine = replay.engine(spark, tmp_path / "state", queries)
+        drain(engine, final=True)
+    answers = {}
+    for name, text in queries.items():
+        answers[name] = bag(rows_of(engine.results(name)))
+        assert answers[name] == bag(aggregate_results(parse_query(text, {"a": source}), {"a": source}, {"a": rows})), (
+            name
+        )
+    assert answers["all"] != answers["by_time"]
+    assert "by arrival" in engine.explain()

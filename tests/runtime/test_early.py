@@ -22,6 +22,8 @@ CASES = st.lists(cases("sliding"), min_size=6, max_size=6).map(
     lambda some: [replace(c, having=None, top=None) for c in some]
 )
 
+EVER = "SELECT k, window_end, count(*) AS n FROM s [RANGE ALL SLIDE 3] GROUP BY k"
+
 
 def newest(rows, keys):
     """The newest revision of each window, and all final rows; `keys` columns in front say which window it is."""
@@ -41,6 +43,7 @@ def test_the_newest_revisions_are_the_answer_so_far(spark, tmp_path_factory, que
     replay = Replay(root / "source", source)
     declared = {f"q{n}": f"{case.sql} EMIT EARLY EVERY 1 MILLISECOND" for n, case in enumerate(queries)}
     declared |= {f"once{n}": case.sql for n, case in enumerate(queries)}
+    declared |= {"ever": f"{EVER} EMIT EARLY EVERY 1 MILLISECOND", "ever once": EVER}
     streams = {"s": source}
     for number in range(len(batches) + 1):
         final = number == len(batches)
@@ -51,6 +54,11 @@ def test_the_newest_revisions_are_the_answer_so_far(spark, tmp_path_factory, que
         steps = admit(source, batches[: number + 1])
         rows = {"s": [row for step in steps for row in step.accepted]}
         used = max((step.progress for step in steps), default=NEVER)
+        latest, finals = newest(rows_of(engine.results("ever")), 2)
+        assert same_bag(finals, rows_of(engine.results("ever once")))
+        for k, end, count in latest:
+            assert count == sum(row["k"] == k and row["t"] < end for row in rows["s"])
+        assert {k for k, *_ in latest} == {row["k"] for row in rows["s"]}
         for n, case in enumerate(queries):
             query = parse_query(case.sql, streams)
             found = rows_of(engine.results(f"q{n}"))
@@ -103,7 +111,7 @@ def whole(numbers):
 
 def test_windows_that_cannot_be_shown_early_are_refused(spark, tmp_path):
     engine = Replay(tmp_path / "source", *STREAMS).engine(spark, tmp_path / "state")
-    with pytest.raises(RegistrationError, match="EMIT EARLY is for windows of time of a fixed length"):
+    with pytest.raises(RegistrationError, match="EMIT EARLY is for windows that slide by time"):
         engine.query("SELECT count(*) AS n FROM a [SESSION 2 SECONDS]", name="q", emit="1 second")
     with pytest.raises(RegistrationError, match="is ordered, and EMIT EARLY shows windows before their time"):
         engine.query(SLIDING, name="q", ordered=True, emit="1 second")

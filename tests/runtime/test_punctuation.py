@@ -11,6 +11,7 @@ import pytest
 from penstock import Engine, RegistrationError
 from penstock.model import Column, Stream
 from penstock.model.time import NEVER
+from penstock.reference import admit
 from penstock.state.progress import group_progress
 from tests.monitors import check_accounts, check_ordered, check_progress
 from tests.oracle import bag
@@ -340,3 +341,42 @@ def test_windows_of_a_closed_group_come_out_once_and_leave_no_state(spark, tmp_p
     drain(engine, final=True)
     assert bag(rows_of(engine.results("counts"))) == bag(wanted)
     assert not engine.manifest().runs
+
+
+def test_a_punctuation_in_a_column_may_speak_of_one_group_only(spark, tmp_path):
+    narrowed = stream("a", COLUMNS, delay=None, punctuation="p", patterns=(Column("k", "bigint"),))
+    replay = Replay(tmp_path / "source", narrowed)
+    said = [{**mark(20), "k": 1}, mark(8)]
+    batches = [
+        [row(5, 1, 1), row(5, 2, 2), said[0]],
+        [row(3, 1, 4), row(3, 2, 8), row(21, 1, 16), said[1]],
+        [row(9, 2, 32)],
+    ]
+    engine = Engine(spark, tmp_path / "state", tasks=2, durable=False)
+    engine.stream("a", replay.frame(spark, "a"), event_time="ts", punctuation="p", patterns=["k"])
+    engine.query("SELECT k, sum(v) AS s, window_end FROM a [TUMBLING 10] GROUP BY k", name="q")
+    for batch in batches[:2]:
+        replay.add(a=batch)
+    run = drain(engine)
+    # Progress is 8, and yet the first group is over until 20.
+    assert rows_of(engine.results("q")) == [(1, 1, 10)]
+    steps = admit(narrowed, batches)
+    counts = run.status()["streams"]["a"]
+    check_accounts(counts)
+    assert (counts["late"], counts["punctuations"], counts["progress"]) == (1, 2, 8)
+    assert [[r["v"] for r in step.late] for step in steps] == [[], [4], []]
+    replay.add(a=batches[2])
+    drain(engine, final=True)
+    assert bag(rows_of(engine.results("q"))) == bag([(1, 1, 10), (2, 42, 10), (1, 16, 30)])
+
+
+def test_what_a_punctuation_cannot_be_narrowed_by_is_refused(spark, tmp_path):
+    replay = punctuated(tmp_path / "source", "a")
+    engine, frame = Engine(spark, tmp_path / "state", durable=False), replay.frame(spark, "a")
+    for options, reason in (
+        ({"punctuation": "p", "patterns": ["kk"]}, "no column 'kk'"),
+        ({"punctuation": "p", "patterns": ["ts"]}, "narrow it by other columns"),
+        ({"delay": 5, "patterns": ["k"]}, "name that column with punctuation="),
+    ):
+        with pytest.raises(RegistrationError, match=reason):
+            engine.stream("a", frame, event_time="ts", **options)

@@ -98,3 +98,14 @@ def test_constraints_of_columns_are_not_supported():
 
 def test_the_watermark_is_the_column_itself():
     assert isinstance(failure("CREATE STREAM s (t INT, u INT, WATERMARK FOR t AS u - 5) USING rate"), NotSupportedError)
+
+
+def test_a_punctuation_may_be_narrowed_by_columns():
+    text = "CREATE STREAM s (t INT, p INT, k STRING, n INT, WATERMARK FOR t) PUNCTUATION p{} USING rate"
+    assert declared(text.format("")).patterns == ()
+    stream = declared(text.format(" BY (K, n)"))
+    assert (stream.punctuation, stream.patterns) == ("p", (Column("k", "string"), Column("n", "int")))
+    for clause, fragment in ((" BY (q)", "Unknown column q"), (" BY k", "Expected ("), (" BY (k", "Expected )")):
+        with pytest.raises(SqlError) as caught:
+            declared(text.format(clause))
+        assert fragment in caught.value.message

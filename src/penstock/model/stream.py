@@ -39,8 +39,8 @@ class Stream:
     """A registered stream. Lengths (`delay`, `idle`, `idle_skew`, `heartbeat`) are in units of its event time.
 
     Progress is the greatest of the bounds it has: the newest time less `delay`; the newest time of all but the last
-    `delay_rows` rows by its sequence; punctuations, as rows with a value in the column `punctuation`, or from elsewhere (the
-    stream `punctuated_by`, or a DataFrame) with the columns `patterns`; the clock less `idle` while it is silent; the clock less `heartbeat`
+    `delay_rows` rows by its sequence; punctuations, as rows with a value in the column `punctuation` that the columns `patterns` narrow,
+    or from elsewhere (the stream `punctuated_by`, or a DataFrame) with the columns `patterns`; the clock less `idle` while it is silent; the clock less `heartbeat`
     at each step, if it promises that a row is read no later than that after its event time.
     """
 

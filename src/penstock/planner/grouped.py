@@ -17,6 +17,7 @@ from penstock.model import (
     And,
     Compare,
     Expression,
+    Landmark,
     Literal,
     Or,
     PerRow,
@@ -85,10 +86,11 @@ def check_aggregated(standing: StandingQuery) -> None:
     assert query.aggregation is not None
     assert len(query.roles) == 1 and query.roles[0].on is None, "one over a join is taken apart first, see `derived`"  # noqa: PT018
     refusal = None
-    if query.aggregation.emit is not None and not isinstance(query.aggregation.window, Sliding):
-        refusal = "EMIT EARLY is for windows of time of a fixed length; leave it out, and each window is shown once it is over"
-    elif standing.flush is not None and not isinstance(query.aggregation.window, Sliding):
-        refusal = "flush= is for windows of time of a fixed length"
+    by_time = isinstance(query.aggregation.window, Sliding | Landmark)
+    if query.aggregation.emit is not None and not by_time:
+        refusal = "EMIT EARLY is for windows that slide by time: a session that was shown may grow, or become part of another, and would never be final; leave it out, and each window is shown once it is over"
+    elif standing.flush is not None and not by_time:
+        refusal = "flush= is for windows that slide by time, of which many groups end at once; leave it out"
     elif query.aggregation.emit is not None and not _stays_true(query.aggregation):
         refusal = "a window that EMIT EARLY has shown may fail HAVING in the end, and would never be final; take a condition that stays true, as count(*) > 10 does, or filter the final results"
     elif standing.flush is not None and query.aggregation.emit is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
 from penstock.model import Landmark, Punctuation, Query, Ref, Role, Session, Sliding, Stream, Tumbling
+from penstock.model.punctuation import punctuation_of
 from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
 from penstock.reference.join import Member, bounds, counts, members_of, serves
 from penstock.reference.order import Row
@@ -55,7 +56,8 @@ def admit(
                 until = row[stream.punctuation]
                 if _usable(until):
                     step.punctuations.append(row)
-                    said.append(Punctuation(until))
+                    given = ((c.name, row[c.name]) for c in stream.patterns)
+                    said.append(punctuation_of(stream, until, {n: v for n, v in given if isinstance(v, int | str)}))
                 else:
                     step.bad.append(row)
                 continue

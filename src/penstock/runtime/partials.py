@@ -43,7 +43,7 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
         tables += [marked(table, held.task.step) for table in added] if early else added
         newest = max(held.task.newest.get(stream, NEVER) for stream in aggregate.streams)
         if aggregate.flush is not None:
-            _flush(held, aggregate, tables, now)
+            _flush(held, aggregate, tables, now, newest)
             tables = []
         paned = [m.id for m in aggregate.members if m.paned]
         found: list[Closed] = []
@@ -63,16 +63,19 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
         _write(held, aggregate, table, 0)
 
 
-def _flush(held: Held, aggregate: WindowAggregate, tables: Sequence[pa.Table], until: int) -> None:
+def _flush(held: Held, aggregate: WindowAggregate, tables: Sequence[pa.Table], until: int, newest: int) -> None:
     """Let out as many results as this task may give, and report how far it has come."""
     assert aggregate.flush is not None
     rows, behind = aggregate.flush
     own = held.low, held.high
+    before = min(held.task.progress.get(closing(stream), NEVER) for stream in aggregate.streams)
     known = [Flushed(*place) for place in held.task.flushed.get(aggregate.name, ())]
     # Shares go round, so that fewer results than tasks do not leave one out for ever.
     turn = (held.partition + held.task.step) % held.task.tasks
     cap = Cap(share_of(rows, turn, held.task.tasks), behind)
-    found, reached = flush(gather(aggregate.plan, tables), aggregate.plan.queries[0], known, own, until, cap)
+    found, reached = flush(
+        gather(aggregate.plan, tables), aggregate.plan.queries[0], known, own, until, cap, (before, newest)
+    )
     held.report.flushed[aggregate.name] = (reached.low, reached.high, reached.until, reached.bound)
     write_windows(aggregate, found, held.task, held.network.version, held.report)
 

@@ -44,6 +44,10 @@ def check_punctuation(stream: Stream) -> None:
                 f"{event_time.type}; cast it to {event_time.type}"
             )
             raise RegistrationError(msg)
+        narrowed = {c.name for c in stream.patterns}
+        if not narrowed.isdisjoint((column.name, event_time.name)):
+            msg = f"stream {stream.name!r}: a punctuation in {column.name!r} bounds {event_time.name!r} by itself; narrow it by other columns"
+            raise RegistrationError(msg)
     for column in stream.patterns:
         part = part_of(stream, column.name)
         if part is None:
@@ -77,11 +81,12 @@ def marked(stream: Stream, frame: DataFrame, elsewhere: DataFrame | None = None)
             value = f"try_cast({value} AS {event_time.type})"
         bound = time_in_units(event_time.type if column.type == "string" else column.type, value)
         outside = f"({bound}) IS NULL OR {_outside(bound)}"
+        fields = ", ".join(f"'{c.name}', {quote(c.name)}" for c in stream.patterns)
         return frame.selectExpr(
             *names,
             f"CASE WHEN {quote(column.name)} IS NULL THEN NULL WHEN {outside} THEN {MALFORMED_MARK} ELSE {MARK} END AS _mark",
             f"{bound} AS _bound",
-            f"'{EVERYTHING}' AS _pattern",
+            f"to_json(named_struct({fields})) AS _pattern" if fields else f"'{EVERYTHING}' AS _pattern",
         )
     if elsewhere is None:
         return frame

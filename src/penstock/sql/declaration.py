@@ -38,6 +38,7 @@ class _Clauses:
     heartbeat: int | None
     ordered: bool
     punctuation: Token | None
+    patterns: list[Token]
     punctuated_by: str | None
     source: Reader
 
@@ -89,6 +90,7 @@ def stream_declaration(cursor: Cursor) -> Stream:
             raise source.error(watermark.column.start, "An ORDERED stream has no delay", "leave out one of them")
         delay = 0
     punctuation = None if clauses.punctuation is None else _declared(cursor, columns, clauses.punctuation).name
+    patterns = dict.fromkeys(_declared(cursor, columns, token) for token in clauses.patterns)
     told = clauses.punctuation is not None or clauses.punctuated_by is not None or clauses.heartbeat is not None
     if delay is None and rows is None and not told:
         raise source.error(body, f"Stream {name} has no WATERMARK with a delay, so its progress is unknown", _WATERMARK)
@@ -105,6 +107,7 @@ def stream_declaration(cursor: Cursor) -> Stream:
         delay_rows=rows,
         punctuation=punctuation,
         punctuated_by=clauses.punctuated_by,
+        patterns=tuple(patterns),
         heartbeat=clauses.heartbeat,
     )
 
@@ -213,6 +216,7 @@ def _clauses(cursor: Cursor, *, integer: bool) -> _Clauses:
     form: str | None = None
     given: tuple[tuple[str, str], ...] = ()
     punctuation: Token | None = None
+    patterns: list[Token] = []
     punctuated_by: str | None = None
     seen: set[str] = set()
     last = cursor.offset
@@ -238,6 +242,7 @@ def _clauses(cursor: Cursor, *, integer: bool) -> _Clauses:
                 punctuated_by = cursor.name("stream").text
             else:
                 punctuation = cursor.name("column")
+                patterns = _narrowed_by(cursor)
         elif clause == "USING":
             form = cursor.name("source format").text
         elif clause == "OPTIONS":
@@ -251,8 +256,28 @@ def _clauses(cursor: Cursor, *, integer: bool) -> _Clauses:
     reader = Reader(form, given)
     idle, heartbeat = (by_clock.get(clause) for clause in _BY_CLOCK)
     return _Clauses(
-        policies["LATE"], policies["BAD"], idle, heartbeat, "ORDERED" in seen, punctuation, punctuated_by, reader
+        policies["LATE"],
+        policies["BAD"],
+        idle,
+        heartbeat,
+        "ORDERED" in seen,
+        punctuation,
+        patterns,
+        punctuated_by,
+        reader,
     )
+
+
+def _narrowed_by(cursor: Cursor) -> list[Token]:
+    """The columns of `BY (k, ..)`, by whose values a punctuation speaks of some rows only."""
+    if not cursor.accept("BY"):
+        return []
+    cursor.expect("(")
+    found = [cursor.name("column")]
+    while cursor.accept(","):
+        found.append(cursor.name("column"))
+    cursor.expect(")")
+    return found
 
 
 def _by_clock(cursor: Cursor, clause: str, place: int, *, integer: bool) -> int:

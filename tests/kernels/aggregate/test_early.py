@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from penstock.kernels.aggregate.close import gather, merge, partials
 from penstock.kernels.aggregate.early import CAME, marked, open_windows
+from penstock.kernels.aggregate.keep import settle
 from penstock.model import Aggregation
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_aggregates
@@ -12,6 +13,7 @@ from penstock.reference.aggregate import answers
 from tests.effort import examples
 from tests.kernels.aggregate.scenes import (
     BOUNDED,
+    LANDMARKS,
     OTHERS,
     OWN,
     SESSIONS,
@@ -87,3 +89,39 @@ def came_since(parts, last, step):
 
 def window_of(window, end):
     return (end - window.start) // window.slide - 1
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(LANDMARKS, GROUPS, chosen(BOUNDED), batches(), STEPS, STEPS)
+def test_of_a_landmark_each_group_shows_its_open_windows_up_to_the_first_that_holds_all_its_rows(
+    window, groups, aggregates, parts, rounds, settled
+):
+    aggregation = Aggregation(window, items(*groups), aggregates, None)
+    (plan,) = plan_aggregates({0: aggregation}, {column(n): t for n, t in TYPES.items()}, own=OWN)
+    state, came, last = [], [], -1
+    for step, (rows, progress) in enumerate(parts):
+        came += rows
+        if rows:
+            state.append(
+                marked(partials(plan, table_of([i.expression for i in items(*groups)], plan, rows, ((),))), step)
+            )
+        gathered = gather(plan, state)
+        if gathered is not None and step in rounds:
+            revised = listed(open_windows(gathered, plan.queries[0], progress, last).table, plan, 0)
+            everything = answers(query_of(aggregation), {"a": STREAM}, {"a": came}, {"a": 200}, OWN)
+            open_now = [(a.group, a.start, a.end, a.values) for a in everything if a.end > progress]
+            shown = {(plain(group), end) for group, _, end, _ in revised}
+            assert_same(revised, [row for row in open_now if (plain(row[0]), row[2]) in shown])
+            newest = {}
+            for row in came_since(parts, last, step):
+                group = plain(tuple(row[g] + 0.0 if isinstance(row[g], float) else row[g] for g in groups))
+                if window.wids(row["ts"]):
+                    newest[group] = max(newest.get(group, NEVER), row["ts"])
+            for group, time in newest.items():
+                first_open = max(window.closed(progress) if progress > NEVER else NEVER, window.wids(time)[0])
+                assert (group, window.extent(first_open)[1]) in shown
+            assert {group for group, _ in shown} <= set(newest) or settled
+            last = step
+        if step in settled and state:
+            kept = settle(plan, [table.drop([CAME]) for table in state], progress)
+            state = [] if kept is None else [marked(kept, step)]

@@ -7,11 +7,12 @@ from penstock.kernels.aggregate.close import gather, partials
 from penstock.kernels.aggregate.flush import Cap, Flushed, flush, least, share_of
 from penstock.kernels.aggregate.keep import settle
 from penstock.model import Aggregation
-from penstock.model.time import FOREVER
+from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_aggregates
 from tests.effort import examples
 from tests.kernels.aggregate.scenes import (
     BOUNDED,
+    LANDMARKS,
     OWN,
     SLIDING,
     TYPES,
@@ -32,7 +33,7 @@ SHARES = {1: [(0, None)], 2: [(0, 2), (2, None)], 3: [(0, 1), (1, 4), (4, None)]
 
 @settings(max_examples=examples(200), deadline=None)
 @given(
-    SLIDING,
+    SLIDING | LANDMARKS,
     st.sampled_from(((), ("k",), ("k", "p"))),
     batches(most=40),
     st.integers(0, 6),
@@ -45,6 +46,7 @@ def test_all_results_come_once_in_time_and_never_too_many(window, groups, parts,
     (plan,) = plan_aggregates({0: aggregation}, {column(n): t for n, t in TYPES.items()}, own=OWN)
     query = plan.queries[0]
     state, ranges, found = [], [Flushed(0, None)], []
+    newest = max((row["ts"] for rows_of_step, _ in parts for row in rows_of_step), default=NEVER)
     for step, (given_rows, reached) in enumerate([*parts, ([], FOREVER)]):
         if given_rows:
             made = table_of([i.expression for i in items(*groups)], plan, given_rows, ((),), hashes=HASHES)
@@ -53,7 +55,9 @@ def test_all_results_come_once_in_time_and_never_too_many(window, groups, parts,
         for number, own in enumerate(SHARES[tasks[step]]):
             mine = [t.filter([inside(key, own) for key in t.column("_key").to_pylist()]) for t in state]
             cap = Cap(share_of(rows, number, tasks[step]), behind)
-            closed, flushed = flush(gather(plan, mine), query, ranges, own, reached, cap)
+            closed, flushed = flush(
+                gather(plan, mine), query, ranges, own, reached, cap, (parts[-1][1] if parts else NEVER, newest)
+            )
             out = [row for c in closed for row in listed(c.table, plan, 0)]
             found += out
             after.append(flushed)

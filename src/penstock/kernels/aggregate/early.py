@@ -1,6 +1,11 @@
-"""Windows that are still open, as they are by now: those in which something has changed since they were last shown."""
+"""Windows that are still open, as they are by now: those in which something has changed since they were last shown.
+
+A landmark has no end of such windows: of each group the last one is the first that holds all its rows.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +20,7 @@ from penstock.kernels.aggregate.close import (
     time_frames,
 )
 from penstock.model.time import FOREVER
+from penstock.model.windows import Landmark
 from penstock.planner.aggregates import Windowed
 
 CAME = "_came"  # the column that says with which step a row or partial came
@@ -28,10 +34,13 @@ def marked(table: pa.Table, step: int) -> pa.Table:
 def open_windows(gathered: Gathered, query: Windowed, progress: int, since: int) -> Closed:
     """The windows that end after `progress` and hold something that came after step `since`; tables must be `marked`."""
     entries = since_origin(serving(gathered.ordered, gathered.columns, query.selection, fold=False), query)
-    newest = int(gathered.ordered.positions.max())
+    newest = max(int(gathered.ordered.positions.max()), progress)
     frames = time_frames(gathered.plan, query, entries, progress, FOREVER, newest)
     came = gathered.ordered.table.column(CAME).to_numpy()[entries.row_of] > since
     before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(came)])
     frames = frames.take(before[frames.high] > before[frames.low])
+    if isinstance(query.window, Landmark):
+        whole = frames.high == entries.starts[frames.group + 1]
+        frames = replace(frames, last=np.where(whole, frames.first, frames.last))
     shown = shown_as(query, frames)
     return Closed(query.query, results_of(gathered.plan, query, entries, frames, shown), early=True)

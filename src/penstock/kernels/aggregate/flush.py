@@ -13,9 +13,13 @@ import numpy as np
 
 from penstock.kernels.aggregate import frames as framing
 from penstock.kernels.aggregate.close import Closed, Gathered, results_of, shown_as
+from penstock.kernels.aggregate.entries import Entries
+from penstock.kernels.aggregate.frames import Frames
+from penstock.kernels.aggregate.results import Shown
 from penstock.model.time import FOREVER, NEVER
-from penstock.model.windows import Sliding
+from penstock.model.windows import Landmark, Sliding
 from penstock.planner.aggregates import Windowed
+from penstock.state.run import Ints
 
 LEAST_KEY, GREATEST_KEY = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
@@ -29,7 +33,7 @@ class Flushed:
     until: int = NEVER
     bound: int = LEAST_KEY
 
-    def window(self, windows: Sliding) -> int:
+    def window(self, windows: Sliding | Landmark) -> int:
         """The first window that is not out whole."""
         return windows.closed(self.until)
 
@@ -49,10 +53,15 @@ def flush(
     own: tuple[int, int | None],
     until: int,
     cap: Cap,
+    last: tuple[int, int] = (NEVER, NEVER),
 ) -> tuple[list[Closed], Flushed]:
-    """The next results of a query for the keys in `own`, and how far they are out then; `before` says how far all keys were."""
+    """The next results of a query for the keys in `own`, and how far they are out then; `before` says how far all keys were.
+
+    `last` says with which windows a landmark ends: those that the step before could close, by the progress it had, and the one with the
+    newest row of the whole stream.
+    """
     window = query.window
-    assert isinstance(window, Sliding)
+    assert isinstance(window, Sliding | Landmark)
     everything = Flushed(*own, until)
     entries = None if gathered is None else gathered.entries(query)
     if gathered is None or entries is None or not len(entries):
@@ -63,9 +72,7 @@ def flush(
     for known in ranges:
         inside = (keys >= known.low) & (keys < known.high if known.high is not None else True)
         first = np.where(inside, known.window(window) + (keys < known.bound), first)
-    last = np.full(len(keys), window.closed(until) - 1, dtype=np.int64)
-    frames = framing.sliding(entries.starts, entries.positions, window.range, window.slide, window.start, first, last)
-    frames, shown = shown_as(query, frames).expanded(frames)
+    frames, shown = _windows(query, window, entries, first, until, last)
     reached = everything
     if until < FOREVER and len(frames) > cap.rows:
         order = np.lexsort((keys[frames.group], frames.first))
@@ -80,7 +87,24 @@ def flush(
     return [Closed(query.query, results_of(gathered.plan, query, entries, frames, shown))], reached
 
 
-def _least_place(window: Sliding, ranges: Sequence[Flushed], until: int, cap: Cap) -> tuple[int, int]:
+def _windows(
+    query: Windowed, window: Sliding | Landmark, entries: Entries, first: Ints, until: int, last: tuple[int, int]
+) -> tuple[Frames, Shown]:
+    """Every window by itself that ends by `until`, of each group from its `first` on."""
+    if isinstance(window, Sliding):
+        ends = np.full(len(first), window.closed(until) - 1, dtype=np.int64)
+        places = entries.starts, entries.positions, window.range, window.slide, window.start
+        frames = framing.sliding(*places, first, ends)
+        return shown_as(query, frames).expanded(frames)
+    progress, newest = last
+    end = max(window.closed(progress) - 1, window.closed(newest)) if until >= FOREVER else window.closed(until) - 1
+    frames = framing.landmark(entries.starts, entries.positions, window.slide, window.start, int(first.min()), end)
+    frames, shown = shown_as(query, frames).expanded(frames)
+    due = frames.first >= first[frames.group]
+    return frames.take(due), shown.take(due)
+
+
+def _least_place(window: Sliding | Landmark, ranges: Sequence[Flushed], until: int, cap: Cap) -> tuple[int, int]:
     """The window and the key before which all must be out: what has waited long enough, and what is out already."""
     places = {(known.window(window), known.bound) for known in ranges}
     if len(places) > 1:
