@@ -15,6 +15,7 @@ from penstock.errors import PenstockError, RegistrationError, StateError, did_yo
 from penstock.model import Column, Source, Stream, UserAggregate
 from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER, SECOND, duration, instant, instant_of
 from penstock.model.view import CAPTURES
+from penstock.planner.arranging import arrange
 from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
 from penstock.planner.network import Network
@@ -93,14 +94,17 @@ class Engine:
         orders: str = "adaptive",
         order_options: Mapping[str, Any] | None = None,
         expire_every: int = 1,
+        plan: str = "auto",
     ) -> None:
         """`tasks`: parallel tasks per step (default: the session's cores). `durable=False` skips syncs to disk.
 
         `strategy` says how queries share: 'state_slice', 'push_down', 'pull_up', 'isolated', or 'auto'; `chain` where state is cut:
         'mem_opt' (fewest rows), 'cpu_opt' (least work), or 'auto'. `orders` says how the probe orders of joins of three and more streams
         are chosen: 'adaptive', 'static', 'pop', 'card', 'random', 'worst', 'oracle'; `order_options` are its parameters, such as
-        `period` (rows between two checks). `expire_every`: steps between two rounds that drop state out of reach. The answers are always
-        the same.
+        `period` (rows between two checks). `expire_every`: steps between two rounds that drop state out of reach. `plan` says how window
+        aggregates are computed: 'paned' (panes that all share, merged with two stacks), 'differential' (their sums by difference), 'wid' (panes
+        of each query's own), 'buffered' (rows are kept), 'adapt' (in each bucket rows or panes), or 'auto', by what steps have counted. The
+        answers are always the same.
         """
         self.spark = spark
         self.store = LocalStore(str(Path(state_dir).absolute()), durable)
@@ -112,7 +116,7 @@ class Engine:
             parameters = Parameters(**(order_options or {}))
         except (TypeError, ValueError) as error:
             raise RegistrationError(f"order_options: {error}") from None
-        self.catalog = Catalog(spark, self.store, strategy, chain, orders, parameters)
+        self.catalog = Catalog(spark, self.store, strategy, chain, orders, parameters, plan)
         self._run: Run | None = None
         self._views: ViewCatalog | None = None
 
@@ -128,12 +132,13 @@ class Engine:
         orders: str = "adaptive",
         order_options: Mapping[str, Any] | None = None,
         expire_every: int = 1,
+        plan: str = "auto",
         **settings: str,
     ) -> Engine:
         """An engine on a well-configured local Spark session (made if there is none)."""
         return cls(
             local_session(cores, **settings), state_dir, durable=durable, strategy=strategy, chain=chain, orders=orders,
-            order_options=order_options, expire_every=expire_every,
+            order_options=order_options, expire_every=expire_every, plan=plan,
         )  # fmt: skip
 
     # -- registration: before the start, or while running at the next step boundary -------------------------------
@@ -477,7 +482,7 @@ class Engine:
         )
 
     def decisions(self) -> list[dict[str, Any]]:
-        """The last decisions about probe orders, oldest first: what was looked at, done, and why, with the numbers."""
+        """The last decisions about probe orders and pane sets, oldest first: what was looked at, done, and why, with the numbers."""
         return [dict(decision) for decision in self.manifest().decisions]
 
     def explain_select(self, sql: str) -> str:
@@ -487,7 +492,9 @@ class Engine:
 
     def network(self) -> Network:
         """The plan that runs, or that would run: all live queries compiled."""
-        return self.catalog.network() if self._running is None else self._running.stepper.network
+        if self._running is not None:
+            return self._running.stepper.network
+        return arrange(self.catalog.network(), self.manifest().panes)
 
     def manifest(self) -> Manifest:
         """The last committed state."""

@@ -23,8 +23,8 @@ def test_panes_are_declined_where_a_window_is_one_pane_or_groups_are_as_many_as_
     (plan,) = plans([Sliding(60, 1)], rates=Rates(100, 5))
     assert (plan.choices[0].plan, plan.width) == ("differential", 1)
     (plan,) = plans([Sliding(2, 1)], [COUNT, MAX], rates=Rates(2, 1000))
-    assert (plan.choices[0].plan, plan.width) == ("buffered", None)
-    assert "as many groups as rows" in plan.choices[0].reason
+    assert (plan.choices[0].plan, plan.sets[0].kept) == ("buffered", "rows")
+    assert "rows are fewer" in plan.choices[0].reason
 
 
 def test_queries_with_equal_groups_share_panes_and_pieces():
@@ -44,8 +44,13 @@ def test_what_needs_single_rows_has_a_plan_of_its_own():
 
 
 def test_a_plan_can_be_asked_for_by_name():
-    assert [p.width for p in plans([Sliding(60, 12), Sliding(90, 30)], wanted="wid")] == [12, 30]
-    assert plans([Sliding(60, 12)], wanted="buffered")[0].buffered
+    (plan,) = plans([Sliding(60, 12), Sliding(90, 30)], wanted="wid")
+    assert [own.width for own in plan.sets] == [12, 30]
+    (plan,) = plans([Sliding(60, 12)], wanted="buffered")
+    assert [own.kept for own in plan.sets] == ["rows"]
+    (plan,) = plans([Sliding(60, 12)], wanted="adapt")
+    assert [own.kept for own in plan.sets] == ["either"]
+    assert [plans([Sliding(60, 12)], wanted=w)[0].queries[0].stacks for w in ("paned", "differential")] == [True, False]
     with pytest.raises(ValueError, match="not differential"):
         plans([Sliding(60, 12)], [MAX], wanted="differential")
     with pytest.raises(ValueError, match="not differential"):
@@ -65,4 +70,4 @@ def test_a_plan_says_how_and_why():
 
 def test_queries_whose_common_panes_are_too_narrow_have_panes_of_their_own():
     found = plans([Sliding(60_000, 1_000), Sliding(60_000, 2_000), Sliding(7_001, 7_001)], rates=Rates(5, 100))
-    assert [p.width for p in found] == [1_000, 7_001]
+    assert [own.width for plan in found for own in plan.sets] == [1_000, 7_001]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model import Landmark, PerRow, Session, Sliding, SlidingRows
-from penstock.planner.panes import Costs, Rates, pane_sets, pane_width, window_class, window_costs
+from penstock.planner.panes import Costs, Rates, cost_of, pane_sets, pane_width, window_class, window_costs
 
 LENGTHS = st.integers(1, 60)
 WINDOWS = st.one_of(
@@ -72,11 +72,48 @@ def test_costs_are_those_of_the_equations_with_several_panes_in_a_slide():
 
 def test_panes_that_fit_all_are_not_shared_where_they_are_too_narrow():
     windows = {0: Sliding(60_000, 1_000), 1: Sliding(60_000, 2_000), 2: Sliding(7_001, 7_001)}
-    assert pane_sets(windows, Rates(5, 100)) == [(0, 1), (2,)]
-    assert pane_sets(windows) == [(0, 1, 2)]
+    assert [own.queries for own in pane_sets(windows, Rates(5, 100))] == [(0, 1), (2,)]
+    assert [own.queries for own in pane_sets(windows)] == [(0, 1, 2)]
 
 
 def test_hundreds_of_queries_are_put_into_sets():
     windows = {n: Sliding(60_000 * (n % 7 + 1), 1_000 * (n % 50 + 1)) for n in range(300)}
     found = pane_sets(windows, Rates(5, 100))
-    assert sorted(n for members in found for n in members) == sorted(windows)
+    assert sorted(n for own in found for n in own.queries) == sorted(windows)
+
+
+@given(
+    st.lists(st.builds(Sliding, st.integers(1, 200), st.integers(1, 50)), min_size=1, max_size=5),
+    st.floats(0.01, 100),
+    st.floats(1, 1000),
+    st.floats(0, 100),
+)
+def test_the_sets_chosen_cost_no_more_than_any_plan_by_hand(windows, rows, groups, step):
+    asked, rates = dict(enumerate(windows)), Rates(rows, groups, step=step)
+    chosen = cost_of(pane_sets(asked, rates), asked, rates)
+    for plan in ("paned", "buffered"):
+        assert chosen <= cost_of(pane_sets(asked, rates, wanted=plan), asked, rates) * (1 + 1e-9)
+
+
+def test_rows_are_kept_where_each_is_a_group_of_its_own_and_panes_where_few_groups_have_many():
+    (own,) = pane_sets({0: Sliding(60, 20)}, Rates(5, 100, 20, 100, 500))
+    assert own.kept == "rows"
+    (own,) = pane_sets({0: Sliding(60, 20)}, Rates(5, 3, 20, 100, 3))
+    assert own.kept == "partials"
+    # What a landmark needs is one total, however long ago it began.
+    (own,) = pane_sets({0: Landmark(20)}, Rates(5, 100, 20, 100, 500))
+    assert own.kept == "partials"
+
+
+@given(st.floats(0.1, 1000), st.integers(1, 1000), st.integers(1, 100), st.integers(1, 100))
+def test_partials_of_a_pane_are_as_counted_and_grow_with_its_width(rows, groups, width, longer):
+    counted = min(float(groups), rows * width)
+    rates = Rates(rows, counted, width, width * longer, min(rows * width * longer, counted * longer))
+    assert rates.held(width) == pytest.approx(counted, rel=1e-3)
+    found = [rates.held(w) for w in (width / 2, width, width * 2, width * longer, 2 * width * longer)]
+    assert all(
+        f <= rows * w * (1 + 1e-9)
+        for f, w in zip(found, (width / 2, width, width * 2, width * longer, 2 * width * longer), strict=True)
+    )
+    assert found[0] <= found[1] * (1 + 1e-9)
+    assert found[3] <= found[4] * (1 + 1e-9)

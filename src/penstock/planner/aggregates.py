@@ -6,24 +6,27 @@ which plan is taken is decided in `panes`; what is done with a plan, in the kern
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from penstock.model.aggregate import Aggregate, Aggregation, Top, UserAggregate
 from penstock.model.expression import AGGREGATE_ROLE, Expression
 from penstock.model.time import format_duration
 from penstock.model.windows import AggregateWindow, PerRow, Session, Sliding, SlidingRows
 from penstock.planner.panes import (
-    BUFFERED,
+    MEASURED,
     PANED,
-    WID,
     Choice,
     Costs,
+    PaneSet,
     Rates,
     choose,
+    only_rows,
     pane_sets,
     pane_width,
+    possible,
     window_class,
+    window_costs,
 )
 from penstock.planner.taxonomy import ROWS, Nature, Piece, nature, pieces
 
@@ -34,8 +37,9 @@ INSTANT = Sliding(1, 1)  # the window of a query whose groups hold the event tim
 class Windowed:
     """One aggregated query, made ready: `measures` are its aggregates, each with the numbers of the pieces it reads.
 
-    `selection` is the number of its predicates: queries that began together and ask the same of rows share one. Kernels cut
-    windows to their `top` if `cut`; else only Spark can tell which rows these are.
+    `selection` is the number by which rows are known to serve it: queries of one pane set that ask the same of rows may share one. Kernels
+    cut windows to their `top` if `cut`; else only Spark can tell which rows these are. With `stacks` sums are merged with two stacks where
+    differences would do as well.
     """
 
     query: int
@@ -46,15 +50,16 @@ class Windowed:
     selection: int = 0
     top: Top | None = None
     cut: bool = False
+    stacks: bool = False
 
 
 @dataclass(frozen=True)
 class AggregatePlan:
-    """Queries of one stream that share partials (or, if `width` is None, rows).
+    """Queries of one stream that share what is kept of it: partials in panes or, if `width` is None, only rows.
 
-    `pieces` are what partials hold. Panes are [base + n * width, base + (n + 1) * width); `arguments` are the expressions that
-    pieces are about, `types` Spark's names of their types, `groups` the number of group columns. `choices` say for each query
-    how and why.
+    `pieces` are what partials hold. Every window is made of panes [base + n * width, base + (n + 1) * width); new rows are kept for each of the
+    `sets` of queries in its own panes, and in its own form. `arguments` are the expressions that pieces are about, `types` Spark's names of their
+    types, `groups` the number of group columns. `choices` say for each query how it is computed and why.
     """
 
     groups: int
@@ -66,6 +71,24 @@ class AggregatePlan:
     width: int | None
     base: int = 0
     own: Mapping[str, UserAggregate] = field(default_factory=dict, compare=False)
+    sets: tuple[PaneSet, ...] = ()
+
+    def arranged(self, sets: Sequence[PaneSet], wanted: str | None = None, rates: Rates | None = None) -> AggregatePlan:
+        """The same queries over other pane sets; with `rates`, choices say what each plan would cost."""
+        of = {number: own for own in sets for number in own.queries}
+        found = []
+        for query in self.queries:
+            natures = _natures(query.aggregates, dict(zip(self.arguments, self.types, strict=True)))
+            choice = choose(query.window, natures, of[query.query], wanted)
+            if rates is not None and isinstance(query.window, Sliding):
+                costs = window_costs(query.window, of[query.query].width, rates, MEASURED)
+                choice = replace(choice, costs=costs)
+            found.append((choice, all(n.by_differences for n in natures)))
+        queries = [
+            replace(query, stacks=exact and choice.plan == PANED)
+            for query, (choice, exact) in zip(self.queries, found, strict=True)
+        ]
+        return replace(self, sets=tuple(sets), choices=tuple(c for c, _ in found), queries=tuple(queries))
 
     @property
     def buffered(self) -> bool:
@@ -101,7 +124,7 @@ def plan_aggregates(
     *,
     selections: Mapping[int, int] | None = None,
     rates: Rates | None = None,
-    costs: Costs | None = None,
+    costs: Costs = MEASURED,
     wanted: str | None = None,
     own: Mapping[str, UserAggregate] | None = None,
 ) -> list[AggregatePlan]:
@@ -110,29 +133,23 @@ def plan_aggregates(
     `types` are Spark's names of the arguments' types; `wanted` is a plan by name, to compare plans by hand.
     """
     users = dict(own or {})
-    windows = {n: a.window for n, a in aggregations.items() if not isinstance(a.window, PerRow | SlidingRows)}
-    sets = [(n,) for n in windows] if wanted == WID else pane_sets(windows, rates, costs)
-    widths = {n: found for members in sets for n in members if (found := pane_width([windows[m] for m in members]))}
-    choices: dict[int, Choice] = {}
+    reasons = {}
     for number, aggregation in aggregations.items():
-        natures = _natures(aggregation, types)
         kept = [piece for aggregate in aggregation.aggregates for piece in pieces(aggregate, 0)]
-        width = widths[number][0] if number in widths else None
-        choices[number] = choose(aggregation.window, natures, kept, width, rates, costs, wanted)
-    paned = [tuple(n for n in members if choices[n].plan != BUFFERED) for members in sets]
-    buffered = tuple(n for n in aggregations if choices[n].plan == BUFFERED)
-    return [
-        _plan(
-            {n: aggregations[n] for n in members},
-            choices,
-            types,
-            members is buffered,
-            selections or {},
-            users,
-        )
-        for members in (*paned, buffered)
-        if members
-    ]
+        reason = only_rows(aggregation.window, kept)
+        if reason is not None:
+            reasons[number] = possible(wanted, reason)
+    found = []
+    paned = {n: a for n, a in aggregations.items() if n not in reasons}
+    if paned:
+        sets = pane_sets({n: a.window for n, a in paned.items()}, rates, costs, wanted=wanted)
+        undecided = dict.fromkeys(paned, Choice(PANED, ""))
+        plan = _plan(paned, undecided, types, False, selections or {}, users)
+        found.append(plan.arranged(sets, wanted, rates))
+    if reasons:
+        rest = {n: aggregations[n] for n in reasons}
+        found.append(_plan(rest, reasons, types, True, selections or {}, users))
+    return found
 
 
 def plan_of_panes(
@@ -162,8 +179,8 @@ def _is_list(aggregate: Aggregate, own: Mapping[str, UserAggregate]) -> bool:
     return several or aggregate.function in _LISTS
 
 
-def _natures(aggregation: Aggregation, types: Mapping[Expression, str]) -> list[Nature]:
-    return [nature(a, types[a.argument] if a.argument else "bigint") for a in aggregation.aggregates]
+def _natures(aggregates: Sequence[Aggregate], types: Mapping[Expression, str]) -> list[Nature]:
+    return [nature(a, types[a.argument] if a.argument else "bigint") for a in aggregates]
 
 
 def _plan(
@@ -200,6 +217,7 @@ def _plan(
     return AggregatePlan(
         groups.pop(), tuple(arguments), tuple(types[a] for a in arguments), tuple(kept), tuple(queries),
         tuple(choices[q.query] for q in queries), width, base, own,
+        () if width is None else (PaneSet(tuple(aggregations), width, base),),
     )  # fmt: skip
 
 

@@ -42,20 +42,22 @@ def build_network(
     version: int = 0,
     strategy: str = "state_slice",
     derived: Sequence[DerivedStream] = (),
+    plan: str | None = None,
 ) -> Network:
     """Compile the queries. Pure: the same arguments give the same network. Every life is the end of a link.
 
-    `derived` are those of the streams that are results of other queries.
+    `derived` are those of the streams that are results of other queries. `plan` is that of all window aggregates, if it is not left open.
     """
     whole = {**streams, **{d.name: d.stream for d in derived}}
-    return replace(_Builder(whole, version, strategy).build(queries), derived_streams=tuple(derived))
+    network = _Builder(whole, version, strategy, plan).build(queries)
+    return replace(network, derived_streams=tuple(derived), plan=plan or "")
 
 
 class _Builder:
     """Collects tables, joins and derived values while queries are laid out one after the other."""
 
-    def __init__(self, streams: Mapping[str, Stream], version: int, strategy: str) -> None:
-        self.streams, self.version, self.strategy = streams, version, strategy
+    def __init__(self, streams: Mapping[str, Stream], version: int, strategy: str, plan: str | None) -> None:
+        self.streams, self.version, self.strategy, self.plan = streams, version, strategy, plan
         self.derived: dict[tuple[str, tuple[str | Ref, ...]], Derived] = {}
 
     def build(self, queries: Sequence[StandingQuery]) -> Network:
@@ -78,7 +80,7 @@ class _Builder:
             groups.setdefault(plan.name, []).append(plan)
         joins = tuple(self._join(i, name, number, plans) for i, (name, plans) in enumerate(sorted(groups.items())))
         tables = tuple(self._table(number[name], key, keys, joins, laid) for name, key in keys.items())
-        grouped = list(grouped_tables(aggregated, self.streams, self.strategy, len(tables), self))
+        grouped = list(grouped_tables(aggregated, self.streams, self.strategy, len(tables), self, self.plan))
         derived = tuple(self.derived.values())
         return Network(
             self.version, dict(self.streams), (*tables, *(table for own, _ in grouped for table in own)), joins, derived, tuple(queries),

@@ -63,7 +63,7 @@ def explain_network(
         lines += _apart(network, join, [j for j in network.joins if name is not None or j.index < join.index])
         lines += explain_orders(join.name, partial(_label, network, join), decisions, checks)
         lines += [_member(network, join, m, measured, known) for m in join.members if name is None or m.name == name]
-    return "\n".join([*lines, *explain_aggregates(network, measured, runs, name)])
+    return "\n".join([*lines, *explain_aggregates(network, measured, runs, name, decisions)])
 
 
 def _progress(stream: Stream) -> str:

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from penstock.model.time import NEVER, format_duration
+from penstock.planner.arranging import set_text
 from penstock.planner.network import Network, WindowAggregate
-from penstock.planner.panes import window_class
+from penstock.planner.panes import PARTIALS, window_class
 from penstock.planner.share import Counters, Held
 from penstock.planner.taxonomy import ROWS, Piece
 
 
 def explain_aggregates(
-    network: Network, measured: Counters, runs: Sequence[Held], name: str | None = None
+    network: Network,
+    measured: Counters,
+    runs: Sequence[Held],
+    name: str | None = None,
+    decisions: Sequence[Mapping[str, Any]] = (),
 ) -> list[str]:
-    """The aggregates of a network, or the one of a query."""
+    """The aggregates of a network, or the one of a query, with the last decision about the panes of each."""
     lines = []
     for aggregate in aggregates_of(network, name):
         lines += _aggregate(network, aggregate, measured, runs, name)
+        last = next((d for d in reversed(decisions) if d["query"] == aggregate.name), None)
+        if last is not None:
+            now = f"{'; '.join(last['before'])} becomes {'; '.join(last['after'])}"
+            text = now if last["action"] == "changed" else f"kept {'; '.join(last['before'])}"
+            lines.append(
+                f"  panes looked at after step {last['step']:,}: {text}, cost {last['old_cost']:,.3g} before and {last['new_cost']:,.3g} now; {last['reason']}"
+            )
     return lines
 
 
@@ -38,9 +51,15 @@ def _aggregate(
         width = str(plan.width) if integer else format_duration(plan.width)
         kept = f"panes of {width}: {', '.join(_piece(aggregate, p) for p in plan.pieces)}"
     lines = [f"aggregate {aggregate.name}: {shared} {kept}"]
+    if len(plan.sets) > 1 or any(own.kept != PARTIALS for own in plan.sets):
+        lines += [f"  kept {set_text(aggregate, own, integer=integer)}" for own in plan.sets]
     for member, query, choice in zip(aggregate.members, plan.queries, plan.choices, strict=True):
         if name is None or member.name == name:
             text = f"  bit {member.bit}: {member.name}, {choice.plan} ({window_class(query.window)}; {choice.reason})"
+            if choice.costs:
+                text += ", work for a window: " + ", ".join(
+                    f"{plan} {cost:,.0f}" for plan, cost in choice.costs.items()
+                )
             if query.having is not None:
                 text += (
                     f", HAVING {'in the kernel' if query.having.term is not None else 'by Spark when results are read'}"
@@ -50,6 +69,8 @@ def _aggregate(
                 text += f", the first {query.top.count:,} rows of each window {where}"
             if member.paned:
                 text += ", results kept as panes"
+            elif member.runs:
+                text += ", results kept as runs of equal windows"
             if member.every is not None:
                 text += f", open windows shown every {format_duration(member.every)}"
             if aggregate.flush is not None:
@@ -60,7 +81,7 @@ def _aggregate(
             lines.append(text + "".join(f", {key} {value:,}" for key, value in counts.items()))
     indexes = network.tables[aggregate.home].indexes
     lines += [f"  predicate index on {index.column}: {len(index.literals)} literals" for index in indexes]
-    counts = dict(measured.get(f"table:{aggregate.name}", {}))
+    counts = {k: v for k, v in measured.get(f"table:{aggregate.name}", {}).items() if ":" not in k}
     held = [r for r in runs if r.table == aggregate.name]
     if held:
         counts |= {"rows": sum(r.rows for r in held), "bytes": sum(r.bytes for r in held), "runs": len(held)}

@@ -65,15 +65,20 @@ class _Set:
 
 
 def grouped_tables(
-    queries: Sequence[StandingQuery], streams: Mapping[str, Stream], strategy: str, first: int, columns: Columns
+    queries: Sequence[StandingQuery],
+    streams: Mapping[str, Stream],
+    strategy: str,
+    first: int,
+    columns: Columns,
+    wanted: str | None = None,
 ) -> Iterator[tuple[tuple[StateTable, ...], WindowAggregate]]:
-    """The state tables of aggregated queries, numbered from `first`, and what each aggregate makes of its own."""
+    """The state tables of aggregated queries, numbered from `first`, and what each aggregate makes of its own; by a plan that is `wanted`."""
     sets: dict[_Set, list[StandingQuery]] = {}
     for standing in queries:
         sets.setdefault(_set_of(standing, strategy), []).append(standing)
     number = 0
     for key, members in sets.items():
-        for plan in _plans(members, streams):
+        for plan in _plans(members, streams, wanted):
             made = _aggregate(key, plan, members, [streams[name] for name in key.streams], first, number, columns)
             first += len(made[0])
             number += 1
@@ -159,7 +164,7 @@ def _set_of(standing: StandingQuery, strategy: str) -> _Set:
     return _Set((role.stream, *role.union), groups, partition, own)
 
 
-def _plans(members: Sequence[StandingQuery], streams: Mapping[str, Stream]) -> list[AggregatePlan]:
+def _plans(members: Sequence[StandingQuery], streams: Mapping[str, Stream], wanted: str | None) -> list[AggregatePlan]:
     types: dict[Expression, str] = {}
     for standing in members:
         known = argument_types(standing, streams)
@@ -167,10 +172,17 @@ def _plans(members: Sequence[StandingQuery], streams: Mapping[str, Stream]) -> l
             if aggregate.argument is not None:
                 types[aggregate.argument] = kind
     aggregations = {standing.id: _aggregation(standing) for standing in members}
-    # A selection is known by the entry of the state table that stands for it.
-    selections = {standing.id: standing.bits_of * MAX_ROLES for standing in members}
+    # Where windows are made of rows, a selection is known by the entry of the state table that stands for it.
+    selections = {
+        q.id: (q.bits_of if isinstance(_aggregation(q).window, SlidingRows | PerRow) else q.id) * MAX_ROLES
+        for q in members
+    }
     own = {name: function for standing in members for name, function in standing.own.items()}
-    return plan_aggregates(aggregations, types, selections=selections, own=own)
+    try:
+        return plan_aggregates(aggregations, types, selections=selections, own=own, wanted=wanted)
+    except ValueError as error:
+        names = ", ".join(repr(standing.name) for standing in members)
+        raise RegistrationError(f"queries over the groups of {names}: {error}") from None
 
 
 def group_types(standing: StandingQuery, streams: Mapping[str, Stream]) -> tuple[str, ...]:
@@ -229,7 +241,16 @@ def _aggregate(
         msg = "punctuations of its stream end single groups, so that windows are over at different times; leave out flush= and EMIT EARLY"
         raise RegistrationError(f"query {slowly.name!r}: {msg}")
     shown = tuple(
-        AggregateMember(q.id, q.name, bit, first_start(q), not (plan.buffered or by_groups) and is_paned(q), _every(q))
+        AggregateMember(
+            q.id,
+            q.name,
+            bit,
+            first_start(q),
+            not (plan.buffered or by_groups) and is_paned(q),
+            _every(q),
+            q.bits_of,
+            has_runs(q),
+        )
         for bit, q in enumerate(mine)
     )
     return tuple(tables), WindowAggregate(number, name, tuple(sources), plan, shown, types, order, mine[0].flush)
@@ -302,6 +323,13 @@ def is_paned(standing: StandingQuery) -> bool:
             rows = standing.delivered or standing.flush is not None
             return shown and not rows and length > slide and length % slide == 0
     return False
+
+
+def has_runs(standing: StandingQuery) -> bool:
+    """Whether windows that hold the same need no rows of their own: nobody gets them but by `results()`, which writes them out."""
+    aggregation = _aggregation(standing)
+    rows = standing.delivered or standing.flush is not None or aggregation.emit is not None
+    return not rows and isinstance(aggregation.window, Sliding | Landmark)
 
 
 def _every(standing: StandingQuery) -> int | None:

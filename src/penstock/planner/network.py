@@ -282,7 +282,8 @@ class AggregateMember:
     """A query as part of an aggregate; `bit` is its bit in result rows. Windows that start before `first` were not seen whole.
 
     The results of one that is `paned` are kept as closed panes, of which its windows are put together when they are read. With `every` its
-    open windows are shown too, again after so many microseconds of the clock.
+    open windows are shown too, again after so many microseconds of the clock. `share` is the query whose entry says which rows it wants. With `runs`
+    consecutive windows that hold the same are one row of its results.
     """
 
     id: int
@@ -291,6 +292,8 @@ class AggregateMember:
     first: int = NEVER
     paned: bool = False
     every: int | None = None
+    share: int = 0
+    runs: bool = False
 
 
 @dataclass(frozen=True)
@@ -351,7 +354,8 @@ class WindowAggregate:
 class Network:
     """The whole plan. `version` is the registry version it was built from, `strategy` how it shares.
 
-    `chosen` says why it is that strategy: 'auto', 'asked' for, or 'kept' since the state was written by it; '' where nobody chose.
+    `chosen` says why it is that strategy: 'auto', 'asked' for, or 'kept' since the state was written by it; '' where nobody chose. `plan` is
+    that of all window aggregates, if one was asked for.
     """
 
     version: int
@@ -364,6 +368,7 @@ class Network:
     aggregates: tuple[WindowAggregate, ...] = ()
     derived_streams: tuple[DerivedStream, ...] = ()  # their streams are among `streams` too
     chosen: str = ""
+    plan: str = ""
 
     @cached_property
     def closes(self) -> tuple[str, ...]:

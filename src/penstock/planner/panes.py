@@ -1,50 +1,102 @@
-"""Panes: which window aggregates of a stream share them, how wide they are, and where they pay.
+"""Panes: which window aggregates of a stream share them, how wide they are, in what form rows are kept, and where panes pay.
 
-All queries over a stream with the same groups share one set of *panes*, pieces of time so narrow that every window is made of
-whole ones (Li 2008, 6.2, over all queries instead of one). Functions and windows that need single rows are *buffered* instead. The
-choice follows the costs of Li 2008, Eqs. 6.1 - 6.4, with the number of panes in a slide put in where it was taken to be one.
+All queries over a stream with the same groups may share one set of *panes*, pieces of time so narrow that every window is made of
+whole ones (Li 2008, 6.2, over all queries instead of one). Functions and windows that need single rows are *buffered* instead. The costs of
+Li 2008, Eqs. 6.1 - 6.4, have the number of panes in a slide put in where it was taken to be one; the engine reads all that a window
+needs whenever one is closed, which is their form for rows put into windows one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import gcd
+from math import exp, gcd, log
 
 from penstock.model.windows import AggregateWindow, Landmark, PerRow, Session, Sliding, SlidingRows
 from penstock.planner.taxonomy import Nature, Piece
 
-PANED, WID, DIFFERENTIAL, BUFFERED = "paned", "wid", "differential", "buffered"
-PLANS = (PANED, WID, DIFFERENTIAL, BUFFERED)
+PANED, WID, DIFFERENTIAL, BUFFERED, ADAPT = "paned", "wid", "differential", "buffered", "adapt"
+PLANS = (PANED, WID, DIFFERENTIAL, BUFFERED, ADAPT)
+
+# What is kept of new rows: partials of their panes, the rows, or in each bucket whichever takes less room.
+PARTIALS, ROWS_KEPT, EITHER = "partials", "rows", "either"
 
 SINGLE_ROWS = frozenset({"list"})  # pieces that lose their meaning when rows are put together
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What is known of a stream: rows in a unit of time, and groups that are active in so short a time as a pane."""
+    """What is known of a stream: rows in a unit of time, and groups that are active in a time of `width` (None: in any pane).
+
+    A step covers `step` units of event time, in which `active` groups turn up.
+    """
 
     rows: float
     groups: float
+    width: float | None = None
+    step: float = 0.0
+    active: float = 0.0
+
+    def held(self, width: float) -> float:
+        """How many partials a pane of this width has: never more than rows, as many as were counted, and in between what lies between."""
+        inside = self.rows * width
+        if self.width is None:
+            return min(self.groups, inside)
+        narrow, wide = (self.width, self.groups), (self.step, max(self.groups, self.active))
+        if width <= self.width or self.step <= self.width or not self.active:
+            return self._like(width, narrow)
+        if width >= self.step:
+            return self._like(width, wide)
+        share = log(width / self.width) / log(self.step / self.width)
+        return min(inside, float(self.groups * (wide[1] / self.groups) ** share))
+
+    def _like(self, width: float, counted: tuple[float, float]) -> float:
+        """Of so many groups that as many as counted turn up in some time, if rows are of any of them: how many do so in another time."""
+        seen, inside, active = self.rows * counted[0], self.rows * width, counted[1]
+        if active >= 0.999 * seen:
+            return inside
+        low, high = active, 1e6 * active
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (middle, high) if middle * (1 - exp(-seen / middle)) < active else (low, middle)
+        return min(inside, high * (1 - exp(-inside / high)))
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Per row put into a pane, per pane row put out, per pane row added to a window, per row added to a window (Eqs. 6.1 - 6.4)."""
+    """Per row put into a pane, per pane row put out, per pane row added to a window, per row added to a window (Eqs. 6.1 - 6.4).
+
+    `kept` is that of a row which is kept as it is.
+    """
 
     row: float = 1.0
     out: float = 1.0
     pane: float = 1.0
     direct: float = 1.0
+    kept: float = 0.3
+
+
+# As the kernels were measured: 0.1 us to put a sorted row into a pane is the unit. A partial is larger than a row.
+MEASURED = Costs(row=1.0, out=0.6, pane=1.0, direct=0.8, kept=0.3)
+
+
+@dataclass(frozen=True)
+class PaneSet:
+    """Queries that share panes of a width, [base + n * width, base + (n + 1) * width), and in which form new rows are `kept` for them."""
+
+    queries: tuple[int, ...]
+    width: int
+    base: int = 0
+    kept: str = PARTIALS
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A plan with its reason, as EXPLAIN shows them, and the estimated cost of each plan for one result of a window."""
+    """A plan with its reason, as EXPLAIN shows them, and the work that each plan is estimated to take for one result of a window."""
 
     plan: str
     reason: str
-    costs: Mapping[str, float] = field(default_factory=dict)
+    costs: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 def window_class(window: AggregateWindow | None) -> str:
@@ -95,8 +147,7 @@ def window_costs(window: Sliding, width: int, rates: Rates, costs: Costs) -> dic
     """Work for one result of a window under each plan, with panes of this width."""
     rows = rates.rows * window.range
     panes, per_slide = window.range / width, window.slide / width
-    inside = rates.rows * width
-    held = min(rates.groups, inside)  # pane rows of one pane: never more than its rows
+    inside, held = rates.rows * width, rates.held(width)
     into = per_slide * (costs.row * inside + costs.out * held)
     return {
         PANED: into + costs.pane * panes * held,
@@ -106,65 +157,99 @@ def window_costs(window: Sliding, width: int, rates: Rates, costs: Costs) -> dic
     }
 
 
-def choose(
-    window: AggregateWindow | None,
-    natures: Sequence[Nature],
-    kept: Sequence[Piece],
-    width: int | None,
-    rates: Rates | None = None,
-    costs: Costs | None = None,
-    wanted: str | None = None,
-) -> Choice:
-    """How one query is computed. Without rates: panes wherever they are possible."""
+def only_rows(window: AggregateWindow | None, kept: Sequence[Piece]) -> str | None:
+    """Why a query needs single rows; None if panes will do."""
     if isinstance(window, PerRow | SlidingRows):
-        return _only_buffered("windows that end with rows or count them need single rows", wanted)
+        return "windows that end with rows or count them need single rows"
     if any(piece.kind in SINGLE_ROWS for piece in kept):
-        return _only_buffered("a list of all values is no smaller than the rows", wanted)
-    assert width is not None
+        return "a list of all values is no smaller than the rows"
+    return None
+
+
+def choose(
+    window: AggregateWindow | None, natures: Sequence[Nature], own: PaneSet, wanted: str | None = None
+) -> Choice:
+    """How a query is computed whose rows are kept as its pane set says."""
     exact = all(n.by_differences for n in natures)
-    together = PANED if not exact else DIFFERENTIAL
-    how = "sums of panes by difference" if exact else "panes merged with two stacks"
+    if wanted == DIFFERENTIAL and not exact:
+        msg = "the differential plan cannot compute functions that are not differential; leave the plan open or ask for 'paned'"
+        raise ValueError(msg)
     if wanted is not None:
-        if wanted == DIFFERENTIAL and not exact:
-            msg = "the differential plan cannot compute functions that are not differential; leave the plan open or ask for 'paned'"
-            raise ValueError(msg)
         return Choice(wanted, "asked for")
-    if not isinstance(window, Sliding) or rates is None:
-        return Choice(together, how)
-    estimated = window_costs(window, width, rates, costs or Costs())
-    direct = BUFFERED if exact else WID
-    if window.range == width:
-        return Choice(WID, "a window is one pane", estimated)
-    if estimated[together] < estimated[direct]:
-        return Choice(together, how, estimated)
-    if min(rates.groups, rates.rows * width) * 2 > rates.rows * width:
-        return Choice(BUFFERED, "a pane holds about as many groups as rows", estimated)
-    return Choice(BUFFERED, "rows are fewer than what panes would cost", estimated)
+    if own.kept == ROWS_KEPT:
+        return Choice(BUFFERED, "rows are fewer than what panes would cost")
+    if own.kept == EITHER:
+        return Choice(ADAPT, "in each bucket rows or panes, whichever take less room")
+    if isinstance(window, Sliding) and window.range == own.width:
+        return Choice(WID, "a window is one pane")
+    if exact:
+        return Choice(DIFFERENTIAL, "sums of panes by difference")
+    return Choice(PANED, "panes merged with two stacks")
 
 
-def _only_buffered(reason: str, wanted: str | None) -> Choice:
+def possible(wanted: str | None, reason: str) -> Choice:
+    """The choice for a query that needs single rows."""
     if wanted not in {None, BUFFERED}:
         msg = f"the {wanted} plan is not possible here: {reason}; leave the plan open or ask for 'buffered'"
         raise ValueError(msg)
     return Choice(BUFFERED, reason)
 
 
-def pane_sets(
-    windows: Mapping[int, AggregateWindow | None], rates: Rates | None = None, costs: Costs | None = None
-) -> list[tuple[int, ...]]:
-    """Which queries share panes: all of them, unless panes that fit all would be so narrow that several sets cost less.
+def set_costs(windows: Sequence[AggregateWindow | None], rates: Rates, costs: Costs = MEASURED) -> dict[str, float]:
+    """What one set of panes for these windows costs in a unit of time, by the form in which rows are kept.
 
-    A set costs every row once, and its pane rows once for the set and once for each query.
+    What is held for the longest window is read whenever one is closed, once for all and once more for each. Landmarks and sessions
+    need what is left of all time, so that rows will not do.
     """
-    if rates is None or len(windows) < 2:
-        return [tuple(windows)] if windows else []
-    known, price = rates, costs or Costs()
+    found = pane_width(windows)
+    assert found is not None
+    width = found[0]
+    sliding = [w for w in windows if isinstance(w, Sliding)]
+    every = max(min((w.slide for w in sliding), default=width), rates.step, 1)
+    lengths = [w.range if isinstance(w, Sliding) else width for w in windows]
+    reads = (max(lengths) + every + sum(lengths)) / every
+    held = rates.held(width) / width
+    estimated = {PARTIALS: costs.row * rates.rows + held * (costs.out + costs.pane * reads)}
+    if len(sliding) == len(windows):
+        estimated[ROWS_KEPT] = rates.rows * (costs.kept + costs.direct * reads)
+    return estimated
+
+
+def cost_of(
+    sets: Iterable[PaneSet], windows: Mapping[int, AggregateWindow | None], rates: Rates, costs: Costs = MEASURED
+) -> float:
+    """What these sets cost together; either form in each bucket costs no more than the better one in all."""
+    total = 0.0
+    for own in sets:
+        estimated = set_costs([windows[n] for n in own.queries], rates, costs)
+        total += estimated.get(own.kept, min(estimated.values()))
+    return total
+
+
+def pane_sets(
+    windows: Mapping[int, AggregateWindow | None],
+    rates: Rates | None = None,
+    costs: Costs = MEASURED,
+    *,
+    wanted: str | None = None,
+) -> list[PaneSet]:
+    """Which queries share panes, and what is kept: all, and partials, unless it costs less otherwise, or a plan is `wanted` by name.
+
+    Panes that fit all queries may be so narrow that several sets cost less, though each gets every row; rows are kept where a pane
+    has about as many groups as rows.
+    """
+    if not windows:
+        return []
+    form = {BUFFERED: ROWS_KEPT, ADAPT: EITHER}.get(wanted or "", PARTIALS)
+    if wanted == WID:
+        return [_set((number,), windows, form) for number in windows]
+    together = [_set(tuple(windows), windows, form)]
+    if wanted is not None or rates is None:
+        return together
+    known = rates
 
     def cost(members: Sequence[int]) -> float:
-        found = pane_width([windows[n] for n in members])
-        assert found is not None
-        held = min(known.groups / found[0], known.rows)
-        return price.row * known.rows + held * (price.out + price.pane * len(members))
+        return min(set_costs([windows[n] for n in members], known, costs).values())
 
     # Queries with panes of their own that are alike share them at no price.
     alike: dict[tuple[int, int] | None, tuple[int, ...]] = {}
@@ -183,4 +268,16 @@ def pane_sets(
         if more[one + other] > 0:
             break
         sets = [s for s in sets if s not in (one, other)] + [one + other]
-    return sorted(tuple(sorted(members)) for members in sets)
+    if cost(tuple(windows)) <= sum(map(cost, sets)):
+        sets = [tuple(windows)]
+    found = []
+    for members in sorted(tuple(sorted(members)) for members in sets):
+        estimated = set_costs([windows[n] for n in members], rates, costs)
+        found.append(_set(members, windows, min(estimated, key=lambda name: estimated[name])))
+    return found
+
+
+def _set(members: tuple[int, ...], windows: Mapping[int, AggregateWindow | None], kept: str) -> PaneSet:
+    found = pane_width([windows[n] for n in members])
+    assert found is not None
+    return PaneSet(members, *found, kept)

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import PenstockError, RegistrationError, StateError, did_you_mean
 from penstock.model import Query, Rows, Sink, Stream, UserAggregate, Window
 from penstock.model.time import FOREVER, NEVER
+from penstock.planner.arranging import arrange
 from penstock.planner.bounds import time_bounds
 from penstock.planner.build import STRATEGIES, build_network, check_supported
 from penstock.planner.coverage import held_from
@@ -27,6 +28,7 @@ from penstock.planner.grouped import reach as aggregate_reach
 from penstock.planner.network import Network, StandingQuery, as_answered, output_progress
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.orders.modes import MODES
+from penstock.planner.panes import PLANS
 from penstock.planner.share import CHAINS, choose_chains
 from penstock.planner.steering import Steering
 from penstock.runtime.analysis import analyze, spark_message
@@ -62,6 +64,7 @@ class Catalog:
         chain: str,
         orders: str = "adaptive",
         parameters: Parameters | None = None,
+        plan: str = "auto",
     ) -> None:
         self.spark, self.store = spark, store
         self.frames: dict[str, DataFrame] = {}
@@ -69,6 +72,7 @@ class Catalog:
         self.own: dict[str, UserAggregate] = {}
         self.registry = self.saved = RegistryLog(store).load()
         self.strategy, self.chain, self.orders, self.parameters = strategy, chain, orders, parameters
+        self.plan = None if plan == "auto" else plan
         self._parsed: dict[int, Parsed] = {}
         self._positions: dict[int, tuple[int, ...]] = {}
         self._network: tuple[Registry, Network] | None = None
@@ -79,6 +83,10 @@ class Catalog:
             raise RegistrationError(f"there is no chain {chain!r}; known: {', '.join(CHAINS)}")
         if orders not in MODES:
             raise RegistrationError(f"there is no way of choosing orders {orders!r}; known: {', '.join(MODES)}")
+        if plan not in ("auto", *PLANS):
+            raise RegistrationError(
+                f"there is no plan {plan!r} for window aggregates; known: {', '.join(('auto', *PLANS))}"
+            )
 
     # -- streams ----------------------------------------------------------------------------------------------------
 
@@ -256,6 +264,7 @@ class Catalog:
         build_network(
             [StandingQuery(1, name, query, record.on_error, facts.key_types, types=facts.aggregated, own=self.own)],
             streams,
+            plan=self.plan,
         )
         joined = query if parsed.apart is None else parsed.apart.join
         for role in joined.roles:
@@ -404,7 +413,7 @@ class Catalog:
                 for one in map(self._standing, self.registry.live())
             ]
             derived = tuple(self.derived_streams().values())
-            network = build_network(standing, self.streams, self.registry.version, self._strategy(), derived)
+            network = build_network(standing, self.streams, self.registry.version, self._strategy(), derived, self.plan)
             self._network = (self.registry, replace(network, chosen=self._chosen()))
         return self._network[1]
 
@@ -435,8 +444,9 @@ class Catalog:
         return Steering(network, self.orders, self.parameters, tasks, manifest.orders, manifest.counters)
 
     def cut(self, network: Network, manifest: Manifest) -> Network:
-        """The network with the chains that fit what has been counted."""
-        return choose_chains(network, self.chain, manifest.counters, list(manifest.runs.values()))
+        """The network with the chains and the pane sets that fit what has been counted."""
+        cut = choose_chains(network, self.chain, manifest.counters, list(manifest.runs.values()))
+        return arrange(cut, manifest.panes)
 
     def revert(self) -> None:
         """Forget what was not committed."""

@@ -87,13 +87,15 @@ def is_unshown(network: Network, manifest: Manifest) -> bool:
     return any(run.step > shown for run in manifest.runs.values() for shown in newest.get(run.table, ()))
 
 
-def panes_until(network: Network, manifest: Manifest) -> dict[str, int]:
-    """Up to where the panes of each aggregate are among its results."""
-    found: dict[str, int] = {}
+def panes_until(network: Network, manifest: Manifest) -> dict[int, int]:
+    """By query: up to where its panes are among its results."""
+    found: dict[int, int] = {}
     live = {query.id for query in network.queries}
     for file in manifest.results.values():
-        if file.kind == PANES and not live.isdisjoint(query for query, _ in file.counts):
-            found[file.join] = max(found.get(file.join, NEVER), file.panes_until)
+        if file.kind == PANES:
+            for query, _ in file.counts:
+                if query in live:
+                    found[query] = max(found.get(query, NEVER), file.panes_until)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Results of window aggregates that are kept as closed panes: one file for a task and step, whatever the number of queries.
+"""Results of window aggregates that are kept as closed panes: one file for a task, step and set of panes, whatever the number of queries.
 
 The file says which windows the step closed and how many results these are for each query; `assemble` puts them together when somebody
 reads them. Pieces lie under names that follow from what they are, so that a file can be read with nothing but the query.
@@ -46,17 +46,35 @@ def write_panes(
     version: int,
     report: Report,
 ) -> None:
-    """Write the panes that are closed by now to one file, and enter it into the report with the results that they stand for."""
-    members = [m for m in aggregate.members if m.paned]
-    answered = [m for m in members if m.id not in task.suspended]
-    if not answered:
-        return
+    """Write the panes that are closed by now, and enter their files into the report with the results that they stand for.
+
+    Queries that share panes share a file, unless they have come to do so in the middle of a pane.
+    """
+    sets = {query: number for number, own in enumerate(aggregate.plan.sets) for query in own.queries}
+    together: dict[tuple[int, int], list[AggregateMember]] = {}
+    for member in aggregate.members:
+        if member.paned and member.id not in task.suspended:
+            together.setdefault((sets[member.id], task.panes.get(member.id, NEVER)), []).append(member)
+    for (_, since), members in together.items():
+        _write_panes(aggregate, members, tables, (since, after, until), task, version, report)
+
+
+def _write_panes(
+    aggregate: WindowAggregate,
+    members: Sequence[AggregateMember],
+    tables: Sequence[pa.Table],
+    times: tuple[int, int, int],
+    task: Task,
+    version: int,
+    report: Report,
+) -> None:
+    since, after, until = times
     windowed = {q.query: q for q in aggregate.plan.queries}
     queries = [windowed[m.id] for m in members]
     edge = pane_edge(queries, until)
-    panes = closed_panes(aggregate.plan, tables, queries, task.panes.get(aggregate.name, NEVER), edge)
-    found = window_counts(aggregate.plan, tables, [(windowed[m.id], m.first) for m in answered], after, until)
-    counts = [(m.id, count) for m, count in zip(answered, found, strict=True)]
+    panes = closed_panes(aggregate.plan, tables, queries, since, edge)
+    found = window_counts(aggregate.plan, tables, [(windowed[m.id], m.first) for m in members], after, until)
+    counts = [(m.id, count) for m, count in zip(members, found, strict=True)]
     if not len(panes) and not any(found):
         return
     table = _stored(aggregate, members, panes)

@@ -15,7 +15,19 @@ from pyspark.sql import Window as SortWindow
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.errors import StateError
-from penstock.model import Expression, PerRow, Query, Ref, SlidingRows, SortKey, Stream, Top, UserAggregate
+from penstock.model import (
+    Expression,
+    Landmark,
+    PerRow,
+    Query,
+    Ref,
+    Sliding,
+    SlidingRows,
+    SortKey,
+    Stream,
+    Top,
+    UserAggregate,
+)
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, PSEUDO_ROLE, WINDOW_START
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_of_panes
@@ -24,7 +36,7 @@ from penstock.planner.network import StandingQuery, result_column
 from penstock.runtime.assemble import Assembly
 from penstock.runtime.ingest import SIDE_FORMATS, try_eval
 from penstock.runtime.panes import PANES
-from penstock.runtime.windows import FINAL, measure_column
+from penstock.runtime.windows import FINAL, KIND, RUN, measure_column, written_out
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, RegistryLog
 from penstock.state.store import LocalStore
@@ -51,9 +63,12 @@ class Part:
         return file.step > self.since and file.max_time >= self.horizon and file.min_time < self.before
 
     @property
-    def condition(self) -> str:
-        end = "" if self.until is None else f" AND _step <= {self.until}"
-        return f"_step > {self.since} AND _time >= {self.horizon}L AND _time < {self.before}L{end}"
+    def steps(self) -> str:
+        return f"_step > {self.since}" + ("" if self.until is None else f" AND _step <= {self.until}")
+
+    @property
+    def times(self) -> str:
+        return f"_time >= {self.horizon}L AND _time < {self.before}L"
 
 
 class ResultView:
@@ -86,12 +101,14 @@ class ResultView:
         frames = [self._chosen(frame).select(*items) for frame in self._assembled(spark, manifest, part, schema)]
         if not files and not frames:
             return spark.createDataFrame([], schema).select(*items)
-        for version in sorted({f.version for f in files}):
+        for version, runs in sorted({(f.version, has_runs(f)) for f in files}):
             bit = self._bit(version)
-            paths = [self._checked(f) for f in files if f.version == version]
-            frame = spark.read.schema(f"{schema}, _bits{bit // 64} bigint").options(**VERIFIED).parquet(*paths)
-            mine = f"shiftright(_bits{bit // 64}, {bit % 64}) & 1 = 1 AND {part.condition}"
-            frames.append(self._chosen(frame.where(mine)).select(*items))
+            paths = [self._checked(f) for f in files if (f.version, has_runs(f)) == (version, runs)]
+            stored = f"{schema}, _bits{bit // 64} bigint" + (f", {RUN} bigint" if runs else "")
+            frame = spark.read.schema(stored).options(**VERIFIED).parquet(*paths)
+            mine = frame.where(f"shiftright(_bits{bit // 64}, {bit % 64}) & 1 = 1 AND {part.steps}")
+            each = self._written_out(mine) if runs else mine
+            frames.append(self._chosen(each.where(part.times)).select(*items))
         return reduce(DataFrame.union, frames)
 
     def table(self, manifest: Manifest, part: Part, *, ordered: bool = False) -> pa.Table | None:
@@ -104,10 +121,14 @@ class ResultView:
         for file in self._files(manifest, part):
             bit = self._bit(file.version)
             word = f"_bits{bit // 64}"
-            rows = pq.read_table(self._checked(file), columns=[*wanted, word], page_checksum_verification=True)
+            columns = [*wanted, word, *([RUN] if has_runs(file) else [])]
+            rows = pq.read_table(self._checked(file), columns=columns, page_checksum_verification=True)
             bits = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(bit % 64) & np.uint64(1)
+            rows = rows.filter(pa.array(bits == 1))
+            if has_runs(file):
+                rows = self._each(rows)
             step, time = rows.column("_step").to_numpy(), rows.column("_time").to_numpy()
-            keep = (bits == 1) & (step > part.since) & (time >= part.horizon) & (time < part.before)
+            keep = (step > part.since) & (time >= part.horizon) & (time < part.before)
             if part.until is not None:
                 keep &= step <= part.until
             pieces.append(rows.filter(pa.array(keep)))
@@ -180,6 +201,13 @@ class ResultView:
     def _pieces(self, _manifest: Manifest, _part: Part) -> list[pa.Table]:
         return []
 
+    def _written_out(self, frame: DataFrame) -> DataFrame:
+        """Rows that stand for several windows, one by one: a join has none."""
+        return frame
+
+    def _each(self, rows: pa.Table) -> pa.Table:
+        return rows
+
     def _bit(self, version: int) -> int:
         return RegistryLog(self.store).load(version).bits[self.record.id][1]
 
@@ -230,6 +258,26 @@ class AggregateView(ResultView):
     def _pieces(self, manifest: Manifest, part: Part) -> list[pa.Table]:
         assembly = self._assembly(manifest, part)
         return [] if assembly is None else list(assembly.tables(0, 1))
+
+    def _written_out(self, frame: DataFrame) -> DataFrame:
+        window = self._window
+        each = frame.withColumn("_number", F.explode(F.expr(f"sequence(0L, coalesce({RUN}, 1L) - 1L)")))
+        each = each.withColumn("_time", F.expr(f"_time + _number * {window.slide}L"))
+        if isinstance(window, Sliding) and WINDOW_START in frame.columns:
+            begins = f"_time - {window.range}L"
+            text = begins if window.origin is None else f"greatest({begins}, {window.origin}L)"
+            each = each.withColumn(WINDOW_START, F.expr(text))
+        return each
+
+    def _each(self, rows: pa.Table) -> pa.Table:
+        return written_out(rows, self._window)
+
+    @property
+    def _window(self) -> Sliding | Landmark:
+        assert self.query.aggregation is not None
+        window = self.query.aggregation.window
+        assert isinstance(window, Sliding | Landmark)
+        return window
 
     def _assembly(self, manifest: Manifest, part: Part) -> Assembly | None:
         """How windows are put together from the panes that are there; None if there are none to show."""
@@ -334,6 +382,11 @@ class AggregateView(ResultView):
         if ref.role == AGGREGATE_ROLE:
             return measure_column(self.query.aggregation.aggregates[int(ref.column[1:])])
         return WINDOW_START if ref.column == WINDOW_START else "_time"
+
+
+def has_runs(file: ResultFile) -> bool:
+    """Whether some rows of a file stand for several windows."""
+    return file.kind == KIND and file.rows < sum(count for _, count in file.counts)
 
 
 def side_rows(spark: SparkSession, store: LocalStore, manifest: Manifest, stream: Stream, reason: str) -> DataFrame:

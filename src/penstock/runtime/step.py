@@ -23,6 +23,7 @@ from penstock.errors import StateError, StepError
 from penstock.kernels.aggregate.keep import horizon as horizon_of
 from penstock.kernels.groups import closed_keys
 from penstock.model.time import FOREVER, NEVER, SECOND
+from penstock.planner import arranging
 from penstock.planner.network import Network, StateTable
 from penstock.planner.scans import Scans
 from penstock.planner.segments import segment_count, segment_starts
@@ -538,6 +539,7 @@ class Stepper:
             closed_groups=closed_groups(self.network, self.manifest.progress),
         )  # fmt: skip
         entry = replace(entry, counters=with_dropped(entry, self.manifest), **self._steered(entry))
+        entry = self._arranged(entry)
         self.store.sync(commit.durable_names(self.store, batch_id))
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
         reached("before_manifest", step)
@@ -549,6 +551,8 @@ class Stepper:
         for report in reports:
             self.last_rows.update((name, entry.clock) for name, c in report["streams"].items() if c["rows"])
         self._append(entry)
+        if any(decision["mode"] == "panes" and decision["action"] == "changed" for decision in entry.decisions):
+            self.adopt(arranging.arrange(self.network, self.manifest.panes), self.registry)
 
     def _steered(self, entry: Entry) -> dict[str, Any]:
         """What the choice of orders made of the step: decisions, and what to remember of them."""
@@ -563,6 +567,18 @@ class Stepper:
         often = 1 + len(self.steering.modes) // REMEMBERED
         orders = self.steering.states if plain or entry.step % often == 0 else {}
         return {"orders": {} if orders == self.manifest.orders else orders, "decisions": plain}
+
+    def _arranged(self, entry: Entry) -> Entry:
+        """The entry with what the choice of pane sets made of the step."""
+        newest = {name: p.newest for name, p in self.manifest.progress.items() if p.newest > NEVER}
+        advanced = {name: p.newest - newest[name] for name, p in entry.progress.items() if name in newest}
+        if not self.network.aggregates or not advanced:
+            return entry
+        known, decisions = arranging.check(
+            self.network, arranging.observe(self.network, self.manifest.panes, entry.counters, advanced)
+        )
+        plain = tuple({"step": entry.step, **decision.to_json()} for decision in decisions)
+        return replace(entry, panes=known, decisions=(*entry.decisions, *plain))
 
     def _append(self, entry: Entry) -> None:
         self.log.append(entry)

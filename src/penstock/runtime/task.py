@@ -49,7 +49,7 @@ class Task:
     ahead: Ahead = field(default_factory=Ahead)  # groups whose windows are over before those of their stream
     newest: Mapping[str, int] = field(default_factory=dict)  # the newest time of each stream, where aggregates read it
     taking_over: frozenset[int] = frozenset()  # queries that take over the rows held; then there are no rows to receive
-    panes: Mapping[str, int] = field(default_factory=dict)  # aggregate -> where the panes begin that are no results yet
+    panes: Mapping[int, int] = field(default_factory=dict)  # query -> where the panes begin that are no results yet
     early: Mapping[int, int] = field(
         default_factory=dict
     )  # query whose open windows are shown -> step that last did so

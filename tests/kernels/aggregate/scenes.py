@@ -9,8 +9,9 @@ from decimal import Decimal
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from penstock.kernels.aggregate.close import close, merge, partials
+from penstock.kernels.aggregate.close import close, merge
 from penstock.kernels.aggregate.entries import with_patterns
+from penstock.kernels.aggregate.forms import are_rows, as_partials, keep_rows, settle_forms
 from penstock.kernels.aggregate.keep import settle
 from penstock.kernels.aggregate.types import arrow_type
 from penstock.model import (
@@ -199,7 +200,11 @@ def run(aggregations, batches, *, predicates=((),), settled=(), wanted=None, run
 
     After the batches whose numbers are in `settled` the state is reduced to what open windows need.
     """
-    selections = {n: n % len(predicates) for n in aggregations}
+    if wanted == "wid":  # each query has panes of its own, so that rows must know it by a number of its own
+        predicates = tuple(predicates[n % len(predicates)] for n in aggregations)
+        selections = {n: place for place, n in enumerate(aggregations)}
+    else:
+        selections = {n: n % len(predicates) for n in aggregations}
     plans = plan_aggregates(
         aggregations, {column(n): t for n, t in TYPES.items()}, selections=selections, wanted=wanted, own=OWN
     )
@@ -211,19 +216,23 @@ def run(aggregations, batches, *, predicates=((),), settled=(), wanted=None, run
         state, progress = [], NEVER
         for number, (rows, reached) in enumerate([*batches, ([], FOREVER)]):
             if rows:
-                state.append(partials(plan, table_of(groups, plan, rows, predicates)))
+                state += keep_rows(plan, table_of(groups, plan, rows, predicates)).tables
             newest = max(times, default=None)
-            for closed in close(plan, state, progress, reached, newest=newest, runs=runs):
+            for closed in close(plan, whole(plan, state), progress, reached, newest=newest, runs=runs):
                 found[closed.query] += listed(closed.table, plan, closed.query)
             progress = reached
-            if number in merged and state:
+            if number in merged and state and not any(are_rows(t) for t in state if plan.width):
                 state = [merge(plan, state)]
             if number in settled:
-                kept = settle(plan, state, progress)
-                state = [] if kept is None else [kept]
-        kept = settle(plan, state, FOREVER)
+                state = settle_forms(plan, state, progress)
+        kept = settle(plan, whole(plan, state), FOREVER)
         left.append((plan, kept))
     return found, left
+
+
+def whole(plan, state):
+    """Tables as windows are put together from them."""
+    return [as_partials(plan, table) for table in state]
 
 
 def listed(table, plan, query):

@@ -86,6 +86,25 @@ def test_buffered_rows_give_the_same_results(windows, groups, aggregates, parts,
     check(windows, groups, aggregates, parts, predicates, settled, merged, wanted="buffered")
 
 
+EXACT = [
+    a for a in BOUNDED if a.function == "count" or (a.function in ("sum", "avg") and a.argument.refs[0].column in "xim")
+]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(hypotheses(SLIDING, SESSIONS, LANDMARKS), GROUPS, chosen(EXACT), batches(), PREDICATES, STEPS)
+def test_all_plans_give_the_same_results(windows, groups, aggregates, parts, predicates, settled):
+    for plan in ("paned", "wid", "differential", "buffered", "adapt"):
+        check(windows, groups, aggregates, parts, predicates, settled, wanted=plan)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(hypotheses(SLIDING), GROUPS, chosen(BOUNDED + OTHERS), batches(), PREDICATES, STEPS)
+def test_plans_without_differences_give_the_same_results(windows, groups, aggregates, parts, predicates, settled):
+    for plan in ("paned", "wid", "adapt"):
+        check(windows, groups, aggregates, parts, predicates, settled, wanted=plan)
+
+
 @settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(

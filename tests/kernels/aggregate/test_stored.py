@@ -7,14 +7,16 @@ import pyarrow as pa
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.aggregate.close import close, partials
-from penstock.kernels.aggregate.keep import needed_until, settle
-from penstock.kernels.aggregate.stored import from_rows, received, stored_type, to_rows
+from penstock.kernels.aggregate.close import close
+from penstock.kernels.aggregate.forms import as_partials, keep_rows, settle_forms
+from penstock.kernels.aggregate.keep import needed_until
+from penstock.kernels.aggregate.stored import from_rows, received, served, stored_type, to_rows
 from penstock.kernels.delta import build_delta
 from penstock.model import Landmark, PerRow, Sliding
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
+from penstock.planner.panes import PaneSet, pane_width
 from penstock.reference import admit, aggregate_results, holds
 from penstock.sql import parse_query
 from penstock.state.run import RunEntry, checksum, decode_run, encode_run
@@ -33,10 +35,17 @@ class Task:
     progress: int = NEVER
     newest: int = NEVER
 
-    def step(self, standing, rows, *, settled=False, until=None):
-        """Rows come, and what the progress before them closes comes out; `until` is that of a step without rows."""
+    def step(self, standing, rows, *, settled=False, until=None, arrange=None):
+        """Rows come, and what the progress before them closes comes out; `until` is that of a step without rows.
+
+        `arrange` gives the pane sets of a plan.
+        """
         streams = {"s": self.stream}
         network = build_network(standing, streams)
+        if arrange is not None:
+            network = replace(network, aggregates=tuple(
+                a if a.plan.buffered else replace(a, plan=a.plan.arranged(arrange(a.plan))) for a in network.aggregates
+            ))  # fmt: skip
         now = self.progress if until is None else until
         for aggregate in network.aggregates:
             runs = self.runs.setdefault(aggregate.name, [])
@@ -45,16 +54,15 @@ class Task:
             added = []
             if rows:
                 delta = build_delta(network.tables[aggregate.home], *self._arrays(network, aggregate, standing, rows))
-                added = (
-                    [partials(aggregate.plan, received(aggregate, aggregate.sources[0], delta.rows))]
-                    if len(delta.rows)
-                    else []
-                )
-            for closed in close(aggregate.plan, [*held, *added], self.closed, now, newest=self.newest):
+                if len(delta.rows):
+                    new = received(aggregate, aggregate.sources[0], served(aggregate, delta.rows))
+                    added = keep_rows(aggregate.plan, new).tables
+            whole = [as_partials(aggregate.plan, table) for table in [*held, *added]]
+            for closed in close(aggregate.plan, whole, self.closed, now, newest=self.newest):
                 self._show(aggregate, closed, standing)
             if settled and runs:
-                kept = settle(aggregate.plan, held, now)
-                runs[:] = [] if kept is None or not len(kept) else [self._run(aggregate, kept)]
+                kept = settle_forms(aggregate.plan, held, now)
+                runs[:] = [self._run(aggregate, table) for table in kept if len(table)]
             runs += [self._run(aggregate, table) for table in added]
         known = {aggregate.name for aggregate in network.aggregates}
         self.runs = {name: own for name, own in self.runs.items() if name in known}
@@ -147,3 +155,48 @@ def test_queries_that_come_and_go_have_the_answers_they_would_have_alone(queries
         assert same_bag(found, answer), case.sql
         event("came later" if since else "there from the start")
         event("some results" if answer else "no result")
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(
+    st.lists(cases(), min_size=1, max_size=4),
+    st.lists(ROWS, min_size=1, max_size=5),
+    st.integers(0, 8),
+    st.sets(st.integers(0, 5)),
+    st.data(),
+)
+def test_plans_that_change_between_steps_change_no_answer(queries, batches, delay, settled, data):
+    stream = replace(STREAM, delay=delay)
+    steps = admit(stream, batches)
+    task = Task(stream)
+    standing = [
+        StandingQuery(n + 1, f"q{n}", parse_query(case.sql, {"s": stream}),
+                      share=1 + next(m for m, other in enumerate(queries) if other.predicate == case.predicate))
+        for n, case in enumerate(queries)
+    ]  # fmt: skip
+
+    def arrange(plan):
+        """Any queries together, in any form."""
+        places = data.draw(st.lists(st.integers(0, 2), min_size=len(plan.queries), max_size=len(plan.queries)))
+        windows = {q.query: q.window for q in plan.queries}
+        sets = []
+        for place in sorted(set(places)):
+            members = tuple(q.query for q, own in zip(plan.queries, places, strict=True) if own == place)
+            form = data.draw(st.sampled_from(("partials", "rows", "either")))
+            sets.append(PaneSet(members, *pane_width([windows[n] for n in members]), form))
+        event(f"{len(sets)} sets")
+        return sets
+
+    for number, (batch, step) in enumerate(zip(batches, steps, strict=True)):
+        task.step(standing, step.accepted, settled=number in settled, arrange=arrange)
+        task.progress = step.progress
+        task.newest = max([task.newest, *(row["t"] for row in batch)])
+    task.step(standing, [], until=task.progress, settled=True, arrange=arrange)
+    task.step(standing, [], until=FOREVER, arrange=arrange)
+    for query, case in zip(standing, queries, strict=True):
+        answer = expected(case, stream, steps, NEVER)
+        found = task.found.get(query.id, [])
+        if isinstance(case.window, Landmark):
+            last = max((row[1] for row in answer), default=NEVER)
+            found = [row for row in found if row[1] <= last]
+        assert same_bag(found, answer), case.sql

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.aggregate import frames as framing
-from penstock.kernels.aggregate.columns import Column, Spans
+from penstock.kernels.aggregate.columns import Column, Integers, Spans, Stacked
 from penstock.kernels.aggregate.entries import (
     Entries,
     Sorted,
@@ -87,7 +87,8 @@ def close(
     the time of the newest row of the whole stream. `runs` puts windows of equal content together.
     """
     gathered = gather(plan, tables)
-    return [] if gathered is None else close_gathered(gathered, after, until, newest=newest, runs=runs)
+    queries = [q.query for q in plan.queries] if runs else ()
+    return [] if gathered is None else close_gathered(gathered, after, until, newest=newest, runs=queries)
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Gathered:
 
     plan: AggregatePlan
     ordered: Sorted
-    seen: dict[int, Entries] = field(default_factory=dict)
+    seen: dict[bytes, Entries] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> tuple[Column | None, ...]:
@@ -104,12 +105,11 @@ class Gathered:
 
     def entries(self, query: Windowed) -> Entries:
         """What a query over time sees, since its origin."""
-        if query.selection not in self.seen:
+        alike = self.ordered.pattern(query.selection)
+        if alike not in self.seen:
             # Rows of one time stay apart where a list or an order of them may be wanted.
-            self.seen[query.selection] = serving(
-                self.ordered, self.columns, query.selection, fold=not self.plan.buffered
-            )
-        return since_origin(self.seen[query.selection], query)
+            self.seen[alike] = serving(self.ordered, self.columns, query.selection, fold=not self.plan.buffered)
+        return since_origin(self.seen[alike], query)
 
 
 def gather(plan: AggregatePlan, tables: Sequence[pa.Table]) -> Gathered | None:
@@ -127,10 +127,10 @@ def close_gathered(
     until: int,
     *,
     newest: int | None = None,
-    runs: bool = False,
+    runs: Collection[int] = (),
     leave: Collection[int] = (),
 ) -> list[Closed]:
-    """As `close`, of what was gathered; the queries to `leave` get no results."""
+    """As `close`, of what was gathered; `runs` are the queries whose windows of equal content are put together, those to `leave` get no results."""
     plan, ordered = gathered.plan, gathered.ordered
     if newest is None:
         newest = int(ordered.positions.max())
@@ -144,7 +144,8 @@ def close_gathered(
             entries = gathered.entries(query)
             frames = time_frames(plan, query, entries, after, until, newest)
             shown = shown_as(query, frames)
-        found.append(Closed(query.query, results_of(plan, query, entries, frames, shown, runs=runs)))
+        together = query.query in runs
+        found.append(Closed(query.query, results_of(plan, query, entries, frames, shown, runs=together)))
     return found
 
 
@@ -292,6 +293,8 @@ def _aggregate(plan: AggregatePlan, query: Windowed, entries: Entries, frames: F
     aggregate = query.aggregates[number]
     kind = None if argument == ROWS else arrow_type(plan.types[argument])
     whole = [column for column in columns if column is not None]
+    if query.stacks:
+        whole = [Stacked(column.parts) if isinstance(column, Integers) else column for column in whole]
     return finished(aggregate, whole, frames.low, frames.high, kind, plan.own)
 
 

@@ -54,6 +54,14 @@ class Integers:
 
 
 @dataclass(frozen=True)
+class Stacked(Integers):
+    """The same, folded with two stacks."""
+
+    def fold(self, low: Ints, high: Ints) -> Integers:
+        return Integers(tuple(sweep.totals(part, low, high) for part in self.parts))
+
+
+@dataclass(frozen=True)
 class Floats:
     """Sums of doubles with their errors, or moments: merged, never subtracted."""
 

@@ -99,6 +99,10 @@ class Sorted:
     def starts(self) -> Ints:
         return starts_of(self.codes)
 
+    def pattern(self, selection: int) -> bytes:
+        """The same for selections that see the same rows."""
+        return bytes(selection in pattern for pattern in self.patterns)
+
     def serving(self, selection: int) -> npt.NDArray[np.bool_] | None:
         """The rows that serve a selection; None if all do."""
         served = np.array([selection in pattern for pattern in self.patterns], dtype=np.bool_)

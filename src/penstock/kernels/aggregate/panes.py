@@ -31,12 +31,13 @@ def window_counts(
     if gathered is None:
         return [0] * len(queries)
     newest = int(gathered.ordered.positions.max())
-    seen: dict[int, Entries] = {}
+    seen: dict[bytes, Entries] = {}
     found = []
     for query, first in queries:
-        if query.selection not in seen:
-            seen[query.selection] = serving(gathered.ordered, (None,) * len(plan.pieces), query.selection, fold=False)
-        entries = since_origin(seen[query.selection], query)
+        alike = gathered.ordered.pattern(query.selection)
+        if alike not in seen:
+            seen[alike] = serving(gathered.ordered, (None,) * len(plan.pieces), query.selection, fold=False)
+        entries = since_origin(seen[alike], query)
         frames = time_frames(plan, query, entries, _seen_whole(query, first, after), until, newest)
         found.append(int(frames.windows.sum()))
     return found
@@ -57,7 +58,7 @@ def closed_panes(
 ) -> pa.Table:
     """What lies in [since, edge) and serves one of the queries, in panes as wide as these allow, with the pieces that they read.
 
-    `since` and `edge` are edges of panes, though perhaps of those of other queries.
+    `since` is an edge of panes, though perhaps of those of other queries: what comes later lies behind it, whatever panes are now.
     """
     found = pane_width([query.window for query in queries])
     assert found is not None, "windows of rows have no panes"
@@ -65,7 +66,7 @@ def closed_panes(
     selections = {query.selection for query in queries}
     chosen = sort_together([_inside(table, since, edge, selections) for table in tables], "_pane")
     needed = sorted({0, *(piece for query in queries for measure in query.measures for piece in measure)})
-    panes = base + (chosen.positions - base) // width * width
+    panes = np.maximum(base + (chosen.positions - base) // width * width, since)
     return folded(chosen, panes, load(plan, chosen.table, needed))
 
 

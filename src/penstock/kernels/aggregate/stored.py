@@ -1,14 +1,15 @@
 """Between rows of state tables and the tables that aggregates are computed from.
 
-Runs outlive plans: queries come and go, and with them the pieces that partials hold and the width of panes. So pieces are stored under
-names that follow from what they are, and a run is read by whatever plan there is. What an older run lacks only queries ask for that its rows
-do not serve: it gets the values of a row of NULLs.
+Runs outlive plans: queries come and go, and with them the pieces that partials hold, the width of panes, and whether rows are kept instead. So
+pieces are stored under names that follow from what they are, and a run is read by whatever plan there is. What an older run lacks only
+queries ask for that its rows do not serve: it gets the values of a row of NULLs.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +18,22 @@ from penstock.kernels.aggregate.close import partials
 from penstock.kernels.aggregate.entries import patterns_of, with_patterns
 from penstock.kernels.aggregate.types import arrow_type
 from penstock.model.windows import PerRow, SlidingRows
-from penstock.planner.network import AggregateSource, WindowAggregate
+from penstock.planner.network import MAX_ROLES, AggregateSource, WindowAggregate
 from penstock.planner.taxonomy import ROWS, Piece
 from penstock.state.run import Rows
 
 _OWN = ("_key", "_ts", "_pane", "_bits")
+
+
+def served(aggregate: WindowAggregate, rows: Rows) -> Rows:
+    """Rows of a state table that know which queries they serve, each by itself: queries may come to keep what they share apart."""
+    queries = aggregate.plan.queries
+    if any(isinstance(query.window, SlidingRows | PerRow) for query in queries):
+        return rows  # ranks are those of all rows, whomever they serve
+    entry = {m.id: m.share * MAX_ROLES for m in aggregate.members}
+    return replace(rows, patterns=tuple(
+        tuple(q.selection for q in queries if entry[q.query] in pattern) for pattern in rows.patterns
+    ))  # fmt: skip
 
 
 def received(aggregate: WindowAggregate, source: AggregateSource, rows: Rows) -> pa.Table:
@@ -37,8 +49,9 @@ def received(aggregate: WindowAggregate, source: AggregateSource, rows: Rows) ->
 
 def to_rows(aggregate: WindowAggregate, table: pa.Table) -> Rows:
     """Partials (or rows) as a run holds them."""
-    time = "_ts" if aggregate.plan.buffered else "_pane"
-    stored = {name: kept for kept, name in _stored_rows(aggregate).items()} if aggregate.plan.buffered else {}
+    single = "_ts" in table.column_names
+    time = "_ts" if single else "_pane"
+    stored = {name: kept for kept, name in _stored_rows(aggregate).items()} if single else {}
     columns = {}
     for name in table.column_names:
         if name in ("_key", "_bits", time):
@@ -52,21 +65,15 @@ def to_rows(aggregate: WindowAggregate, table: pa.Table) -> Rows:
 
 
 def from_rows(aggregate: WindowAggregate, rows: Rows) -> pa.Table:
-    """What a run holds, as the present plan wants it; rows that serve nobody any more are left out."""
+    """What a run holds, rows or partials, as the present plan calls it; rows that serve nobody any more are left out."""
     plan = aggregate.plan
-    found = {name: stored for stored, name in _stored(aggregate, list(rows.columns)).items()}
-    lacking = len(_stored_rows(aggregate)) > len(found) if plan.buffered else _pieces_in(found) < len(plan.pieces)
-    if lacking:
-        example = _example(aggregate)
-        first = pa.array(np.zeros(len(rows), dtype=np.int64))
-        added = [n for n in example.column_names if n not in found and n[0] in "aop_" and n not in _OWN]
-        values = {name: _array(example, name).take(first) for name in added}
-    else:
-        values = {}
+    single = plan.buffered or not any(name.startswith("p:") for name in rows.columns)
+    found = {name: stored for stored, name in _stored(aggregate, list(rows.columns), single=single).items()}
+    values = _lacking(aggregate, found, len(rows), single=single)
     values |= {name: rows.columns[stored] for name, stored in found.items()}
     columns: dict[str, pa.Array] = {"_key": pa.array(rows.key)}
     columns |= {f"g{n}": rows.columns[f"g{n}"] for n in range(plan.groups)}
-    columns["_ts" if plan.buffered else "_pane"] = pa.array(rows.time)
+    columns["_ts" if single else "_pane"] = pa.array(rows.time)
     # Tables are put together column by column, so that all must have the order that new ones have.
     for name in sorted(values, key=_place):
         if name[0] in "p_" and "_bits" not in columns:
@@ -74,6 +81,17 @@ def from_rows(aggregate: WindowAggregate, rows: Rows) -> pa.Table:
         columns[name] = values[name]
     columns.setdefault("_bits", pa.array(rows.bits, type=pa.int32()))
     return _serving(aggregate, with_patterns(pa.table(columns), rows.patterns), rows)
+
+
+def _lacking(aggregate: WindowAggregate, found: Collection[str], count: int, *, single: bool) -> dict[str, pa.Array]:
+    """The columns that the plan has and a table has not, with the values of a row of NULLs."""
+    plan = aggregate.plan
+    if (len(_stored_rows(aggregate)) <= len(found)) if single else (_pieces_in(found) >= len(plan.pieces)):
+        return {}
+    example = _example(aggregate, single=single)
+    first = pa.array(np.zeros(count, dtype=np.int64))
+    added = [n for n in example.column_names if n not in found and n[0] in "aop_" and n not in _OWN]
+    return {name: _array(example, name).take(first) for name in added}
 
 
 def _place(name: str) -> tuple[object, ...]:
@@ -97,9 +115,9 @@ def _serving(aggregate: WindowAggregate, table: pa.Table, rows: Rows) -> pa.Tabl
     return table.filter(pa.array(wanted[rows.bits]))
 
 
-def _stored(aggregate: WindowAggregate, columns: Collection[str]) -> dict[str, str]:
-    """Name in a run -> name in the kernels' table, of the columns that both have."""
-    if aggregate.plan.buffered:
+def _stored(aggregate: WindowAggregate, columns: Collection[str], *, single: bool) -> dict[str, str]:
+    """Name in a run -> name in the kernels' table, of the columns that both have; a run of `single` rows or of partials."""
+    if single:
         return {stored: name for stored, name in _stored_rows(aggregate).items() if stored in columns}
     found: dict[str, str] = {}
     for number, piece in enumerate(aggregate.plan.pieces):
@@ -120,7 +138,7 @@ def _name(aggregate: WindowAggregate, piece: Piece) -> str:
     return "p:" + hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _example(aggregate: WindowAggregate) -> pa.Table:
+def _example(aggregate: WindowAggregate, *, single: bool) -> pa.Table:
     """What the plan keeps of one row of NULLs."""
     columns: dict[str, pa.Array] = {"_key": pa.array([0], pa.int64())}
     columns |= {f"g{n}": pa.nulls(1, stored_type(kind)) for n, kind in enumerate(aggregate.group_types)}
@@ -128,7 +146,8 @@ def _example(aggregate: WindowAggregate) -> pa.Table:
     columns |= {f"a{n}": pa.nulls(1, stored_type(kind)) for n, kind in enumerate(aggregate.plan.types)}
     columns |= {f"o{n}": pa.nulls(1, stored_type(kind)) for n, (_, kind) in enumerate(aggregate.order)}
     columns["_bits"] = pa.array([0], type=pa.int32())
-    return partials(aggregate.plan, with_patterns(pa.table(columns), [()]))
+    table = with_patterns(pa.table(columns), [()])
+    return table if single and not aggregate.plan.buffered else partials(aggregate.plan, table)
 
 
 def stored_type(kind: str) -> pa.DataType:

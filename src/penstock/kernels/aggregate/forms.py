@@ -1,0 +1,151 @@
+"""In which form rows are kept between steps: as partials of panes, as rows, or in each bucket as whichever takes less room.
+
+The form is a property of each stored table, which its columns show; windows are put together from whatever there is. So a plan may change
+between two steps, and nothing that is held has to be made anew. Row tables here are those of plans that could also keep partials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.kernels.aggregate.close import folded, merge, partials
+from penstock.kernels.aggregate.entries import Sorted, lift, patterns_of, sort_together, with_patterns
+from penstock.kernels.aggregate.keep import horizon, settle
+from penstock.model.time import NEVER
+from penstock.planner.aggregates import AggregatePlan
+from penstock.planner.panes import PARTIALS, ROWS_KEPT, PaneSet
+from penstock.state.run import BUCKETS, Ints, bucket_of
+
+AT_EASE = 1.1  # a bucket changes its form if the other one takes so much less room
+NO_CUTS: Mapping[int, Sequence[int]] = {}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Tables to store, by width of panes how many partials the rows make, and of how many groups they are at most."""
+
+    tables: list[pa.Table]
+    made: dict[int, int]
+    groups: int = 0
+
+
+def are_rows(table: pa.Table) -> bool:
+    return "_ts" in table.column_names
+
+
+def keep_rows(
+    plan: AggregatePlan,
+    rows: pa.Table,
+    cuts: Mapping[int, Sequence[int]] = NO_CUTS,
+    before: npt.NDArray[np.bool_] | None = None,
+) -> Kept:
+    """New rows in the form that each pane set wants.
+
+    `cuts` are, by query, times that no partial may reach across, though a pane does: on one side all has been shown. `before`
+    says which buckets have kept rows of late.
+    """
+    if plan.width is None:
+        return Kept([partials(plan, rows)], {})
+    tables: list[pa.Table] = []
+    made: dict[int, int] = {}
+    groups = 0
+    for own in plan.sets:
+        served = _serving(plan, own, rows)
+        if not len(served):
+            continue
+        ordered = sort_together([served], "_ts", ordered=plan.ordered)
+        groups = max(groups, int(ordered.codes[-1]) + 1)
+        places = _places(own, ordered.positions, sorted({cut for q in own.queries for cut in cuts.get(q, ())}))
+        if own.kept == ROWS_KEPT:
+            tables.append(ordered.table)
+            made[own.width] = made.get(own.width, 0) + _count(ordered, places)
+            continue
+        found = folded(ordered, places, lift(plan, ordered))
+        made[own.width] = made.get(own.width, 0) + len(found)
+        tables += [found] if own.kept == PARTIALS else _smaller(ordered.table, found, before)
+    return Kept(tables, made, groups)
+
+
+def as_partials(plan: AggregatePlan, table: pa.Table) -> pa.Table:
+    """A table as windows are put together from it: rows become partials of single moments."""
+    if plan.width is None or not are_rows(table):
+        return table
+    return partials(replace(plan, width=1, base=0), table)
+
+
+def settle_forms(
+    plan: AggregatePlan, tables: Sequence[pa.Table], progress: int, cuts: Mapping[int, Sequence[int]] = NO_CUTS
+) -> list[pa.Table]:
+    """All tables as few that hold only what open windows need at this progress, each in the form that is wanted by now."""
+    rows = [table for table in tables if are_rows(table)]
+    if plan.width is None or not rows or horizon(plan, progress) is None:
+        whole = settle(plan, [as_partials(plan, table) for table in tables], progress)
+        return [] if whole is None else [whole]
+    left = settle(replace(plan, width=None, sets=()), rows, progress)
+    formed = [] if left is None or not len(left) else keep_rows(plan, left, cuts, buckets_of(left)).tables
+    held = settle(plan, [table for table in tables if not are_rows(table)], progress)
+    made = [table for table in (held, *formed) if table is not None and len(table) and not are_rows(table)]
+    return [*([merge(plan, made)] if made else ()), *(table for table in formed if are_rows(table))]
+
+
+def _places(own: PaneSet, times: Ints, cuts: Sequence[int]) -> Ints:
+    """Where each row's pane begins; behind a cut that lies in the pane, the cut."""
+    panes = own.base + (times - own.base) // own.width * own.width
+    if not cuts:
+        return np.asarray(panes)
+    edges = np.array([NEVER, *cuts], dtype=np.int64)
+    return np.asarray(np.maximum(panes, edges[np.searchsorted(edges, times, side="right") - 1]))
+
+
+def _serving(plan: AggregatePlan, own: PaneSet, rows: pa.Table) -> pa.Table:
+    """The rows that serve a query of the set, with what they serve in it."""
+    if len(plan.sets) == 1:
+        return rows
+    mine = {q.selection for q in plan.queries if q.query in own.queries}
+    others = {q.selection for q in plan.queries if q.query not in own.queries}
+    assert mine.isdisjoint(others), "queries of two pane sets are told apart by their selections"
+    patterns = patterns_of(rows)
+    if patterns is None:
+        bits = pa.array(np.zeros(len(rows), dtype=np.int32))
+        return with_patterns(rows.append_column("_bits", bits), [sorted(mine)])
+    parts = [tuple(s for s in pattern if s in mine) for pattern in patterns]
+    numbers = {part: n for n, part in enumerate(dict.fromkeys(parts))}
+    local = np.array([numbers[part] for part in parts], dtype=np.int32)[rows.column("_bits").to_numpy()]
+    at = rows.schema.get_field_index("_bits")
+    mapped = with_patterns(rows.set_column(at, "_bits", pa.array(local)), list(numbers))
+    return mapped if () not in numbers else mapped.filter(pa.array(local != numbers[()]))
+
+
+def _count(ordered: Sorted, places: Ints) -> int:
+    """How many partials the rows would make."""
+    new = (np.diff(ordered.codes) != 0) | (np.diff(places) != 0)
+    return int(new.sum()) + 1
+
+
+def _smaller(rows: pa.Table, made: pa.Table, before: npt.NDArray[np.bool_] | None) -> list[pa.Table]:
+    """Rows or partials of each bucket, whichever take less room; a bucket stays with its form while both take about as much."""
+    of_rows, of_made = (_buckets(table) for table in (rows, made))
+    room = np.bincount(of_rows, minlength=BUCKETS) * (rows.nbytes / len(rows))
+    other = np.bincount(of_made, minlength=BUCKETS) * (made.nbytes / len(made))
+    stay = np.zeros(BUCKETS, dtype=np.bool_) if before is None else before
+    chosen = np.where(stay, room <= AT_EASE * other, AT_EASE * room < other)
+    parts = [made.filter(pa.array(~chosen[of_made])), rows.filter(pa.array(chosen[of_rows]))]
+    return [part for part in parts if len(part)]
+
+
+def _buckets(table: pa.Table) -> npt.NDArray[np.int64]:
+    keys = table.column("_key").to_numpy()
+    return np.asarray((keys >> _SHIFT) + BUCKETS // 2)
+
+
+def buckets_of(rows: pa.Table) -> npt.NDArray[np.bool_]:
+    """Which buckets these rows are in."""
+    return np.asarray(np.bincount(_buckets(rows), minlength=BUCKETS) > 0)
+
+
+_SHIFT = next(n for n in range(64) if bucket_of(1 << n) > bucket_of(0))

@@ -1,0 +1,170 @@
+"""The pane sets of all window aggregates of a network, changed while it runs: which queries share panes, and in which form rows are kept.
+
+What is held stays readable whatever the sets are, so they change between two steps and nothing has to be moved. What steps count goes into
+rates that forget; every few steps they are looked at, and sets change only if that saves a good part of the cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from penstock.model.time import format_duration
+from penstock.planner.network import Network, WindowAggregate
+from penstock.planner.panes import PaneSet, Rates, cost_of, pane_sets, pane_width
+from penstock.planner.share import Counters
+
+EVERY = 4  # steps with rows between two checks
+LEAST = 1_000  # rows that must be known: of fewer it is all the same
+GAIN = 0.2  # the least share of the cost that a change must save
+DECAY = 0.7  # what a step counts beside the one after it
+PANES = "panes:"  # counters of an aggregate: how many partials its new rows make, by the width of panes
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is remembered of an aggregate: sums over steps that fade (`rows`, event `time`, partials `made` in panes of `width`, `groups`, `weight`), and its sets.
+
+    `sets` are (queries, form); none before the first change.
+    """
+
+    rows: float = 0.0
+    time: float = 0.0
+    made: float = 0.0
+    groups: float = 0.0
+    weight: float = 0.0
+    width: int = 0
+    steps: int = 0
+    sets: tuple[tuple[tuple[int, ...], str], ...] = ()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Known:
+        sets = tuple((tuple(queries), kept) for queries, kept in data["sets"])
+        return cls(**{**data, "sets": sets})
+
+    @property
+    def rates(self) -> Rates | None:
+        if self.rows <= 0 or self.time <= 0:
+            return None
+        step = self.time / self.weight
+        panes = max(1.0, step / self.width)  # in one step
+        made = self.made / self.weight / panes
+        return Rates(self.rows / self.time, made, min(float(self.width), step), step, self.groups / self.weight)
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """What a check has decided for one aggregate, and why."""
+
+    query: str
+    check: int
+    action: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    old_cost: float
+    new_cost: float
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"mode": "panes", **asdict(self), "outcomes": []}
+
+
+def arrange(network: Network, stored: Mapping[str, Any]) -> Network:
+    """The network with the pane sets that were chosen last; where queries have come since, they are chosen anew from what is known."""
+    if network.plan:
+        return network
+    return replace(network, aggregates=tuple(_arranged(a, known_of(stored, a.name)) for a in network.aggregates))
+
+
+def known_of(stored: Mapping[str, Any], name: str) -> Known:
+    return Known.from_json(stored[name]) if name in stored else Known()
+
+
+def observe(network: Network, stored: Mapping[str, Any], step: Counters, advanced: Mapping[str, int]) -> dict[str, Any]:
+    """What is known after one more step that has moved the newest times of streams on by so much."""
+    found = {}
+    for aggregate in network.aggregates:
+        if aggregate.plan.buffered:
+            continue
+        known = known_of(stored, aggregate.name)
+        tables = (network.tables[source.table].name for source in aggregate.sources)
+        rows = sum(step.get(f"table:{name}", {}).get("aggregated", 0) for name in tables)
+        counts = step.get(f"table:{aggregate.name}", {})
+        widths = [int(name.removeprefix(PANES)) for name in counts if name.startswith(PANES)]
+        moved = max((advanced.get(stream, 0) for stream in aggregate.streams), default=0)
+        if rows and widths and moved >= 0:
+            width = min(widths)
+            old = (
+                known if known.width == width else replace(known, rows=0.0, time=0.0, made=0.0, groups=0.0, weight=0.0)
+            )
+            known = replace(
+                old, rows=DECAY * old.rows + rows, time=DECAY * old.time + moved, weight=DECAY * old.weight + 1,
+                made=DECAY * old.made + counts[f"{PANES}{width}"], groups=DECAY * old.groups + counts.get("groups:step", 0),
+                width=width, steps=known.steps + 1,
+            )  # fmt: skip
+        found[aggregate.name] = asdict(known)
+    return found
+
+
+def check(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str, Any], list[Arrangement]]:
+    """The sets that are chosen now, with the decisions that were due."""
+    after, decisions = dict(stored), []
+    for aggregate in network.aggregates if not network.plan else ():
+        known = known_of(stored, aggregate.name)
+        rates = known.rates
+        if rates is None or known.rows < LEAST or known.steps % EVERY:
+            continue
+        windows = {q.query: q.window for q in aggregate.plan.queries}
+        present, best = aggregate.plan.sets, pane_sets(windows, rates)
+        if _plain(best) == _plain(present):
+            continue
+        old, new = cost_of(present, windows, rates), cost_of(best, windows, rates)
+        changes = new < (1 - GAIN) * old
+        integer = network.streams[aggregate.streams[0]].integer_time
+        held = rates.held(known.width)
+        reason = (
+            f"a pane of {_length(known.width, integer=integer)} has {rates.rows * known.width:,.1f} rows of {held:,.1f} groups; "
+            + (f"that saves {1 - new / old:.0%}" if changes else f"a change would save only {1 - new / old:.0%}")
+        )
+        before, wanted = (tuple(set_text(aggregate, own, integer=integer) for own in sets) for sets in (present, best))
+        action = "changed" if changes else "kept"
+        decisions.append(Arrangement(aggregate.name, known.steps // EVERY, action, before, wanted, old, new, reason))
+        if changes:
+            after[aggregate.name] = asdict(replace(known, sets=_plain(best)))
+    return after, decisions
+
+
+def set_text(aggregate: WindowAggregate, own: PaneSet, *, integer: bool) -> str:
+    """A pane set, as EXPLAIN shows it."""
+    names = {m.id: m.name for m in aggregate.members}
+    kept = {"rows": "rows", "either": "rows or partials, by bucket,"}.get(own.kept, "partials")
+    return f"{kept} in panes of {_length(own.width, integer=integer)}: {', '.join(names[n] for n in own.queries)}"
+
+
+def _arranged(aggregate: WindowAggregate, known: Known) -> WindowAggregate:
+    plan = aggregate.plan
+    if plan.buffered or not known.sets:
+        return aggregate
+    windows = {q.query: q.window for q in plan.queries}
+    rates = known.rates
+    if set(windows) <= {number for queries, _ in known.sets for number in queries}:
+        kept = [(tuple(n for n in queries if n in windows), form) for queries, form in known.sets]
+        sets = [PaneSet(queries, *_width(windows, queries), form) for queries, form in kept if queries]
+    else:
+        sets = pane_sets(windows, rates)
+    return replace(aggregate, plan=plan.arranged(sets, rates=rates))
+
+
+def _width(windows: Mapping[int, Any], queries: Sequence[int]) -> tuple[int, int]:
+    found = pane_width([windows[n] for n in queries])
+    assert found is not None
+    return found
+
+
+def _plain(sets: Sequence[PaneSet]) -> tuple[tuple[tuple[int, ...], str], ...]:
+    return tuple(sorted((tuple(sorted(own.queries)), own.kept) for own in sets))
+
+
+def _length(length: int, *, integer: bool) -> str:
+    return str(length) if integer else format_duration(length)
