@@ -7,12 +7,11 @@ row for the newest of them and for some queries, in number for all.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -201,15 +200,24 @@ def read(spark, data: Input):
 
 
 def penstock_run(
-    spark, folder: Path, data: Input, queries: Sequence[Asked], *, check: bool = True, **options: str
+    spark,
+    folder: Path,
+    data: Input,
+    queries: Sequence[Asked],
+    *,
+    check: bool = True,
+    rows: bool = False,
+    **options: str,
 ) -> Json:
+    """With `rows` every result is a stored row, as a sink needs it; otherwise results are stored as it suits reading them."""
     from pyspark.sql import functions as F  # noqa: N812
 
     from penstock import Engine
 
     engine = Engine(spark, folder / "state", durable=False, **options)
     engine.stream("s", read(spark, data), event_time="ts", delay=f"{DELAY} seconds")
-    asked = [engine.query(query.penstock(), name=f"q{number}") for number, query in enumerate(queries)]
+    into = (lambda *_: None) if rows else None
+    asked = [engine.query(query.penstock(), name=f"q{number}", into=into) for number, query in enumerate(queries)]
     found = harness.run_engine(engine)
     manifest = engine.manifest()
     late = manifest.counters["stream:s"]["late"]
@@ -258,25 +266,9 @@ def native_run(spark, folder: Path, data: Input, queries: Sequence[Asked], *, ch
     return {**found, "counts": counts, "equal": not check or Answer(data).agrees(queries, counts, some)}
 
 
-@contextlib.contextmanager
-def planned(plan: str | None) -> Iterator[None]:
-    """Make all aggregates of an engine in this process follow one plan; None leaves it to the planner."""
-    if plan is None:
-        yield
-        return
-    from penstock.planner import grouped
-
-    original = grouped.plan_aggregates
-    grouped.plan_aggregates = partial(original, wanted=plan)
-    try:
-        yield
-    finally:
-        grouped.plan_aggregates = original
-
-
 def worker(job: Json) -> Json:
     """One measured run. A new process warms up for the same time on every side; later only what dies when idle."""
-    with harness.scratch() as folder, planned(job.get("plan")):
+    with harness.scratch() as folder:
         native = job["side"] == "native"
         first, started = SparkSession.getActiveSession() is None, time.monotonic()
         spark = harness.session(job["cores"], **(HDFS if native else {}))
@@ -303,7 +295,7 @@ def worker(job: Json) -> Json:
 # -- the benchmark -----------------------------------------------------------------------------------------------------------
 
 
-def job(data: Input, side: str, queries: Sequence[Asked], cores: int, **options: str) -> Json:
+def job(data: Input, side: str, queries: Sequence[Asked], cores: int, **options: object) -> Json:
     warm_up = replace(data, rows=max(1, data.rows // 10), files=2, tail=0, seed=101)
     return {
         "side": side, "input": asdict(data), "warm_up": asdict(warm_up), "queries": [asdict(asked) for asked in queries],
@@ -443,7 +435,7 @@ SIZES = {"pairs": (2, "interleaved pairs of runs"), **CORES}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    more = "also ranges, plans, numbers of queries, disorder and skewed groups, with charts in docs/figures: about 20 minutes"
+    more = "also ranges, plans, numbers of queries, rows of every result, disorder and skewed groups, with charts in docs/figures: about 20 minutes"
     return command.run(
         "aggregates", __doc__, measured, everything=more, sizes=SIZES, worker=worker, describe=describe,
         arguments=arguments,

@@ -1,6 +1,6 @@
-"""The larger pictures of window aggregates: plans by range, numbers of queries, and what the lab says of disorder, unions and skew.
+"""The larger pictures of window aggregates: plans by range, numbers of queries, what is stored, and what the lab says of disorder, unions and skew.
 
-Ranges and numbers are measured on Spark. Disorder, unions, skewed groups and flushes are simulated with the operators of Li 2008, chapters 6 and
+Ranges, plans, numbers and what results take are measured on Spark, what is held of skewed groups with the kernels alone. Disorder, unions, skewed groups and flushes are simulated with the operators of Li 2008, chapters 6 and
 8: each cell is also checked, so that what is compared gives the same answers.
 """
 
@@ -9,22 +9,33 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
 
 from benchmarks import charts
 from benchmarks.aggregates import Asked, Case, Input, Peers, job, mix, of_side
 from benchmarks.charts import Panel
 from benchmarks.harness import Json, say
+from penstock.kernels.aggregate.close import close
+from penstock.kernels.aggregate.forms import are_rows, as_partials, buckets_of, keep_rows, settle_forms
 from penstock.lab.adaptwid.groups import SMALL, run, skewed_rows
+from penstock.lab.adaptwid.operator import Row
 from penstock.lab.disorder.merge import Meld, Merge
 from penstock.lab.disorder.ring import Load, sustained_rate
 from penstock.lab.disorder.slack import SlackCount, wrong_share
 from penstock.lab.disorder.windows import PunctuatedCount, Sliding, true_counts
+from penstock.model import Aggregate, Aggregation, Expression, Item, Ref
 from penstock.model import windows as model
-from penstock.model.time import FOREVER
+from penstock.model.time import FOREVER, NEVER
+from penstock.planner.aggregates import plan_aggregates
+from penstock.state.run import BUCKETS
 
-PLANS = ("paned", "wid", "buffered")
+# Over one query the panes of 'paned' are those of 'wid', as wide as its slide; over several, each has its own there.
+ONE = ("paned", "differential", "buffered")
+PLANS = ("paned", "wid", "differential", "buffered", "adapt")
+HELD = {"adapt": "either, by bucket", "paned": "partials only", "buffered": "rows only"}
 POLICIES = {"adapt": "AdaptWID", "eager": "partials only", "lazy": "rows only"}
 FLUSHES = {"iop": "in order", "lazy": "when in the way", "slow": "one every few rows"}
 SIZES = {"half as many slots": 0.5, "as many": 1.0, "twice as many": 2.0}  # as groups
@@ -37,6 +48,9 @@ class Sizes:
 
     ranges: Input = SWEEP
     lengths: tuple[int, ...] = (1, 2, 5, 10, 60, 600)  # seconds, with a slide of one
+    together: int = 8  # queries with different windows, under each plan
+    stored: int = 64  # queries of which every result is stored
+    held: int = 40_000  # rows of a data set with skewed groups that the engine's own kernels hold
     capped: int = 60  # seconds: with longer windows Spark gets one file and a tail
     numbers: Input = SWEEP
     counts: tuple[int, ...] = (1, 4, 16, 64, 256)
@@ -55,7 +69,10 @@ def all_figures(peers: Peers, case: Case, cores: int, sizes: Sizes | None = None
     sizes = sizes or Sizes()
     found = {
         "ranges": ranges(peers, cores, sizes),
+        "plans": plans(peers, cores, sizes),
         "numbers": numbers(peers, cores, sizes, case.least),
+        "stored": stored(peers, cores, sizes),
+        "held": held(sizes),
         "slack": slack(sizes),
         "unions": unions(sizes),
         "skew": skew(sizes),
@@ -80,16 +97,85 @@ def _run(peers: Peers, data: Input, side: str, queries: Sequence[Asked], cores: 
 
 
 def ranges(peers: Peers, cores: int, sizes: Sizes) -> Json:
-    """Each plan over windows of one second up to the longest, beside Spark's own."""
+    """Each plan over windows of one second up to the longest, beside Spark's own. HAVING has every window put together in its step."""
     shown: Json = {}
     for length in sizes.lengths:
         say(f"{length} s / 1 s")
-        asked, run_one = [Asked(length, 1)], partial(_run, peers, queries=[Asked(length, 1)], cores=cores)
-        cell = {plan: run_one(data=sizes.ranges, side="penstock", plan=plan) for plan in PLANS}
+        asked = [Asked(length, 1, 2)]
+        cell = {plan: _run(peers, sizes.ranges, "penstock", asked, cores, options={"plan": plan}) for plan in ONE}
         few = replace(sizes.ranges, files=2) if length <= sizes.capped else _capped(sizes.ranges, sizes.tail)
         cell["native"] = _run(peers, few, "native", asked, cores)
         shown[str(length)] = _cell(cell)
     return shown
+
+
+def plans(peers: Peers, cores: int, sizes: Sizes) -> Json:
+    """Queries with different windows under each plan, with HAVING: shared panes, panes of their own, rows."""
+    queries = mix(sizes.together, 2)
+    say(f"{sizes.together} queries under each plan")
+    return {
+        plan: _cell({"penstock": _run(peers, sizes.numbers, "penstock", queries, cores, options={"plan": plan})})
+        for plan in (*PLANS, "auto")
+    }
+
+
+def stored(peers: Peers, cores: int, sizes: Sizes) -> Json:
+    """The results of many queries: as panes and runs, of which they are put together when read, and with a row for every result."""
+    queries = mix(sizes.stored, 1)
+    say(f"results of {sizes.stored} queries")
+    ways = {"panes and runs": False, "every row": True}
+    return {
+        name: _cell({"penstock": _run(peers, sizes.numbers, "penstock", queries, cores, options={"rows": rows})})
+        for name, rows in ways.items()
+    }
+
+
+def held(sizes: Sizes) -> Json:
+    """The most bytes that the engine's kernels hold of each data set (those of Fig. 6-19): partials, rows, or in each bucket either."""
+    shown: Json = {}
+    for kind, slide in (("tumbling", 1_000), ("sliding", 100)):
+        for name in SMALL:
+            rows = skewed_rows(name, sizes.held, 1_000)
+            found = {plan: _hold(rows, model.Sliding(1_000, slide), plan) for plan in HELD}
+            answers = [answer for answer, _ in found.values()]
+            peaks = {plan: peak for plan, (_, peak) in found.items()}
+            shown[f"{kind}, {name}"] = {
+                "equal": answers[0] == answers[1] == answers[2] and len(answers[0]) > 0,
+                **peaks,
+                "beside_better": round(peaks["adapt"] / min(peaks["paned"], peaks["buffered"]), 3),
+            }
+    return shown
+
+
+def _hold(rows: Sequence[Row], window: model.Sliding, wanted: str) -> tuple[list[tuple[int, ...]], int]:
+    """All counts and sums, and the most bytes held after a step; steps are a tenth of a window, and every eighth merges what is held."""
+    key, value = (Expression((Ref(0, n),), Ref(0, n), total=True) for n in ("k", "v"))
+    asked = Aggregation(window, (Item(None, key),), (Aggregate("count", None), Aggregate("sum", value)), None)
+    (plan,) = plan_aggregates({0: asked}, {value: "bigint"}, wanted=wanted)
+    state: list[pa.Table] = []
+    found: list[tuple[int, ...]] = []
+    peak, progress, before = 0, NEVER, None
+    for number in range(rows[-1].time // 100 + 2):
+        fresh = [row for row in rows if row.time // 100 == number]
+        reached = 100 * number if fresh else FOREVER
+        if fresh:
+            keys = np.array([row.key for row in fresh], dtype=np.int64)
+            table = pa.table({
+                "_key": (keys + 1) * -7_046_029_254_386_353_131, "g0": keys, "_ts": [row.time for row in fresh], "a0": [row.value for row in fresh]
+            })  # fmt: skip
+            added = keep_rows(plan, table, before=before).tables
+            before = np.logical_or.reduce(
+                [buckets_of(t) for t in added if are_rows(t)] or [np.zeros(BUCKETS, dtype=np.bool_)]
+            )
+            state += added
+        whole = [as_partials(plan, table) for table in state]
+        for closed in close(plan, whole, progress, reached):
+            found += zip(*(closed.table.column(c).to_pylist() for c in ("g0", "window_end", "a0", "a1")), strict=True)
+        progress = reached
+        if number % 8 == 7:
+            state = settle_forms(plan, state, progress)
+        peak = max(peak, sum(table.nbytes for table in state))
+    return sorted(found), peak
 
 
 def numbers(peers: Peers, cores: int, sizes: Sizes, least: int) -> Json:
@@ -248,6 +334,12 @@ def draw(found: Json, folder: Path | None = None) -> None:
         for kind in ("tumbling", "sliding")
     ]  # fmt: skip
     charts.draw("aggregates-skew", "Skewed groups: partials, rows, or either", "simulated", panels, folder)
+    panels = [
+        Panel(kind.capitalize(), "data set", "most bytes held", list(SMALL),
+              {title: [found["held"][f"{kind}, {name}"][plan] for name in SMALL] for plan, title in HELD.items()}, "bars")
+        for kind in ("tumbling", "sliding")
+    ]  # fmt: skip
+    charts.draw("aggregates-held", "Skewed groups in the engine: partials, rows, or either", "measured", panels, folder)
     groups = list(dict.fromkeys(int(name.split(", ")[1]) for name in found["flush"]))
     panels = [
         Panel(f"Slots: {size}", "groups", "rows per second", groups,
@@ -258,9 +350,23 @@ def draw(found: Json, folder: Path | None = None) -> None:
 
 
 def draw_measured(found: Json, folder: Path | None = None) -> None:
+    for picture, title in (("plans", "Eight queries under each plan"), ("stored", "Results of many queries")):
+        ways = list(found[picture])
+        measures = (
+            [("Rate", "input rows per second", "rows_per_second"), ("State at the end", "bytes", "state_bytes")]
+            if picture == "plans"
+            else [("Stored rows", "rows", "result_rows"), ("Stored bytes", "bytes", "result_bytes")]
+        )
+        panels = [
+            Panel(
+                name, "", unit, ways, {"measured": [found[picture][way]["penstock"][measure] for way in ways]}, "bars"
+            )
+            for name, unit, measure in measures
+        ]
+        charts.draw(f"aggregates-{picture}", title, "measured", panels, folder)
     for picture, title, axis, sides in (
         ("ranges", "Windows of a slide of one second", "range / slide",
-         {**{plan: plan for plan in PLANS}, "Spark's window()": "native"}),
+         {**{plan: plan for plan in ONE}, "Spark's window()": "native"}),
         ("numbers", "Many aggregates over one stream", "queries",
          {"shared": "shared", "isolated": "isolated", "one Spark query each": "native"}),
     ):  # fmt: skip

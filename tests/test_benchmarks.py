@@ -18,6 +18,7 @@ from benchmarks import (
     charts,
     command,
     datasets,
+    disorder,
     harness,
     join,
     kernels,
@@ -603,15 +604,40 @@ def test_all_pictures_of_aggregates_are_measured_and_drawn(here, monkeypatch):
     monkeypatch.setattr(aggregates, "WARM_UP", 0)
     sizes = aggregates_figures.Sizes(
         ranges=FEW, lengths=(1, 7), capped=1, numbers=FEW, counts=(1, 3), isolated=3, native=1, tail=7, block=49,
-        slacks=(0, 50), skews=(0, 5), rows=2_000, groups=(33,), step=200.0,
+        slacks=(0, 50), skews=(0, 5), rows=2_000, groups=(33,), step=200.0, together=3, stored=3, held=2_000,
     )  # fmt: skip
     case = aggregates.Case(short=FEW, full=FEW, least=3)
     found = aggregates_figures.all_figures(lambda side: aggregates.worker, case, 1, sizes, here / "figures")
     assert all(cell["equal"] for picture in found.values() for cell in picture.values())
-    assert set(found["ranges"]["7"]) == {"equal", *aggregates_figures.PLANS, "native"}
+    assert set(found["ranges"]["7"]) == {"equal", *aggregates_figures.ONE, "native"}
+    # Plans differ in what they hold, and not in what they answer.
+    sides = {plan: cell["penstock"] for plan, cell in found["plans"].items()}
+    assert len({side["results"] for side in sides.values()}) == 1
+    assert sides["paned"]["state_rows"] == sides["differential"]["state_rows"] < sides["buffered"]["state_rows"]
+    assert sides["paned"]["state_rows"] != sides["wid"]["state_rows"]
+    few, many = (found["stored"][way]["penstock"] for way in ("panes and runs", "every row"))
+    assert few["results"] == many["results"] == many["result_rows"] > few["result_rows"]
     assert set(found["numbers"]["3"]) == {"equal", "shared", "isolated"}
     drawn = {path.stem for path in (here / "figures").iterdir()}
     assert drawn == {"aggregates", *(f"aggregates-{picture}" for picture in found)}
+
+
+def test_in_each_bucket_rows_or_partials_take_hardly_more_room_than_the_better_of_both():
+    found = aggregates_figures.held(aggregates_figures.Sizes(held=20_000))
+    assert len(found) == 10
+    assert all(cell["equal"] for cell in found.values())
+    assert all(cell["beside_better"] <= 1.1 for cell in found.values())
+    # On some data set neither of both is the better one everywhere.
+    assert any(cell["beside_better"] < 0.95 for cell in found.values())
+
+
+@pytest.mark.parametrize("name", disorder.EXPERIMENTS)
+def test_the_experiments_on_disorder_have_the_shapes_told(name, monkeypatch):
+    monkeypatch.setattr(disorder, "_SIZES", aggregates_figures.Sizes(rows=6_000, groups=(66, 520), skews=(0, 10, 20)))
+    experiment = disorder.EXPERIMENTS[name]
+    cells = experiment.run()
+    assert all(cell["equal"] for cell in cells.values())
+    assert experiment.shape(cells), experiment.expected
 
 
 def test_the_lab_pictures_of_aggregates_have_the_published_shapes():

@@ -488,7 +488,7 @@ class Engine:
     def explain_select(self, sql: str) -> str:
         """The plan of a query that is not registered."""
         standing, streams = self.catalog.standing(QueryRecord(0, "(this query)", sql))
-        return explain_network(build_network(standing, streams))
+        return explain_network(build_network(standing, streams, plan=self.catalog.plan))
 
     def network(self) -> Network:
         """The plan that runs, or that would run: all live queries compiled."""

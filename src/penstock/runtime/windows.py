@@ -83,7 +83,7 @@ def write_windows(
         )
     report.results.append({
         "name": name, "join": aggregate.name, "step": task.step, "version": version, "rows": len(table),
-        "bytes": task.store.size(name), "min_time": times["min"], "max_time": max(times["max"], *ends), "counts": counts, "kind": KIND,
+        "bytes": task.store.size(name), "min_time": times["min"], "max_time": max([times["max"], *ends]), "counts": counts, "kind": KIND,
     })  # fmt: skip
     for query, count in counts:
         own = report.queries.setdefault(str(query), {})
