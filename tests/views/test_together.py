@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 
 from penstock.demo.postgres import server
@@ -14,7 +13,7 @@ from penstock.views.delta import Joins
 from penstock.views.maintain import compute, graph_of, join_all, maintain
 from penstock.views.pool import Pool
 from penstock.views.postgres import PostgresReader
-from penstock.views.together import _opened, computed_together
+from penstock.views.together import computed_together
 from tests.views.postgres import Session
 
 from .memory import bag, expression, ref
@@ -124,10 +123,9 @@ def test_it_is_left_to_scans_where_it_cannot_be(database):
     other.close()
 
 
-def test_the_snapshot_is_found_wherever_it_stands():
-    for at in (0, 2):
-        marks, values = [None] * 3, [7, 8, 9]
-        marks[at] = "5:5:"
-        snapshot, rows = _opened(pa.table([pa.array(marks, pa.string()), pa.array(values)], ["s", "v"]))
-        assert snapshot == "5:5:"
-        assert rows.column("v").to_pylist() == [v for k, v in enumerate(values) if k != at]
+def test_the_snapshot_is_that_of_the_rows_and_costs_no_transaction_id(database):
+    pool = database[1]["one"].pool
+    asked = "SELECT pg_current_snapshot()::text, pg_current_xact_id_if_assigned()::text, current_setting('transaction_isolation')"
+    snapshot, rows = pool.fetch_at(asked)
+    assert [column[0].as_py() for column in rows.columns] == [snapshot, None, "repeatable read"]
+    assert pool.fetch("SELECT current_setting('transaction_isolation')").column(0)[0].as_py() == "read committed"

@@ -244,7 +244,7 @@ def compute(
     plan = plan if plan is not None else MaintenancePlan("recompute", tuple(nodes), (), parallel=True)
     together = computed_together(view, sources)
     if together is not None:
-        return Refreshed(*together, plan, 1, 1, (), perf_counter() - began, whole=True)
+        return Refreshed(*together, plan, 1, 2, (), perf_counter() - began, whole=True)  # one for the snapshot
 
     def scan(node: int) -> tuple[Answer, float]:
         start = perf_counter()

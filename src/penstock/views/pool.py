@@ -1,6 +1,6 @@
 """Warm connections to one PostgreSQL server, each used by one request at a time.
 
-Every request is a single statement outside any transaction, so that it reads one snapshot and never has a transaction id of its own.
+Every request reads one snapshot and never has a transaction id of its own: it is a single statement, or a transaction that only reads.
 """
 
 from __future__ import annotations
@@ -69,6 +69,21 @@ class Pool:
         with self.connection() as connection, wrapped(), connection.cursor() as cursor:
             cursor.execute(sql, parameters=parameters)
             return cursor.fetch_arrow_table()
+
+    def fetch_at(self, sql: str) -> tuple[str, pa.Table]:
+        """(the snapshot that a statement reads, its rows).
+
+        A row of the snapshot's own before the others, as lookups have it, would cost every row of a long answer something.
+        """
+        with self.connection() as connection, wrapped(), connection.cursor() as cursor:
+            # A transaction that only reads has no id of its own, and all its statements see what the first one saw.
+            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            cursor.execute("SELECT pg_current_snapshot()::text")
+            snapshot = cursor.fetch_arrow_table().column(0)[0].as_py()
+            cursor.execute(sql)
+            rows = cursor.fetch_arrow_table()
+            cursor.execute("COMMIT")
+        return snapshot, rows
 
     def run(self, statements: Sequence[str]) -> None:
         """Statements without rows, in one transaction."""

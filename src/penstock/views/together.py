@@ -1,7 +1,7 @@
 """A view whose sources are all tables of one PostgreSQL database, computed by that database in one statement.
 
 Only equal columns and the filters that mean the same there are sent; every other condition, and all expressions, are
-decided here on the joined rows. The statement also tells its snapshot, which is the position of every source.
+decided here on the joined rows. The snapshot is read in the same transaction: it is the position of every source.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.model import Ref, View
 from penstock.views.capture import qualified, quoted
@@ -38,11 +37,11 @@ def computed_together(view: View, sources: Mapping[str, SourceReader]) -> tuple[
     conditions += [e for k, texts in enumerate(sent) for e, t in zip(view.local(k), texts, strict=True) if t is None]
     refs = list(dict.fromkeys(r for e in (*conditions, *(e for _, e in view.outputs)) for r in e.refs))
     reader = next(iter(tables.values()))
-    raw = reader.pool.fetch(_statement(view, tables, refs, [[t for t in texts if t is not None] for texts in sent]))
-    snapshot, rows = _opened(raw)
+    statement = _statement(view, tables, refs, [[t for t in texts if t is not None] for texts in sent])
+    snapshot, rows = reader.pool.fetch_at(statement)
     schemas = {name: schema_of(name, r.source.columns) for name, r in tables.items()}
     columns = [
-        as_arrow(rows.column(k + 1), schemas[view.nodes[ref.role].source].field(ref.column).type)
+        as_arrow(rows.column(k), schemas[view.nodes[ref.role].source].field(ref.column).type)
         for k, ref in enumerate(refs)
     ]
     ones = pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
@@ -58,7 +57,6 @@ def _statement(view: View, tables: Mapping[str, PostgresReader], refs: list[Ref]
         declared = tables[view.nodes[ref.role].source].source.column(ref.column)
         assert declared is not None, ref
         kinds.append(type_of(declared.type))
-    head = ", ".join(["pg_current_snapshot()::text", *(f"NULL::{kind}" for kind in kinds)])
     taken = [f"t{r.role}.{quoted(r.column)}::{kind}" for r, kind in zip(refs, kinds, strict=True)]
     joined = []
     for k, node in enumerate(view.nodes):
@@ -66,13 +64,4 @@ def _statement(view: View, tables: Mapping[str, PostgresReader], refs: list[Ref]
         where = f" WHERE {' AND '.join(sent[k])}" if sent[k] else ""
         joined.append(f"(SELECT * FROM {table}{where}) t{k}")  # noqa: S608  (all names are quoted)
     equal = [f"t{edge.left}.{quoted(a)} = t{edge.right}.{quoted(b)}" for edge in view.edges for a, b in edge.equal]
-    body = f"SELECT {', '.join(['NULL::text', *taken])} FROM {', '.join(joined)} WHERE {' AND '.join(equal)}"  # noqa: S608
-    return f"SELECT {head} UNION ALL {body}"
-
-
-def _opened(raw: pa.Table) -> tuple[str, pa.Table]:
-    """(the snapshot, the other rows). It nearly always comes first; then nothing need be copied."""
-    if raw.column(0)[0].is_valid:
-        return raw.column(0)[0].as_py(), raw.slice(1)
-    header = pc.is_valid(raw.column(0))
-    return raw.filter(header).column(0)[0].as_py(), raw.filter(pc.invert(header))
+    return f"SELECT {', '.join(taken) or 'true'} FROM {', '.join(joined)} WHERE {' AND '.join(equal)}"  # noqa: S608
