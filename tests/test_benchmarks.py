@@ -623,7 +623,7 @@ def test_all_pictures_of_aggregates_are_measured_and_drawn(here, monkeypatch):
 
 
 def test_in_each_bucket_rows_or_partials_take_hardly_more_room_than_the_better_of_both():
-    found = aggregates_figures.held(aggregates_figures.Sizes(held=20_000))
+    found = aggregates_figures.held(aggregates_figures.Sizes(held=6_000))
     assert len(found) == 10
     assert all(cell["equal"] for cell in found.values())
     assert all(cell["beside_better"] <= 1.1 for cell in found.values())

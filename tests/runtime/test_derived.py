@@ -1,6 +1,7 @@
 """Queries over queries, and aggregates over joins, through Spark: each answer is the reference's, however the input was cut."""
 
 import contextlib
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -198,7 +199,7 @@ def test_windows_come_while_the_engine_runs_and_explain_shows_what_reads_what(li
     assert list(one.run.status()["queries"]) == list(queries)
     ticked = one.engine.explain("ticked")
     assert "join a(k) x b(k)" in ticked
-    assert "kept" not in ticked
+    assert not {"pairs", "ever"} & set(re.findall(r"\w+", ticked))
     assert "aggregate pairs#1 by a_ts by nothing in panes" in one.engine.explain_select(COUNTED)
     one.run.stop(final=True)
     for name in queries:

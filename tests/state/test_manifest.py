@@ -179,5 +179,5 @@ def test_a_newer_format_is_refused(log):
 
     body = json.dumps({"format": 99})
     log.store.write("manifest/000000000000.json", f"{zlib.crc32(body.encode()):08x} {body}\n".encode())
-    with pytest.raises(StateError, match="newer Penstock"):
+    with pytest.raises(StateError, match="another version of Penstock"):
         log.load()

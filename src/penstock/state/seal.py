@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.errors import StateError
 
-FORMAT = 1
+FORMAT = 2  # 1: partials of aggregates named the query whose bits they share
 
 
 def seal(body: dict[str, Any]) -> bytes:
@@ -27,6 +27,6 @@ def unseal(data: bytes, path: str) -> dict[str, Any]:
         raise StateError(msg)
     body: dict[str, Any] = json.loads(text)
     if body.pop("format") != FORMAT:
-        msg = f"{path} was written by a newer Penstock; upgrade, or use another state directory"
+        msg = f"{path} was written by another version of Penstock; use that one, or another state directory and replay the sources"
         raise StateError(msg)
     return body
