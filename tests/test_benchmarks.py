@@ -465,7 +465,7 @@ def test_the_model_predicts_what_slicing_saves_in_each_cell_of_the_grid():
 def test_all_pictures_of_sharing_are_measured_and_drawn(here):
     small = sharing.Case(rows=2_400, files=12, seconds=2.0, longest=12)
     sizes = sharing_figures.Sizes(
-        sweep=replace(small, files=2), numbers=(1, 16), native=0, grid=small, mixes=("uniform",), selectivities=(0.2,),
+        sweep=replace(small, files=2), numbers=(1, 16), native=0, grid=replace(small, rows=96_000, files=24, seconds=1.0), mixes=("uniform",), selectivities=(0.2,),
         chains=replace(small, files=2), chained=(12,), streams=replace(small, files=3, streams="abc"), three=(1, 2),
     )  # fmt: skip
     found = sharing_figures.all_figures(lambda side: sharing.worker, 1, sizes, here / "figures")

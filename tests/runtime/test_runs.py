@@ -15,7 +15,12 @@ from tests.runtime.replay import Replay, drain, rows_of
 
 pytestmark = pytest.mark.spark
 
-KINDS = ("RANGE {long} SLIDE {slide}", "RANGE {long} SLIDE {slide} ORIGIN -4", "RANGE ALL SLIDE {slide}")
+KINDS = (
+    "RANGE {long} SLIDE {slide}",
+    "RANGE {long} SLIDE {slide} ORIGIN -4",
+    "RANGE ALL SLIDE {slide}",
+    "SESSION 4",  # has no runs, but may share files with what has
+)
 
 
 def any_query(chance, kind):
@@ -46,7 +51,7 @@ def test_runs_and_rows_show_the_same(spark, tmp_path_factory, seed, delay, tasks
                     engine.query(sql, name=f"rows{n}", retain=kept, into=lambda *_: None)
                 drain(engine, final=number == 3)
     assert any(has_runs(file) for file in engine.manifest().results.values())
-    for n in range(4):
+    for n in range(5):
         kept, shown = (rows_of(engine.results(f"{kind}{n}", step=True)) for kind in ("rows", "runs"))
         if n == 1:  # files go whole
             least = min((row[1] for row in kept), default=0)

@@ -101,14 +101,18 @@ class ResultView:
         frames = [self._chosen(frame).select(*items) for frame in self._assembled(spark, manifest, part, schema)]
         if not files and not frames:
             return spark.createDataFrame([], schema).select(*items)
-        for version, runs in sorted({(f.version, has_runs(f)) for f in files}):
+        for version in sorted({f.version for f in files}):
             bit = self._bit(version)
-            paths = [self._checked(f) for f in files if (f.version, has_runs(f)) == (version, runs)]
-            stored = f"{schema}, _bits{bit // 64} bigint" + (f", {RUN} bigint" if runs else "")
-            frame = spark.read.schema(stored).options(**VERIFIED).parquet(*paths)
-            mine = frame.where(f"shiftright(_bits{bit // 64}, {bit % 64}) & 1 = 1 AND {part.steps}")
-            each = self._written_out(mine) if runs else mine
-            frames.append(self._chosen(each.where(part.times)).select(*items))
+            found = []
+            for runs in sorted({has_runs(f) for f in files if f.version == version}):
+                paths = [self._checked(f) for f in files if (f.version, has_runs(f)) == (version, runs)]
+                stored = f"{schema}, _bits{bit // 64} bigint" + (f", {RUN} bigint" if runs else "")
+                frame = spark.read.schema(stored).options(**VERIFIED).parquet(*paths)
+                mine = frame.where(f"shiftright(_bits{bit // 64}, {bit % 64}) & 1 = 1 AND {part.steps}")
+                each = self._written_out(mine) if runs else mine
+                found.append(each.where(part.times).select(*self._fields()))
+            # A window may have rows in files of both kinds, and what is chosen of it is chosen from all of them.
+            frames.append(self._chosen(reduce(DataFrame.union, found)).select(*items))
         return reduce(DataFrame.union, frames)
 
     def table(self, manifest: Manifest, part: Part, *, ordered: bool = False) -> pa.Table | None:
@@ -261,6 +265,8 @@ class AggregateView(ResultView):
 
     def _written_out(self, frame: DataFrame) -> DataFrame:
         window = self._window
+        if window is None:
+            return frame
         each = frame.withColumn("_number", F.explode(F.expr(f"sequence(0L, coalesce({RUN}, 1L) - 1L)")))
         each = each.withColumn("_time", F.expr(f"_time + _number * {window.slide}L"))
         if isinstance(window, Sliding) and WINDOW_START in frame.columns:
@@ -270,14 +276,14 @@ class AggregateView(ResultView):
         return each
 
     def _each(self, rows: pa.Table) -> pa.Table:
-        return written_out(rows, self._window)
+        return rows if self._window is None else written_out(rows, self._window)
 
     @property
-    def _window(self) -> Sliding | Landmark:
+    def _window(self) -> Sliding | Landmark | None:
+        """The windows that a row may stand for several of; None where the runs in a file are those of other queries."""
         assert self.query.aggregation is not None
         window = self.query.aggregation.window
-        assert isinstance(window, Sliding | Landmark)
-        return window
+        return window if isinstance(window, Sliding | Landmark) else None
 
     def _assembly(self, manifest: Manifest, part: Part) -> Assembly | None:
         """How windows are put together from the panes that are there; None if there are none to show."""
