@@ -474,7 +474,7 @@ def test_all_pictures_of_sharing_are_measured_and_drawn(here):
     # A slice holds up to an interval more than its windows. The model's saving over push_down (18.5 %) is not asserted:
     # the engine's push_down was seen to hold no more rows than state_slice, where the model has a second copy of b.
     assert cell["saved"]["pull_up"] == pytest.approx(cell["saved_by_model"]["pull_up"], abs=0.1)
-    assert cell["saved"]["push_down"] >= 0
+    assert abs(cell["saved"]["push_down"]) <= 0.05  # both hold what is in reach, and up to a twentieth more
     drawn = {path.stem for path in (here / "figures").iterdir()}
     for count in ("1", "16"):
         held = found["numbers"][count]["penstock"]
