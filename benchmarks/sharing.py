@@ -418,7 +418,7 @@ def main(arguments: list[str] | None = None) -> int:
         __doc__,
         measured,
         everything=more,
-        sizes={"pairs": (2, PAIRS["pairs"][1]), **CORES},
+        sizes={**PAIRS, **CORES},
         worker=worker,
         arguments=arguments,
     )
