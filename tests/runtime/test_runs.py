@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from penstock.runtime.results import Part, has_runs
+from penstock.runtime.results import Part, holds_runs
 from tests.aggregates import STREAM, same_bag
 from tests.effort import examples
 from tests.runtime.replay import Replay, drain, rows_of
@@ -50,7 +50,7 @@ def test_runs_and_rows_show_the_same(spark, tmp_path_factory, seed, delay, tasks
                     engine.query(sql, name=f"runs{n}", retain=kept)
                     engine.query(sql, name=f"rows{n}", retain=kept, into=lambda *_: None)
                 drain(engine, final=number == 3)
-    assert any(has_runs(file) for file in engine.manifest().results.values())
+    assert any(holds_runs(file) for file in engine.manifest().results.values())
     for n in range(5):
         kept, shown = (rows_of(engine.results(f"{kind}{n}", step=True)) for kind in ("rows", "runs"))
         if n == 1:  # files go whole

@@ -18,6 +18,7 @@ from penstock.kernels.aggregate.keep import needed_until
 from penstock.kernels.aggregate.outside import count_outside
 from penstock.kernels.aggregate.stored import from_rows, received, served, to_rows
 from penstock.model.time import FOREVER, NEVER
+from penstock.planner.arranging import PANES
 from penstock.planner.network import WindowAggregate, closing
 from penstock.planner.panes import EITHER
 from penstock.runtime.held import Held
@@ -41,7 +42,7 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
             kept += made.tables
             counts["groups:step"] = counts.get("groups:step", 0) + made.groups
             for width, count in made.made.items():
-                counts[f"panes:{width}"] = counts.get(f"panes:{width}", 0) + count
+                counts[f"{PANES}{width}"] = counts.get(f"{PANES}{width}", 0) + count
             held.report.tables[held.network.tables[source.table].name]["aggregated"] = len(rows)
             for query, count in count_outside(aggregate.plan, own).items():
                 outside = held.report.queries.setdefault(str(query), {})

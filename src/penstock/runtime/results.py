@@ -104,8 +104,8 @@ class ResultView:
         for version in sorted({f.version for f in files}):
             bit = self._bit(version)
             found = []
-            for runs in sorted({has_runs(f) for f in files if f.version == version}):
-                paths = [self._checked(f) for f in files if (f.version, has_runs(f)) == (version, runs)]
+            for runs in sorted({holds_runs(f) for f in files if f.version == version}):
+                paths = [self._checked(f) for f in files if (f.version, holds_runs(f)) == (version, runs)]
                 stored = f"{schema}, _bits{bit // 64} bigint" + (f", {RUN} bigint" if runs else "")
                 frame = spark.read.schema(stored).options(**VERIFIED).parquet(*paths)
                 mine = frame.where(f"shiftright(_bits{bit // 64}, {bit % 64}) & 1 = 1 AND {part.steps}")
@@ -125,11 +125,11 @@ class ResultView:
         for file in self._files(manifest, part):
             bit = self._bit(file.version)
             word = f"_bits{bit // 64}"
-            columns = [*wanted, word, *([RUN] if has_runs(file) else [])]
+            columns = [*wanted, word, *([RUN] if holds_runs(file) else [])]
             rows = pq.read_table(self._checked(file), columns=columns, page_checksum_verification=True)
             bits = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(bit % 64) & np.uint64(1)
             rows = rows.filter(pa.array(bits == 1))
-            if has_runs(file):
+            if holds_runs(file):
                 rows = self._each(rows)
             step, time = rows.column("_step").to_numpy(), rows.column("_time").to_numpy()
             keep = (step > part.since) & (time >= part.horizon) & (time < part.before)
@@ -390,7 +390,7 @@ class AggregateView(ResultView):
         return WINDOW_START if ref.column == WINDOW_START else "_time"
 
 
-def has_runs(file: ResultFile) -> bool:
+def holds_runs(file: ResultFile) -> bool:
     """Whether some rows of a file stand for several windows."""
     return file.kind == KIND and file.rows < sum(count for _, count in file.counts)
 

@@ -11,6 +11,7 @@ from numba import njit, types
 
 from penstock.views.bag import counts, negated, normalized, total
 from penstock.views.codes import Ints, codes_of
+from penstock.views.match import hash_table, slot_of
 from penstock.views.source import COUNT
 
 
@@ -56,26 +57,15 @@ def _bits(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 _INTS = types.Array(types.int64, 1, "C", readonly=True)
 _OUT = types.Array(types.int64, 1, "C")
-_SPREAD = 0x9E3779B97F4A7C15 - 2**64
 
 
 @njit(_OUT(_INTS, _INTS, _INTS, _INTS), cache=True, nogil=True)
 def _partners(codes: Ints, times: Ints, others: Ints, others_times: Ints) -> Ints:
     """For each of the others a row of the same code and count that no one else has, or -1."""
-    size = 16
-    while size < 2 * len(codes):
-        size *= 2
-    heads = np.full(size, -1, np.int64)
-    following = np.full(len(codes), -1, np.int64)
-    for row in range(len(codes) - 1, -1, -1):
-        mixed = codes[row] * _SPREAD
-        slot = (mixed ^ (mixed >> 29)) & (size - 1)
-        following[row] = heads[slot]
-        heads[slot] = row
+    heads, following = hash_table(codes, np.ones(len(codes), np.bool_))
     found = np.full(len(others), -1, np.int64)
     for other in range(len(others)):
-        mixed = others[other] * _SPREAD
-        slot = (mixed ^ (mixed >> 29)) & (size - 1)
+        slot = slot_of(others[other], len(heads))
         last, row = -1, heads[slot]
         while row >= 0:
             if codes[row] == others[other] and times[row] == others_times[other]:

@@ -110,14 +110,14 @@ def combined(left: list[Codes], right: list[Codes]) -> tuple[Codes, Codes]:
 
 def pairs(left: Codes, right: Codes) -> tuple[Ints, Ints]:
     """All pairs (row of left, row of right) with equal codes."""
-    heads, following = _built(right.codes, right.valid)
+    heads, following = hash_table(right.codes, right.valid)
     matches = _counted(left.codes, left.valid, right.codes, heads, following)
     return _paired(left.codes, matches, right.codes, heads, following)  # type: ignore[no-any-return]
 
 
 def among(left: Codes, right: Codes) -> Flags:
     """Which rows of left have a match in right."""
-    heads, following = _built(right.codes, right.valid)
+    heads, following = hash_table(right.codes, right.valid)
     return _counted(left.codes, left.valid, right.codes, heads, following) > 0  # type: ignore[no-any-return]
 
 
@@ -128,13 +128,14 @@ _SPREAD = 0x9E3779B97F4A7C15 - 2**64  # odd, and its bits are well mixed
 
 
 @njit(types.int64(types.int64, types.int64), cache=True, nogil=True)
-def _slot(code: int, size: int) -> int:
+def slot_of(code: int, size: int) -> int:
+    """Where a code belongs in a hash table of a size that is a power of two."""
     mixed = code * _SPREAD
     return (mixed ^ (mixed >> 29)) & (size - 1)
 
 
 @njit(types.Tuple((_OUT, _OUT))(_INTS, _FLAGS), cache=True, nogil=True)
-def _built(codes: Ints, valid: Flags) -> tuple[Ints, Ints]:
+def hash_table(codes: Ints, valid: Flags) -> tuple[Ints, Ints]:
     """A hash table of rows: the first row of each slot, and the next row of the same slot after each."""
     size = 16
     while size < 2 * len(codes):
@@ -143,7 +144,7 @@ def _built(codes: Ints, valid: Flags) -> tuple[Ints, Ints]:
     following = np.full(len(codes), -1, np.int64)
     for row in range(len(codes) - 1, -1, -1):
         if valid[row]:
-            slot = _slot(codes[row], size)
+            slot = slot_of(codes[row], size)
             following[row] = heads[slot]
             heads[slot] = row
     return heads, following
@@ -154,7 +155,7 @@ def _counted(codes: Ints, valid: Flags, others: Ints, heads: Ints, following: In
     matches = np.zeros(len(codes), np.int64)
     for row in range(len(codes)):
         if valid[row]:
-            other = heads[_slot(codes[row], len(heads))]
+            other = heads[slot_of(codes[row], len(heads))]
             while other >= 0:
                 if others[other] == codes[row]:
                     matches[row] += 1
@@ -170,7 +171,7 @@ def _paired(codes: Ints, matches: Ints, others: Ints, heads: Ints, following: In
     at = 0
     for row in range(len(codes)):
         if matches[row]:
-            other = heads[_slot(codes[row], len(heads))]
+            other = heads[slot_of(codes[row], len(heads))]
             while other >= 0:
                 if others[other] == codes[row]:
                     mine[at] = row
