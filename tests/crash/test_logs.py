@@ -1,7 +1,6 @@
 """Spark's log and the manifest out of step, as a power cut or a wrong backup leaves them; and two engines at once."""
 
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -11,7 +10,7 @@ import pytest
 from penstock import StateError
 from tests.crash.scene import engine_of, expected, in_folder, rows_of_step, source
 from tests.oracle import bag
-from tests.runtime.replay import drain, rows_of, steps_by_batch
+from tests.runtime.replay import Saved, drain, rows_of, steps_by_batch
 
 pytestmark = pytest.mark.spark
 
@@ -25,17 +24,12 @@ def once(spark, tmp_path_factory):
     root, copy = tmp_path_factory.mktemp("stopped"), tmp_path_factory.mktemp("copy")
     source(root, BEFORE)
     drain(engine_of(spark, root))
-    shutil.copytree(root, copy, dirs_exist_ok=True)
-    return root, copy
+    return Saved(root, copy)
 
 
 @pytest.fixture
 def stopped(once):
-    """The stopped engine's folder, as it was and where it was: Spark's log holds paths."""
-    root, copy = once
-    shutil.rmtree(root)
-    shutil.copytree(copy, root)
-    return root
+    return once.restore()
 
 
 def forget(root, *names):

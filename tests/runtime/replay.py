@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -63,6 +64,19 @@ def generated_code(spark: SparkSession) -> Iterator[None]:
         yield
     finally:
         spark.conf.set("spark.sql.codegen.wholeStage", before)
+
+
+class Saved:
+    """A folder that was used, and a copy of it, from which it is restored where it was: Spark's log holds paths."""
+
+    def __init__(self, root: Path, copy: Path) -> None:
+        self.root, self.copy = root, copy
+        shutil.copytree(root, copy, dirs_exist_ok=True)
+
+    def restore(self) -> Path:
+        shutil.rmtree(self.root)
+        shutil.copytree(self.copy, self.root)
+        return self.root
 
 
 def stream(name: str, columns: str, *, event_time: str = "ts", delay: int = 0, **options: object) -> Stream:

@@ -17,7 +17,7 @@ from penstock.model.time import SECOND
 from penstock.reference import admit
 from penstock.state.store import LocalStore
 from tests.oracle import bag
-from tests.runtime.replay import Replay, drain, rows_of, stream, wait_until
+from tests.runtime.replay import Replay, Saved, drain, rows_of, stream, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -63,17 +63,12 @@ def once(spark, tmp_path_factory):
     """A folder that was used, and a copy of it."""
     root, copy = tmp_path_factory.mktemp("used"), tmp_path_factory.mktemp("copy")
     use(spark, Replay(root / "source", A, B), root / "state")
-    shutil.copytree(root, copy, dirs_exist_ok=True)
-    return root, copy
+    return Saved(root, copy)
 
 
 @pytest.fixture
 def restored(once):
-    """The used folder as it was and where it was: Spark's log holds paths."""
-    root, copy = once
-    shutil.rmtree(root)
-    shutil.copytree(copy, root)
-    return root
+    return once.restore()
 
 
 @pytest.fixture
