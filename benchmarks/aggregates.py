@@ -371,7 +371,7 @@ class Case:
     capped: int = 2
     full: Input = Input(rows=250_000, files=14)  # 700 s: the longest windows are full for the last third
     tail: int = 1_000
-    share: float = 0.4
+    share: float = 0.15
     counts: tuple[int, int] = (1, 64)
     least: int = 300  # of HAVING
 

@@ -319,6 +319,7 @@ def planning_whole(spark, folder: Path, inputs: Path, count: int) -> Json:
     made. Nothing runs, so that no step is waited for.
     """
     from penstock import Engine
+    from penstock.runtime.prepare import prepare
     from penstock.state.registry import QueryRecord
 
     engine = Engine(spark, folder / "state", durable=False)
@@ -326,7 +327,7 @@ def planning_whole(spark, folder: Path, inputs: Path, count: int) -> Json:
         engine.stream(name, harness.read_stream(spark, inputs / name), event_time="ts", delay=f"{DELAY} seconds")
     asked = selective(count + 1, 10 * count)
     # The others differ in numbers only, so that Spark has to analyze but one of them.
-    known = engine.catalog.prepare(QueryRecord(0, "known", asked[1].penstock()), None)
+    known = prepare(engine.catalog, QueryRecord(0, "known", asked[1].penstock()), None)
     for number, one in enumerate(asked[1:], 2):
         engine.catalog.add(replace(known, name=f"q{number}", sql=one.penstock()), None)
     engine.catalog.commit(engine.manifest())

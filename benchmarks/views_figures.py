@@ -7,7 +7,8 @@ behind a ratio of the benchmark.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from dataclasses import dataclass
+from itertools import combinations, permutations
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -19,15 +20,19 @@ from benchmarks import harness, views_shapes
 from benchmarks.harness import Json, median, say
 from benchmarks.views import BATCH, RECOMPUTE, Bench, Case, Size
 from benchmarks.views_shapes import Random
-from benchmarks.views_sources import Chain, Cyclic, Files, Postgres, Relation, Tpch, tpch_files
+from benchmarks.views_sources import Chain, Cyclic, Files, Postgres, Relation, Tpch, fingerprint, tpch_files
 from penstock.demo.postgres import server
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.views.choice import priced
 from penstock.planner.views.formulas import stepper
 from penstock.planner.views.knee import SIZES, Knee
+from penstock.planner.views.paths import hamiltonian_paths
 from penstock.planner.views.regression import Tau, fit
 from penstock.planner.views.search import beam
 from penstock.planner.views.statistics import Statistics
+from penstock.planner.views.strategies import batch, conditional
+from penstock.views.maintain import graph_of, maintain
+from penstock.views.source import COUNT
 
 FOLDER = harness.ROOT / "docs" / "figures"
 NAMES = (BATCH, "parallel_batch", "adjacent", "conditional", "parallel_conditional", RECOMPUTE)
@@ -53,9 +58,8 @@ def all_figures(size: Size) -> Json:
     with harness.scratch() as folder, server() as url:
         found["requests"] = requests(url, size)
         found["regression"] = regression(url, size)
-        found |= strategies(url, folder, size, small)
-        found["cyclic"] = cyclic(url, folder, size)
-        found["six_relations"] = six_relations(url, folder, size, small)
+        found |= on_system(Systems("postgres", url, folder), size, small)
+        found["parquet"] = on_system(Systems("parquet", url, folder), size, small)
         found["tpch"] = tpch(url, folder, size, small)
     if not small:  # tiny sizes show that it runs, and nothing that is worth a picture
         draw(found)
@@ -224,76 +228,140 @@ def regression(url: str, size: Size) -> Json:
 # -- strategies -----------------------------------------------------------------------------------------------------------------
 
 
-def strategies(url: str, folder: Path, size: Size, small: bool) -> Json:
-    """Updates, join ratios, changed sources and delays (Figs. 10.11-10.15), six sources in PostgreSQL."""
+@dataclass
+class Systems:
+    """Makes systems of one kind, each with a folder of its own."""
 
-    def bench(name: str, ratio: float = 1.0) -> Bench:
-        chain = Chain(6, size.postgres, ratio=ratio)
-        return Bench(chain, Postgres(chain.relations, url), folder / name, NAMES, learning=2 if small else 12)
+    kind: str
+    url: str
+    folder: Path
+    made: int = 0
 
-    def run(at: Bench, cases: Mapping[str, Case]) -> Json:
+    def bench(self, workload: Any, names: Sequence[str], learning: int = 12) -> Bench:
+        self.made += 1
+        at = self.folder / f"{self.kind}-{self.made}"
+        system = Postgres(workload.relations, self.url) if self.kind == "postgres" else Files(workload.relations, at)
+        return Bench(workload, system, self.folder / f"{self.kind}-{self.made}-views", names, learning)
+
+
+def on_system(systems: Systems, size: Size, small: bool) -> Json:
+    say(f"strategies, {systems.kind}")
+    return {
+        **strategies(systems, size, small),
+        "cyclic": cyclic(systems, size, small),
+        "six_relations": six_relations(systems, size, small),
+    }
+
+
+def strategies(systems: Systems, size: Size, small: bool) -> Json:
+    """Updates, changed sources, join ratios and slow rows (Figs. 10.11-10.15) of six sources."""
+    files = systems.kind == "parquet"
+    rows = size.fewer_parquet if files else size.postgres
+
+    def run(chain: Chain, cases: Mapping[str, Case]) -> Json:
+        at = systems.bench(chain, NAMES, 2 if small else 6 if files else 12)
         found = {name: at.run(case, size.turns) for name, case in cases.items()}
         at.system.close()
         return found
 
-    one = 1 / size.postgres
+    one = 1 / rows
     updates = (60,) if small else (10, 100, 1_000, 10_000)
-    shown = {"updates": run(bench("updates"), {str(n): Case(n * one) for n in updates})}
-    shown["sources"] = run(
-        bench("sources"), {str(n): Case(170 * one, changed=n) for n in ((6,) if small else range(1, 7))}
-    )
-    delays = (0.02,) if small else (0.0, 0.002, 0.005, 0.02, 0.1)
-    shown["delays"] = run(bench("delays"), {f"{1000 * d:g}": Case(180 * one, d) for d in delays})
-    shown["ratios"] = {}
+    shown = {"updates": run(Chain(6, rows), {str(n): Case(n * one) for n in updates})}
+    some = (6,) if small else (1, 3, 6) if files else range(1, 7)
+    sources = {str(n): Case(170 * one, changed=n) for n in some}
+    shown["sources"] = run(Chain(6, rows), sources)
+    shown["ratios"], few = {}, max(200, rows // 20)  # of which the view makes 243 each, at a ratio of three
     for ratio in (1.0,) if small else (0.5, 1.0, 2.0, 3.0):
-        shown["ratios"] |= run(bench(f"ratio-{ratio}", ratio), {f"{ratio:g}": Case(34 * one)})
+        shown["ratios"] |= run(Chain(6, few, ratio=ratio), {f"{ratio:g}": Case(34 / few)})
+    # A full recompute waits for every row, so there are fewer still.
+    delays = (0.0001,) if small else (0.0, 0.0001, 0.0005, 0.002)
+    few = max(200, rows // 50)
+    shown["delays"] = run(Chain(6, few), {f"{1000 * d:g}": Case(30 / few, each_row=d) for d in delays})
     return shown
 
 
-def cyclic(url: str, folder: Path, size: Size) -> Json:
-    """Views with cycles, and one in which every path must use an edge with fifty matches a row (Figs. 11.7, 11.11)."""
+def cyclic(systems: Systems, size: Size, small: bool) -> Json:
+    """Views with cycles, and one in which every path must use an edge with fifty matches a row (Figs. 11.7, 11.9-11.12)."""
     shown = {}
     rows = size.postgres // 10
     for name, edges in CYCLES.items():
         say(f"cyclic views, {name}")
-        shown[name] = _cycle(Cyclic(edges, rows), url, folder / name[:2], size)
+        shown[name] = _cycle(Cyclic(edges, rows), systems, size, small)
     view = Cyclic(CYCLES["V2, a triangle and one more"], rows, coarse=(1, 2))
     view.deltas = (max(2, rows // 10), max(2, rows // 10), 2, 2)
     say("cyclic views, fifty matches on two edges")
-    shown["fifty matches"] = _cycle(view, url, folder / "fifty", size)
+    shown["fifty matches"] = _cycle(view, systems, size, small)
     view = Cyclic(CYCLES["V2, a triangle and one more"], rows // 10, coarse=(1, 2))
     view.deltas = (max(2, rows // 1_000), max(2, rows // 1_000), 2, 2)
     say("cyclic views, fifty matches on two edges, slow rows")
-    shown["fifty matches, slow rows"] = _cycle(view, url, folder / "slow", size, Case(0.01, each_row=SLOW_ROW))
+    shown["fifty matches, slow rows"] = _cycle(view, systems, size, small, Case(0.01, each_row=SLOW_ROW))
     return shown
 
 
-def six_relations(url: str, folder: Path, size: Size, small: bool) -> Json:
+def six_relations(systems: Systems, size: Size, small: bool) -> Json:
     """Six relations in cycles, one in ten to one in a hundred rows changed (Fig. 11.14); all of them on one server here."""
-    rows = size.postgres // 10
-    system_of, shown = Cyclic(SIX, rows), {}
-    system = Postgres(system_of.relations, url)
-    bench = Bench(system_of, system, folder / "six", CYCLE_NAMES, learning=2 if small else 12)
+    bench, shown = systems.bench(Cyclic(SIX, size.postgres // 10), CYCLE_NAMES, 2 if small else 12), {}
     for share in (0.1,) if small else (0.01, 0.03, 0.1):
         say(f"six relations, {100 * share:g} % changed")
         shown[f"{100 * share:g}"] = bench.run(Case(share), size.turns)
-    system.close()
+    bench.system.close()
     return shown
 
 
-def _cycle(view: Cyclic, url: str, folder: Path, size: Size, case: Case | None = None) -> Json:
-    system = Postgres(view.relations, url)
-    bench = Bench(view, system, folder, CYCLE_NAMES)
-    found = bench.run(case or Case(0.01), size.turns)
+def _cycle(view: Cyclic, systems: Systems, size: Size, small: bool, case: Case | None = None) -> Json:
+    bench, case = systems.bench(view, CYCLE_NAMES, 2 if small else 12), case or Case(0.01)
+    found = bench.run(case, size.turns)
     found["estimates"] = estimates(bench, found)
-    system.close()
+    found["plans"] = plans(bench, case, size.turns)
+    bench.system.close()
     return found
+
+
+def plans(bench: Bench, case: Case, turns: int, most: int = 12) -> Json:
+    """The best plan against the worst of each strategy (Figs. 11.7, 11.11, 11.12), of a sample, and all paths.
+
+    One change is maintained by each of them, from the same version; nothing is installed.
+    """
+    handle, draw = bench.auto.handle, np.random.default_rng(11)
+    graph = graph_of(handle.view)
+    nodes = range(graph.count)
+    legal = {
+        start: [order for order in permutations(n for n in nodes if n != start) if graph.legal(start, order)]
+        for start in nodes
+    }
+    picks = [{start: orders[draw.integers(len(orders))] for start, orders in legal.items()} for _ in range(4 * most)]
+    offers = {
+        BATCH: list({plan.requests: plan for plan in (batch(graph, pick) for pick in picks)}.values())[:most],
+        "conditional": [conditional(graph, path) for path in list(hamiltonian_paths(graph))[:most]],
+    }
+    readers, positions = handle.parts.readers, handle.positions()
+    bench.workload.change(bench.system, case.share, case.changed)
+    seconds = {name: [[0.0] * turns for _ in found] for name, found in offers.items()}
+    changes = set()
+    for turn in range(turns + 1):
+        for name, found in offers.items():
+            for number, plan in enumerate(found):
+                done = maintain(handle.view, readers, positions, lambda _, plan=plan: plan)  # type: ignore[misc]
+                changes.add(tuple(fingerprint(done.rows, [c for c in done.rows.column_names if c != COUNT])))
+                if turn:  # the first is to warm up
+                    seconds[name][number][turn - 1] = done.seconds
+    shown: Json = {"equal": len(changes) == 1}
+    for name, found in seconds.items():
+        ranked = sorted(1000 * median(times) for times in found)
+        shown[name] = {"plans": len(ranked), "best_ms": round(ranked[0], 1), "worst_ms": round(ranked[-1], 1)}
+        shown[name]["worst_over_best"] = round(ranked[-1] / ranked[0], 3)
+    said = ", ".join(f"{name} {shown[name]['best_ms']}-{shown[name]['worst_ms']}" for name in offers)
+    say(f"  plans, best to worst: {said} ms")
+    return shown
 
 
 def estimates(bench: Bench, found: Json) -> Json:
     """What the model of requests alone says of each strategy, and what it took, in ms (Figs. 11.9, 11.10): do they agree in order?"""
     handle = bench.auto.handle
-    deltas = [float(n) for n in handle.store.newest.facts[-1]["changed"]]
+    known = [
+        facts["changed"] for facts in handle.store.newest.facts if any(facts["changed"])
+    ]  # not of a foreseen recompute
+    deltas = [float(n) for n in known[-1]]
     chooser = handle._prepared([int(n) for n in deltas])  # noqa: SLF001  (the model alone, which no refresh asks for)
     offers = priced(handle._graph, chooser.statistics, deltas, [n for n in CYCLE_NAMES if n != RECOMPUTE])  # noqa: SLF001
     pairs = {name: (1000 * (cost + chooser.overhead), found["ms"][name]) for name, (cost, _) in offers.items()}
@@ -356,7 +424,7 @@ def draw(found: Mapping[str, Json]) -> None:
     labels = {
         "updates": "changed rows a source",
         "sources": "sources that changed",
-        "delays": "ms added to a request",
+        "delays": "ms added to a row",
         "ratios": "matches of a row",
     }
     figure, axes_of = plt.subplots(1, len(labels), figsize=(15, 3.8), layout="constrained")

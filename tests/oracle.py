@@ -19,7 +19,7 @@ from itertools import pairwise
 import duckdb
 import pyarrow as pa
 
-from penstock.model import Query, Ref, Role, Rows, Stream, Tumbling, Window
+from penstock.model import Branch, Query, Ref, Role, Rows, Stream, Tumbling, Window
 from penstock.model.expression import PSEUDO_ROLE
 
 ARROW_TYPES = {
@@ -49,7 +49,7 @@ def duckdb_results(
     query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[dict[str, object]]]
 ) -> list[tuple[object, ...]]:
     """The bag of a query's answer over the accepted rows of its streams."""
-    for name in {role.stream for role in query.roles}:
+    for name in {name for role in query.roles for name in role.streams}:
         connection().register(name, _table(streams[name], rows.get(name, ())))
     found = connection().execute(duckdb_sql(query, streams)).fetchall()
     return [tuple(_as_micros(value) for value in row) for row in found]
@@ -58,7 +58,8 @@ def duckdb_results(
 def duckdb_sql(query: Query, streams: Mapping[str, Stream]) -> str:
     """The query as DuckDB text: for all i != j, ts_j - ts_i < w_i or the same piece of time, and each band on its pair."""
     times = [
-        _micros(f'r{i}."{streams[role.stream].event_time}"', streams[role.stream]) for i, role in enumerate(query.roles)
+        _micros(f'r{i}."{_event_time(role, streams[role.stream])}"', streams[role.stream])
+        for i, role in enumerate(query.roles)
     ]
 
     def name(ref: Ref) -> str:
@@ -87,6 +88,13 @@ def duckdb_sql(query: Query, streams: Mapping[str, Stream]) -> str:
 
 def _source(role: Role, stream: Stream) -> str:
     """The rows of a role; for a window of n rows with the time of the n-th row after each, which pushes it out."""
+    if role.branches:
+        pairs = zip(role.streams, role.branches, strict=True)
+        return f"({' UNION ALL '.join(_select(name, branch) for name, branch in pairs)})"
+    if role.union:
+        columns = ", ".join(f'"{c.name}"' for c in stream.columns)
+        selects = [f'SELECT {columns} FROM "{name}"' for name in role.streams]
+        return f"({' UNION ALL '.join(selects)})"
     if not isinstance(role.window, Rows):
         return f'"{stream.name}"'
     columns = [stream.event_time, *([stream.sequence] if stream.sequence else []), *(c.name for c in stream.columns)]
@@ -97,6 +105,22 @@ def _source(role: Role, stream: Stream) -> str:
         f"lead({time}, {role.window.count}) OVER ({f'PARTITION BY {partition} ' if partition else ''}ORDER BY {order})"
     )
     return f'(SELECT *, {out} AS _out FROM "{stream.name}" WHERE "{stream.event_time}" IS NOT NULL)'
+
+
+def _select(name: str, branch: Branch) -> str:
+    def column(ref: Ref) -> str:
+        return f'"{ref.column}"'
+
+    items = ", ".join(f'TRY({i.expression.sql(column)}) AS "{i.name}"' for i in branch.columns)
+    where = " AND ".join(["TRUE", *(f"TRY({p.sql(column)})" for p in branch.predicates)])
+    return f'SELECT {items} FROM "{name}" WHERE {where}'
+
+
+def _event_time(role: Role, stream: Stream) -> str:
+    """The column of a role that holds its event time."""
+    if not role.branches:
+        return stream.event_time
+    return next(str(i.name) for i in role.branches[0].columns if i.expression.parts == (Ref(0, stream.event_time),))
 
 
 def bag(rows: Iterable[Sequence[object]]) -> Counter[tuple[object, ...]]:

@@ -19,13 +19,16 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels import join as join_kernel
+from penstock.kernels import walk as walk_kernel
 from penstock.kernels.compare import values
 from penstock.kernels.delta import alive, build_delta, select
-from penstock.kernels.join import Matches, Pick, Slices, Work, join_deltas, lookup, resume
+from penstock.kernels.join import join_deltas, resume
+from penstock.kernels.matches import Matches, Pick, extend, lookup
 from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
 from penstock.kernels.parcel import pack, unpack
 from penstock.kernels.probe import CHUNK, Counts, Words, probe
 from penstock.kernels.ranks import closed, rank
+from penstock.kernels.walk import Slices, Work
 from penstock.model import And, Expression, Query, Ref, Stream
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.model.time import FOREVER, NEVER
@@ -42,7 +45,6 @@ from tests.workloads import Workload, keys_of
 
 FIRST_ID = 5  # ids below are for queries that come and go
 BYSTANDER = 3
-_EXTEND = join_kernel._extend
 
 KeyHash = Callable[[tuple[object, ...]], int]
 
@@ -472,14 +474,14 @@ def _signed(number: int) -> int:
 def _extend_checked(composite: Matches, position: int, pick: Pick, left: Ints, bits: Words) -> Matches:
     """A composite that is extended serves no query that it did not serve before."""
     assert not (bits & ~composite.bits[left]).any()
-    return _EXTEND(composite, position, pick, left, bits)
+    return extend(composite, position, pick, left, bits)
 
 
 @contextmanager
 def _probing_in_chunks_of(chunk: int) -> Iterator[None]:
     block = join_kernel.BLOCK
-    join_kernel.probe, join_kernel._extend, join_kernel.BLOCK = partial(probe, chunk=chunk), _extend_checked, chunk
+    walk_kernel.probe, walk_kernel.extend, join_kernel.BLOCK = partial(probe, chunk=chunk), _extend_checked, chunk
     try:
         yield
     finally:
-        join_kernel.probe, join_kernel._extend, join_kernel.BLOCK = probe, _EXTEND, block
+        walk_kernel.probe, walk_kernel.extend, join_kernel.BLOCK = probe, extend, block

@@ -1,6 +1,7 @@
 """The benchmark of views: its sources follow its truth, and a view that is wrong is seen to be."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import views, views_figures, views_sources
+from benchmarks.harness import Report
 from benchmarks.views import Bench, Case, Size
 from benchmarks.views_shapes import Random
 from benchmarks.views_sources import Chain, Files, expected, fingerprint
@@ -92,20 +94,69 @@ def url():
         yield found
 
 
+@pytest.mark.long
 def test_pictures_of_requests_and_views_with_cycles_are_made(url, tmp_path, monkeypatch):
     monkeypatch.setattr(
         views_figures, "CYCLES", {name: views_figures.CYCLES[name] for name in list(views_figures.CYCLES)[1:2]}
     )
     found = views_figures.regression(url, TINY)
     assert len(found["measured_and_fitted"]) == 15
-    cycles = views_figures.cyclic(url, tmp_path, TINY)
+    check(views_figures.Systems("postgres", url, tmp_path))
+
+
+def test_pictures_of_six_relations_are_made_of_files_too(tmp_path):
+    check_six(views_figures.Systems("parquet", "", tmp_path))
+
+
+def check(systems):
+    cycles = views_figures.cyclic(systems, TINY, small=True)
     assert set(cycles) == {"V2, a triangle and one more", "fifty matches", "fifty matches, slow rows"}
     for cell in cycles.values():
         assert cell["equal"]
         assert set(cell["estimates"]["estimated_and_measured"]) == {*views_figures.CYCLE_NAMES} - {"recompute"}
-    six = views_figures.six_relations(url, tmp_path, TINY, small=True)
+        assert cell["plans"]["equal"]
+        assert [cell["plans"][name]["plans"] for name in ("batch", "conditional")] == [12, 4]
+    check_six(systems)
+
+
+def check_six(systems):
+    six = views_figures.six_relations(systems, TINY, small=True)
     assert [cell["equal"] for cell in six.values()] == [True]
     assert six["10"]["requests"]["batch"] == 30
+
+
+def test_plans_that_do_not_agree_are_seen(tmp_path, monkeypatch):
+    at = bench(tmp_path)
+    found = views_figures.plans(at, Case(0.1), turns=1)
+    assert (found["equal"], found["batch"]["plans"], found["conditional"]["plans"]) == (True, 9, 2)
+    true = views_figures.maintain
+    few = iter(range(10**6))
+
+    def forgetful(*given):
+        done = true(*given)
+        return done if next(few) else replace(done, rows=done.rows.slice(0, max(0, len(done.rows) - 1)))
+
+    monkeypatch.setattr(views_figures, "maintain", forgetful)
+    assert not views_figures.plans(at, Case(0.3), turns=1)["equal"]
+
+
+def test_what_is_not_equal_in_any_figure_is_told(monkeypatch, capsys):
+    report = Report("views", True, {}, {"machine": {}})
+    monkeypatch.setattr(views, "measure", lambda size: report)
+    for equal in (True, False):
+        cell = {"updates": {"10": {"equal": equal, "ms": {"auto": 1.0}}}, "cyclic": [{"plans": {"equal": True}}]}
+        monkeypatch.setattr(views_figures, "all_figures", lambda size, cell=cell: cell)
+        assert views.main(["--small", "--all"]) == (0 if equal else 1)
+        assert json.loads(capsys.readouterr().out.splitlines()[-1])["equal"] is equal
+    assert not views.all_equal({"x": [{"equal": True}, {"y": {"equal": False}}]})
+
+
+def test_rows_are_slow_in_the_picture_of_delays(tmp_path, monkeypatch):
+    cases = []
+    monkeypatch.setattr(Bench, "run", lambda self, case, turns: cases.append(case) or {"equal": True})
+    found = views_figures.strategies(views_figures.Systems("parquet", "", tmp_path), TINY, small=True)
+    assert set(found) == {"updates", "sources", "ratios", "delays"}
+    assert [(case.delay, case.each_row) for case in cases] == [(0.0, 0.0)] * 3 + [(0.0, 0.0001)]
 
 
 def test_rows_of_an_answer_can_be_slow(monkeypatch):
@@ -132,7 +183,7 @@ def test_all_pictures_of_views_are_made_in_small(monkeypatch, capsys):
     assert views.main(["--small", "--all"]) == 0
     line = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert line["equal"]
-    assert set(line["ratios"]) == {"recompute", "batch", "batch_slow", "worst_pick", "right_deep"}
+    assert set(line["ratios"]) == {"recompute", "native", "batch", "batch_slow", "worst_pick", "right_deep"}
     wanted = {
         "shapes_by_relations",
         "group_sizes",
@@ -142,7 +193,7 @@ def test_all_pictures_of_views_are_made_in_small(monkeypatch, capsys):
         "requests",
         "regression",
     }
-    assert wanted | {"updates", "sources", "delays", "ratios", "cyclic", "six_relations", "tpch"} <= set(
-        line["figures"]
-    )
+    figures = {"updates", "sources", "delays", "ratios", "cyclic", "six_relations"}
+    assert wanted | figures | {"tpch"} <= set(line["figures"])
+    assert set(line["figures"]["parquet"]) == figures
     assert set(line["figures"]["tpch"]) == {f"{q}, {s}" for q in ("q3", "q5", "q9") for s in ("postgres", "parquet")}

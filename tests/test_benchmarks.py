@@ -564,6 +564,7 @@ def test_many_queries_have_windows_of_their_own():
     assert {query.slide for query in asked} == set(aggregates.SLIDES)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_windows_that_begin_elsewhere_end_where_ours_do(here, spark, monkeypatch):
     monkeypatch.setattr(aggregates, "WARM_UP", 0)
@@ -622,6 +623,7 @@ def test_all_pictures_of_aggregates_are_measured_and_drawn(here, monkeypatch):
     assert drawn == {"aggregates", *(f"aggregates-{picture}" for picture in found)}
 
 
+@pytest.mark.long
 def test_in_each_bucket_rows_or_partials_take_hardly_more_room_than_the_better_of_both():
     found = aggregates_figures.held(aggregates_figures.Sizes(held=6_000))
     assert len(found) == 10

@@ -5,20 +5,16 @@ Importing this package does not import Spark; `Engine` is loaded when it is firs
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import (
-    NotSupportedError,
-    PenstockError,
-    RegistrationError,
-    SqlError,
-    StateError,
-    StepError,
-)
+from penstock.errors import NotSupportedError, PenstockError, RegistrationError, SqlError, StateError, StepError
 from penstock.model import Sink
 
 if TYPE_CHECKING:
-    from penstock.engine import Engine, QueryHandle, Run
+    from penstock.engine import Engine
+    from penstock.handle import QueryHandle
+    from penstock.runtime.run import Run
 
 __version__ = "0.1.0"
 
@@ -27,13 +23,11 @@ __all__ = [
     "SqlError", "StateError", "StepError",
 ]  # fmt: skip
 
-_LAZY = {"Engine", "QueryHandle", "Run"}
+_LAZY = {"Engine": "penstock.engine", "QueryHandle": "penstock.handle", "Run": "penstock.runtime.run"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        from penstock import engine  # noqa: PLC0415  (lazy on purpose: keeps Spark out of `import penstock`)
-
-        return getattr(engine, name)
+        return getattr(import_module(_LAZY[name]), name)  # lazy on purpose: keeps Spark out of `import penstock`
     msg = f"module 'penstock' has no attribute {name!r}"
     raise AttributeError(msg)

@@ -1,33 +1,40 @@
-"""The facade: register streams and queries, start, watch, read results."""
+"""The facade: register streams and queries, start, watch, read results.
+
+Everything people can ask of an engine has one method here, which says what it means; the work is done in `runtime` and `views`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.errors import PenstockError, RegistrationError, StateError, did_you_mean
-from penstock.model import Column, Source, Stream, UserAggregate
-from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER, SECOND, duration, instant, instant_of
+from penstock.errors import PenstockError, RegistrationError, StateError
+from penstock.handle import QueryHandle
+from penstock.model import Column, Source, UserAggregate
+from penstock.model.time import FOREVER, SECOND, duration
 from penstock.model.view import CAPTURES
 from penstock.planner.arranging import arrange
 from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
 from penstock.planner.network import Network
 from penstock.planner.orders.decision import Parameters
-from penstock.runtime.analysis import check_source, columns_of
-from penstock.runtime.catalog import Catalog, Into
-from penstock.runtime.declare import check_stream, read_delay
-from penstock.runtime.punctuation import marked, pattern_columns
-from penstock.runtime.results import Part, side_rows
-from penstock.runtime.retention import horizon
+from penstock.runtime.catalog import Catalog
+from penstock.runtime.choices import Choices
+from penstock.runtime.given import given_stream, punctuated, time_to_advance
+from penstock.runtime.inputs import open_stream
+from penstock.runtime.listing import counts_of, coverage, listed_queries, listed_streams
+from penstock.runtime.part import Part
+from penstock.runtime.prepare import Into, standing_alone
+from penstock.runtime.registration import Registration
+from penstock.runtime.results import united
 from penstock.runtime.run import Run
 from penstock.runtime.session import local_session
+from penstock.runtime.sides import side_rows
 from penstock.runtime.sources import with_settings
 from penstock.sql import (
     AdvanceStream,
@@ -48,35 +55,6 @@ from penstock.views.catalog import ViewCatalog
 from penstock.views.sources import QueryResults
 from penstock.views.statements import ViewStatement, execute_view_statement
 from penstock.views.view import ViewHandle
-
-__all__ = ["Engine", "QueryHandle", "Run", "ViewHandle"]
-
-
-class QueryHandle:
-    """A registered query."""
-
-    def __init__(self, engine: Engine, name: str) -> None:
-        self.engine, self.name = engine, name
-
-    def __repr__(self) -> str:
-        return f"QueryHandle({self.name!r})"
-
-    def results(self, *, step: bool = False, since_step: int | None = None) -> DataFrame:
-        """The committed results: exactly the select list (plus `_step` if asked)."""
-        return self.engine.results(self.name, step=step, since_step=since_step)
-
-    def stats(self) -> dict[str, int]:
-        """Counts of this query since it was registered: results, errors, and of an aggregate the rows that are in none of its windows."""
-        return self.engine._query_stats(self.name)  # noqa: SLF001
-
-    def progress(self) -> int | None:
-        """No result is yet to come with a time below this, in units of event time; None if nothing is known of it."""
-        released = self.engine.catalog.released(self.engine.catalog.record(self.name), self.engine.manifest())
-        return released if released > NEVER else None
-
-    def coverage(self) -> dict[str, Any]:
-        """From when on the answer is that of a query that was always there; see `Engine.coverage`."""
-        return self.engine.coverage(self.name)
 
 
 class Engine:
@@ -116,7 +94,8 @@ class Engine:
             parameters = Parameters(**(order_options or {}))
         except (TypeError, ValueError) as error:
             raise RegistrationError(f"order_options: {error}") from None
-        self.catalog = Catalog(spark, self.store, strategy, chain, orders, parameters, plan)
+        self.catalog = Catalog(spark, self.store, Choices(strategy, chain, orders, parameters, plan))
+        self._registration = Registration(self.catalog, self._change)
         self._run: Run | None = None
         self._views: ViewCatalog | None = None
 
@@ -174,39 +153,12 @@ class Engine:
         not. Then there is no other delay than the one given. A punctuation in a column of this stream is narrowed by the columns `patterns`
         of its row: one with a value speaks of rows with that value only.
         """
-        check_source(name, frame)
-        columns = tuple(Column(n, t) for n, t in columns_of(frame))
-        length, rows = read_delay(name, delay, ordered=ordered, told=punctuation is not None or heartbeat is not None)
-        stream = Stream(
-            name,
-            columns,
-            event_time,
-            length,
-            late,
-            bad,
-            None if idle is None else duration(idle),
-            duration(idle_skew),
-            sequence,
-            delay_rows=rows,
-            heartbeat=None if heartbeat is None else duration(heartbeat),
-        )
-        other: DataFrame | None = None
-        if patterns and (isinstance(punctuation, DataFrame) or punctuation is None):
-            msg = f"stream {name!r}: patterns= narrows punctuations in a column of the stream; name that column with punctuation="
-            raise RegistrationError(msg)
-        if isinstance(punctuation, DataFrame):
-            check_source(f"{name} (punctuation)", punctuation)
-            other = punctuation
-        elif punctuation is not None and (stream.column(punctuation) or punctuation not in self.catalog.streams):
-            unknown = next((name for name in patterns if stream.column(name) is None), None)
-            if unknown is not None:
-                hint = did_you_mean(unknown, (c.name for c in columns))
-                raise RegistrationError(f"stream {name!r} has no column {unknown!r} to narrow punctuations by; {hint}")
-            found = (stream.column(each) for each in patterns)
-            stream = replace(stream, punctuation=punctuation, patterns=tuple(c for c in found if c is not None))
-        elif punctuation is not None:
-            stream = replace(stream, punctuated_by=punctuation)
-        self._declare(stream, frame, other)
+        stream = given_stream(
+            name, frame, event_time=event_time, delay=delay, late=late, bad=bad, idle=idle, idle_skew=idle_skew, heartbeat=heartbeat,
+            sequence=sequence, ordered=ordered, told=punctuation is not None,
+        )  # fmt: skip
+        stream, other = punctuated(stream, punctuation, patterns, self.catalog.streams)
+        self._registration.declare(stream, frame, other)
 
     def query(
         self,
@@ -236,7 +188,8 @@ class Engine:
         sql = sql if emit is None else f"{sql.strip().rstrip(';')} EMIT EARLY EVERY {emit}"
         slow = None if flush is None else (flush, behind)
         record = QueryRecord(0, name, sql.strip(), on_error, kept, ordered=ordered, start=start, flush=slow)
-        return self._add(record, into, instead=replace)
+        self._registration.add(record, into, instead=replace)
+        return QueryHandle(self, name)
 
     def aggregate(self, name: str, function: UserAggregate) -> None:
         """Declare an aggregate of your own, to be used in queries under this name; every program that reads the state must do so.
@@ -303,7 +256,7 @@ class Engine:
 
     def drop_stream(self, name: str) -> None:
         """Stop reading a stream that no query reads. A running engine lets Spark's query end, and starts it without the stream."""
-        self._change(partial(self.catalog.drop_stream, name))
+        self._registration.drop_stream(name)
 
     def advance(self, name: str, to: int | str | datetime) -> None:
         """Say that no later row of a stream has a time below `to`; one that has, also if it only waits to be read, is late.
@@ -311,25 +264,14 @@ class Engine:
         It is committed when this returns, and whatever waited for it is answered. Progress never falls: an earlier time says nothing.
         """
         stream = self.catalog.stream(name)
-        if stream.integer_time != (isinstance(to, int) and not isinstance(to, bool)):
-            kind = "an integer" if stream.integer_time else "a time, such as '2024-05-01 12:30:00'"
-            raise RegistrationError(f"stream {stream.name!r} is advanced to {kind}, not to {to!r}")
-        try:
-            value = to if isinstance(to, int) else instant(to) if isinstance(to, str) else instant_of(to)
-        except ValueError as error:
-            raise RegistrationError(f"stream {stream.name!r}: {error}") from None
-        if not EARLIEST <= value <= LATEST:
-            raise RegistrationError(
-                f"stream {stream.name!r} cannot be advanced to {to!r}: no event time is so far away"
-            )
+        value = time_to_advance(stream, to)
         if self._running is None:
             raise StateError(f"stream {stream.name!r} can be advanced while the engine runs; start it first")
         self._running.advance(stream.name, value)
 
     def drop(self, name: str, *, purge: bool = False) -> None:
         """Stop answering a query. Its results stay readable; with `purge` they are given up too."""
-        self.catalog.live(name)
-        self._change(partial(self.catalog.drop, name, purge=purge))
+        self._registration.drop(name, purge=purge)
 
     def execute(self, script: str) -> list[Any]:
         """Run SQL statements; returns what SHOW and EXPLAIN print, one entry each."""
@@ -340,14 +282,15 @@ class Engine:
                 continue
             match statement:
                 case CreateStream(stream):
-                    self._declare(stream, self.catalog.read(stream), None)
+                    self._registration.declare(stream, open_stream(self.spark, stream))
                 case CreateQuery():
                     record = QueryRecord(
                         0, statement.name, statement.select.strip(), statement.on_error, statement.retain, start=statement.start
                     )  # fmt: skip
-                    self._add(record, statement.into, instead=statement.replace, at=(script, statement))
+                    self._registration.add(record, statement.into, instead=statement.replace, at=(script, statement))
                 case AlterQuery():
-                    self._alter(script, statement)
+                    record, target = self._registration.altered(statement)
+                    self._registration.add(record, target, instead=True, at=(script, statement))
                 case DropQuery(name, purge, if_exists):
                     if not if_exists or self.catalog.registry.find(name):
                         self.drop(name, purge=purge)
@@ -402,19 +345,17 @@ class Engine:
     def results(self, name: str, *, step: bool = False, since_step: int | None = None) -> DataFrame:
         """The committed results of a query, also of one that was dropped. Those of an ordered query come in order."""
         manifest = self.manifest()
-        progress = manifest.reached()
         since = -1 if since_step is None else since_step
         newest = self.catalog.record(name)
         frames = []
         # Expressions mean what they meant when the query was registered, whatever the time zone of who reads.
         with with_settings(self.spark, self.catalog.registry.settings):
             for record in self.catalog.lineage(newest):
-                oldest = horizon(self.network(), record.id, record.retain, progress)
+                oldest = self.catalog.horizon(record, manifest)
                 released = self.catalog.released(record, manifest) if newest.ordered else FOREVER
                 view, part = self.catalog.view(record), Part(since=since, horizon=oldest, before=released)
                 frames.append(view.frame(self.spark, manifest, part, step=step, time=newest.ordered))
-            whole = reduce(DataFrame.union, frames)
-            return whole.orderBy("_time").drop("_time") if newest.ordered else whole
+            return united(frames, ordered=newest.ordered)
 
     def late(self, stream: str) -> DataFrame:
         """Rows that came behind their stream's progress, whole, with `_step`, `_reason`, `_progress`."""
@@ -426,30 +367,11 @@ class Engine:
 
     def queries(self) -> list[dict[str, Any]]:
         """The registered queries: name, SQL, sink, what happens on errors, how they began."""
-        return [
-            {
-                "name": q.name,
-                "sql": q.sql,
-                "into": str(q.into) if q.into else None,
-                "on_error": q.on_error,
-                "retain": q.retain,
-                "ordered": q.ordered,
-                "start": q.start,
-                "since": q.since if q.since >= 0 else None,
-            }
-            for q in self.catalog.registry.shown()
-        ]
+        return listed_queries(self.catalog.registry.shown())
 
     def streams(self) -> list[dict[str, Any]]:
         """The declared streams."""
-        return [
-            {
-                "name": s.name, "event_time": s.event_time, "delay": s.delay, "delay_rows": s.delay_rows, "heartbeat": s.heartbeat, "late": s.late, "bad": s.bad,
-                "punctuation": s.punctuation or s.punctuated_by or ("<dataframe>" if s.patterns else None),
-                "columns": {c.name: c.type for c in s.columns},
-            }
-            for s in self.catalog.streams.values()
-        ]  # fmt: skip
+        return listed_streams(self.catalog.streams.values())
 
     def coverage(self, name: str) -> dict[str, Any]:
         """From when on a query's answer is that of a query that was always there.
@@ -457,16 +379,13 @@ class Engine:
         `complete_from`: per stream the time from which on all its rows take part (a stream that is not there: all of them).
         `exact_from`: results of that time and later are all there. `covered`: progress has passed it.
         """
-        record, manifest = self.catalog.record(name), self.manifest()
-        complete = dict(record.complete_from)
-        lives = self.catalog.lives(record)
-        exact = max((complete[s] + life - 1 for s, life in lives if s in complete), default=NEVER)
-        progress = manifest.progress_values()
-        return {
-            "complete_from": complete,
-            "exact_from": exact if exact > NEVER else None,
-            "covered": record.since >= 0 and min(progress.get(s, NEVER) for s, _ in lives) >= exact,
-        }
+        record = self.catalog.record(name)
+        return coverage(
+            record,
+            self.catalog.whole(record).whole,
+            self.catalog.complete_from(record),
+            self.manifest().progress_values(),
+        )
 
     def explain(self, name: str | None = None) -> str:
         """The plan that runs, as text: of the whole network, or of one query, with the last decision about each join's orders."""
@@ -487,8 +406,8 @@ class Engine:
 
     def explain_select(self, sql: str) -> str:
         """The plan of a query that is not registered."""
-        standing, streams = self.catalog.standing(QueryRecord(0, "(this query)", sql))
-        return explain_network(build_network(standing, streams, plan=self.catalog.plan))
+        standing, streams = standing_alone(self.catalog, QueryRecord(0, "(this query)", sql))
+        return explain_network(build_network(standing, streams, plan=self.catalog.choices.paned))
 
     def network(self) -> Network:
         """The plan that runs, or that would run: all live queries compiled."""
@@ -513,44 +432,6 @@ class Engine:
         else:
             self._running.change(change)
 
-    def _declare(self, stream: Stream, frame: DataFrame, other: DataFrame | None) -> None:
-        """Register a stream with its punctuations: those of another DataFrame, or of a declared stream."""
-        if stream.punctuated_by is not None:
-            other = self.catalog.frames.get(self.catalog.stream(stream.punctuated_by).name)
-            if other is None:
-                msg = f"stream {stream.name!r} has its punctuations from stream {stream.punctuated_by!r}; declare that one first"
-                raise RegistrationError(msg)
-            other = other.select(*[c.name for c in self.catalog.stream(stream.punctuated_by).columns])
-        if other is not None:
-            stream = replace(stream, patterns=pattern_columns(other))
-        check_stream(stream)
-        self._change(partial(self.catalog.add_stream, stream, marked(stream, frame, other)))
-
-    def _add(
-        self,
-        record: QueryRecord,
-        into: Into | None,
-        *,
-        instead: bool,
-        at: tuple[str, CreateQuery | AlterQuery] | None = None,
-    ) -> QueryHandle:
-        place = {} if at is None else {"script": at[0], "line": at[1].line, "column": at[1].column}
-        prepared = self.catalog.prepare(record, into, **place)  # type: ignore[arg-type]
-        self._change(partial(self.catalog.add, prepared, into, instead=instead))
-        return QueryHandle(self, record.name)
-
-    def _alter(self, script: str, statement: AlterQuery) -> None:
-        known = self.catalog.live(statement.name)
-        by_hand = known.ordered and not self.catalog.parsed(known).ordered  # not by its own ORDER BY
-        into = known.into if statement.into is None else statement.into
-        target = self.catalog.callables.get(known.name, into) if statement.into is None else into
-        record = replace(
-            known, id=0, sql=statement.select.strip(), on_error=statement.on_error or known.on_error,
-            retain=known.retain if statement.retain is None else statement.retain, start=statement.start,
-            ordered=by_hand, since=-1, share=None, complete_from=(),
-        )  # fmt: skip
-        self._add(record, target, instead=True, at=(script, statement))
-
     def _query_results(self, name: str) -> QueryResults:
         record = self.catalog.live(name)
         columns = tuple(Column(n, t) for n, t in zip(record.item_names, record.item_types, strict=True))
@@ -559,6 +440,4 @@ class Engine:
         return QueryResults(columns, partial(self.results, name), growing)
 
     def _query_stats(self, name: str) -> dict[str, int]:
-        counters = self.manifest().counters
-        counts = [counters.get(f"query:{r.id}", {}) for r in self.catalog.lineage(self.catalog.record(name))]
-        return {key: sum(c.get(key, 0) for c in counts) for key in ("results", "errors", "outside")}
+        return counts_of(self.catalog.lineage(self.catalog.record(name)), self.manifest())

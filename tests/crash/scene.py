@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,9 +12,10 @@ import pyarrow.parquet as pq
 from penstock import Engine
 from penstock.model.time import SECOND
 from penstock.reference import Row
+from tests.effort import ALL
 from tests.named import evaluate
 from tests.oracle import bag
-from tests.runtime.replay import Replay, stream
+from tests.runtime.replay import Replay, rows_of, stream
 
 STREAMS = (
     stream("a", "ts timestamp, k bigint, v bigint", delay=SECOND),
@@ -31,6 +33,20 @@ QUERIES = {
     "ticked": "SELECT window_end, count(*) AS n FROM a [RANGE 3 SECONDS SLIDE 2 SECONDS], b [RANGE 2 SECONDS SLIDE 2 SECONDS] "
     "WHERE a.k = b.k",
 }
+# Windows of every kind over the streams themselves, let out at once, slowly, and early; a few of them unless there is time.
+_KINDS = {
+    "windows": "SELECT k, window_end, count(*) AS n, sum(v) AS s FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k",
+    "slow": "SELECT k, window_end, count(*) AS n, max(v) AS m FROM a [RANGE 3 SECONDS SLIDE 1 SECOND] GROUP BY k",
+    "early": "SELECT k, window_end, count(*) AS n FROM b [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k",
+    "ever": "SELECT window_end, count(*) AS n, max(v) AS m FROM a [RANGE ALL SLIDE 3 SECONDS]",
+    "sessions": "SELECT k, window_start, window_end, count(*) AS n FROM b [SESSION 2 SECONDS] WHERE k <> 1 OR v < 10 OR v > 19 GROUP BY k",
+    "ranked": "SELECT window_end, sum(v) AS s, first(k) AS k FROM a [RANGE 5 ROWS SLIDE 3 ROWS]",
+    "each": "SELECT k, window_end, sum(v) AS s FROM b [RANGE 3 SECONDS SLIDE 2 ROWS PARTITION BY k] GROUP BY k",
+    "united": "SELECT k, window_end, sum(v) AS s FROM (a UNION ALL b) [RANGE 3 SECONDS SLIDE 3 SECONDS] GROUP BY k",
+    "moments": "SELECT ts, k, count(*) AS n FROM b GROUP BY ts, k",
+}
+WINDOWED = {name: sql for name, sql in _KINDS.items() if ALL or name in ("slow", "ever", "sessions")}
+OPTIONS = {"slow": {"flush": 2, "behind": 3}, "early": {"emit": "1 millisecond"}}
 
 
 def rows_of_step(step: int) -> dict[str, list[Row]]:
@@ -48,8 +64,8 @@ def source(root: Path, steps: int) -> Replay:
     return replay
 
 
-def engine_of(spark, root: Path) -> Engine:
-    """The engine over `root`, with all queries declared."""
+def engine_of(spark, root: Path, queries: Mapping[str, str] = QUERIES | WINDOWED) -> Engine:
+    """The engine over `root`, with these queries declared."""
     engine = Engine(spark, root / "state", tasks=2)
     Replay(root / "source", *STREAMS).declare(engine)
 
@@ -58,20 +74,26 @@ def engine_of(spark, root: Path) -> Engine:
             file.write(json.dumps([step, table.num_rows, table.column("v").to_pylist()]) + "\n")
 
     into = {"to_folder": root / "folder", "to_function": append}
-    for name, sql in QUERIES.items():
-        engine.query(sql, name=name, into=into.get(name))
+    for name, sql in queries.items():
+        engine.query(sql, name=name, into=into.get(name), **OPTIONS.get(name, {}))
     return engine
 
 
-def expected(steps: int) -> dict[str, Counter]:
-    """The answers of all queries by the reference; no row of these streams is late."""
+def expected(steps: int, queries: Mapping[str, str] = QUERIES | WINDOWED) -> dict[str, Counter]:
+    """The answers of these queries by the reference; no row of these streams is late."""
     streams = {s.name: s for s in STREAMS}
     rows = {n: [row for step in range(steps) for row in rows_of_step(step)[n]] for n in streams}
-    known = {name: sql for name, sql in QUERIES.items() if name != "by_spark"}
+    known = {name: sql for name, sql in queries.items() if name != "by_spark"}
     found = evaluate(known | {"pairs": f"SELECT a.v, b.v AS w {JOIN}"}, streams, rows)
     pairs = found.pop("pairs")
     answers = {name: bag(answer) for name, answer in found.items()}
     return answers | {"by_spark": bag((v, f"b{w}") for v, w in pairs if one_edit_apart(str(v), str(w)))}
+
+
+def answers_of(engine: Engine) -> dict[str, Counter]:
+    """What the engine answers; of windows that are shown while they are open, what was final."""
+    found = {name: rows_of(engine.results(name)) for name in QUERIES | WINDOWED}
+    return {n: bag(r[:-2] for r in rows if r[-1]) if n == "early" else bag(rows) for n, rows in found.items()}
 
 
 def one_edit_apart(one: str, other: str) -> bool:

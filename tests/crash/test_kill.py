@@ -13,8 +13,7 @@ import pytest
 
 from penstock.errors import StateError
 from penstock.runtime.points import POINTS
-from tests.crash.scene import deliveries, engine_of, expected, in_folder, source
-from tests.oracle import bag
+from tests.crash.scene import answers_of, deliveries, engine_of, expected, in_folder, source
 from tests.runtime.replay import drain, rows_of
 
 pytestmark = pytest.mark.spark
@@ -59,10 +58,11 @@ def finished(root, **variables):
 
 def assert_nothing_lost_or_doubled(spark, root, steps=STEPS):
     engine = engine_of(spark, root)
-    answers = expected(steps)
+    answers, found = expected(steps), answers_of(engine)
+    assert answers.keys() == found.keys()
     for name, answer in answers.items():
         assert answer, name
-        assert bag(rows_of(engine.results(name))) == answer, name
+        assert found[name] == answer, name
     assert in_folder(root) == answers["to_folder"]
     by_step = {}
     for *values, step in rows_of(engine.results("to_function", step=True)):
@@ -178,5 +178,6 @@ def test_a_task_that_fails_after_writing_is_repeated_and_its_files_are_never_rea
     written = {p.name for folder in ("runs", "results") for p in (root / "state" / folder).iterdir()}
     named = {Path(name).name for name in (*manifest.runs, *manifest.results)}
     assert named < written, "the failed attempt has left no file behind"
+    found = answers_of(engine)
     for name, answer in expected(STEPS).items():
-        assert bag(rows_of(engine.results(name))) == answer, name
+        assert found[name] == answer, name

@@ -4,15 +4,19 @@ import os
 import subprocess
 import sys
 import textwrap
+from functools import partial
 
 import pytest
 
 from penstock import StateError
-from tests.crash.scene import engine_of, expected, in_folder, rows_of_step, source
+from tests.crash import scene
+from tests.crash.scene import QUERIES, expected, in_folder, rows_of_step, source
 from tests.oracle import bag
 from tests.runtime.replay import Saved, drain, rows_of, steps_by_batch
 
 pytestmark = pytest.mark.spark
+
+engine_of = partial(scene.engine_of, queries=QUERIES)  # windows over streams are in test_kill
 
 BEFORE = 3  # batches answered before the accident
 AFTER = 4
@@ -49,7 +53,7 @@ def source_logs(root, batch):
 def assert_whole(spark, root, batches=AFTER):
     engine = engine_of(spark, root)
     drain(engine, final=True)
-    answers = expected(batches)
+    answers = expected(batches, QUERIES)
     for name, answer in answers.items():
         assert bag(rows_of(engine.results(name))) == answer, name
     assert in_folder(root) == answers["to_folder"]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels import join as join_kernel
+from penstock.kernels import walk
 from penstock.kernels.scan import pairs_by_time
 from penstock.model import Column, Query, Stream
 from penstock.reference import Raised, Row, evaluate, results
@@ -92,11 +92,11 @@ def _outcome(residual, members) -> str:
 def searching(always: bool) -> Iterator[None]:
     """With `always`, rows are looked for by value even where fewer are in reach by time."""
     if always:
-        join_kernel.pairs_by_time = lambda times, rows, reach: 1 << 60
+        walk.pairs_by_time = lambda times, rows, reach: 1 << 60
     try:
         yield
     finally:
-        join_kernel.pairs_by_time = pairs_by_time
+        walk.pairs_by_time = pairs_by_time
 
 
 @settings(max_examples=examples(200), deadline=None)

@@ -1,4 +1,5 @@
 import math
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.compare import holds, values
-from penstock.model import And, Arithmetic, Compare, IsNull, Literal, Not, Or, Ref
+from penstock.model import And, Arithmetic, Compare, In, IsNull, Literal, Not, Or, Ref
 from penstock.reference import Raised, evaluate
 from tests.effort import examples
 from tests.kernels import terms
@@ -109,3 +110,29 @@ def test_a_column_of_any_type_is_tested_for_null(kind, value):
     truth, raised = holds(IsNull(Ref(0, "c")), lambda ref: column, 2)
     assert truth.tolist() == [True, False]
     assert not raised.any()
+
+
+DECIMALS = st.one_of(st.none(), st.decimals("-2", "2", places=1), st.just(Decimal("9" * 37 + ".5")))
+
+
+@given(
+    st.lists(st.tuples(DECIMALS, st.one_of(st.none(), st.integers(-2, 2), st.just(2**63 - 1))), min_size=1, max_size=6),
+    st.sampled_from(("=", "<>", "<", "<=", ">", ">=")),
+    st.sampled_from(("0", "1.5", "-0.25", "9223372036854775806.5", "9" * 37 + ".4")),
+)
+def test_decimals_are_compared_exactly(rows, op, text):
+    columns = {
+        "m": pa.array([m for m, _ in rows], pa.decimal128(38, 1)),
+        "n": pa.array([n for _, n in rows], pa.int64()),
+    }
+    constant = Literal(text, "decimal(38,2)")
+    for term in (
+        Compare(op, Ref(-3, "m"), constant),
+        Compare(op, constant, Ref(-3, "n")),
+        Compare(op, Ref(-3, "m"), Ref(-3, "n")),
+        Not(In(Ref(-3, "m"), (constant, Literal(1, "bigint")))),
+    ):
+        true, raised = holds(term, lambda ref: columns[ref.column], len(rows))
+        expected = one_by_one(term, [{"m": m, "n": n} for m, n in rows])
+        assert true.tolist() == [value is True for value, _ in expected]
+        assert not raised.any()

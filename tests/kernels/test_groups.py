@@ -1,12 +1,16 @@
 """State that single keys no longer need: exactly what the reference lets go."""
 
+import json
+
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.kernels.groups import alive_by_key, closed_keys
 from penstock.kernels.hash import hash_bigint
-from penstock.model import Column, Punctuation, Stream
+from penstock.model import Column, Punctuation, Ref, Stream
+from penstock.model.punctuation import punctuation_of
 from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
 from penstock.reference import reachable
@@ -14,11 +18,26 @@ from penstock.sql import parse_query
 from penstock.state.manifest import Progress
 from penstock.state.run import Rows
 
-COLUMNS = (Column("ts", "bigint"), Column("k", "bigint"), Column("v", "bigint"))
-STREAMS = {name: Stream(name, COLUMNS, "ts", 0, patterns=COLUMNS) for name in "abc"}
+COLUMNS = (
+    Column("ts", "bigint"),
+    Column("k", "bigint"),
+    Column("v", "bigint"),
+    Column("i", "int"),
+    Column("s", "string"),
+)
+PATTERNS = (*COLUMNS, Column("s_from", "string"), Column("s_to", "string"))
+STREAMS = {name: Stream(name, COLUMNS, "ts", 0, patterns=PATTERNS) for name in "abc"}
 ONE_KEY = (
     "SELECT a.v, b.v AS w FROM a [RANGE 4], b [RANGE 7] WHERE a.k = b.k",
     "SELECT a.v, b.v AS w, c.v AS x FROM a [RANGE 9], b [RANGE 3], c [RANGE 5] WHERE a.k = b.k AND b.k = c.k",
+)
+# Keys of other types, of several columns, and of a column and a piece of time; all values of a row follow from its k.
+OTHER_KEYS = (
+    "SELECT a.v, b.v AS w FROM a [RANGE 4], b [RANGE 7] WHERE a.s = b.s",
+    "SELECT a.v, b.v AS w FROM a [RANGE 4], b [RANGE 7] WHERE a.i = b.i",
+    "SELECT a.v, b.v AS w FROM a [RANGE 4], b [RANGE 7] WHERE a.i = b.k",
+    "SELECT a.v, b.v AS w, c.v AS x FROM a [RANGE 9], b [RANGE 3], c [RANGE 5] WHERE a.i = b.k AND b.k = c.k AND a.s = b.s AND b.s = c.s",
+    "SELECT a.v, b.v AS w FROM a [TUMBLING 6], b [TUMBLING 6] WHERE a.s = b.s",
 )
 TWO_KEYS = "SELECT a.v, b.v AS w, c.v AS x FROM a [RANGE 9], b [RANGE 3], c [RANGE 5] WHERE a.k = b.k AND b.v = c.v"
 
@@ -41,7 +60,12 @@ def stored(table, rows):
     times = np.array([r["ts"] for r in rows], dtype=np.int64)
     order = np.lexsort((times, keys))
     everybody = (tuple(entry.id for entry in table.entries),)
-    return order, Rows(keys[order], times[order], np.zeros(len(rows), dtype=np.int32), everybody, {})
+    values = {}
+    for part, name in zip(table.key, table.verify, strict=False):
+        column = next(ref.column for ref in part if isinstance(ref, Ref))
+        own = [rows[i].get(column) for i in order]  # of a piece of time any value will do: nobody speaks of it
+        values[name] = pa.array(own, pa.string() if column == "s" else pa.int64())
+    return order, Rows(keys[order], times[order], np.zeros(len(rows), dtype=np.int32), everybody, values)
 
 
 @given(
@@ -61,6 +85,45 @@ def test_rows_of_a_closed_key_stay_as_long_as_in_the_reference(texts, pairs, val
         if table.stateless:
             continue
         wanted = reachable(queries, STREAMS, {table.stream: rows}, values, said)[table.stream]
+        order, held = stored(table, rows)
+        keep = alive_by_key(table, held, values, keys.get(table.index, ()))
+        assert {id(rows[i]) for i in order[keep]} == {id(row) for row in wanted}
+
+
+@st.composite
+def said_of_keys(draw):
+    """A punctuation by any columns."""
+    k = draw(st.integers(0, 3))
+    fields = draw(st.sampled_from((("s",), ("i",), ("k",), ("i", "s"), ("k", "s"), ("v", "s"))))
+    own = {"k": k, "i": k, "s": f"x{k}", "v": 0}
+    said = {name: own[name] for name in fields}
+    if draw(st.integers(0, 4)) == 0:
+        said = {"s_from": f"x{k}", "s_to": f"x{k + draw(st.integers(1, 2))}"}
+    return json.dumps(said), draw(st.integers(0, 30))
+
+
+@given(
+    st.sampled_from(OTHER_KEYS),
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), min_size=1, max_size=12),
+    st.fixed_dictionaries({name: st.integers(0, 25) for name in "abc"}),
+    st.dictionaries(st.sampled_from("abc"), st.lists(said_of_keys(), max_size=3, unique_by=lambda one: one[0])),
+)
+def test_keys_of_any_type_and_of_several_columns_close(text, pairs, values, closed):
+    (query,), network = network_of(text)
+    rows = [{"ts": ts, "k": k, "v": 0, "i": k, "s": f"x{k}"} for ts, k in pairs]
+    progress = {
+        n: Progress(v, v, closed=tuple((pattern, u) for pattern, u in closed.get(n, ()) if u > v))
+        for n, v in values.items()
+    }
+    said = {
+        n: [punctuation_of(STREAMS[n], until, json.loads(pattern)) for pattern, until in own.closed]
+        for n, own in progress.items()
+    }
+    keys = closed_keys(network, progress)
+    for table in network.tables:
+        if table.stateless:
+            continue
+        wanted = reachable([query], STREAMS, {table.stream: rows}, values, said)[table.stream]
         order, held = stored(table, rows)
         keep = alive_by_key(table, held, values, keys.get(table.index, ()))
         assert {id(rows[i]) for i in order[keep]} == {id(row) for row in wanted}

@@ -7,6 +7,7 @@ from penstock.model import Column, Ref
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
+from penstock.planner.grouped import first_start, reach
 from penstock.planner.network import StandingQuery, as_answered, closing, held, output_progress
 from penstock.sql import parse_query
 from tests.aggregates import STREAM, STREAMS
@@ -37,6 +38,31 @@ def test_queries_with_the_same_groups_share_panes_whatever_their_windows_and_pre
     assert (session.name, network.tables[session.home].key) == ("s by nothing in panes", ())
     assert network.closes == ("s",)
     assert network.bits == {1: (shared.name, 0), 2: (shared.name, 1), 3: (session.name, 0)}
+
+
+@pytest.mark.parametrize(
+    ("window", "first", "lives"),
+    [
+        ("RANGE 6 SLIDE 2", 50, 7),
+        ("SESSION 5", 54, FOREVER),  # a row at 49 would continue into one at 53, and no time is the last of a session
+        ("RANGE ALL SLIDE 2", NEVER, FOREVER),
+    ],
+)
+def test_a_query_that_came_later_shows_windows_that_it_saw_whole(window, first, lives):
+    query = parse_query(f"SELECT count(*) FROM s [{window}]", STREAMS)
+    later = StandingQuery(1, "q", query, since=3, complete_from=(("s", 50),))
+    assert first_start(later) == first
+    assert first_start(replace(later, complete_from=())) == NEVER
+    assert reach(query.aggregation) == lives
+
+
+@pytest.mark.parametrize(
+    ("call", "options", "paned"),
+    [("sum(v)", {}, True), ("sum(v)", {"on_error": "stop"}, False), ("count(v)", {"on_error": "stop"}, True)],
+)
+def test_a_query_that_stops_at_too_large_a_sum_is_not_put_together_later(call, options, paned):
+    (aggregate,) = network_of(f"SELECT {call} FROM s [RANGE 4 SLIDE 2]", **options).aggregates
+    assert aggregate.members[0].paned is paned
 
 
 def test_isolated_queries_share_nothing():

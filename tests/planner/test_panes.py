@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model import Landmark, PerRow, Session, Sliding, SlidingRows
-from penstock.planner.panes import Costs, Rates, cost_of, pane_sets, pane_width, window_class, window_costs
+from penstock.planner.panes import Costs, Rates, _divisor, cost_of, pane_sets, pane_width, window_class, window_costs
 
 LENGTHS = st.integers(1, 60)
 WINDOWS = st.one_of(
@@ -42,6 +42,34 @@ def test_panes_of_the_example_of_ranges_that_slides_do_not_divide():
 def test_a_gap_narrows_panes_to_a_part_of_them():
     assert pane_width([Sliding(60, 60), Session(45)]) == (30, 0)
     assert pane_width([Session(45), Session(20)]) == (20, 0)
+
+
+@given(st.integers(1, 500), st.integers(1, 500))
+def test_panes_within_a_gap_are_as_wide_as_they_can_be(length, gap):
+    width, _ = pane_width([Sliding(length, length), Session(gap)])
+    assert width == max(d for d in range(1, min(length, gap) + 1) if length % d == 0)
+
+
+@pytest.mark.parametrize(
+    ("length", "gap", "width"),
+    [
+        (1_000_000_007, 100, 1),  # a prime has no divisor to be found by counting up
+        (2 * 1_000_000_007, 1_000_000_000, 2),
+        (1_000_003 * 1_000_033, 500_000, 1),
+        (3_600_000_000, 420_000_000, 400_000_000),
+    ],
+)
+def test_panes_of_lengths_with_few_divisors_are_found_at_once(length, gap, width):
+    tried = []
+
+    class Counted(int):
+        def __mod__(self, other):
+            tried.append(other)
+            return int.__mod__(self, other)
+
+    assert pane_width([Sliding(length, length), Session(gap)])[0] == width
+    assert _divisor(Counted(length), gap) == width
+    assert len(tried) <= 20_000
 
 
 @pytest.mark.parametrize(

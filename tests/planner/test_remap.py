@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model import And, Arithmetic, Compare, Expression, In, IsNull, Literal, Not, Or, Ref
-from penstock.planner.remap import remap_expression, rename_term
+from penstock.planner.remap import map_term, remap_expression
 from penstock.reference import evaluate
 from tests.kernels import terms
 
@@ -10,7 +10,7 @@ ONE = Literal(1, "bigint")
 
 
 def remap_term(term, roles):
-    return rename_term(term, lambda ref: Ref(roles.get(ref.role, ref.role), ref.column))
+    return map_term(term, lambda ref: Ref(roles.get(ref.role, ref.role), ref.column))
 
 
 def test_every_kind_of_term_is_renamed():

@@ -60,6 +60,23 @@ def test_decimals_are_exact():
     assert value("sum", [Decimal(10) ** 37 * 9, Decimal(10) ** 37 * 9]) is None
 
 
+@pytest.mark.parametrize(
+    ("function", "values", "digits", "wanted"),
+    [
+        ("sum", ["99999999999999999999999999999999999999"], (38, 0), "99999999999999999999999999999999999999"),
+        ("sum", ["0.6", "0.6"], (38, 38), None),
+        ("sum", ["9.99"] * 2, (3, 2), "19.98"),
+        ("sum", ["99999999999999.000000000000000000000001"] * 2, (38, 24), None),
+        ("avg", ["9999999999999.99999"] * 2, (38, 21), "9999999999999.99999"),
+        ("avg", ["99999999999999.0"] * 2, (38, 21), None),
+        ("avg", ["0.6", "0.8"], (38, 38), "0.7"),
+    ],
+)
+def test_decimals_beyond_their_type_are_null(function, values, digits, wanted):
+    found = aggregate_value(Aggregate(function, X), [Decimal(v) for v in values], {}, digits)
+    assert found == (None if wanted is None else Decimal(wanted))
+
+
 @given(st.lists(st.integers(-100, 100), min_size=2, max_size=8))
 def test_spread_by_its_definition(values):
     mean = Fraction(sum(values), len(values))
@@ -114,8 +131,15 @@ def test_one_value_is_counted_once():
 def test_a_percentile_is_the_smallest_value_with_its_share_below_or_at_it(values, share):
     found = value("approx_percentile", values, 100, share)
     assert found in values
-    assert sum(v <= found for v in values) >= Fraction(share) * len(values)
-    assert all(sum(v <= lower for v in values) < Fraction(share) * len(values) for lower in values if lower < found)
+    needed = Fraction(repr(share)) * len(values)
+    assert sum(v <= found for v in values) >= needed
+    assert all(sum(v <= lower for v in values) < needed for lower in values if lower < found)
+
+
+def test_a_share_is_what_was_written():
+    assert value("approx_percentile", list(range(10)), 100, 0.1) == 0
+    assert value("approx_percentile", list(range(100)), 100, 0.07) == 6
+    assert value("heavy_hitters", list(range(10)), 0.1) == [(v, 1) for v in range(10)]
 
 
 def test_several_percentiles_are_a_list():
@@ -128,6 +152,12 @@ def test_frequent_items_come_first_and_ties_in_their_order():
     assert value("heavy_hitters", items, 0.3) == [("b", 3), ("a", 2)]
     assert value("heavy_hitters", items, 0.5) == [("b", 3)]
     assert value("heavy_hitters", ["a", "b"], 0.5) == [("a", 1), ("b", 1)]
+
+
+def test_there_is_one_nan_and_one_zero():
+    assert repr(value("approx_top_k", [math.nan, -0.0, math.nan, 0.0], 5, 100)) == "[(0.0, 2), (nan, 2)]"
+    assert repr(value("collect_list", [-0.0, math.nan, 0.0, -math.nan], distinct=True)) == "[0.0, nan]"
+    assert math.isnan(value("approx_percentile", [1.0, math.nan, math.nan], 100, 0.5))
 
 
 def test_a_function_of_the_users_own_is_folded_over_what_is_not_null():

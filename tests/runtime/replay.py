@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock import Engine
-from penstock.engine import Run
 from penstock.model import Column, Stream
 from penstock.reference import Row
+from penstock.runtime.run import Run
 from penstock.runtime.session import local_session
 from tests.effort import ALL
 from tests.workloads import Workload
@@ -133,9 +133,10 @@ class Replay:
         *,
         tasks: int = 2,
         strategy: str = "auto",
+        plan: str = "auto",
     ) -> Engine:
         """An engine with all streams and the given queries (name -> SQL) declared, not yet started."""
-        engine = Engine(spark, state, tasks=tasks, durable=False, strategy=strategy)
+        engine = Engine(spark, state, tasks=tasks, durable=False, strategy=strategy, plan=plan)
         self.declare(engine)
         for name, sql in (queries or {}).items():
             engine.query(sql, name=name)

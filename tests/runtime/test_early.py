@@ -10,7 +10,7 @@ from penstock.errors import RegistrationError
 from penstock.model.time import NEVER
 from penstock.reference import admit, aggregate_results
 from penstock.sql import parse_query
-from tests.aggregates import ROWS, STREAM, cases, same_bag
+from tests.aggregates import ROWS, STREAM, arriving, cases, same_bag
 from tests.effort import examples
 from tests.runtime.replay import Replay, drain, rows_of, wait_until
 from tests.runtime.test_aggregates import SLIDING, aggregated
@@ -35,8 +35,9 @@ def newest(rows, keys):
     return [row[:-2] for row in latest.values()], [row[:-2] for row in rows if row[-1]]
 
 
+@pytest.mark.long
 @settings(max_examples=examples(2), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-@given(CASES, st.lists(ROWS, min_size=2, max_size=4), st.integers(0, 6), st.integers(1, 3))
+@given(CASES, arriving(ROWS, 2, 4), st.integers(0, 6), st.integers(1, 3))
 def test_the_newest_revisions_are_the_answer_so_far(spark, tmp_path_factory, queries, batches, delay, tasks):
     root = tmp_path_factory.mktemp("run")
     source = replace(STREAM, delay=delay)

@@ -158,3 +158,22 @@ def test_a_query_that_stops_on_an_error_stops_alone(spark, tmp_path):
     assert rows_of(again.results("plain", since_step=before)) == [(9, 3)]
     assert rows_of(again.results("ahead", since_step=before)) == []
     assert rows_of(again.results("stopped", since_step=before)) == []
+
+
+def test_a_sum_that_is_too_large_is_an_error_of_its_query_alone(spark, tmp_path):
+    replay = Replay(tmp_path / "source", A)
+    for step, values in enumerate([(2**62, 2**62), (1, 2), (3,), (4,)]):
+        replay.add(a=[{"ts": 4 * step * SECOND, "k": 1, "v": v, "w": 1.0, "s": "x"} for v in values])
+    windows = "FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS]"
+    engine = replay.engine(spark, tmp_path / "state")
+    engine.query(f"SELECT sum(v) AS s {windows}", name="stopped", on_error="stop")
+    skipping = engine.query("SELECT sum(v) AS s FROM a [TUMBLING 4 SECONDS]", name="skipping")
+    engine.query(f"SELECT count(v) AS n {windows}", name="plain", on_error="stop")
+    status = drain(engine).status()["queries"]
+    assert "on_error" in status["stopped"]["suspended"]
+    assert not status["plain"]["suspended"]
+    assert bag(rows_of(skipping.results())) == bag([(None,), (3,), (3,)])
+    assert skipping.stats()["errors"] == 1
+    shown = rows_of(engine.results("stopped"))
+    assert shown[:2] == [(None,), (None,)]
+    assert (3,) not in shown[2:]

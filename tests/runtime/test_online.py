@@ -191,6 +191,18 @@ def test_a_query_can_begin_from_the_rows_that_are_held(live):
     assert one.answer("other") == reference(JOIN.format(2, 2), range(4))
 
 
+def test_a_query_that_fails_on_the_rows_that_are_held_is_suspended_at_once(live):
+    one = live({"wide": WIDE})
+    one.feed(**rows_at(0))
+    failing = WIDE.replace("a.v, b.v AS w", "6 / (a.v - b.v) AS q")
+    one.engine.query(failing, name="stopped", start="state", on_error="stop")
+    one.engine.query(failing, name="skipped", start="state")
+    status = one.run.status()["queries"]
+    assert "on_error" in status["stopped"]["suspended"]
+    assert status["skipped"]["suspended"] is None
+    assert status["skipped"]["errors"] > 0
+
+
 def test_from_the_state_a_query_is_exact_from_the_time_it_says(live):
     one = live({"narrow": NARROW})  # keeps rows of a for 3 seconds and only those above 2, of b for 2 seconds
     for number in range(4):
@@ -235,6 +247,8 @@ def test_a_change_that_is_refused_changes_nothing(live):
         one.engine.query("SELECT a.nothing FROM a [RANGE 1 SECOND] AS a", name="bad")
     with pytest.raises(RegistrationError, match="another definition"):
         one.engine.query(NARROW, name="wide", into=lambda _table, _step: None)
+    with patch.object(one.engine.catalog, "commit", side_effect=OSError("disk full")), pytest.raises(OSError):
+        one.engine.query(NARROW, name="new", into=lambda _table, _step: None)
     assert not one.engine.catalog.callables
     assert one.engine.network().version == version
     one.feed(**rows_at(1))

@@ -47,13 +47,13 @@ def batch_seconds(run):
 def test_a_pause_of_the_source_is_no_delay(spark, tmp_path):
     replay = input_of(tmp_path / "source", steps=2)
     run = replay.engine(spark, tmp_path / "state", {"j": SQL}).start(trigger="100 milliseconds")
-    wait_until(lambda: len(run.turns) == 2)
+    wait_until(lambda: len(run.schedule.turns) == 2)
     time.sleep(2 * PAUSE + 0.5)
     replay.add(a=[{"ts": 9 * SECOND, "k": 1, "v": 2}])
     wait_until(lambda: len(batch_seconds(run)) == 3)
-    delays, took = longest_delays(list(run.turns), run.trigger_seconds), batch_seconds(run)
+    delays, took = longest_delays(list(run.schedule.turns), run.schedule.trigger_seconds), batch_seconds(run)
     run.stop()
-    assert run.trigger_seconds == 0.1
+    assert run.schedule.trigger_seconds == 0.1
     # At most the trigger (or the batch before, if that took longer) and the batch itself; Spark counts whole milliseconds.
     assert 0 < delays[0] <= max(0.1, took[0]) + took[1] + 0.002
     assert 0.1 < delays[1] <= 0.1 + took[2] + 0.002

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.model import Sliding
 from penstock.runtime.panes import PANES
-from tests.aggregates import ROWS, STREAM, cases, same_bag
+from tests.aggregates import ROWS, STREAM, arriving, cases, same_bag
 from tests.effort import examples
 from tests.runtime.replay import Replay, drain, rows_of
 
@@ -35,13 +35,14 @@ CASES = st.lists(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=examples(2), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-@given(CASES, st.lists(ROWS, min_size=4, max_size=6), st.integers(0, 6), st.integers(1, 3), st.integers(0, 20))
+@given(CASES, arriving(ROWS, 4, 6), st.integers(0, 6), st.integers(1, 3), st.integers(0, 20))
 def test_panes_and_rows_show_the_same(spark, tmp_path_factory, queries, batches, delay, tasks, retain):
     root = tmp_path_factory.mktemp("run")
     replay = Replay(root / "source", replace(STREAM, delay=delay))
     middle = len(batches) // 2
-    upkeep = patch.multiple("penstock.runtime.step", UPKEEP_EVERY=2, FIRST_UPKEEP=1)
+    upkeep = patch.multiple("penstock.runtime.retention", UPKEEP_EVERY=2, FIRST_UPKEEP=1)
     with upkeep, patch("penstock.runtime.retention.MANY_FILES", 2):
         for number, batch in enumerate(batches):
             replay.add(s=batch)

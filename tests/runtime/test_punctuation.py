@@ -1,20 +1,26 @@
 """Punctuations through Spark: they move progress, close groups, survive restarts, and never change an answer."""
 
 import json
-import random
+from itertools import zip_longest
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import Phase, event, given, settings
 
 from penstock import Engine, RegistrationError
 from penstock.model import Column, Stream
 from penstock.model.time import NEVER
-from penstock.reference import admit
+from penstock.reference import admit, aggregate_results
+from penstock.sql import parse_query
 from penstock.state.progress import group_progress
-from tests.monitors import check_accounts, check_ordered, check_progress
+from tests.effort import examples
+from tests.monitors import check_accounts, check_ordered
+from tests.named import evaluate
 from tests.oracle import bag
+from tests.punctuated import grammatical
+from tests.runtime.monitored import answers, committed, monitor, without_steps
 from tests.runtime.replay import Replay, drain, rows_of, stream, wait_until
 
 pytestmark = pytest.mark.spark
@@ -35,12 +41,14 @@ def punctuated(root, *names, **options):
     return Replay(root, *(stream(name, COLUMNS, delay=None, punctuation="p", **options) for name in names))
 
 
-def engine_of(replay, spark, state, *queries, **options):
+def engine_of(replay, spark, state, *queries, named=None, **options):
     engine = Engine(spark, state, tasks=2, durable=False)
     for name, s in replay.streams.items():
         engine.stream(name, replay.frame(spark, name), event_time="ts", punctuation=s.punctuation, **options)
     for number, sql in enumerate(queries):
         engine.query(sql, name=f"q{number}", ordered=number == 1)
+    for name, sql in (named or {}).items():
+        engine.query(sql, name=name)
     return engine
 
 
@@ -54,46 +62,63 @@ def steps_of(engine, stream_names=("a", "b")):
     return found
 
 
-def arrivals(seed):
-    """Rows of two streams in any order, cut into three steps, with a punctuation after each that the rest keeps."""
-    shuffled = random.Random(seed)
-    steps = []
-    for name in "ab":
-        rows = [row(ts, ts % 2, 10 * ts + (name == "b")) for ts in range(12)]
-        shuffled.shuffle(rows)
-        batches = [rows[:4], rows[4:8], rows[8:]]
-        rest = [min((r["ts"] for b in batches[n + 1 :] for r in b), default=12) for n in range(3)]
-        steps.append([[*b, mark(least)] for b, least in zip(batches, rest, strict=True)])
-    return [{"a": a, "b": b} for a, b in zip(*steps, strict=True)]
+# Windows of every kind, over one stream, over both, over their join, and over what the join has found.
+WINDOWED = {
+    "sliding": "SELECT window_end, k, count(*) AS n, sum(v) AS s FROM a [RANGE 6 SLIDE 4] GROUP BY k",
+    "landmark": "SELECT window_end, max(v) AS m, count(*) AS n FROM a [RANGE ALL SLIDE 5]",
+    "session": "SELECT window_end, k, count(*) AS n FROM a [SESSION 3] WHERE v > 0 GROUP BY k",
+    "ranked": "SELECT window_end, sum(v) AS s FROM a [RANGE 3 ROWS SLIDE 2 ROWS]",
+    "each": "SELECT window_end, k, sum(v) AS s FROM a [RANGE 4 SLIDE 2 ROWS PARTITION BY k] GROUP BY k",
+    "moments": "SELECT result_time, ts, k, count(*) AS n FROM a GROUP BY ts, k",
+    "distinct": "SELECT DISTINCT ts, v FROM b",
+    "united": "SELECT window_end, k, sum(v) AS s FROM (a UNION ALL b) [RANGE 5 SLIDE 5] GROUP BY k",
+    "ticked": "SELECT window_end, a.k, count(*) AS n, max(b.v) AS m FROM a [RANGE 6 SLIDE 3], b [RANGE 9 SLIDE 3] WHERE a.k = b.k GROUP BY a.k",
+    "found": "SELECT result_time, a.ts AS a_ts, a.v, b.v AS w FROM a [RANGE 10], b [RANGE 10] WHERE a.k = b.k",
+    "counted": "SELECT window_end, count(*) AS n, sum(w) AS s FROM found [RANGE 4 SLIDE 2 ON a_ts]",
+}
+ARRIVED = grammatical().filter(lambda found: sum(map(len, found.batches)) > 5 and len(found.batches) in (3, 4))
 
 
-def test_answers_do_not_depend_on_arrival_if_punctuations_are_kept(spark, tmp_path):
-    answers = []
-    for seed in (1, 2):
-        root = tmp_path / str(seed)
-        replay = punctuated(root / "source", "a", "b")
-        for step in arrivals(seed):
-            replay.add(**step)
-        engine = engine_of(replay, spark, root / "state", JOIN, JOIN)
+@settings(max_examples=examples(3), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(ARRIVED, ARRIVED)
+def test_answers_do_not_depend_on_arrival_if_punctuations_are_kept(spark, tmp_path_factory, left, right):
+    root = tmp_path_factory.mktemp("run")
+    replay = punctuated(root / "source", "a", "b")
+    drawn = dict(zip("ab", (left, right), strict=True))
+    for step in zip_longest(left.inline(), right.inline(), fillvalue=[]):
+        replay.add(**dict(zip("ab", step, strict=True)))
+    streams = replay.streams
+    judged = {name: admit(streams[name], said.inline()) for name, said in drawn.items()}
+    progress = {name: steps[-1].progress for name, steps in judged.items()}
+    rows = {name: [{**row, "p": None} for batch in said.batches for row in batch] for name, said in drawn.items()}
+    engine = engine_of(replay, spark, root / "state", JOIN, JOIN, named=WINDOWED)
+    with committed() as manifests:
         status = drain(engine).status()
         for name in "ab":
-            check_accounts(status["streams"][name])
             counts = status["streams"][name]
-            assert (counts["accepted"], counts["late"], counts["bad"], counts["punctuations"]) == (12, 0, 0, 3)
-            assert (counts["progress"], counts["progress_kind"]) == (12, "punctuation")
-        steps = steps_of(engine)
-        found = rows_of(engine.results("q0", step=True))
-        # Every operator states its progress, and nothing comes behind it: for the join, the least of its inputs.
-        check_progress(([r[0] for r in found if r[-1] == step], min(p.values())) for step, p, _ in steps)
+            check_accounts(counts)
+            assert (counts["accepted"], counts["late"], counts["bad"]) == (len(rows[name]), 0, 0)
+            assert counts["punctuations"] == sum(map(len, drawn[name].said))
+            assert counts["progress"] == (progress[name] if progress[name] > NEVER else None)
         ordered = rows_of(engine.results("q1"))
-        check_ordered([([r[0] for r in ordered], 12)])
-        assert bag(ordered) == bag(r[:-1] for r in found)
-        answers.append(bag(ordered))
-    assert answers[0] == answers[1]
-    wanted = [
-        (max(x, y), 10 * x, 10 * y + 1) for x in range(12) for y in range(12) if x % 2 == y % 2 and abs(x - y) < 10
-    ]
-    assert answers[0] == bag(wanted)
+        check_ordered([([r[0] for r in ordered], min(progress.values()))])
+        said = engine.manifest().step
+        drain(engine, final=True)
+    expected = evaluate({"q0": JOIN, "q1": JOIN, **WINDOWED}, streams, rows)
+    # A landmark has windows for as long as progress or rows go on.
+    ever = aggregate_results(parse_query(WINDOWED["landmark"], streams), streams, rows, progress)
+    expected["landmark"] = list({*ever, *expected["landmark"]})
+    found = answers(engine, expected)
+    for name, answer in expected.items():
+        assert bag(without_steps(found[name])) == bag(answer), name
+        event(f"{name}: {'some' if answer else 'none'}")
+    # As much as punctuations let out; what reads results has to wait for what it reads.
+    for name in WINDOWED.keys() - {"found", "counted"}:
+        wanted = aggregate_results(parse_query(WINDOWED[name], streams), streams, rows, progress)
+        assert bag(row[:-1] for row in found[name] if row[-1] <= said) == bag(wanted), name
+    # Every operator states its progress, and nothing comes behind it; "distinct" has no time to look at.
+    assert monitor(engine, manifests, found) == len(expected) - 1
+    assert not engine.manifest().runs
 
 
 def test_punctuations_without_data_release_results_and_let_state_go(spark, tmp_path):
@@ -272,27 +297,32 @@ def test_ordered_says_that_no_row_comes_behind(spark, tmp_path):
 
 
 def test_state_of_a_join_that_a_closed_key_no_longer_needs_is_not_kept(spark, tmp_path):
-    data = "ts bigint, k bigint, v bigint"
-    replay = Replay(tmp_path / "source", stream("a", data), stream("b", data), stream("marks", "ts bigint, k bigint"))
+    data, said = "ts bigint, k bigint, s string, v bigint", "ts bigint, k bigint, s string"
+    replay = Replay(tmp_path / "source", stream("a", data), stream("b", data), stream("marks", said))
 
     def plain(ts, k, v):
-        return {"ts": ts, "k": k, "v": v}
+        return {"ts": ts, "k": k, "s": f"key {k}", "v": v}
 
-    replay.add(a=[plain(5, 1, 50), plain(5, 2, 51)], marks=[{"ts": 20, "k": 1}])
-    replay.add(b=[plain(6, 1, 60), plain(6, 2, 61)])
+    replay.add(a=[plain(5, 1, 50), plain(5, 2, 51)], marks=[{"ts": 20, "k": 1, "s": None}])
+    replay.add(b=[plain(6, 1, 60), plain(6, 2, 61)], marks=[{"ts": 20, "k": None, "s": "key 1"}])
     replay.add(a=[plain(7, 2, 71), plain(7, 1, 70), plain(20, 1, 72)])
     engine = Engine(spark, tmp_path / "state", tasks=2, durable=False)
     engine.stream("a", replay.frame(spark, "a"), event_time="ts", punctuation=replay.frame(spark, "marks"))
     engine.stream("b", replay.frame(spark, "b"), event_time="ts", ordered=True)
-    engine.query("SELECT a.v, b.v AS w FROM a [RANGE 10], b [RANGE 10] WHERE a.k = b.k", name="q")
+    join = "SELECT a.v, b.v AS w FROM a [RANGE 10], b [RANGE 10] WHERE a.{0} = b.{0}"
+    for column in ("k", "s"):
+        engine.query(join.format(column), name=column)
     status = drain(engine).status()
     check_accounts(status["streams"]["a"])
-    table = next(t.name for t in engine.network().tables if t.stream == "b")
-    counters = engine.manifest().counters[f"table:{table}"]
+    tables = {t.name: engine.manifest().counters[f"table:{t.name}"] for t in engine.network().tables if t.stream == "b"}
     # The row of b with key 1 met what was there; a's key 1 is past its window, so it waits for nothing.
-    assert (counters["stored"], counters["out_of_reach"]) == (1, 1)
+    assert (tables["b(k)"]["stored"], tables["b(k)"]["out_of_reach"]) == (1, 1)
+    # By the text nothing was closed when it came: it was stored, and went with the step after the punctuation.
+    assert (tables["b(s)"]["stored"], tables["b(s)"]["dropped"]) == (2, 1)
+    assert {name: sum(r.rows for r in engine.manifest().runs_of(name)) for name in tables} == {"b(k)": 1, "b(s)": 1}
     assert status["streams"]["a"]["late"] == 1
-    assert bag(rows_of(engine.results("q"))) == bag([(50, 60), (51, 61), (71, 61)])
+    for column in ("k", "s"):
+        assert bag(rows_of(engine.results(column))) == bag([(50, 60), (51, 61), (71, 61)])
 
 
 COUNTS = "SELECT k, count(*) AS n, window_end FROM a [RANGE 10 SLIDE 5] GROUP BY k"

@@ -8,7 +8,7 @@ import pytest
 from penstock import Engine, PenstockError, RegistrationError
 from penstock.model.time import SECOND
 from penstock.reference import results
-from penstock.runtime import retention, step
+from penstock.runtime import retention
 from penstock.sql import parse_query
 from tests.oracle import bag
 from tests.runtime.replay import Replay, drain, generated_code, rows_of, steps_by_batch, stream
@@ -212,20 +212,22 @@ def test_two_columns_of_one_name_are_refused_where_names_must_differ(spark, tmp_
 
 
 def test_results_past_their_time_are_given_up(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(step, "UPKEEP_EVERY", 1)
+    monkeypatch.setattr(retention, "UPKEEP_EVERY", 1)
     replay = Replay(tmp_path / "source", *PLAIN)
     for number in range(6):
         replay.add(**rows_at(10 * number))
     engine = replay.engine(spark, tmp_path / "state")
     engine.query("SELECT ts, v FROM a", name="short", retain="20 seconds")
     drain(engine)
-    kept = [row for number in (30, 40, 50) for row in rows_at(number)["a"]]
-    assert bag(rows_of(engine.results("short"))) == bag((row["ts"], row["v"]) for row in kept)
+    kept = bag((row["ts"], row["v"]) for number in (30, 40, 50) for row in rows_at(number)["a"])
+    assert bag(rows_of(engine.results("short"))) == kept
+    engine.drop("short")
+    assert bag(rows_of(engine.results("short"))) == kept  # what was given up does not come back
     assert min(f.max_time for f in engine.manifest().results.values()) >= 20 * SECOND
 
 
 def test_merging_many_small_result_files_changes_no_answer(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(step, "UPKEEP_EVERY", 2)
+    monkeypatch.setattr(retention, "UPKEEP_EVERY", 2)
     monkeypatch.setattr(retention, "MANY_FILES", 3)
     replay = Replay(tmp_path / "source", *PLAIN)
     for number in range(6):

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from penstock.runtime.results import Part, holds_runs
+from penstock.runtime.part import Part
+from penstock.runtime.results import holds_runs
 from tests.aggregates import STREAM, same_bag
 from tests.effort import examples
 from tests.runtime.replay import Replay, drain, rows_of
@@ -37,7 +38,7 @@ def test_runs_and_rows_show_the_same(spark, tmp_path_factory, seed, delay, tasks
     replay = Replay(root / "source", replace(STREAM, delay=delay))
     queries = [any_query(chance, kind) for kind in KINDS]
     retain = chance.randrange(20)
-    upkeep = patch.multiple("penstock.runtime.step", UPKEEP_EVERY=2, FIRST_UPKEEP=1)
+    upkeep = patch.multiple("penstock.runtime.retention", UPKEEP_EVERY=2, FIRST_UPKEEP=1)
     with upkeep, patch("penstock.runtime.retention.MANY_FILES", 2):
         for number in range(4):
             times = [15 * number + chance.randrange(-5, 15) for _ in range(6)]
@@ -61,8 +62,9 @@ def test_runs_and_rows_show_the_same(spark, tmp_path_factory, seed, delay, tasks
         for since in sorted({row[-1] for row in kept})[:1]:
             later = rows_of(engine.results(f"runs{n}", since_step=since))
             assert same_bag(later, [row[:-1] for row in kept if row[-1] > since])
-        view = engine.catalog.view(engine.catalog.record(f"runs{n}"))
-        plain = view.table(engine.manifest(), Part(before=30))
+        record, manifest = engine.catalog.record(f"runs{n}"), engine.manifest()
+        part = Part(horizon=engine.catalog.horizon(record, manifest), before=30)
+        plain = engine.catalog.view(record).table(manifest, part)
         wanted = [row[:-1] for row in rows_of(engine.results(f"runs{n}", step=True)) if row[1] < 30]
         assert same_bag(
             [] if plain is None else list(zip(*(c.to_pylist() for c in plain.columns), strict=True)), wanted

@@ -10,7 +10,8 @@ import pytest
 
 from penstock import Engine
 from penstock.model.time import SECOND
-from penstock.runtime import scan, step
+from penstock.runtime import scan
+from penstock.runtime.job import Job
 from tests.runtime.replay import drain, rows_of
 
 pytestmark = pytest.mark.spark
@@ -63,13 +64,13 @@ def answers(spark, source: Path, state: Path, *, plain: bool) -> tuple[dict[str,
 def batches_read(monkeypatch) -> list[bool]:
     """For each job whether the workers were told to read files."""
     seen: list[bool] = []
-    run = step.Stepper._run
+    run = Job.run
 
     def spy(self, frame, task):
         seen.append(task.files is not None)
         return run(self, frame, task)
 
-    monkeypatch.setattr(step.Stepper, "_run", spy)
+    monkeypatch.setattr(Job, "run", spy)
     return seen
 
 

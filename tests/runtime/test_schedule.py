@@ -1,15 +1,13 @@
-"""When a run asks the clock about silent streams, and when it cleans up: without Spark, on a run that is not started."""
+"""When a run asks the clock about silent streams: without Spark, on a run that is not started."""
 
 from types import SimpleNamespace
 from unittest.mock import Mock, patch
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock.runtime import run as run_module
 from penstock.runtime.run import Run
-from penstock.runtime.step import FIRST_UPKEEP, UPKEEP_EVERY, Stepper
+from penstock.runtime.schedule import Schedule
 
 NOW = 1_000.0
 
@@ -17,15 +15,16 @@ NOW = 1_000.0
 def ticked(*, unread=False, trigger=5.0, pace=None, active=0.0):
     """A run whose clock has just ticked; its stepper has noted what it was asked."""
     run = object.__new__(Run)
-    run.trigger_seconds, run.pace = trigger, pace
+    run.schedule = Schedule("1 second", latency=1.0)
+    run.schedule.trigger_seconds, run.schedule.pace = trigger, pace
     run.throttle = SimpleNamespace(held=frozenset())
     run.deliveries = SimpleNamespace(owed=False)
     run.spark_query = object()
     run.stepper = Mock(last_active=active, manifest=SimpleNamespace(progress={"a": 7}))
     run.stepper.layout.order = ("a",)
-    run.stepper.unread.return_value = unread
     run.stepper.lulls.return_value = {"a": 8}
-    with patch.object(run_module, "time", Mock(time=lambda: NOW, monotonic=lambda: NOW)):
+    clock = Mock(time=lambda: NOW, monotonic=lambda: NOW)
+    with patch.multiple(run_module, time=clock, unread=lambda _: unread):
         run._tick()
     return run.stepper
 
@@ -54,22 +53,3 @@ def test_the_clock_moves_no_stream_while_something_is_unread():
 def test_nothing_ticks_right_after_a_step():
     stepper = ticked(active=NOW)
     stepper.tick.assert_not_called()
-
-
-def following(step):
-    stepper = object.__new__(Stepper)
-    stepper.manifest = SimpleNamespace(step=step)
-    return stepper._following_upkeep()
-
-
-@given(st.integers(-1, 10_000))
-def test_the_next_round_of_upkeep_comes_within_a_period_and_restarts_do_not_put_it_off(step):
-    upkeep = following(step)
-    assert step < upkeep <= step + UPKEEP_EVERY
-    assert upkeep % UPKEEP_EVERY == FIRST_UPKEEP % UPKEEP_EVERY
-    assert all(following(between) == upkeep for between in range(step, upkeep))
-    assert following(upkeep) == upkeep + UPKEEP_EVERY
-
-
-def test_the_first_round_comes_after_a_few_steps():
-    assert following(-1) == FIRST_UPKEEP

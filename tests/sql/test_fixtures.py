@@ -11,6 +11,7 @@ from penstock.errors import NotSupportedError, RegistrationError
 from penstock.planner.build import build_network
 from penstock.planner.derived import is_joined, take_apart
 from penstock.planner.network import StandingQuery
+from penstock.planner.unions import distribute
 from penstock.sql import CreateStream, parse_query, parse_script
 from tests.sql.dump import dump
 
@@ -19,12 +20,12 @@ QUERIES = sorted(p for p in FIXTURES.glob("*/*.sql") if p.name != "streams.sql")
 
 
 def compile_query(query, streams):
-    """An aggregate over a join compiles to the join, and an aggregate over its results."""
+    """An aggregate over a join compiles to the join, and an aggregate over its results; a query over unions to all combinations."""
     if is_joined(query):
         apart = take_apart(query, streams, "join")
-        build_network([StandingQuery(1, "q", apart.join)], streams)
+        build_network([StandingQuery(n, "q", q) for n, q in enumerate(distribute(apart.join, streams))], streams)
         query, streams = apart.aggregate, {"join": apart.stream}
-    build_network([StandingQuery(2, "q", query)], streams)
+    build_network([StandingQuery(n, "q", q) for n, q in enumerate(distribute(query, streams))], streams)
 
 
 @pytest.mark.parametrize("path", QUERIES, ids=lambda p: f"{p.parent.name}/{p.stem}")

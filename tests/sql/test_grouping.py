@@ -1,7 +1,7 @@
 import pytest
 
 from penstock.errors import SqlError
-from penstock.model import Aggregate, Column, Compare, Emit, Expression, Literal, Ref, Stream, Window
+from penstock.model import Aggregate, Column, Compare, Emit, Expression, In, Literal, Ref, Stream, Window
 from penstock.model.time import SECOND
 from penstock.sql import Results, parse_query, results_of
 from penstock.sql.aggregates import read_aggregate
@@ -85,6 +85,30 @@ def test_an_alias_comes_before_a_column_in_having_but_not_inside_an_aggregate():
     ]
 
 
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    [
+        ("sum(d) > 100", Compare(">", Ref(-3, "a1"), Literal(100, "bigint"))),
+        ("-1.50 <= avg(d)", Compare("<=", Literal("-1.50", "decimal(3,2)"), Ref(-3, "a1"))),
+        ("count(*) > 1.5", Compare(">", Ref(-3, "a0"), Literal("1.5", "decimal(2,1)"))),
+        ("sum(d) = avg(d)", Compare("=", Ref(-3, "a1"), Ref(-3, "a2"))),
+        ("d < 0.1234567890123456789", Compare("<", Ref(-2, "g0"), Literal("0.1234567890123456789", "decimal(19,19)"))),
+        ("sum(d) IN (1, 2.5)", In(Ref(-3, "a1"), (Literal(1, "bigint"), Literal("2.5", "decimal(2,1)")))),
+        ("sum(d) > 1e3", None),  # Spark compares doubles
+        ("sum(d) > avg(x)", None),
+        ("sum(d) + 1 > 100", None),
+    ],
+)
+def test_having_compares_decimals_exactly(condition, wanted):
+    query = parsed("count(*) AS c", f"GROUP BY d HAVING {condition}")
+    assert query.aggregation.having.term == wanted
+
+
+def test_decimals_of_rows_are_left_to_spark():
+    query = parse_query("SELECT n FROM a WHERE d > 1.5", STREAMS)
+    assert query.predicates[0].term is None
+
+
 def test_windows_have_times():
     text = dump(
         parsed(
@@ -93,6 +117,24 @@ def test_windows_have_times():
     )
     assert "group" not in text
     assert "having window_end > window_start" in text
+
+
+@pytest.mark.parametrize("group", ["w", "1", "window_start", "w, e"])
+def test_a_time_of_the_window_may_be_grouped_by_under_its_own_name(group):
+    assert lines("window_start AS w, window_end AS e, count(*) AS c", f"GROUP BY {group}") == [
+        "aggregate a0 = count(*)",
+        "select window_start AS w, window_end AS e, a0 AS c",
+    ]
+
+
+def test_lists_that_only_keep_values_take_any_type():
+    text = "SELECT {} FROM seq [TUMBLING 5 SECONDS]{}"
+    for call in ("first(arr)", "collect_list(arr)", "count(arr)"):
+        parse_query(text.format(call, ""), STREAMS)
+    with pytest.raises(SqlError, match="collect_list with DISTINCT takes values that can be compared"):
+        parse_query(text.format("collect_list(DISTINCT arr)", ""), STREAMS)
+    ordered = parse_query(text.format("k, first(arr) AS f", " GROUP BY k ORDER BY f, k LIMIT 2"), STREAMS)
+    assert [key.expression.term for key in ordered.aggregation.top.keys] == [None, Ref(-2, "g0")]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +198,14 @@ def test_values_have_the_types_of_spark(call, type_name):
         ("count(n, k)", "", 17, "does not take these"),
         ("sum(k)", "", 8, "takes numbers, not string"),
         ("max(arr)", "", 8, "an order, not array<int>"),
+        ("k, count(DISTINCT arr)", "GROUP BY k", 11, "count with DISTINCT takes values that can be compared, not array<int>"),
+        ("heavy_hitters(arr, 0.5)", "", 8, "heavy_hitters takes values that can be compared"),
+        ("approx_top_k(payload)", "", 8, "approx_top_k takes values that can be compared"),
+        ("approx_count_distinct(payload)", "", 8, "approx_count_distinct takes values that can be compared"),
+        ("count(*)", "GROUP BY k, arr", 70, "cannot be grouped by a value of type array<int>"),
+        ("arr AS l, count(*)", "GROUP BY l", 77, "cannot be grouped by a value of type array<int>"),
+        ("count(*)", "GROUP BY payload", 67, "cannot be grouped by a value of type struct"),
+        ("DISTINCT arr, ts", "", 17, "cannot be grouped by a value of type array<int>"),
         ("sum(*)", "", 8, "needs an argument"),
         ("first(n)", "", 8, "total order"),
         ("approx_percentile(x, 1.5)", "", 29, "from 0 to 1"),
@@ -228,7 +278,7 @@ def test_a_union_is_one_role():
     ("union", "column", "fragment"),
     [
         ("b UNION ALL c", 35, "has no such column"), ("b UNION c", 25, "removes duplicates"), ("b UNION ALL b", 35, "twice"),
-        ("b UNION ALL nope", 35, "Unknown stream"), ("SELECT k FROM b UNION ALL SELECT k FROM c", 23, "Subqueries"),
+        ("b UNION ALL nope", 35, "Unknown stream"), ("SELECT k FROM b UNION ALL SELECT k FROM c", 23, "whole streams"),
     ],
 )  # fmt: skip
 def test_unions_that_are_refused(union, column, fragment):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
+
 import pytest
 
 from penstock.errors import NotSupportedError, SqlError
@@ -112,7 +115,9 @@ def test_an_aggregate_without_groups_and_a_group_without_aggregates():
 
 def test_constants_take_the_type_of_what_they_are_compared_with():
     assert condition("o.day < '1995-03-15'") == Compare("<", Ref(0, "day"), Literal("1995-03-15", "date"))
-    assert condition("o.at >= TIMESTAMP '1995-03-15 10:00:00'").right == Literal("1995-03-15T10:00:00", "timestamp")
+    assert condition("o.at >= TIMESTAMP '1995-03-15 10:00:00'").right == Literal(
+        "1995-03-15T10:00:00+00:00", "timestamp"
+    )
     assert condition("o.k <= '65'") == Compare("<=", Ref(0, "k"), Literal(65, "bigint"))
     assert condition("o.price > 0.05").right == Literal("0.05", "decimal(2,2)")
     assert condition("o.weight > -0.5").right == Literal("-0.5", "decimal(1,1)")
@@ -183,3 +188,25 @@ def test_errors_point_into_the_script():
     with pytest.raises(SqlError) as caught:
         parse_view("SELECT nope FROM Cust", SOURCES, name="v", script="-- a\n  SELECT nope FROM Cust", line=2, column=3)
     assert (caught.value.line, caught.value.column) == (2, 10)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "at = TIMESTAMP '2024-01-01 00:00:00'", "at = '2024-01-01'", "'2024-01-01T00:00' = at", "at IN ('2024-01-01', NULL)",
+        "at BETWEEN '2024-01-01' AND TIMESTAMP '2024-01-01'", "at = TIMESTAMP '2024-01-01 05:00:00+05:00'",
+    ],
+)  # fmt: skip
+def test_a_timestamp_without_an_offset_is_in_utc_whoever_reads_it(condition):
+    found = (
+        parse_view(f"SELECT k FROM orders WHERE {condition}", SOURCES, name="v").filters[0].sql(lambda ref: ref.column)
+    )
+    times = re.findall(r"'([^']*)'", found)
+    assert times
+    assert {datetime.fromisoformat(time) for time in times} == {datetime(2024, 1, 1, tzinfo=UTC)}
+
+
+def test_a_group_with_a_timestamp_in_it_is_found_in_the_select_list():
+    text = "SELECT at > TIMESTAMP '2024-01-01' AS late, k, count(*) AS n, at > TIMESTAMP '2024-01-01' AS again FROM orders GROUP BY at > TIMESTAMP '2024-01-01', k"
+    view = parse_view(text, SOURCES, name="v")
+    assert [item.expression.sql(lambda ref: ref.column) for item in view.items] == ["g0", "g1", "a0", "g0"]

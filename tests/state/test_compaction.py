@@ -1,6 +1,6 @@
 """Five hundred steps of one table, with the kernels that merge, but few rows: how many runs there are, and how often a row moves."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -302,3 +302,16 @@ def test_runs_of_an_aggregate_are_written_anew_at_once_when_groups_have_ended_an
     assert chosen(runs, ended=False) is None
     assert chosen([], ended=True) is None
     assert chosen(fresh(3, rows=FEW), ended=True) is None
+
+
+def test_runs_of_a_join_are_written_anew_link_by_link_when_keys_have_ended_and_they_are_few():
+    runs = [*fresh(2), entry_of("runs/far.arrow", level=2, life=80, rows=10)]
+
+    def chosen(rows, **how):
+        return choose_merges("a(k)", [replace(run, rows=rows) for run in runs], 1, PLENTY, 0, 0, {}, **how)
+
+    assert chosen(10) == chosen(FEW, ended=True) == []
+    few = chosen(10, ended=True)
+    assert [(merge.level, merge.life, len(merge.runs)) for merge in few] == [(1, 0, 2), (2, 80, 1)]
+    # Of rows that are counted, how long one stays depends on all others.
+    assert chosen(10, ended=True, counted=True) == []

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
 from hypothesis import strategies as st
 
 from penstock.model import Arithmetic, Column, Compare, Edge, Item, Literal, Node, Ref, Source, View
 
 from .memory import expression, ref
 
-COLUMNS = (Column("a", "bigint"), Column("b", "int"), Column("s", "string"), Column("d", "double"))
+COLUMNS = (
+    Column("a", "bigint"),
+    Column("b", "int"),
+    Column("s", "string"),
+    Column("d", "double"),
+    Column("e", "decimal(10,2)"),
+    Column("f", "decimal(38,18)"),
+    Column("day", "date"),
+    Column("at", "timestamp"),
+)
 VALUES = (
     st.one_of(st.none(), st.integers(0, 2)),
     st.integers(0, 2),
     st.sampled_from(["x", "y", None]),
-    st.sampled_from([0.0, -0.0, 1.0, float("nan")]),
+    st.sampled_from([0.0, -0.0, 1.0, 0.3, float("nan")]),
+    st.sampled_from([Decimal("0.00"), Decimal("1.00"), Decimal("0.30"), Decimal("99999999.99"), None]),
+    st.sampled_from([Decimal(0), Decimal(1), Decimal("0.3"), Decimal("1.000000000000000001")]),
+    st.sampled_from([date(1969, 12, 31), date(2024, 2, 29), None]),
+    st.sampled_from([datetime(1969, 12, 31, 23, tzinfo=UTC), datetime(2024, 2, 29, microsecond=1, tzinfo=UTC)]),
 )
 ROWS = st.tuples(*VALUES)
-PAIRS = [("a", "a"), ("a", "b"), ("b", "b"), ("b", "a"), ("s", "s"), ("d", "d"), ("d", "b"), ("a", "d")]
+PAIRS = [
+    ("a", "a"), ("a", "b"), ("b", "b"), ("b", "a"), ("s", "s"), ("d", "d"), ("d", "b"), ("b", "d"),
+    ("e", "a"), ("a", "e"), ("b", "e"), ("e", "d"), ("d", "e"), ("e", "f"), ("f", "a"), ("f", "f"),
+    ("day", "day"), ("at", "at"),
+]  # fmt: skip
 
 
 @st.composite
@@ -57,7 +77,7 @@ def views(draw, largest=7):
         if draw(st.integers(0, 4)) == 0:
             column = Ref(node, "b")
             filters.append(expression(Compare("<", column, Literal(2, "bigint")), column))
-    items = [ref(draw(st.integers(0, n - 1)), draw(st.sampled_from(["a", "b", "s", "d"]))) for _ in range(3)]
+    items = [ref(draw(st.integers(0, n - 1)), draw(st.sampled_from([c.name for c in COLUMNS]))) for _ in range(3)]
     if draw(st.booleans()):
         one, other = Ref(0, "b"), Ref(n - 1, "a")
         items.append(expression(Arithmetic(draw(st.sampled_from("+-*")), one, other), one, other))

@@ -50,6 +50,8 @@ class MemorySource:
     def changes(self, after, until=None):
         with self._lock:
             self.requests += 1
+            if self.move is not None and until is None:
+                self.move(self)
             until = len(self.log) if until is None else until
             part = self.log[after:until]
             return self._table([row for row, _ in part], [sign for _, sign in part]), until

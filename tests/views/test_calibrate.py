@@ -55,6 +55,7 @@ def test_noise_never_makes_a_cost_negative():
     assert found.build > 0
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_small_measurement_gives_costs(spark, tmp_path):
     found = calibrate(spark, tmp_path, rows=2000, repetitions=1)

@@ -18,9 +18,9 @@ from penstock.errors import ChangesLostError, RegistrationError, StepError
 from penstock.model import Column, Compare, Expression, Literal, Ref
 from penstock.model.view import Source
 from penstock.state.store import LocalStore
-from penstock.views import slices, versions
+from penstock.views import parquet, slices, versions
 from penstock.views.parquet import ParquetFeed, columns_of
-from penstock.views.snapshot import SnapshotReader
+from penstock.views.snapshot import SnapshotReader, counted
 from penstock.views.source import COUNT
 
 COLUMNS = (Column("k", "bigint"), Column("v", "string"))
@@ -242,6 +242,52 @@ def test_files_may_be_replaced_or_go_while_they_are_looked_at(tmp_path, monkeypa
     write(folder / "a.parquet", [(3, "x")])
     with pytest.raises(StepError, match="written while it was read"):
         source.position()
+
+
+def test_a_file_that_took_the_place_of_another_of_its_size_and_time_is_read(tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    write(folder / "a.parquet", [(1, "a")])
+    source = reader(folder, tmp_path / "state")
+    assert bag(source.scan(["k", "v"], []).rows) == {(1, "a"): 1}
+    before = (folder / "a.parquet").stat()
+    write(tmp_path / "b.parquet", [(2, "b")])
+    os.utime(tmp_path / "b.parquet", ns=(before.st_mtime_ns, before.st_mtime_ns))
+    (tmp_path / "b.parquet").rename(folder / "a.parquet")
+    after = (folder / "a.parquet").stat()
+    assert (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+    assert bag(source.scan(["k", "v"], []).rows) == {(2, "b"): 1}
+
+
+def test_a_source_that_is_distrusted_reads_also_what_seems_not_to_have_changed(tmp_path, monkeypatch):
+    write(tmp_path / "a.parquet", [(1, "a")])
+    write(tmp_path / "b.parquet", [(7, "b")])
+    monkeypatch.setattr(parquet, "_stamp", lambda name: [0])
+    source = reader(tmp_path, tmp_path / "../state")
+    source.position()
+    write(tmp_path / "a.parquet", [(2, "a")])
+    assert bag(source.scan(["k"], []).rows) == {(1,): 1, (7,): 1}
+    source.distrust()
+    assert bag(source.scan(["k"], []).rows) == {(2,): 1, (7,): 1}
+    assert bag(source.changes(1, 2)[0]) == {(1, "a"): -1, (2, "a"): 1}
+
+
+def test_stamps_of_an_earlier_format_are_read_anew_and_nothing_is_lost(tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name in "ab":
+        write(folder / f"{name}.parquet", [(1, name)])
+    source = reader(folder, tmp_path / "state")
+    source.position()
+    newest = source._versions.newest
+    old = {n: [*newest.state["stamps"][n][:2], number] for n, number in newest.state["files"].items()}
+    write(folder / "c.parquet", [(3, "c")])
+    source._versions.append(
+        counted(pa.table({"k": [9], "v": ["x"], "_file": pa.array([9], pa.int32())})), {"files": old, "next": 2}
+    )
+    again = reader(folder, tmp_path / "state")
+    assert bag(again.scan(["k", "v"], []).rows) == {(1, "a"): 1, (1, "b"): 1, (3, "c"): 1, (9, "x"): 1}
+    assert set(again._versions.newest.state["files"].values()) == {0, 1, 2}
 
 
 def test_mistakes_name_the_file(tmp_path):

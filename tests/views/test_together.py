@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.demo.postgres import server
+from penstock.errors import StepError
 from penstock.model import Arithmetic, Column, Compare, Edge, Item, Literal, Node, Ref, Source, View
 from penstock.planner.views.strategies import batch, conditional
 from penstock.views.delta import Joins
@@ -121,6 +122,57 @@ def test_it_is_left_to_scans_where_it_cannot_be(database):
     mixed = {"one": readers["one"], "two": PostgresReader(readers["two"].source, other)}
     assert computed_together(made, mixed) is None
     other.close()
+
+
+# The join column in both tables, as it is declared there, what both hold, and whether the database may join it.
+JOINED = [
+    (("text", "varchar(9)"), ("string", "string"), "'ab '", True),
+    (("integer", "bigint"), ("int", "bigint"), "7", True),
+    (("numeric(9,2)", "numeric"), ("decimal(9,2)", "decimal(9,1)"), "1.5", True),
+    (("char(5)", "varchar(9)"), ("string", "string"), "'ab '", False),
+    (("char(5)", "char(9)"), ("string", "string"), "'ab '", False),
+    (("numeric", "integer"), ("int", "int"), "1.6", False),
+    (("numeric", "numeric"), ("int", "int"), "1.6", False),
+    (("integer", "text"), ("string", "string"), "12", False),
+    (('text COLLATE "C"', 'text COLLATE "POSIX"'), ("string", "string"), "'x'", False),
+    (("real", "double precision"), ("float", "double"), "0.1", False),
+]
+
+
+@pytest.mark.parametrize(("held", "declared", "value", "sent"), JOINED)
+def test_columns_are_joined_as_they_are_declared(database, held, declared, value, sent):
+    user, readers = database
+    pool, odd = readers["one"].pool, {}
+    for name, kind, known in zip(("left_one", "right_one"), held, declared, strict=True):
+        user.execute(
+            f"DROP TABLE IF EXISTS {name}",
+            f"CREATE TABLE {name} (x {kind})",
+            f"INSERT INTO {name} VALUES ({value}), (NULL)",
+        )
+        options = (("table", name), ("capture", "odd"))
+        odd[name] = PostgresReader(Source(name, (Column("x", known),), "postgres", options, changes="trigger"), pool)
+    nodes = (Node("a", "left_one"), Node("b", "right_one"))
+    made = View("v", "", nodes, (Edge(0, 1, (("x", "x"),)),), (), (Item(None, ref(0, "x")), Item(None, ref(1, "x"))))
+    first = compute(made, odd)
+    assert (computed_together(made, odd) is not None) == sent
+    assert bag(first.rows) == by_scans(made, odd)
+    user.execute(f"INSERT INTO left_one VALUES ({value})")
+    done = maintain(made, odd, first.positions, lambda _: batch(graph_of(made)))
+    now = bag(first.rows)
+    now.update(bag(done.rows))
+    assert now == by_scans(made, odd)
+
+
+def test_a_value_that_a_view_does_not_hold_is_refused_with_its_place(database):
+    user, readers = database
+    user.execute("CREATE TABLE endless (k bigint, x date)", "INSERT INTO endless VALUES (1, 'infinity')")
+    columns = (Column("k", "bigint"), Column("x", "date"))
+    source = Source("endless", columns, "postgres", (("table", "endless"),), changes="trigger")
+    both = {"one": readers["one"], "endless": PostgresReader(source, readers["one"].pool)}
+    nodes = (Node("a", "one"), Node("b", "endless"))
+    made = View("v", "", nodes, (Edge(0, 1, (("k", "k"),)),), (), (Item(None, ref(0, "k")), Item(None, ref(1, "x"))))
+    with pytest.raises(StepError, match="source 'endless': a value of column 'x' does not fit date: it is infinite"):
+        computed_together(made, both)
 
 
 def test_the_snapshot_is_that_of_the_rows_and_costs_no_transaction_id(database):

@@ -189,3 +189,37 @@ def test_true_changes_are_taken_in_and_false_ones_never(tmp_path_factory, sql, s
         expected = answer(view.view, SOURCES, {name: +reader.content for name, reader in readers.items()})
         found = Counter(tuple(map(canonical, row.values())) for row in view.to_arrow().to_pylist())
         assert found == expected
+
+
+def test_changes_that_a_view_does_not_see_are_passed_over_once_they_are_many(tmp_path):
+    """Rows behind a filter, or that go as they came: fetched by each refresh, until its mark moves behind them."""
+    view, readers = opened(tmp_path, SOME, [(9, "Ann")], [(1, 9)])
+    settled: list = []
+    view.parts.settled = lambda: settled.append(view.positions())
+    view.refresh()
+    seen, before = rows(view), view.status()
+    for k in range(1_000):
+        readers["told"].change((k % 7, "x"), 1)
+    view.refresh()
+    assert (view.status()["marks"], len(settled)) == (before["marks"], 1)
+    readers["told"].change((7, "x"), 1)
+    facts = view.refresh()
+    assert facts["changed"] == [0, 0]
+    assert settled[1:] == [{"told": 1_002, "orders": 1}]
+    assert (rows(view), view.status()["last"]["at"]) == (seen, before["last"]["at"])
+    view.close()
+    again, _ = opened(tmp_path, SOME, readers=readers)
+    assert again.positions() == {"told": 1_002, "orders": 1}
+    readers["told"].change((3, "x"), -1)  # it was told of, so it may go
+    for k in range(50):
+        readers["orders"].change((5, 9), 1)
+        readers["orders"].change((5, 9), -1)
+        assert again.positions()["orders"] == 1, k
+        again.refresh()
+    assert again.positions() == {"told": 1_003, "orders": 101}
+    readers["orders"].change((2, 9), 1)
+    again.refresh()
+    assert rows(again) == [("Ann", 1), ("Ann", 2)]
+    readers["told"].lie((3, "y"))
+    with pytest.raises(StepError, match="not there"):
+        again.refresh()

@@ -92,6 +92,29 @@ def test_every_type_comes_through_a_slice_unchanged(tmp_path, spark):
     assert bag(found.cast(wanted.schema)) == bag(wanted)
 
 
+@pytest.mark.spark
+def test_times_in_a_view_mean_the_same_in_a_session_of_another_zone(tmp_path, spark):
+    """Computed by Spark, and by its changes: a constant without an offset is in UTC for both."""
+    elsewhere = spark.newSession()
+    elsewhere.conf.set("spark.sql.session.timeZone", "America/New_York")
+    made = ViewCatalog(elsewhere, LocalStore(str(tmp_path / "state"), durable=False), None)
+    columns = (Column("k", "bigint"), Column("at", "timestamp"))
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        made.add_source(Source(name, columns, "parquet", (("path", str(tmp_path / name)),)))
+        hours = pa.array([datetime(2024, 5, 1, hour, tzinfo=UTC) for hour in (0, 3, 6)], pa.timestamp("us", tz="UTC"))
+        pq.write_table(pa.table({"k": [0, 3, 6], "at": hours}), tmp_path / name / "1.parquet")
+    sql = "SELECT a.k, b.at FROM a, b WHERE a.k = b.k AND a.at >= TIMESTAMP '2024-05-01 03:00:00' AND b.at < '2024-05-01 06:00'"
+    view = made.add_view(sql, "v", strategy="batch", computed="spark")
+    assert view.refresh()["shape"]
+    expected = [{"k": 3, "at": datetime(2024, 5, 1, 3, tzinfo=UTC)}]
+    assert view.to_arrow().to_pylist() == expected
+    pq.write_table(pa.table({"k": [0, 3, 6], "at": hours}), tmp_path / "a" / "2.parquet")
+    view.refresh()
+    assert view.to_arrow().to_pylist() == 2 * expected
+    made.close()
+
+
 def test_the_shape_is_drawn_without_spark_and_before_anything_was_read(tmp_path):
     made = catalog(tmp_path)
     write(tmp_path / "a" / "1.parquet", [(k, "x") for k in range(300)])

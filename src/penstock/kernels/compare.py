@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import reduce
 from typing import Any
 
@@ -28,7 +29,7 @@ _ARROW = {
 
 @dataclass(frozen=True)
 class Values:
-    """A column of numbers or strings: `data` is NumPy (numbers, Booleans) or Arrow (strings)."""
+    """A column of numbers or strings: `data` is NumPy (numbers, Booleans, decimals as objects) or Arrow (strings)."""
 
     data: Any
     valid: Flags
@@ -101,6 +102,8 @@ def _literal(value: Any, kind: str, rows: int) -> Values:
     valid = np.ones(rows, dtype=np.bool_)
     if kind == "string":
         return Values(pa.scalar(value, pa.string()), valid, none)
+    if kind.startswith("decimal("):
+        return Values(np.full(rows, Decimal(value), dtype=np.object_), valid, none)
     types = {"bigint": np.int64, "double": np.float64, "boolean": np.bool_}
     return Values(np.full(rows, value, dtype=types[kind]), valid, none)
 
@@ -114,7 +117,7 @@ def _compare(op: str, left: Values, right: Values) -> Values:
         if isinstance(truth, pa.Scalar):
             return Values(np.full(len(valid), truth.as_py()), valid, raised)
         return Values(pc.fill_null(truth, False).to_numpy(zero_copy_only=False), valid, raised)
-    truth = _NUMPY[op](left.data, right.data)
+    truth = np.asarray(_NUMPY[op](left.data, right.data), dtype=np.bool_)
     if left.data.dtype.kind == "f" or right.data.dtype.kind == "f":
         # Spark: NaN equals NaN and is greater than any other value; IEEE says neither.
         a, b = np.isnan(left.data), np.isnan(right.data)

@@ -6,6 +6,7 @@ What closes a group is remembered in `Progress.closed`; here it is only looked u
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +17,45 @@ from penstock.kernels.delta import alive
 from penstock.kernels.hash import hash_bigint
 from penstock.model import Range, Ref, Stream
 from penstock.model.punctuation import Value
-from penstock.model.time import FOREVER
+from penstock.model.stream import INTEGER_TYPES
+from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network, StateTable
 from penstock.state.manifest import Progress
 from penstock.state.progress import closed_groups
 from penstock.state.run import Ints, Rows
 
-Closed = tuple[
-    tuple[int, tuple[tuple[str, int], ...]], ...
-]  # key hash -> streams with how far that key of theirs has come
+# The types of key parts that equal a constant of a punctuation as they equal each other.
+_COMPARABLE = frozenset({"bigint", "string", "boolean"})
+
+
+@dataclass(frozen=True)
+class Met:
+    """A stream that rows of a state table are joined with, single keys of which have come further than the stream.
+
+    `columns` = (column of the stream, number of the part of the key that equals it).
+    """
+
+    stream: Stream
+    progress: Progress
+    columns: tuple[tuple[str, int], ...]
+
+    def bounds(self, table: StateTable, rows: Rows) -> Ints:
+        """For each row of the table: no later row of the stream that it could meet has a time below this."""
+        if table.verify:
+            values = {column: rows.columns[table.verify[part]] for column, part in self.columns}
+            return group_bounds(self.stream, self.progress, values, len(rows))
+        found = np.full(len(rows), self.progress.value, dtype=np.int64)
+        for punctuation in closed_groups(self.stream, self.progress):
+            if len(punctuation.patterns) == 1 and punctuation.patterns[0][0] == self.columns[0][0]:
+                value, until = punctuation.patterns[0][1], punctuation.until
+                if isinstance(value, int):  # the hash is one-to-one, so that no other key is mistaken for it
+                    key = hash_bigint(np.array([value], dtype=np.int64))[0]
+                    own = slice(*(int(np.searchsorted(rows.key, key, side=side)) for side in ("left", "right")))
+                    found[own] = np.maximum(found[own], FOREVER if until is None else until)
+        return found
+
+
+Closed = tuple[Met, ...]
 
 
 def group_bounds(stream: Stream, progress: Progress, columns: Mapping[str, pa.Array], rows: int) -> Ints:
@@ -45,58 +76,75 @@ def group_bounds(stream: Stream, progress: Progress, columns: Mapping[str, pa.Ar
 
 
 def closed_keys(network: Network, progress: Mapping[str, Progress]) -> dict[int, Closed]:
-    """For each state table the keys for which other streams are further than as a whole.
+    """For each state table the streams of which single keys are further than they are as a whole.
 
-    Only where it is certain which rows of another stream a row can meet: all joins of the table have one key, a BIGINT column on
-    every side, and the punctuation fixes just that column. Its hash is one-to-one, so no other key is mistaken for it.
+    Only where it is certain which rows of another stream a row can meet: all joins of the table have one key, and the punctuation fixes
+    columns that are parts of it.
     """
     ahead = {name: own for name, own in progress.items() if own.closed and name in network.streams}
     found = {}
     for table in network.tables if ahead else ():
-        keys: dict[int, dict[str, int]] = {}
-        for name, column in _met_by(network, table).items():
-            for punctuation in closed_groups(network.streams[name], ahead[name]) if name in ahead else ():
-                ((fixed, value), *more) = punctuation.patterns
-                if fixed == column and not more and isinstance(value, int):
-                    key = int(hash_bigint(np.array([value], dtype=np.int64))[0])
-                    until = FOREVER if punctuation.until is None else punctuation.until
-                    keys.setdefault(key, {})[name] = until
-        if keys:
-            found[table.index] = tuple((key, tuple(streams.items())) for key, streams in sorted(keys.items()))
+        met = []
+        for name, columns in _met_by(network, table).items():
+            if name in ahead and columns and _concerned(network.streams[name], ahead[name], table, dict(columns)):
+                met.append(Met(network.streams[name], ahead[name], columns))
+        if met:
+            found[table.index] = tuple(met)
     return found
 
 
-def _met_by(network: Network, table: StateTable) -> dict[str, str]:
-    """The streams that rows of a table are joined with, each with the column that equals the table's key."""
+def _concerned(stream: Stream, progress: Progress, table: StateTable, columns: Mapping[str, int]) -> bool:
+    """Whether some punctuation of the stream closes keys of the table; of a key that is only known by its hash no range is."""
+    said = [punctuation.patterns for punctuation in closed_groups(stream, progress)]
+    return any(
+        all(column in columns and (table.verify or isinstance(value, int)) for column, value in patterns)
+        for patterns in said
+    )
+
+
+def _met_by(network: Network, table: StateTable) -> dict[str, tuple[tuple[str, int], ...]]:
+    """The streams that rows of a table are joined with, each with the columns that equal parts of the table's key."""
     if table.grouped:
         return {}
-    columns: dict[str, set[str | None]] = {}
+    columns: dict[str, set[tuple[tuple[str, int], ...]]] = {}
     for number in {entry.join for entry in table.entries}:
         join = network.joins[number]
         if len(join.classes) != 1 or len(join.classes[0].positions) != len(join.tables):
             return {}
         for index in join.classes[0].positions.values():
             other = network.tables[index]
-            columns.setdefault(other.stream, set()).add(_key_column(other))
-    if any(None in own for own in columns.values()):
-        return {}
-    return {name: str(next(iter(own))) for name, own in columns.items() if len(own) == 1}
+            columns.setdefault(other.stream, set()).add(_key_columns(other, network.streams[other.stream]))
+    return {name: next(iter(own)) for name, own in columns.items() if len(own) == 1}
 
 
-def _key_column(table: StateTable) -> str | None:
-    """The BIGINT column that is a table's whole key."""
-    bare = table.key[0][0] if len(table.key) == 1 and len(table.key[0]) == 1 else None
-    return bare.column if isinstance(bare, Ref) and table.key_types == ("bigint",) else None
+def _key_columns(table: StateTable, stream: Stream) -> tuple[tuple[str, int], ...]:
+    """The columns that are parts of a table's key, as they stand or as a wider integer, with the numbers of the parts."""
+    integers = {column.name for column in stream.columns if column.type in INTEGER_TYPES}
+    found = []
+    for number, (part, kind) in enumerate(zip(table.key, table.key_types, strict=True)):
+        match part:
+            case (Ref(_, column),) if kind in _COMPARABLE:
+                found.append((column, number))
+            case ("CAST(", Ref(_, column), " AS BIGINT)") if column in integers:
+                found.append((column, number))
+            case _:
+                pass
+    return tuple(found)
 
 
 def alive_by_key(table: StateTable, rows: Rows, progress: Mapping[str, int], closed: Closed) -> npt.NDArray[np.bool_]:
     """Rows that some query can still use, given how far other streams have come, as a whole and for single keys."""
     keep = alive(table, rows, progress)
-    for key, ahead in closed:
-        start, stop = (int(np.searchsorted(rows.key, key, side=side)) for side in ("left", "right"))
-        if start < stop:
-            part = Rows(rows.key[start:stop], rows.time[start:stop], rows.bits[start:stop], rows.patterns, {})
-            keep[start:stop] = alive(table, part, {**progress, **dict(ahead)})
+    if not closed or not keep.any():
+        return keep
+    known = np.array([[progress.get(met.stream.name, NEVER)] for met in closed], dtype=np.int64)
+    bounds = np.maximum(np.stack([met.bounds(table, rows) for met in closed]), known)
+    further = keep & (bounds > known).any(axis=0)
+    for reached in np.unique(bounds[:, further], axis=1).T:
+        own = np.flatnonzero(further & (bounds == reached[:, None]).all(axis=0))
+        part = Rows(rows.key[own], rows.time[own], rows.bits[own], rows.patterns, {})
+        ahead = {met.stream.name: int(value) for met, value in zip(closed, reached, strict=True)}
+        keep[own] = alive(table, part, {**progress, **ahead})
     return keep
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.kernels.join import Matches, gather
+from penstock.kernels.matches import Matches, gather
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.planner.network import Join, Network, key_column
 from penstock.planner.routes import Route

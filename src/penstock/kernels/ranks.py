@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.delta import ranks
-from penstock.kernels.join import Slices
 from penstock.kernels.merge import whole_column
+from penstock.kernels.walk import Slices
 from penstock.model.time import FOREVER
 from penstock.planner.network import StateTable
 from penstock.state.run import Ints, Rows

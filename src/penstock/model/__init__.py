@@ -16,13 +16,13 @@ from penstock.model.expression import (
 )
 from penstock.model.item import Item
 from penstock.model.punctuation import Punctuation, Range
-from penstock.model.query import Band, Query, Role, Rows, Sink, Tumbling, Window
+from penstock.model.query import Band, Branch, Query, Role, Rows, Sink, Tumbling, Window
 from penstock.model.stream import Column, Reader, Stream
 from penstock.model.view import Edge, Node, Source, View, ViewAggregate
 from penstock.model.windows import AggregateWindow, Landmark, PerRow, Session, Sliding, SlidingRows
 
 __all__ = [
-    "Aggregate", "AggregateWindow", "Aggregation", "And", "Arithmetic", "Band", "Column", "Compare", "Edge", "Emit", "Expression",
+    "Aggregate", "AggregateWindow", "Aggregation", "And", "Arithmetic", "Band", "Branch", "Column", "Compare", "Edge", "Emit", "Expression",
     "In", "IsNull", "Item", "Landmark", "Literal", "Node", "Not", "Or", "PerRow", "Punctuation", "Query", "Range", "Reader", "Ref",
     "Role", "Rows", "Session", "Sink", "Sliding", "SlidingRows", "SortKey", "Source", "Stream", "Term", "Top", "Tumbling",
     "UserAggregate", "View", "ViewAggregate", "Window",

@@ -7,6 +7,7 @@ first group, `Ref(AGGREGATE_ROLE, "a0")` the first aggregate. How they are compu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Protocol
 
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, Expression, Ref
@@ -97,6 +98,11 @@ FUNCTIONS = (
     "count", "sum", "avg", "min", "max", "stddev_samp", "stddev_pop", "var_samp", "var_pop", "approx_count_distinct",
     "approx_percentile", "approx_top_k", "heavy_hitters", "first", "last", "any_value", "collect_list",
 )  # fmt: skip
+
+
+def exact_share(share: float) -> Fraction:
+    """A share as it was written: 0.1 is one tenth, and not the double that is a little more."""
+    return Fraction(str(share))
 
 
 def group_ref(number: int) -> Ref:

@@ -28,7 +28,7 @@ class Ref:
 
 @dataclass(frozen=True)
 class Literal:
-    """A constant; `type` is one of bigint, double, string, boolean, or void for NULL."""
+    """A constant; `type` is one of bigint, double, string, boolean, or void for NULL; a decimal(p,s) is its text."""
 
     value: int | float | str | bool | None
     type: str

@@ -41,11 +41,23 @@ class Tumbling:
 
 
 @dataclass(frozen=True)
+class Branch:
+    """One SELECT of a union: the rows of its stream for which all `predicates` are true, and what its `columns` show of them.
+
+    Its expressions speak of that stream as role 0. The columns of all branches have the same names, types and places.
+    """
+
+    predicates: tuple[Expression, ...]
+    columns: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
 class Role:
     """One item of FROM. A stream that occurs twice has two roles. No window means: bounded by bands alone.
 
     `stream` may name a query, whose results are then the rows. `union` are further streams whose rows stand in this role too;
-    their columns are named and typed as those of `stream`. The window follows column `on`, or event time where it is None.
+    their columns are named and typed as those of `stream`. The window follows column `on`, or event time where it is None. With
+    `branches`, one for each of these streams, the role has their columns instead, and only the rows that they let pass.
     """
 
     alias: str
@@ -53,6 +65,12 @@ class Role:
     window: Window | Rows | Tumbling | AggregateWindow | None
     union: tuple[str, ...] = ()
     on: str | None = None
+    branches: tuple[Branch, ...] = ()
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """All streams whose rows stand in this role; one may be there twice."""
+        return (self.stream, *self.union)
 
 
 @dataclass(frozen=True)

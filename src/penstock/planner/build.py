@@ -69,9 +69,7 @@ class _Builder:
         keys: dict[str, _TableKey] = {}
         for stream in self.streams:
             found = {t.name: t for plan in laid for own in plan.tables for t in own if t.stream == stream}
-            if not found and not any(
-                stream in (role.stream, *role.union) for q in aggregated for role in q.query.roles
-            ):
+            if not found and not any(stream in role.streams for q in aggregated for role in q.query.roles):
                 found = {stream: _TableKey(stream, stream)}
             keys.update(found)
         number = {name: i for i, name in enumerate(keys)}
@@ -428,13 +426,9 @@ def check_supported(standing: StandingQuery) -> None:
     if query.aggregation is not None:
         check_aggregated(standing)
         return
-    for role in query.roles:
-        if role.union:
-            msg = (
-                f"query {standing.name!r}: a union of streams, as in {role.alias!r}, can be parsed but not yet run; declare one stream "
-                "that reads them all"
-            )
-            raise RegistrationError(msg)
+    if any(role.union or role.branches for role in query.roles):
+        msg = f"query {standing.name!r} has a union in a join, which is answered as several queries (`distribute`)"
+        raise RegistrationError(msg)
 
 
 def pulled_up(query: Query) -> Query:

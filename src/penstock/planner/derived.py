@@ -101,7 +101,7 @@ class DerivedStream:
             return _behind(output_progress(self.definition, reached), max(self.bounds[self.role]))
         found = []
         for other, role in enumerate(roles):
-            known = reached.get(role.stream, NEVER)
+            known = _reached(role, reached)
             bound = _behind(known, self.bounds[self.role][other])
             if isinstance(role.window, Tumbling) and NEVER < known < FOREVER and other != self.role:
                 bound = max(bound, role.window.start(known))
@@ -125,7 +125,7 @@ class DerivedStream:
             column = next((i.name for i in self.definition.items if i.expression.parts == (time,)), None)
             if column is None or not (stream.integer_time or _type(stream, stream.event_time).startswith("timestamp")):
                 return {}
-            found[column] = reached.get(role.stream, NEVER)
+            found[column] = _reached(role, reached)
         if NEVER in found.values():
             return {}
         return {column: time for column, time in found.items() if time < FOREVER}
@@ -150,7 +150,7 @@ def derived_stream(stream: Stream, query: int, definition: Query) -> DerivedStre
 def base_streams(derived: DerivedStream, others: Mapping[str, DerivedStream]) -> set[str]:
     """The streams that are not derived themselves on which a derived one depends."""
     found = set()
-    for name in (name for role in derived.definition.roles for name in (role.stream, *role.union)):
+    for name in (name for role in derived.definition.roles for name in role.streams):
         found |= base_streams(others[name], others) if name in others else {name}
     return found
 
@@ -324,6 +324,11 @@ def _type(stream: Stream, column: str) -> str:
     declared = stream.column(column)
     assert declared is not None
     return declared.type
+
+
+def _reached(role: Role, progress: Mapping[str, int]) -> int:
+    """No later row has a time below this in a role."""
+    return min(progress.get(stream, NEVER) for stream in role.streams)
 
 
 def _behind(progress: int, bound: int) -> int:

@@ -143,11 +143,11 @@ def _stays_true(aggregation: Aggregation) -> bool:
 def reach(aggregation: Aggregation) -> int:
     """How long past its time a row can be part of a result: until the last window that holds it ends."""
     match aggregation.window:
-        case Sliding(length) | PerRow(length) | Session(length):
+        case Sliding(length) | PerRow(length):
             return length + 1
         case None:
             return 1
-    return FOREVER
+    return FOREVER  # rows may continue a session for ever
 
 
 def _set_of(standing: StandingQuery, strategy: str) -> _Set:
@@ -161,7 +161,7 @@ def _set_of(standing: StandingQuery, strategy: str) -> _Set:
         own += " by arrival" if isinstance(aggregation.window, PerRow) and aggregation.window.arrival else ""
     groups = tuple(item.expression for item in aggregation.groups)
     role = standing.query.roles[0]
-    return _Set((role.stream, *role.union), groups, partition, own)
+    return _Set(role.streams, groups, partition, own)
 
 
 def _plans(members: Sequence[StandingQuery], streams: Mapping[str, Stream], wanted: str | None) -> list[AggregatePlan]:
@@ -305,17 +305,25 @@ def _table(
 
 def first_start(standing: StandingQuery) -> int:
     """Windows of time that start earlier have rows that came before the query did."""
-    timed = isinstance(_aggregation(standing).window, Sliding | PerRow | None)
     known, role = dict(standing.complete_from), standing.query.roles[0]
-    return max(known.get(stream, NEVER) for stream in (role.stream, *role.union)) if timed else NEVER
+    first = max(known.get(stream, NEVER) for stream in role.streams)
+    match _aggregation(standing).window:
+        case Session(gap) if first > NEVER:
+            return first + gap - 1  # a row just before the first one seen would continue into earlier ones
+        case Sliding() | PerRow() | None:
+            return first
+    return NEVER
 
 
 def is_paned(standing: StandingQuery) -> bool:
     """Whether results are fewer as panes than as rows: windows that overlap, made of panes as wide as a slide, and all of them shown.
 
-    Each pane of a group is the last one of a window of its own, and the windows in which nothing new came need none.
+    Each pane of a group is the last one of a window of its own, and the windows in which nothing new came need none. A query that stops where
+    a sum is too large must see it when the window is closed.
     """
     aggregation = _aggregation(standing)
+    if standing.on_error == "stop" and any(a.function in {"sum", "avg"} for a in aggregation.aggregates):
+        return False
     shown = aggregation.emit is None and (aggregation.having is None or aggregation.having.term is None)
     shown = shown and aggregation.top is None
     match aggregation.window:

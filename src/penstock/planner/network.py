@@ -386,11 +386,16 @@ class Network:
                 origin = ticks.get(standing.id)
                 if standing.query.aggregation is not None:
                     origin = role.window.origin if isinstance(role.window, Sliding | Landmark) else None
-                for name in (role.stream, *role.union):
+                for name in role.streams:
                     found.setdefault(name, []).append(origin)
         derived = {d.name for d in self.derived_streams}
         known = {name: [o for o in origins if o is not None] for name, origins in found.items() if name not in derived}
         return {name: min(given) for name, given in known.items() if len(given) == len(found[name])}
+
+    def parts_of(self, query: StandingQuery) -> list[StandingQuery]:
+        """Those that answer together with one another what people know as one query: the combinations of the streams of its unions."""
+        joined = query.query.aggregation is None  # the join below an aggregate has its name too
+        return [q for q in self.queries if q.name == query.name and (q.query.aggregation is None) == joined]
 
     def tables_of(self, stream: str) -> tuple[StateTable, ...]:
         """The state tables of a stream; its first one also carries late and bad rows and all counts."""
@@ -444,7 +449,7 @@ def output_progress(query: Query, progress: Mapping[str, int]) -> int:
                 return reached + 1
         return reached
     counted = [closing(role.stream) for role in query.roles if isinstance(role.window, Rows)]
-    least = min(progress.get(name, NEVER) for name in [*counted, *(role.stream for role in query.roles)])
+    least = min(progress.get(name, NEVER) for name in [*counted, *(s for role in query.roles for s in role.streams)])
     window = query.roles[0].window
     if isinstance(window, Tumbling) and len(query.roles) > 1 and NEVER < least < FOREVER:
         return window.start(least)

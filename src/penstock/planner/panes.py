@@ -21,6 +21,8 @@ PLANS = (PANED, WID, DIFFERENTIAL, BUFFERED, ADAPT)
 # What is kept of new rows: partials of their panes, the rows, or in each bucket whichever takes less room.
 PARTIALS, ROWS_KEPT, EITHER = "partials", "rows", "either"
 
+_TRIES = 10_000
+
 SINGLE_ROWS = frozenset({"list"})  # pieces that lose their meaning when rows are put together
 
 
@@ -136,11 +138,19 @@ def pane_width(windows: Sequence[AggregateWindow | None]) -> tuple[int, int] | N
     base = origins[0] if origins else 0
     width = gcd(*edges, *(origin - base for origin in origins)) or min(gaps)
     if gaps and width > min(gaps):
-        parts = -(-width // min(gaps))
-        while width % parts:
-            parts += 1
-        width //= parts
+        width = _divisor(width, min(gaps))
     return width, base % width
+
+
+def _divisor(width: int, most: int) -> int:
+    """The greatest divisor up to `most`, searched from both ends; if that takes long, one that both have."""
+    parts = -(-width // most)
+    for tried in range(min(_TRIES, most)):
+        if width % (parts + tried) == 0:
+            return width // (parts + tried)
+        if width % (most - tried) == 0:
+            return most - tried
+    return gcd(width, most)
 
 
 def window_costs(window: Sliding, width: int, rates: Rates, costs: Costs) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Rename the columns inside expressions, e.g. their roles from a query's own order to the positions of a shared join."""
+"""Other columns, or other expressions, in place of the columns inside expressions, e.g. the positions of a shared join for a query's own roles."""
 
 from __future__ import annotations
 
@@ -17,28 +17,47 @@ def remap_expression(expression: Expression, roles: Mapping[int, int]) -> Expres
 def rename_expression(expression: Expression, rename: Rename) -> Expression:
     """The same expression with each column replaced."""
     parts = tuple(p if isinstance(p, str) else rename(p) for p in expression.parts)
-    term = None if expression.term is None else rename_term(expression.term, rename)
+    term = None if expression.term is None else map_term(expression.term, rename)
     return Expression(parts, term, expression.total)
 
 
-def rename_term(term: Term, rename: Rename) -> Term:
-    """The same term with each column replaced."""
+def map_term(term: Term, instead: Callable[[Ref], Term]) -> Term:
+    """The same term with another one in place of each column."""
     match term:
         case Ref():
-            return rename(term)
+            return instead(term)
         case Literal():
             return term
         case Arithmetic(op, left, right):
-            return Arithmetic(op, rename_term(left, rename), rename_term(right, rename))
+            return Arithmetic(op, map_term(left, instead), map_term(right, instead))
         case Compare(op, left, right):
-            return Compare(op, rename_term(left, rename), rename_term(right, rename))
+            return Compare(op, map_term(left, instead), map_term(right, instead))
         case And(terms):
-            return And(tuple(rename_term(t, rename) for t in terms))
+            return And(tuple(map_term(t, instead) for t in terms))
         case Or(terms):
-            return Or(tuple(rename_term(t, rename) for t in terms))
+            return Or(tuple(map_term(t, instead) for t in terms))
         case Not(inner):
-            return Not(rename_term(inner, rename))
+            return Not(map_term(inner, instead))
         case IsNull(inner):
-            return IsNull(rename_term(inner, rename))
+            return IsNull(map_term(inner, instead))
         case In(inner, values):
-            return In(rename_term(inner, rename), values)
+            return In(map_term(inner, instead), values)
+
+
+def replace_columns(expression: Expression, instead: Mapping[Ref, Expression]) -> Expression:
+    """The same expression with other expressions in place of some columns; outside the kernel subset if one of them is."""
+    used = [instead[ref] for ref in expression.refs if ref in instead]
+    if not used:
+        return expression
+    parts: list[str | Ref] = []
+    for part in expression.parts:
+        if isinstance(part, str) or part not in instead:
+            parts.append(part)
+        elif len(expression.parts) == 1 or instead[part].parts == (instead[part].term,):
+            parts += instead[part].parts
+        else:
+            parts += ["(", *instead[part].parts, ")"]
+    terms = {ref: found.term for ref, found in instead.items() if found.term is not None}
+    whole = expression.term is not None and all(found.term is not None for found in used)
+    term = map_term(expression.term, lambda ref: terms.get(ref, ref)) if whole and expression.term is not None else None
+    return Expression(tuple(parts), term, expression.total and all(found.total for found in used))

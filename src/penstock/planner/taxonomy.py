@@ -26,7 +26,7 @@ _FLOATING = frozenset({"float", "double"})
 class Piece:
     """What partials hold: `kind` over the argument of that number (`ROWS` for none).
 
-    Kinds: count; sum; moments (count, mean, squared deviations); least; greatest; first; last; valid_first and valid_last (NULLs
+    Kinds: count; sum; moments (count, mean, squared deviations; of exact numbers count, sum, sum of squares); least; greatest; first; last; valid_first and valid_last (NULLs
     passed over); bag (values with counts); state (of a sketch, or of a user's own function); list (all values in order); span
     (first and last time).
     """
@@ -74,7 +74,7 @@ def nature(aggregate: Aggregate, kind: str = "bigint") -> Nature:
     if function == "avg":
         return Nature(ALGEBRAIC, FULL, exact)
     if function in MOMENTS:
-        return Nature(ALGEBRAIC, FULL, exact=False)
+        return Nature(ALGEBRAIC, FULL, exact)
     if function in {"min", "max", "first", "last", "any_value"}:
         return Nature(DISTRIBUTIVE, NONE, exact=True)
     if function in SKETCHES:

@@ -89,13 +89,17 @@ def answers(
     """
     aggregation = _aggregation(query)
     flat, flat_streams, flat_rows = one_stream_a_role(query, streams, rows)
-    reached = FOREVER if progress is None else min(progress[name] for r in query.roles for name in (r.stream, *r.union))
+    reached = FOREVER if progress is None else min(progress[name] for r in query.roles for name in r.streams)
     members = _members(flat, flat_streams, flat_rows)
+    known = [_digits(a, flat, flat_streams) for a in aggregation.aggregates]
     found = []
     for content in _contents(flat, flat_streams, flat_rows, members, reached):
         for same in _by_group(content.members).values():
             inside = sorted(same, key=lambda m: m.place)
-            values = tuple(aggregate_value(a, _arguments(a, inside), own or {}) for a in aggregation.aggregates)
+            values = tuple(
+                aggregate_value(a, _arguments(a, inside), own or {}, digits)
+                for a, digits in zip(aggregation.aggregates, known, strict=True)
+            )
             found.append(Answer(content.window, content.start, content.end, inside[0].group, values))
     return found
 
@@ -266,6 +270,16 @@ def _arguments(aggregate: Aggregate, members: Sequence[_Member]) -> list[object]
     if aggregate.argument is None:
         return [None] * len(members)
     return [_value(aggregate.argument, member.rows) for member in members]
+
+
+def _digits(aggregate: Aggregate, query: Query, streams: Mapping[str, Stream]) -> tuple[int, int] | None:
+    """Precision and scale of the column that is aggregated; None if it is no declared decimal."""
+    ref = aggregate.argument.term if aggregate.argument is not None else None
+    column = streams[query.roles[ref.role].stream].column(ref.column) if isinstance(ref, Ref) else None
+    if column is None or not column.type.startswith("decimal("):
+        return None
+    precision, scale = column.type[8:-1].split(",")
+    return int(precision), int(scale)
 
 
 def _value(expression: Expression, rows: Sequence[Row]) -> object:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import cmp_to_key, reduce
 
 from penstock.model import Aggregate, UserAggregate
+from penstock.model.aggregate import exact_share
 from penstock.reference.evaluate import LARGEST, SMALLEST, Unspecified, compare
 
 _MOST_DIGITS = 38
@@ -21,8 +22,13 @@ _EXACT = Context(prec=200)
 Values = Sequence[object]
 
 
-def aggregate_value(aggregate: Aggregate, values: Values, own: Mapping[str, UserAggregate]) -> object:
-    """The aggregate over one group; `values` are those of its argument, in the order of the rows."""
+def aggregate_value(
+    aggregate: Aggregate, values: Values, own: Mapping[str, UserAggregate], digits: tuple[int, int] | None = None
+) -> object:
+    """The aggregate over one group; `values` are those of its argument, in the order of the rows.
+
+    `digits` are precision and scale of the argument's type, if it is a decimal and they are known; else the values tell.
+    """
     if aggregate.function in ("first", "last"):
         kept = _present(values) if aggregate.parameters else values
         return None if not kept else kept[0 if aggregate.function == "first" else -1]
@@ -32,7 +38,7 @@ def aggregate_value(aggregate: Aggregate, values: Values, own: Mapping[str, User
     if aggregate.distinct:
         seen: dict[Hashable, object] = {}
         for value in present:
-            seen.setdefault(identity(value), value)
+            seen.setdefault(identity(value), _one_zero(value))
         present = list(seen.values())
     user = own.get(aggregate.function)
     if user is not None:
@@ -47,15 +53,15 @@ def aggregate_value(aggregate: Aggregate, values: Values, own: Mapping[str, User
         case "approx_top_k":
             return _counted(present)[: int(aggregate.parameters[0])]
         case "heavy_hitters":
-            share = Fraction(aggregate.parameters[0])
+            share = exact_share(aggregate.parameters[0])
             return [(value, count) for value, count in _counted(present) if count >= share * len(present)]
     if not present:
         return None
     match aggregate.function:
         case "sum":
-            return _sum(present)
+            return _sum(present, digits)
         case "avg":
-            return _mean(present)
+            return _mean(present, digits)
         case "min" | "any_value":
             return in_value_order(present)[0]
         case "max":
@@ -87,35 +93,50 @@ def _present(values: Values) -> list[object]:
     return [value for value in values if value is not None]
 
 
+def _one_zero(value: object) -> object:
+    """Values that are told apart by equality are shown with one zero."""
+    return value + 0.0 if isinstance(value, float) else value
+
+
 def _counted(values: Values) -> list[tuple[object, int]]:
     """Each value with the number of its occurrences, the most frequent first, equally frequent ones in their own order."""
     counts: dict[Hashable, list[object]] = {}
-    for value in in_value_order(values):
+    for value in map(_one_zero, in_value_order(values)):
         counts.setdefault(identity(value), []).append(value)
     return sorted(((same[0], len(same)) for same in counts.values()), key=lambda pair: -pair[1])
 
 
-def _sum(values: Values) -> object:
-    """Spark's sum: 64-bit integers, decimals of 38 digits, or doubles; NULL where Spark would raise for too large a number."""
+def _sum(values: Values, digits: tuple[int, int] | None) -> object:
+    """Spark's sum: 64-bit integers, decimals of ten more digits, or doubles; NULL where Spark would raise for too large a number."""
     if all(isinstance(v, int) and not isinstance(v, bool) for v in values):
         total = sum(v for v in values if isinstance(v, int))
         return total if SMALLEST <= total <= LARGEST else None
     decimals = [v for v in values if isinstance(v, Decimal)]
     if len(decimals) == len(values):
-        exact = reduce(_EXACT.add, decimals)
-        return exact if exact.adjusted() < _MOST_DIGITS else None
+        precision, scale = digits or _digits_of(decimals)
+        return _fitting(reduce(_EXACT.add, decimals), precision + 10, scale)
     return _rounded(values, divisor=1)
 
 
-def _mean(values: Values) -> object:
+def _mean(values: Values, digits: tuple[int, int] | None) -> object:
     decimals = [v for v in values if isinstance(v, Decimal)]
     if len(decimals) == len(values):
         # Spark gives the mean four digits more than the column has.
-        scale = max(-int(v.as_tuple().exponent) for v in decimals) + 4
-        unit = Decimal(1).scaleb(-min(scale, _MOST_DIGITS))
+        precision, scale = digits or _digits_of(decimals)
+        unit = Decimal(1).scaleb(-min(scale + 4, _MOST_DIGITS))
         mean = _EXACT.divide(reduce(_EXACT.add, decimals), Decimal(len(decimals)))
-        return mean.quantize(unit, rounding=ROUND_HALF_UP, context=_EXACT)
+        return _fitting(mean.quantize(unit, rounding=ROUND_HALF_UP, context=_EXACT), precision + 4, scale + 4)
     return _rounded(values, divisor=len(values))
+
+
+def _digits_of(values: Sequence[Decimal]) -> tuple[int, int]:
+    return _MOST_DIGITS, max(0, *(-int(v.as_tuple().exponent) for v in values))
+
+
+def _fitting(value: Decimal, precision: int, scale: int) -> Decimal | None:
+    """The value, if a decimal of so many digits holds it; no type has more than 38, behind the point or in all."""
+    whole = min(precision, _MOST_DIGITS) - min(scale, _MOST_DIGITS)
+    return value if value.copy_abs() < Decimal(1).scaleb(whole) else None
 
 
 def _rounded(values: Values, *, divisor: int) -> float:
@@ -150,7 +171,7 @@ def _spread(values: Values, function: str) -> float | None:
 
 def _percentile(values: Values, share: float) -> object:
     """The smallest value that at least this share of the values does not exceed."""
-    rank = math.ceil(Fraction(share) * len(values))
+    rank = math.ceil(exact_share(share) * len(values))
     return in_value_order(values)[max(rank, 1) - 1]
 
 

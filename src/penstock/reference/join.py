@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from penstock.model import Query, Ref, Role, Rows, Stream, Tumbling, Window
+from penstock.model import Branch, Column, Query, Ref, Role, Rows, Stream, Tumbling, Window
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME
 from penstock.model.time import FOREVER
 from penstock.reference.evaluate import Lookup, Unspecified, compare, holds, value_of
@@ -102,9 +102,26 @@ def one_stream_a_role(
         stream = streams[role.stream]
         own_streams[name] = replace(stream, name=name, event_time=role.on or stream.event_time)
         # A row that is given twice is two rows: each has an object of its own.
-        own_rows[name] = [dict(row) for part in (role.stream, *role.union) for row in rows.get(part, ())]
-        roles.append(replace(role, stream=name, union=(), on=None))
+        own_rows[name] = [dict(row) for part in role.streams for row in rows.get(part, ())]
+        if role.branches:
+            times = [i.expression.parts == (Ref(0, stream.event_time),) for i in role.branches[0].columns]
+            event_time = str(role.branches[0].columns[times.index(True)].name)
+            columns = tuple(Column(str(item.name), "") for item in role.branches[0].columns)
+            own_streams[name] = Stream(name, columns, event_time, stream.delay)
+            pairs = zip(role.streams, role.branches, strict=True)
+            own_rows[name] = [shown for part, branch in pairs for shown in _selected(branch, rows.get(part, ()))]
+        roles.append(replace(role, stream=name, union=(), on=None, branches=()))
     return replace(query, roles=tuple(roles)), own_streams, own_rows
+
+
+def _selected(branch: Branch, rows: Sequence[Row]) -> list[Row]:
+    """What a SELECT of a union gives, row by row; a column that raises is NULL."""
+    found: list[Row] = []
+    for row in rows:
+        lookup = _lookup(0, row)
+        if all(holds(predicate, lookup) for predicate in branch.predicates):
+            found.append({str(item.name): value_of(item.expression, lookup) for item in branch.columns})
+    return found
 
 
 def members_of(role: Role, stream: Stream, rows: Sequence[Row]) -> list[Member]:

@@ -45,12 +45,13 @@ def with_dropped(entry: Entry, manifest: Manifest) -> dict[str, dict[str, int]]:
 
 
 def suspended_by(network: Network, reports: Sequence[dict[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
-    """Queries that stop at their first error, and had one."""
-    found = {}
+    """Queries that stop at their first error, and had one; the parts of a query over unions stop together."""
+    found: dict[str, str] = {}
     for query in network.queries:
         errors = sum(r["queries"].get(str(query.id), {}).get("errors", 0) for r in reports)
-        if query.on_error == "stop" and errors and str(query.id) not in before:
-            found[str(query.id)] = f"an expression of the query raised on {errors} row(s), and on_error is 'stop'"
+        if query.on_error == "stop" and errors:
+            why = f"an expression of the query raised on {errors} row(s), and on_error is 'stop'"
+            found |= {str(q.id): why for q in network.parts_of(query) if str(q.id) not in before}
     return found
 
 

@@ -16,7 +16,8 @@ from penstock.errors import RegistrationError
 from penstock.kernels.aggregate.stored import stored_type
 from penstock.model import Aggregation, Query, Ref, Stream, UserAggregate
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WINDOW_START
-from penstock.sql.aggregates import result_type
+from penstock.planner.aggregates import is_cut_by_kernels
+from penstock.sql.aggregates import PLAIN, is_plain, refused_type, result_type
 
 # Operators that keep state of their own or read the past: a stream must be a plain projection of its source.
 _STATEFUL = (
@@ -114,11 +115,7 @@ def _analyze_aggregated(
         "" if a.argument is None else kind
         for a, kind in zip(aggregation.aggregates, kinds[len(groups) :], strict=False)
     )
-    for kind in (*group_types, *argument_types):
-        try:
-            stored_type(kind or "bigint")
-        except ValueError as error:
-            raise RegistrationError(f"query {name!r}: {error}") from None
+    _check_stored(name, aggregation, group_types, argument_types)
     values = tuple(
         own[a.function].type if a.function in own else str(result_type(a.function, kind or None, len(a.parameters)))
         for a, kind in zip(aggregation.aggregates, argument_types, strict=True)
@@ -130,11 +127,37 @@ def _analyze_aggregated(
     having += [] if aggregation.top is None else [key.expression.sql(_name) for key in aggregation.top.keys]
     shown = spark.createDataFrame([], ", ".join(fields))
     found = _resolved(name, shown, [*(item.expression.sql(_name) for item in query.items), *having])
+    if is_cut_by_kernels(aggregation, own):
+        assert aggregation.top is not None
+        for text, kind in found[-len(aggregation.top.keys) :]:
+            if not is_plain(kind):
+                msg = f"query {name!r}: rows cannot be ordered by {text}, which has type {kind}; {PLAIN}"
+                raise RegistrationError(msg)
     names = [item.name or given for item, (given, _) in zip(query.items, found, strict=False)]
     types = [kind for _, kind in found[: len(query.items)]]
     if aggregation.emit is not None:
         names, types = [*names, "_revision", "_final"], [*types, "bigint", "boolean"]
     return Facts(tuple(names), tuple(types), (), (group_types, argument_types, values))
+
+
+def _check_stored(
+    name: str, aggregation: Aggregation, group_types: tuple[str, ...], argument_types: tuple[str, ...]
+) -> None:
+    """Refuse what kernels cannot keep or compare: the first step that meets a row of it would fail, for everybody."""
+    for kind in (*group_types, *argument_types):
+        try:
+            stored_type(kind or "bigint")
+        except ValueError as error:
+            raise RegistrationError(f"query {name!r}: {error}") from None
+    for item, kind in zip(aggregation.groups, group_types, strict=True):
+        if not is_plain(kind):
+            text = item.expression.sql(_name)
+            msg = f"query {name!r}: rows cannot be grouped by {text}, which has type {kind}; {PLAIN}"
+            raise RegistrationError(msg)
+    for aggregate, kind in zip(aggregation.aggregates, argument_types, strict=True):
+        refusal = refused_type(aggregate.function, kind, distinct=aggregate.distinct) if kind else None
+        if refusal is not None:
+            raise RegistrationError(f"query {name!r}: {aggregate.function} {refusal[0]}; {refusal[1]}")
 
 
 def _name(ref: Ref) -> str:

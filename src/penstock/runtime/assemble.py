@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +13,8 @@ import pyarrow.parquet as pq
 from penstock.kernels.aggregate.panes import Closing, assembled
 from penstock.planner.aggregates import AggregatePlan
 from penstock.runtime.panes import piece_columns
+from penstock.runtime.part import Part
 from penstock.state.run import BUCKETS, key_ranges
-
-if TYPE_CHECKING:
-    from penstock.runtime.results import Part
 
 AT_ONCE = 500_000  # results that are put together at once, about
 

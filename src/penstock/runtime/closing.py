@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.kernels.aggregate.ahead import Ahead
+from penstock.kernels.groups import Closed, closed_keys
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network, closing
 from penstock.runtime.panes import PANES
@@ -49,8 +50,26 @@ def closed_by(network: Network, progress: Mapping[str, int], reports: Sequence[d
 
 
 def closed_groups(network: Network, progress: Mapping[str, Progress]) -> dict[str, Patterns]:
-    """The groups whose windows a step closes that runs with this progress."""
-    return {stream: progress[stream].closed for stream in network.closes if stream in progress}
+    """The groups whose windows a step closes that runs with this progress, and the keys of joins that it lets go."""
+    return {stream: progress[stream].closed for stream in network.streams if stream in progress}
+
+
+def closed_without_job(
+    network: Network, manifest: Manifest, progress: Mapping[str, Progress]
+) -> Mapping[str, Patterns]:
+    """The groups that are done with after a step that runs no job: none while joins hold rows of keys that have ended, which only a job gives up."""
+    closed = closed_keys(network, manifest.progress)
+    over = ended_tables(network, ahead_by(network, manifest, progress), closed)
+    held = {run.table for run in manifest.runs.values()}
+    return {} if held & over & {table.name for table in network.tables} else closed_groups(network, progress)
+
+
+def ended_tables(network: Network, ahead: Ahead, closed: Mapping[int, Closed]) -> set[str]:
+    """The tables and aggregates that hold what a step may give up because groups or keys have ended since the last one."""
+    keyed = {
+        network.tables[index].name for index, met in closed.items() if any(ahead.tells(m.stream.name) for m in met)
+    }
+    return keyed | {a.name for a in network.aggregates if ahead.moves(a)}
 
 
 def ahead_by(network: Network, manifest: Manifest, progress: Mapping[str, Progress]) -> Ahead:

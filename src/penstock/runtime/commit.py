@@ -1,4 +1,4 @@
-"""How a step and Spark's own log stay together: batch identity, what is made durable before the manifest, the check at start."""
+"""How a step and Spark's own log stay together: batch identity, what is made durable before the manifest, the checks at start."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from penstock.errors import StateError
+from penstock.state.manifest import Manifest
 from penstock.state.store import LocalStore
 
 CHECKPOINT = "checkpoint"
@@ -31,6 +32,34 @@ def check_start(store: LocalStore, last_batch: int) -> None:
     msg = (
         f"state directory {store.root}: {cause}. Restore manifest/ and checkpoint/ from the same backup, "
         "or start with a new state directory and replay the sources"
+    )
+    raise StateError(msg)
+
+
+def check_runs(store: LocalStore, manifest: Manifest) -> None:
+    """Missing or truncated state is found before anything starts; damaged bytes when a run is first opened."""
+    for run in manifest.runs.values():
+        try:
+            size = store.size(run.name)
+        except FileNotFoundError:
+            size = None
+        if size != run.bytes:
+            state = "is missing" if size is None else f"has {size} bytes instead of {run.bytes}"
+            msg = (
+                f"state file {store.path(run.name)} {state}; restore it from a backup, or remove the state directory "
+                "and replay the sources"
+            )
+            raise StateError(msg)
+
+
+def check_replay(store: LocalStore, manifest: Manifest, batch_id: int, identity: str) -> None:
+    """Refuse a batch that was committed, if Spark offers it with other rows."""
+    if batch_id == manifest.last_batch and identity == manifest.identity:
+        return
+    msg = (
+        f"Spark offers batch {batch_id} again with other rows than the manifest's step {manifest.step} consumed "
+        f"(state directory {store.root}): Spark's log has lost entries. Restore checkpoint/ and manifest/ from the "
+        "same backup, or start with a new state directory and replay the sources"
     )
     raise StateError(msg)
 

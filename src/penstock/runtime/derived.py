@@ -19,8 +19,10 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import INSTANT
 from penstock.planner.derived import TICK, Apart, DerivedStream, Ticks, is_joined, take_apart
 from penstock.planner.network import Network, WindowAggregate, as_answered
+from penstock.planner.unions import distribute, reunited
 from penstock.runtime.ingest import Layout, lay_out
-from penstock.runtime.results import Part, ResultView
+from penstock.runtime.part import Part
+from penstock.runtime.results import ResultView
 from penstock.runtime.spelling import time_in_units
 from penstock.sql import Results, parse_query
 from penstock.state.manifest import Manifest, Patterns, Progress
@@ -41,7 +43,7 @@ def over_streams(query: Query, readings: Sequence[Reading]) -> tuple[Query, dict
     roles, streams = [], {}
     for role in query.roles:
         names = []
-        for name in (role.stream, *role.union):
+        for name in role.streams:
             reading = known.get(name)
             column = None if reading is None else role.on or reading.usual
             if reading is None or column is None:
@@ -50,7 +52,7 @@ def over_streams(query: Query, readings: Sequence[Reading]) -> tuple[Query, dict
             names.append(stream_name(reading, column))
             columns = tuple(Column(n, t) for n, t in reading.columns)
             streams[names[-1]] = Stream(names[-1], columns, column, delay=None)
-        on = role.on if names == [role.stream, *role.union] else None
+        on = role.on if names == list(role.streams) else None
         roles.append(replace(role, stream=names[0], union=tuple(names[1:]), on=on))
     return replace(query, roles=tuple(roles)), streams
 
@@ -59,11 +61,15 @@ def over_streams(query: Query, readings: Sequence[Reading]) -> tuple[Query, dict
 class Parsed:
     """A registered query over streams. `derived` are those of them that are results of other queries.
 
-    Of an aggregate over a join, which is answered by two queries, `apart` is both; `below` are the derived streams of the join.
+    Of an aggregate over a join, which is answered by two queries, `apart` is both; `below` are the derived streams of the join. Of a query over
+    unions, `query` is the combination of streams that the record answers, `combinations` are all (of an aggregate those of the join below it), and
+    `whole` says what progress follows from.
     """
 
     query: Query
     derived: Mapping[str, Stream]
+    whole: Query
+    combinations: tuple[Query, ...] = ()
     apart: Apart | None = None
     below: Mapping[str, Stream] = field(default_factory=dict)
 
@@ -74,14 +80,16 @@ def parse(record: QueryRecord, streams: Mapping[str, Stream], own: Mapping[str, 
     # A stream that has come later under the name of a query that is read does not take its place.
     declared = {name: stream for name, stream in streams.items() if name not in readings}
     query, derived = over_streams(parse_query(record.sql, declared, queries=results(readings), own=own), record.reads)
-    if not is_joined(query):
-        return Parsed(query, derived)
     whole = {**declared, **derived}
-    if record.owner is not None:
-        return Parsed(take_apart(query, whole, "").join, derived)
-    below = readings.get(join_name(record.name), Reading(join_name(record.name), 0, ()))
-    apart = take_apart(query, whole, stream_name(below, TICK))
-    return Parsed(apart.aggregate, {apart.stream.name: apart.stream}, apart, derived)
+    if is_joined(query) and record.owner is None:
+        below = readings.get(join_name(record.name), Reading(join_name(record.name), 0, ()))
+        apart = take_apart(query, whole, stream_name(below, TICK))
+        parts = distribute(apart.join, whole)
+        return Parsed(apart.aggregate, {apart.stream.name: apart.stream}, apart.aggregate, parts, apart, derived)
+    if is_joined(query):
+        query = take_apart(query, whole, "").join
+    parts = distribute(query, whole)
+    return Parsed(parts[record.combination], derived, reunited(query, whole), parts)
 
 
 def results(readings: Mapping[str, Reading]) -> dict[str, Results]:
@@ -90,8 +98,15 @@ def results(readings: Mapping[str, Reading]) -> dict[str, Results]:
 
 
 def join_name(query: str) -> str:
-    """The name of the join below an aggregate; people cannot give such names."""
+    """The name of the join below an aggregate, and of the parts of a query; people cannot give such names."""
     return f"_{query}"
+
+
+def parts_of(record: QueryRecord, combinations: Sequence[Query]) -> list[QueryRecord]:
+    """The records of all combinations of a query's streams but the first, which is the record itself."""
+    owner = record.owner or record.name
+    part = replace(record, name=join_name(owner), owner=owner, united=record.id, replaces=None)
+    return [replace(part, id=record.id + number) for number in range(1, len(combinations))]
 
 
 def join_below(record: QueryRecord, number: int) -> QueryRecord | None:

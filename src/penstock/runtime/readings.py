@@ -44,7 +44,7 @@ def check_replaced(catalog: Catalog, known: QueryRecord, record: QueryRecord) ->
     readers = readers_of(catalog.registry, known.name)
     if not readers:
         return
-    old, new = catalog.parsed(known), parse(record, catalog.known_streams, catalog.own).query
+    old, new = catalog.whole(known).whole, parse(record, catalog.known_streams, catalog.own).whole
     same = (known.item_names, known.item_types) == (record.item_names, record.item_types)
     if not same or _timing(old) != _timing(new) or record.start == "state":
         msg = (
@@ -63,7 +63,7 @@ def derived_of(catalog: Catalog, record: QueryRecord, parsed: Parsed) -> list[De
     for reading in record.reads:
         source = catalog.live(reading.query)
         own = [s for s in parsed.derived.values() if s.name == stream_name(reading, s.event_time)]
-        found += [derived_stream(stream, source.id, catalog.parsed(source)) for stream in own]
+        found += [derived_stream(stream, source.id, catalog.whole(source).whole) for stream in own]
     return found
 
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from penstock.kernels.delta import build_delta
 from penstock.kernels.hash import hash_bigint
-from penstock.kernels.join import Work
+from penstock.kernels.walk import Work
 from penstock.model.time import NEVER
 from penstock.planner.network import StateTable
 from penstock.runtime.admission import ACCEPTED, PUNCTUATION, SIDES, VERDICTS, of_verdicts, reasons, saw

@@ -1,33 +1,53 @@
-"""Upkeep of results: files that nobody may read any more go, and many small files become one.
+"""Upkeep of results, every few steps: files that nobody may read any more go, and many small files become one.
 
 Rows keep the step they were committed in as a column, so merging files of several steps changes no answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import Network, as_answered, output_progress
+from penstock.model.time import NEVER
+from penstock.planner.network import Network
+from penstock.runtime import derived
 from penstock.runtime.write import file_name
-from penstock.state.manifest import ResultFile
+from penstock.state.manifest import Manifest, ResultFile
+from penstock.state.registry import QueryRecord, Registry
 from penstock.state.store import LocalStore
 
+UPKEEP_EVERY = 64  # steps between two rounds of upkeep
+FIRST_UPKEEP = 7  # the first round: when a few steps have shown which rows come
 MANY_FILES = 64  # of one join, before they are merged
 SMALL_BYTES = 8 << 20
 
+Horizon = Callable[[QueryRecord, Manifest], int]  # results of a query with a time below this are given up
 
-def horizon(network: Network, query: int, retain: int | None, progress: Mapping[str, int]) -> int:
-    """Results of the query with a time below this are given up; later ones come at or after its output progress."""
-    found = next((q for q in network.queries if q.id == query), None)
-    if retain is None or found is None:
-        return NEVER
-    least = output_progress(found.query, as_answered(progress, query))
-    return NEVER if least <= NEVER or least >= FOREVER else least - retain
+
+def following_upkeep(step: int) -> int:
+    """The step of the next round; a restart does not put it off."""
+    return step - (step - FIRST_UPKEEP) % UPKEEP_EVERY + UPKEEP_EVERY
+
+
+def renew_results(
+    store: LocalStore,
+    network: Network,
+    registry: Registry,
+    manifest: Manifest,
+    owes: Callable[[ResultFile], bool],
+    horizon: Horizon,
+) -> tuple[tuple[ResultFile, ...], tuple[str, ...]]:
+    """(files that were merged from small ones, files to give up). `owes` says whether a sink has yet to get rows of a file."""
+    horizons = {q.id: horizon(q, manifest) for q in registry.queries}
+    below = registry.below()
+    taken = derived.unread_since(network, manifest)
+    settled = [f for f in manifest.results.values() if f.step <= taken and not owes(f)]
+    gone = expired_results(settled, horizons.keys(), horizons, below)
+    merged = merge_results(store, [f for f in settled if f.name not in gone], manifest.step)
+    return tuple(f for f, _ in merged), (*gone, *(name for _, names in merged for name in names))
 
 
 def expired_results(

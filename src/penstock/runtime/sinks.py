@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 from penstock.errors import StateError
 from penstock.model import Sink
 from penstock.model.time import NEVER
-from penstock.runtime.results import Part
+from penstock.runtime.part import Part
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.store import LocalStore
 
@@ -130,8 +130,9 @@ class Deliveries:
         try:
             if sink.released is None:
                 for step in sorted(pending):
-                    for_step = [(one,) for query, _ in sink.queries for one in sink.line(query) if one in pending[step]]
-                    if for_step:
+                    lines = [tuple(one for one in sink.line(q) if one in pending[step]) for q, _ in sink.queries]
+                    if any(lines):
+                        for_step = [line for line in lines if line]
                         self._send(sink.target, for_step, step, Part(since=step - 1, until=step))
                         sink.cursor = step
                     sink.delivered = step

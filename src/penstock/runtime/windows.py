@@ -46,6 +46,9 @@ def write_windows(
     tables, counts, ends = [], [], []
     for found in closed:
         member = members[found.query]
+        if found.errors and not found.early and member.id not in task.suspended:
+            own = report.queries.setdefault(str(member.id), {})
+            own["errors"] = own.get("errors", 0) + found.errors
         rows, window = found.table, windowed[found.query].window
         if len(rows) and member.first > NEVER:
             if RUN in rows.column_names and isinstance(window, Sliding):

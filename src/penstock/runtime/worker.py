@@ -17,10 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.adopt import adopt
-from penstock.kernels.join import Matches, Slices, Work, join_deltas, resume
+from penstock.kernels.join import join_deltas, resume
+from penstock.kernels.matches import Matches
 from penstock.kernels.merge import lay_out, merge_runs
 from penstock.kernels.parcel import pack, unpack
 from penstock.kernels.ranks import closed
+from penstock.kernels.walk import Slices, Work
 from penstock.planner.network import Join, StateTable
 from penstock.planner.routes import Route
 from penstock.runtime.handover import candidates, report_row

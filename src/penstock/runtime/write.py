@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.kernels.compare import values
-from penstock.kernels.join import Matches, Work, lookup
+from penstock.kernels.matches import Matches, lookup
 from penstock.kernels.probe import Words
+from penstock.kernels.walk import Work
 from penstock.model.time import FOREVER
 from penstock.planner.network import Join, Member, Network, result_column
 from penstock.runtime.task import Report, Task

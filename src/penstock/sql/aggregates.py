@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sqlglot import exp
 
-from penstock.model import Aggregate, UserAggregate
-from penstock.model.stream import ORDERED_TYPES
+from penstock.model import Aggregate, Column, UserAggregate
 from penstock.sql import functions
 from penstock.sql.dialect import generate
 from penstock.sql.expressions import expression
@@ -24,10 +23,14 @@ Own = Mapping[str, UserAggregate]
 Refusal = Callable[[str], Exception]
 _NUMERIC = frozenset({"sum", "avg", "stddev_samp", "stddev_pop", "var_samp", "var_pop"})
 _ORDERED = frozenset({"min", "max", "any_value", "approx_percentile"})
+_COMPARED = frozenset({"approx_count_distinct", "approx_top_k", "heavy_hitters"})  # equal values are one
 _BY_ROW = frozenset({"first", "last", "collect_list"})
 _DISTINCT = frozenset({"count", "sum", "avg", "collect_list"})
 _WITHOUT_DUPLICATES = frozenset({"min", "max", "any_value", "approx_count_distinct"})  # DISTINCT changes nothing
 _MAX_DIGITS = 38
+PLAIN = (
+    "take a value of a plain type; nested ones become strings by to_json(..), a collation goes with COLLATE UTF8_BINARY"
+)
 DEFAULT_ACCURACY = 10_000
 DEFAULT_TOP, DEFAULT_TRACKED = 5, 10_000
 
@@ -67,7 +70,7 @@ def read_aggregate(
     if distinct and function not in _DISTINCT | _WITHOUT_DUPLICATES:
         raise scope.source.unsupported(start_of(call), f"{call.name} does not take DISTINCT")
     argument, argument_type = arguments[0], type_of(arguments[0])
-    _check_type(call, function, argument_type, scope)
+    _check_type(call, function, argument_type, scope, distinct=distinct)
     parameters = _parameters(call, function, arguments[1:], scope, ignore_nulls=ignore_nulls)
     if function in own:
         return Aggregate(function, expression(argument), distinct, parameters), own[function].type
@@ -139,7 +142,27 @@ def _is_constant(node: exp.Expr) -> bool:
     return isinstance(node, exp.Star) or (isinstance(node, exp.Literal) and not node.is_string)
 
 
-def _check_type(call: exp.Anonymous, function: str, argument: str | None, scope: Scope) -> None:
+def refused_type(function: str, argument: str, *, distinct: bool) -> tuple[str, str] | None:
+    """Why a function does not take values of this type, and what to do; None if it does."""
+    number = family(argument) in ("integer", "floating") or argument.startswith("decimal(")
+    if function in _NUMERIC and not number:
+        return f"takes numbers, not {argument}", "cast it to a number"
+    if function in _ORDERED and not is_plain(argument):
+        return f"takes values that have an order, not {argument}", PLAIN
+    if function == "approx_percentile" and not number:
+        return f"takes numbers, not {argument}", "cast it to a number"
+    if (function in _COMPARED or distinct) and not is_plain(argument):
+        called = "takes values" if function in _COMPARED else "with DISTINCT takes values"
+        return f"{called} that can be compared, not {argument}", PLAIN
+    return None
+
+
+def is_plain(type_name: str) -> bool:
+    """Whether values of a type can be compared here: not nested ones, nor strings by a collation."""
+    return Column("", type_name).orderable
+
+
+def _check_type(call: exp.Anonymous, function: str, argument: str | None, scope: Scope, *, distinct: bool) -> None:
     if function in _BY_ROW:
         for stream in scope.streams:
             check_ordered(
@@ -150,14 +173,9 @@ def _check_type(call: exp.Anonymous, function: str, argument: str | None, scope:
             )
     if argument is None:
         return
-    number = family(argument) in ("integer", "floating") or argument.startswith("decimal(")
-    if function in _NUMERIC and not number:
-        raise scope.source.error(start_of(call), f"{call.name} takes numbers, not {argument}")
-    plain = argument in ORDERED_TYPES or argument.startswith(("decimal(", "char(", "varchar("))
-    if function in _ORDERED and not plain:
-        raise scope.source.error(start_of(call), f"{call.name} takes values that have an order, not {argument}")
-    if function == "approx_percentile" and not number:
-        raise scope.source.unsupported(start_of(call), f"{call.name} takes numbers, not {argument}")
+    refusal = refused_type(function, argument, distinct=distinct)
+    if refusal is not None:
+        raise scope.source.unsupported(start_of(call), f"{call.name} {refusal[0]}", refusal[1])
 
 
 def _parameters(

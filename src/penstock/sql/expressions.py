@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from penstock.model import And, Arithmetic, Compare, Expression, In, IsNull, Literal, Not, Or, Ref, Term
+from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE
 from penstock.sql.dialect import generate
 from penstock.sql.inference import VOID, integer_literal, type_of
 from penstock.sql.scope import bound_column, marker, ref_of, unwrapped
 from penstock.sql.totality import is_total
-from penstock.sql.types import family
+from penstock.sql.types import decimals_widen, family
 
 _MARKER = re.compile("\ue000(\\d+)\ue001")
 _KERNEL_FAMILIES = frozenset({"integer", "floating", "string", "boolean"})
@@ -29,11 +30,15 @@ _OPERATORS: dict[type[exp.Expr], str] = {
 
 @dataclass(frozen=True)
 class _Value:
-    """A term with its Spark type; `constant` for literals, whose type may still follow the other side."""
+    """A term with its Spark type; `constant` for literals, whose type may still follow the other side.
+
+    `text` are the digits of a constant that its term may have rounded.
+    """
 
     term: Term
     type: str
     constant: bool = False
+    text: str = ""
 
 
 def expression(node: exp.Expr) -> Expression:
@@ -173,7 +178,8 @@ def _number(node: exp.Expr, type_name: str | None) -> _Value | None:
         operand, sign = unwrapped(operand.this), -1
     if type_name is None or not isinstance(operand, exp.Literal) or operand.is_string:
         return None
-    return _Value(Literal(sign * float(operand.this), "double"), type_name, constant=True)
+    text = f"{'-' if sign < 0 else ''}{operand.this}"
+    return _Value(Literal(sign * float(operand.this), "double"), type_name, constant=True, text=text)
 
 
 def _sum(node: exp.Add | exp.Sub) -> _Value | None:
@@ -197,6 +203,9 @@ def _aligned(left: _Value, right: _Value) -> tuple[_Value, _Value] | None:
     if VOID in (left.type, right.type):
         other = right if left.type == VOID else left
         return (left, right) if family(other.type) in _KERNEL_FAMILIES | {VOID} else None
+    if any(value.type.startswith("decimal(") for value in (left, right)) and decimals_widen(left.type, right.type):
+        exact = _exact(left), _exact(right)
+        return None if exact[0] is None or exact[1] is None else (exact[0], exact[1])
     one, other_family = family(left.type), family(right.type)
     if one == other_family:
         return (left, right) if one in _KERNEL_FAMILIES else None
@@ -206,6 +215,18 @@ def _aligned(left: _Value, right: _Value) -> tuple[_Value, _Value] | None:
     if other_family == "floating" and left.constant:
         number = _as_double(left, right.type)
         return None if number is None else (number, right)
+    return None
+
+
+def _exact(value: _Value) -> _Value | None:
+    """A side of a comparison of decimals: a constant, or a group or aggregate. Columns of rows are left to Spark."""
+    match value.term:
+        case Ref(role) if role in (GROUP_ROLE, AGGREGATE_ROLE):
+            return value
+        case Literal(_, "double"):
+            return replace(value, term=Literal(value.text, value.type))
+        case Literal():
+            return value
     return None
 
 

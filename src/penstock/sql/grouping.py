@@ -14,7 +14,7 @@ from sqlglot import exp
 from penstock.model import Aggregate, Expression, Item, Ref
 from penstock.model.aggregate import aggregate_ref, group_ref
 from penstock.model.expression import WINDOW_END, WINDOW_START
-from penstock.sql.aggregates import Own, aggregate_calls, canonical_name, read_aggregate, shown_name
+from penstock.sql.aggregates import PLAIN, Own, aggregate_calls, canonical_name, is_plain, read_aggregate, shown_name
 from penstock.sql.dialect import generate
 from penstock.sql.expressions import column_expression, expression
 from penstock.sql.inference import integer_literal, type_of
@@ -43,10 +43,13 @@ class Grouped:
     def group_items(self) -> tuple[Item, ...]:
         return tuple(group.item for group in self.groups)
 
-    def add_group(self, name: str | None, bound: exp.Expr) -> None:
-        found = expression(bound)
+    def add_group(self, name: str | None, bound: exp.Expr, place: int = 0) -> None:
+        """Group by an expression that stands at this place."""
+        found, type_name = expression(bound), type_of(bound)
+        if type_name is not None and not is_plain(type_name):
+            raise self.scope.source.unsupported(place, f"Rows cannot be grouped by a value of type {type_name}", PLAIN)
         if all(group.item.expression.parts != found.parts for group in self.groups):
-            self.groups.append(_Group(Item(name, found), type_of(bound)))
+            self.groups.append(_Group(Item(name, found), type_name))
 
     def add_partition(self, role: int, column: str) -> None:
         """Group by a column of PARTITION BY as well; such columns are the last of the groups, in their order."""
@@ -145,7 +148,7 @@ def read_groups(tree: exp.Select, scope: Scope, own: Own) -> Grouped:
             inner = node.this if isinstance(node, exp.Alias) else node
             bound = bind(inner, scope, selecting=True)
             if ref_of(bound) is None or _is_of_stream(bound):
-                grouped.add_group(_item_name(node, bound), bound)
+                grouped.add_group(_item_name(node, bound), bound, start_of(inner))
     if clause is not None:
         for key, value in clause.args.items():
             if value and key != "expressions":
@@ -188,14 +191,14 @@ def _add_group(node: exp.Expr, tree: exp.Select, grouped: Grouped) -> None:
             raise scope.source.error(start_of(node), f"The select list has no item {ordinal[0]}")
         chosen = tree.expressions[ordinal[0] - 1]
         node = chosen.this if isinstance(chosen, exp.Alias) else chosen
-    if _plain_name(node) in _IMPLIED and not any(s.column(_plain_name(node)) for s in scope.streams):
-        return
     named = _without_aliases(node, tree, scope, grouped.own)
+    if _plain_name(named) in _IMPLIED and not any(s.column(_plain_name(named)) for s in scope.streams):
+        return
     refuse_aggregates([named], scope, grouped.own, "GROUP BY")
     bound = bind(named, scope)
     if not any(ref_of(n) is not None for n in bound.walk()):
         raise scope.source.error(start_of(node), "GROUP BY needs a column in each of its expressions")
-    grouped.add_group(_item_name(node, bound), bound)
+    grouped.add_group(_item_name(node, bound), bound, start_of(node))
 
 
 def _items(node: exp.Expr, grouped: Grouped) -> Iterator[Item]:

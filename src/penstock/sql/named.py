@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.errors import did_you_mean
-from penstock.model import Column, Query, Ref, Role, SlidingRows, Stream
+from penstock.model import Branch, Column, Query, Ref, Role, SlidingRows, Stream
 from penstock.model.expression import GROUP_ROLE, PSEUDO_ROLE, RESULT_TIME, WINDOW_END
 from penstock.sql.position import Text
 
@@ -70,9 +70,22 @@ def query_stream(source: Text, start: int, name: str, results: Results, on: str 
 def _stream(role: Role, streams: Streams, queries: Mapping[str, Results]) -> Stream | None:
     """What a role reads; of a query only that matters here which column is its time."""
     found = queries.get(role.stream)
-    if role.stream in streams or found is None:
-        return streams.get(role.stream)
-    return Stream(role.stream, found.columns, role.on or found.usual or "", delay=0)
+    stream = streams.get(role.stream)
+    if stream is None and found is not None:
+        stream = Stream(role.stream, found.columns, role.on or found.usual or "", delay=0)
+    return _selected(role.branches[0], stream) if role.branches and stream is not None else stream
+
+
+def _selected(branch: Branch, stream: Stream) -> Stream:
+    """What a union of SELECTs is, by its first: its columns, of which only those that stand in the stream have a type here."""
+    times, columns = [], []
+    for item in branch.columns:
+        bare = item.expression.parts[0] if len(item.expression.parts) == 1 else None
+        declared = stream.column(bare.column) if isinstance(bare, Ref) else None
+        columns.append(Column(str(item.name), "" if declared is None else declared.type))
+        if declared is not None and declared.name == stream.event_time:
+            times.append(columns[-1].name)
+    return Stream(stream.name, tuple(columns), times[0] if times else "", stream.delay)
 
 
 def _is_time(query: Query, parts: tuple[str | Ref, ...], known: Mapping[int, Stream | None]) -> bool:

@@ -5,20 +5,18 @@ Everything the engine does not answer is refused here or in `screen`, at its pla
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from penstock.errors import did_you_mean
 from penstock.model import (
     AggregateWindow,
     Aggregation,
     Emit,
     Item,
     Query,
-    Ref,
     Sliding,
     Stream,
     UserAggregate,
@@ -26,12 +24,13 @@ from penstock.model import (
 from penstock.sql.conditions import classify
 from penstock.sql.dialect import parse_select, tokenize
 from penstock.sql.emit import split_emit
-from penstock.sql.expressions import column_expression, expression
+from penstock.sql.expressions import expression
 from penstock.sql.grouping import Grouped, is_aggregated, read_groups, read_having, read_items, refuse_aggregates
+from penstock.sql.items import select_items
 from penstock.sql.named import Results, results_of
 from penstock.sql.order import is_ordered, split_order
-from penstock.sql.position import Position, Text, start_of
-from penstock.sql.scope import Scope, bind, ref_of
+from penstock.sql.position import Position, Text
+from penstock.sql.scope import Scope, bind
 from penstock.sql.screen import refuse_unsupported
 from penstock.sql.slides import common_window
 from penstock.sql.tables import (
@@ -97,7 +96,7 @@ def parse_query(
     if top is not None and not aggregated:
         raise source.unsupported(top.limit.start, "LIMIT is not supported here", NO_END)
     given = {n: q if isinstance(q, Results) else results_of(q, streams) for n, q in (queries or {}).items()}
-    named = Named(streams, given, unions, trailing)
+    named = Named(streams, given, unions, trailing, own or {})
     scope = read_scope(source, tables, named, aggregated=aggregated)
     unbound = list(conditions_of(tree, tables))
     refuse_aggregates(unbound, scope, own or {}, "WHERE")
@@ -107,7 +106,8 @@ def parse_query(
     if aggregated:
         scope, aggregation, items = _aggregated(tree, scope, tables, own or {}, emit, top)
     else:
-        items = tuple(item for node in tree.expressions for item in _items(node, scope))
+        selected = [one for node in tree.expressions for one in select_items(node, scope)]
+        items = tuple(Item(name, expression(bound)) for name, bound in selected)
     if not items:
         raise source.error(tokens[0].start, "The select list is empty")
     return Query(
@@ -182,53 +182,3 @@ def _split_window(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], l
         if after and (after[0].text.upper() in ("ALL", "INTERVAL", "-") or after[0].token_type == TokenType.NUMBER):
             return list(tokens[:index]), list(tokens[index:])
     return list(tokens), []
-
-
-def _items(node: exp.Expr, scope: Scope) -> Iterator[Item]:
-    """The columns that one entry of the select list stands for."""
-    if isinstance(node, exp.Star):
-        _refuse_star_options(scope.source, node, node)
-        for role in range(len(scope.roles)):
-            yield from _all_columns(role, scope)
-        return
-    if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
-        _refuse_star_options(scope.source, node, node.this)
-        qualifier = node.table
-        found = scope.role(qualifier) if len(node.parts) == 2 else None
-        if found is None:
-            known = (r.alias for r in scope.roles)
-            raise scope.source.error(
-                start_of(node), f"{qualifier} is no stream or alias of this query", did_you_mean(qualifier, known)
-            )
-        yield from _all_columns(found, scope)
-        return
-    if isinstance(node, exp.Aliases):
-        raise scope.source.unsupported(start_of(node), "Several names for one item are not supported")
-    name: str | None = None
-    inner = node
-    if isinstance(node, exp.Alias):
-        name, inner = node.alias, node.this
-    bound = bind(inner, scope, selecting=True)
-    if name is None:
-        name = _natural_name(bound)
-    yield Item(name, expression(bound))
-
-
-def _natural_name(bound: exp.Expr) -> str | None:
-    """The name of a bare column, or of the field taken from one."""
-    ref = ref_of(bound)
-    if ref is not None:
-        return ref.column
-    if isinstance(bound, exp.Dot) and isinstance(bound.expression, exp.Identifier):
-        return bound.expression.name
-    return None
-
-
-def _all_columns(role: int, scope: Scope) -> Iterator[Item]:
-    for column in scope.streams[role].columns:
-        yield Item(column.name, column_expression(Ref(role, column.name)))
-
-
-def _refuse_star_options(source: Text, node: exp.Expr, star: exp.Expr) -> None:
-    if any(value for key, value in star.args.items() if key != "this"):
-        raise source.unsupported(start_of(node), "* with EXCEPT or other options is not supported", "name the columns")

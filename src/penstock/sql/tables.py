@@ -7,22 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.errors import did_you_mean
-from penstock.model import Role, Rows, Stream, Tumbling, Window
+from penstock.model import Branch, Role, Rows, Stream, Tumbling, Window
+from penstock.sql.aggregates import Own
+from penstock.sql.branches import read_branches
 from penstock.sql.conditions import Conditions
 from penstock.sql.dialect import WINDOW, WINDOW_START
 from penstock.sql.named import Results, query_stream
 from penstock.sql.position import Text, start_of
 from penstock.sql.scope import Scope
 from penstock.sql.slides import Slide, aggregate_window, slides
-from penstock.sql.unions import united
+from penstock.sql.unions import Part, check_known, united
 from penstock.sql.windows import check_alike, range_window, stream_window
 
 MAX_ROLES = 16
+MAX_COMBINATIONS = 64  # of the streams of a query's unions: each is answered like a query
 
 _TABLE_ARGS = frozenset({"this", "alias", "joins"})
 
@@ -46,8 +50,9 @@ class Named:
 
     streams: Mapping[str, Stream]
     queries: Mapping[str, Results]
-    unions: Mapping[int, list[Token]]
+    unions: Mapping[int, list[Part]]
     trailing: Sequence[Token]
+    own: Own
 
 
 def read_tables(source: Text, tree: exp.Select, tokens: Sequence[Token], noun: str = "stream") -> list[Table]:
@@ -97,6 +102,8 @@ def read_scope(source: Text, tables: Sequence[Table], named: Named, *, aggregate
             raise source.error(
                 start, f"Streams {used[0].name} and {stream.name} cannot be joined: one has integer event time"
             )
+        union = _union(source, table, stream, named, aggregated=aggregated)
+        stream = union.stream
         alias = table.node.args.get("alias")
         name = alias.name if alias is not None else stream.name
         if any(r.alias.lower() == name.lower() for r in roles):
@@ -104,22 +111,76 @@ def read_scope(source: Text, tables: Sequence[Table], named: Named, *, aggregate
             raise source.error(place, f"The name {name} is used twice in FROM", "give each its own alias")
         if len(roles) == MAX_ROLES:
             raise source.unsupported(start, f"A query may join at most {MAX_ROLES} streams")
-        others = named.unions.get(start, [])
-        found = [known.get(t.text.lower()) or _query_stream(source, table, named, t) for t in others]
-        union = united(source, stream, others, found, [*named.streams, *named.queries])
-        reads = is_query or any(name not in named.streams for name in union)
+        reads = is_query or any(other not in named.streams for other in union.others)
         if windowed:
             slide = slide_of(source, table, stream)
             on = _other_time(source, table, stream, slide, is_query=reads)
-            roles.append(Role(name, stream.name, slide.window, union, on))
+            roles.append(Role(name, stream.name, slide.window, union.others, on))
         else:
-            on = stream.event_time if is_query and _on_column(table) else None
-            window = _window(source, table, stream, named.trailing, is_query=is_query)
-            roles.append(Role(name, stream.name, window, union, on))
+            follows = reads and not union.branches
+            on = stream.event_time if follows and _on_column(table) else None
+            window = _window(source, table, stream, named.trailing, is_query=follows)
+            roles.append(Role(name, stream.name, window, union.others, on, union.branches))
+        if not aggregated or len(tables) > 1:
+            _check_distributes(source, table, roles)
         used.append(stream)
     if not windowed:
         check_alike(source, roles, [window_place(table) for table in tables])
     return Scope(source, tuple(roles), tuple(used), windowed)
+
+
+@dataclass(frozen=True)
+class _Union:
+    """What a table is: the columns and the event time of `stream`, whose rows and those of `others` are its own, each as its branch shows them."""
+
+    stream: Stream
+    others: tuple[str, ...] = ()
+    branches: tuple[Branch, ...] = ()
+
+
+def _union(source: Text, table: Table, first: Stream, named: Named, *, aggregated: bool) -> _Union:
+    parts = named.unions.get(table.start, [])
+    if not parts:
+        return _Union(first)
+    known = {s.name.lower(): s for s in named.streams.values()}
+    selects = next((part for part in parts if part.select), None)
+    found = [known.get(p.name.text.lower()) or _query_stream(source, table, named, p.name) for p in parts]
+    check_known(source, parts, found, [*named.streams, *named.queries])
+    streams = [first, *(stream for stream in found[1:] if stream is not None)]
+    if selects is None:
+        return _Union(first, united(source, first, parts[1:], streams[1:], aggregated=aggregated))
+    if aggregated:
+        raise source.unsupported(
+            selects.start,
+            "In an aggregate, a union is made of whole streams and queries",
+            "register this SELECT as a query, and put the query's name in its place",
+        )
+    if _on_column(table) is not None:
+        raise source.unsupported(
+            window_place(table),
+            "A window over the SELECTs of a union follows their event times, so that ON is not supported",
+            "leave ON out; of a query, register one that has the other time as its result time",
+        )
+    shown, branches = read_branches(source, parts, streams, named.own)
+    return _Union(shown, tuple(stream.name for stream in streams[1:]), branches)
+
+
+def _check_distributes(source: Text, table: Table, roles: Sequence[Role]) -> None:
+    """Refuse a union that is not answered by its parts one by one, and too many parts."""
+    role = roles[-1]
+    if role.union and isinstance(role.window, Rows):
+        raise source.unsupported(
+            window_place(table),
+            f"[ROWS ..] counts the rows of one stream, and {role.alias} is a union of {len(role.streams)}",
+            "write [RANGE ..], or declare one stream that reads them all",
+        )
+    if role.union and prod(len(r.streams) for r in roles) > MAX_COMBINATIONS:
+        raise source.unsupported(
+            table.start,
+            f"The unions of this query have {prod(len(r.streams) for r in roles)} combinations of streams, and at most "
+            f"{MAX_COMBINATIONS} are supported",
+            "declare one stream that reads several of them, or register several queries",
+        )
 
 
 def _query_stream(source: Text, table: Table, named: Named, part: Token | None = None) -> Stream | None:

@@ -7,7 +7,7 @@ without LIMIT is the matter of `order`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
@@ -15,9 +15,10 @@ from sqlglot.tokenizer_core import Token, TokenType
 from penstock.model import AggregateWindow, Session, SortKey, Top
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.model.time import LATEST
+from penstock.sql.aggregates import is_plain
 from penstock.sql.expressions import expression
 from penstock.sql.grouping import Grouped, named_tree
-from penstock.sql.inference import integer_literal
+from penstock.sql.inference import integer_literal, type_of
 from penstock.sql.position import Text, start_of
 from penstock.sql.scope import bind
 
@@ -84,7 +85,10 @@ def _key(node: exp.Expr, tree: exp.Select, grouped: Grouped) -> SortKey:
             raise source.error(start, f"The select list has no item {ordinal[0]}")
         chosen = tree.expressions[ordinal[0] - 1]
         inner = chosen.this if isinstance(chosen, exp.Alias) else chosen
-    found = expression(grouped.lifted(bind(named_tree(inner, tree, grouped), grouped.scope, selecting=True)))
+    lifted = grouped.lifted(bind(named_tree(inner, tree, grouped), grouped.scope, selecting=True))
+    found, type_name = expression(lifted), type_of(lifted)
+    if type_name is not None and not is_plain(type_name):
+        found = replace(found, term=None)  # only Spark compares such values
     if all(ref.role == PSEUDO_ROLE for ref in found.refs):
         raise source.error(
             start,

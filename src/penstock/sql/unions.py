@@ -1,95 +1,160 @@
 """`(a UNION ALL b)` in FROM: several streams, or results of queries, in one role.
 
-It is cut out before parsing, so that the parser sees the first stream alone. `SELECT * FROM a` may stand for `a`.
+It is cut out before parsing, so that the parser sees the first stream alone. What a SELECT of a union says is read in `branches`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from penstock.errors import did_you_mean
+from penstock.errors import SqlError, did_you_mean
 from penstock.model import Stream
+from penstock.sql.dialect import tokenize
 from penstock.sql.position import Text
 
 _BEFORE = frozenset({TokenType.FROM, TokenType.COMMA, TokenType.JOIN})
-_Part = tuple[list[Token], int]
+_DEPTH = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
+_NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
 
 
-def split_unions(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], dict[int, list[Token]]]:
-    """The tokens with only the first stream of each union left, and for the offset of that one the streams behind it."""
+@dataclass(frozen=True)
+class Part:
+    """One part of a union: the word that names its stream, and its SELECT unless it is the whole stream as it stands."""
+
+    name: Token
+    select: tuple[Token, ...] = ()
+
+    @property
+    def start(self) -> int:
+        return self.select[0].start if self.select else self.name.start
+
+
+def split_unions(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], dict[int, list[Part]]]:
+    """The tokens with only the first stream of each union left, and for the offset of that one all parts of the union."""
     kept: list[Token] = []
-    unions: dict[int, list[Token]] = {}
+    unions: dict[int, list[Part]] = {}
     index = 0
     while index < len(tokens):
         token = tokens[index]
         opens = token.token_type == TokenType.L_PAREN and index > 0 and tokens[index - 1].token_type in _BEFORE
-        found = _union(source, tokens, index) if opens else None
-        if found is None or len(found[0]) < 2:
+        end = _closing(tokens, index) if opens else None
+        parts = [] if end is None else _parts(source, tokens[index + 1 : end])
+        if end is None or len(parts) < 2:
             kept.append(token)
             index += 1
             continue
-        names, index = found
-        kept.append(names[0])
-        unions[names[0].start] = names[1:]
+        kept.append(parts[0].name)
+        unions[parts[0].name.start] = parts
+        index = end + 1
     return kept, unions
 
 
 def united(
-    source: Text, first: Stream, others: Sequence[Token], found: Sequence[Stream | None], known: Iterable[str]
+    source: Text, first: Stream, others: Sequence[Part], found: Sequence[Stream], *, aggregated: bool
 ) -> tuple[str, ...]:
-    """The names of the streams `found` beside `first`, as the others are called; all must have its columns and its event time.
+    """The names of the whole streams `found` beside `first`, as the others are called; all must have its columns and its event time.
 
     The type of a computed column of a query may not be known here.
     """
     names: list[str] = []
-    for token, other in zip(others, found, strict=True):
-        if other is None:
-            raise source.error(token.start, f"Unknown stream {token.text}", did_you_mean(token.text, known))
+    for part, other in zip(others, found, strict=True):
         for column in first.columns:
             same = other.column(column.name)
             if same is None or (same.type and column.type and same.type != column.type):
                 has = "has no such column" if same is None else f"has it as {same.type}"
                 raise source.error(
-                    token.start,
+                    part.start,
                     f"{first.name} has a column {column.name} of type {column.type}, and {other.name} {has}",
                     "the streams of a union have the same columns; declare one of them with the columns of the other",
                 )
         if (other.event_time.lower(), other.sequence) != (first.event_time.lower(), first.sequence):
-            raise source.error(token.start, f"{first.name} and {other.name} differ in event time or sequence")
-        if other.name in (first.name, *names):
-            raise source.error(token.start, f"Stream {other.name} is given twice in this union")
+            raise source.error(part.start, f"{first.name} and {other.name} differ in event time or sequence")
+        if aggregated and other.name in (first.name, *names):
+            raise source.error(
+                part.start,
+                f"Stream {other.name} is given twice in this union, and an aggregate takes in each row once",
+                "register a query SELECT * over it, and put its name in place of one of them",
+            )
         names.append(other.name)
     return tuple(names)
 
 
-def _union(source: Text, tokens: Sequence[Token], index: int) -> _Part | None:
-    """The streams between the parentheses that open here, and the place behind them; None if they hold anything else."""
-    names: list[Token] = []
-    at = index + 1
-    while True:
-        part = _part(source, tokens, at)
-        if part is None or part[1] >= len(tokens):
-            return None
-        names, at = [*names, *part[0]], part[1]
-        if tokens[at].token_type == TokenType.R_PAREN:
-            return names, at + 1
-        if tokens[at].token_type != TokenType.UNION:
-            return None
-        if at + 1 < len(tokens) and tokens[at + 1].token_type != TokenType.ALL:
-            raise source.unsupported(
-                tokens[at].start, "UNION removes duplicates, which a stream cannot", "write UNION ALL"
-            )
-        at += 2
+def check_known(source: Text, parts: Sequence[Part], found: Sequence[Stream | None], known: Iterable[str]) -> None:
+    """Refuse a name in a union that nothing has."""
+    for part, stream in zip(parts, found, strict=True):
+        if stream is None:
+            raise source.error(part.name.start, f"Unknown stream {part.name.text}", did_you_mean(part.name.text, known))
 
 
-def _part(source: Text, tokens: Sequence[Token], at: int) -> _Part | None:
-    kinds = [t.token_type for t in tokens[at : at + 4]]
-    if kinds[:1] == [TokenType.L_PAREN]:
-        return _union(source, tokens, at)
-    if kinds[:3] == [TokenType.SELECT, TokenType.STAR, TokenType.FROM]:
-        at += 3
-    if at < len(tokens) and tokens[at].token_type in (TokenType.VAR, TokenType.IDENTIFIER):
-        return [tokens[at]], at + 1
+def differing(source: Text, what: str, kind: str, other: str, streams: Sequence[str]) -> SqlError:
+    """The error, at the first union of a text, that something is of another type where its roles read these streams."""
+    place = next((t.start for t in tokenize(source) if t.token_type == TokenType.UNION), 0)
+    return source.error(
+        place, f"The type of {what} is {kind}, and {other} with rows of {', '.join(streams)}", "CAST it in the union"
+    )
+
+
+def _closing(tokens: Sequence[Token], index: int) -> int | None:
+    """Where the parenthesis is closed that opens here."""
+    depth = 0
+    for at in range(index, len(tokens)):
+        depth += _DEPTH.get(tokens[at].token_type, 0)
+        if depth == 0:
+            return at
     return None
+
+
+def _parts(source: Text, tokens: Sequence[Token]) -> list[Part]:
+    """The parts of the union that these tokens are, those of unions within it too; none if they are no union."""
+    words = [i for i, token in _outside(tokens) if token.token_type == TokenType.UNION]
+    if not words:
+        inner = _inside(tokens)
+        return [] if inner is None else _parts(source, inner)
+    found: list[Part] = []
+    for start, end in pairwise([-1, *words, len(tokens)]):
+        if start >= 0 and start + 1 < len(tokens) and tokens[start + 1].token_type != TokenType.ALL:
+            raise source.unsupported(
+                tokens[start].start, "UNION removes duplicates, which a stream cannot", "write UNION ALL"
+            )
+        piece = tokens[start + 1 if start < 0 else start + 2 : end]
+        found += _part(source, piece, tokens[max(start, 0)])
+    return found
+
+
+def _part(source: Text, piece: Sequence[Token], before: Token) -> list[Part]:
+    """What stands between two words UNION ALL; `before` is where to look if nothing does."""
+    inner = _inside(piece)
+    if inner is not None:
+        return _parts(source, inner) or _part(source, inner, before)
+    kinds = [token.token_type for token in piece]
+    if len(kinds) == 1 and kinds[0] in _NAMES:
+        return [Part(piece[0])]
+    if kinds[:1] == [TokenType.SELECT]:
+        at = next((i for i, token in _outside(piece) if token.token_type == TokenType.FROM), len(piece))
+        if at + 1 < len(piece) and kinds[at + 1] in _NAMES:
+            whole = kinds[:2] == [TokenType.SELECT, TokenType.STAR] and at == 2 and len(piece) == 4
+            return [Part(piece[at + 1], () if whole else tuple(piece))]
+    raise source.unsupported(
+        (piece[0] if piece else before).start,
+        "A union is made of streams, and of SELECTs over one stream each",
+        "write (a UNION ALL b), or (SELECT .. FROM a WHERE .. UNION ALL SELECT .. FROM b)",
+    )
+
+
+def _inside(tokens: Sequence[Token]) -> Sequence[Token] | None:
+    """What the parentheses hold that stand around all of these tokens, if such do."""
+    opens = len(tokens) > 2 and tokens[0].token_type == TokenType.L_PAREN
+    return tokens[1:-1] if opens and _closing(tokens, 0) == len(tokens) - 1 else None
+
+
+def _outside(tokens: Sequence[Token]) -> Iterator[tuple[int, Token]]:
+    """The tokens that stand in no parentheses, with their places."""
+    depth = 0
+    for index, token in enumerate(tokens):
+        depth += _DEPTH.get(token.token_type, 0)
+        if not depth:
+            yield index, token

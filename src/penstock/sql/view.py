@@ -149,11 +149,12 @@ def _equal_columns(node: exp.Expr, scope: Scope) -> tuple[str, str] | None:
     if left is None or right is None or left.role == right.role:
         return None
     one, other = type_of(node.this) or "", type_of(node.expression) or ""
-    if not joins_equal(one, other):
+    why = joins_equal(one, other)
+    if why is not None:
         raise scope.source.unsupported(
             start_of(node),
-            f"A {one} column is not joined with a {other} column",
-            "declare one of them with the other's type",
+            f"A {one} column is not joined with a {other} column: {why}",
+            "declare one of them with the other's type, or cast it in its source",
         )
     return (left.column, right.column) if left.role < right.role else (right.column, left.column)
 

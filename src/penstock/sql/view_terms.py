@@ -7,7 +7,7 @@ decimal. Whatever else there is in SQL is refused here, at its place.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 
 from sqlglot import exp
 
@@ -17,7 +17,7 @@ from penstock.sql.expressions import expression
 from penstock.sql.inference import NUMBER_RANK, VOID, integer_literal, type_of
 from penstock.sql.position import Text, start_of
 from penstock.sql.scope import ref_of, unwrapped
-from penstock.sql.types import decimal_digits, family
+from penstock.sql.types import decimal_digits, decimals_widen, family
 
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
@@ -26,14 +26,16 @@ _ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _KNOWN = "a view knows columns, constants, + - * /, comparisons, AND, OR, NOT, IN, BETWEEN and IS NULL; compute the rest in the source"
 MOST_DIGITS = 38
+_DOUBLE_DIGITS = 15
 
 
 @dataclass(frozen=True)
 class Typed:
-    """A term and the Spark type of its values."""
+    """A term and the Spark type of its values; of a constant in quotes also its node."""
 
     term: Term
     type: str
+    text: exp.Literal | None = None
 
     @property
     def constant(self) -> bool:
@@ -42,6 +44,7 @@ class Typed:
 
 def view_expression(node: exp.Expr, source: Text) -> tuple[Expression, str]:
     """A value of a view and its type."""
+    node = node.copy()  # the constants in it get their offsets
     found = _term(node, source)
     return replace(expression(node), term=found.term), found.type
 
@@ -54,9 +57,29 @@ def view_condition(node: exp.Expr, source: Text) -> Expression:
     return found
 
 
-def joins_equal(left: str, right: str) -> bool:
-    """True if columns of these types can be compared for a join without a cast of one by itself."""
-    return left == right or (_is_number(left) and _is_number(right))
+def joins_equal(left: str, right: str) -> str | None:
+    """None if columns of these types can be joined, else why not.
+
+    Values that are equal to the same third one must be equal to each other, and a key must be found in either column. So Spark
+    must not round one of them in order to compare them.
+    """
+    if left == right:
+        return None
+    if not (_is_number(left) and _is_number(right)):
+        return "they are not compared without a cast"
+    floating = [family(kind) == "floating" for kind in (left, right)]
+    if all(floating):
+        return None
+    if any(floating):
+        exact = right if floating[0] else left
+        digits = decimal_digits(exact)
+        assert digits is not None
+        return (
+            None if digits[0] <= _DOUBLE_DIGITS else f"a double holds {_DOUBLE_DIGITS} digits exactly, {exact} has more"
+        )
+    if decimals_widen(left, right):
+        return None
+    return f"there is no decimal of {MOST_DIGITS} digits that holds all values of both"
 
 
 def _term(node: exp.Expr, source: Text) -> Typed:
@@ -131,11 +154,11 @@ def _constant(node: exp.Expr, source: Text) -> Typed | None:
     if integer is not None:
         return Typed(Literal(integer[0], "bigint"), integer[1])
     if isinstance(node, exp.Literal) and node.is_string:
-        return Typed(Literal(node.name, "string"), "string")
+        return Typed(Literal(node.name, "string"), "string", node)
     if isinstance(node, exp.Cast) and isinstance(unwrapped(node.this), exp.Literal) and unwrapped(node.this).is_string:
         kind = type_of(node)
         if kind in _TIMES:
-            return Typed(Literal(_moment(unwrapped(node.this).name, kind, node, source), kind), kind)
+            return Typed(Literal(_moment(unwrapped(node.this), kind, node, source), kind), kind)
     sign, operand = ("-", unwrapped(node.this)) if isinstance(node, exp.Neg) else ("", node)
     kind = type_of(operand) if isinstance(operand, exp.Literal) else None
     if kind == "double":
@@ -145,13 +168,17 @@ def _constant(node: exp.Expr, source: Text) -> Typed | None:
     return None
 
 
-def _moment(text: str, kind: str, node: exp.Expr, source: Text) -> str:
-    """The text of a date or time, checked."""
+def _moment(constant: exp.Expr, kind: str, node: exp.Expr, source: Text) -> str:
+    """The text of a date or time, checked. A timestamp without an offset is in UTC; it is given one, so that Spark reads it so too."""
     try:
-        return (date if kind == "date" else datetime).fromisoformat(text.strip()).isoformat()
+        found = (date if kind == "date" else datetime).fromisoformat(constant.name.strip())
     except ValueError:
         example = "2024-12-31" if kind == "date" else "2024-12-31 23:59:59"
-        raise source.error(start_of(node), f"{text!r} is no {kind}", f"write it like '{example}'") from None
+        raise source.error(start_of(node), f"{constant.name!r} is no {kind}", f"write it like '{example}'") from None
+    if kind == "timestamp" and isinstance(found, datetime):
+        found = found if found.tzinfo else found.replace(tzinfo=UTC)
+        constant.set("this", found.isoformat())
+    return found.isoformat()
 
 
 def _is_number(kind: str) -> bool:
@@ -161,11 +188,27 @@ def _is_number(kind: str) -> bool:
 def _aligned(node: exp.Expr, left: Typed, right: Typed, source: Text) -> tuple[Typed, Typed]:
     """Both sides as they are compared; a string constant becomes what it is compared with."""
     left, right = _read(left, right, node, source), _read(right, left, node, source)
-    if VOID in (left.type, right.type) or joins_equal(left.type, right.type):
+    if VOID in (left.type, right.type) or left.type == right.type:
+        return left, right
+    if _is_number(left.type) and _is_number(right.type):
+        _refuse_rounding(node, left, right, source)
         return left, right
     raise source.unsupported(
         start_of(node), f"{left.type} and {right.type} are not compared in a view", "compare values of one type"
     )
+
+
+def _refuse_rounding(node: exp.Expr, left: Typed, right: Typed, source: Text) -> None:
+    """Decimals that only rounding brings to a common type are not compared; doubles are what they are."""
+    if "floating" in (family(left.type), family(right.type)):
+        return
+    one, other = _digits(left), _digits(right)
+    if max(one[0] - one[1], other[0] - other[1]) + max(one[1], other[1]) > MOST_DIGITS:
+        raise source.unsupported(
+            start_of(node),
+            f"No decimal of {MOST_DIGITS} digits holds all values of {left.type} and {right.type}",
+            "declare one of them with fewer digits",
+        )
 
 
 def _read(constant: Typed, beside: Typed, node: exp.Expr, source: Text) -> Typed:
@@ -174,7 +217,8 @@ def _read(constant: Typed, beside: Typed, node: exp.Expr, source: Text) -> Typed
         return constant
     text = str(constant.term.value)
     if beside.type in _TIMES:
-        return Typed(Literal(_moment(text, beside.type, node, source), beside.type), beside.type)
+        assert constant.text is not None
+        return Typed(Literal(_moment(constant.text, beside.type, node, source), beside.type), beside.type)
     try:
         if family(beside.type) == "integer":
             return Typed(Literal(int(text), "bigint"), "bigint")

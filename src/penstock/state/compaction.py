@@ -19,7 +19,9 @@ from penstock.state.run import RunEntry
 FAN_IN = 8  # runs per task before they are merged
 INTERVALS = 16  # a link is cut into so many intervals: what is kept too long is at most one of them
 MOST_INTERVALS = 2 * INTERVALS  # of one link; rows over more of them stay longer than their link says
-FEW = 200_000  # rows of an aggregate that are written anew at once when groups have ended; of more, at the next merge
+FEW = (
+    200_000  # rows of a table that are written anew at once when groups or keys have ended; of more, at the next merge
+)
 
 # Rows out of reach are given up when they are more than `MOST_GONE` of those in reach, until they are `LEAST_GONE`; but not if they are a
 # handful, and only from runs in which they are a good part. So a table holds 5 % too much at most, if a step is short beside the lives.
@@ -64,8 +66,14 @@ def choose_merges(
     reached: Mapping[str, int],
     *,
     counted: bool = False,
+    ended: bool = False,
 ) -> list[Merge]:
-    """What a step merges of a table. `progress` is that of the table's own stream, `reached` that of all streams."""
+    """What a step merges of a table. `progress` is that of the table's own stream, `reached` that of all streams.
+
+    When keys have `ended` for a stream that the table is joined with, all runs are written anew, to give up what waits for nobody.
+    """
+    if ended and not counted and sum(run.rows for run in runs) <= FEW:
+        return _anew(table, runs)
     trims = [] if counted else choose_trims(table, runs, budget_rows, reached)
     taken = {name for trim in trims for name in trim.runs}
     rest = [run for run in runs if run.name not in taken]
@@ -80,14 +88,22 @@ def choose_trims(table: str, runs: Sequence[RunEntry], budget_rows: int, reached
     in_reach = sum(run.rows for run in runs) - total
     if total <= max(HANDFUL, MOST_GONE * in_reach):
         return []
-    by_link: dict[int, list[RunEntry]] = {}
+    chosen = []
     for run in sorted(runs, key=lambda r: (-gone[r.name], r.name)):
         if total <= LEAST_GONE * in_reach or budget_rows <= 0:
             break
         if gone[run.name] >= GOOD_PART * run.rows:
-            by_link.setdefault(run.life if run.level else 0, []).append(run)
+            chosen.append(run)
             total -= gone[run.name]
             budget_rows -= run.rows
+    return _anew(table, chosen)
+
+
+def _anew(table: str, runs: Sequence[RunEntry]) -> list[Merge]:
+    """Write these runs anew, each link by itself."""
+    by_link: dict[int, list[RunEntry]] = {}
+    for run in runs:
+        by_link.setdefault(run.life if run.level else 0, []).append(run)
     return [
         Merge(table, tuple(r.name for r in alike), max(1, *(r.level for r in alike)), life)
         for life, alike in sorted(by_link.items())

@@ -62,8 +62,9 @@ class QueryRecord:
     ("state") or only those that come ("now"). All rows with times from `complete_from[stream]` on take part; a stream that is not
     there is complete. `share` is the query whose bits it reads, `replaces` the one whose results it continues. `types` are those of the
     groups, arguments and values of an aggregated query, which `uses` these functions of the user's own. `reads` are the queries whose results
-    it reads. One that has an `owner` is the join below that query, which aggregates over it: nobody else knows of it. `flush` =
-    (results that a step gives at most, windows that one may be late for that).
+    it reads. One that has an `owner` is the join below that query, which aggregates over it, or a part of it: nobody else knows of it. A query
+    over unions is answered by one record for each combination of their streams, with ids one after the other: the first is the query
+    itself, and the others are parts of the one `united`. `flush` = (results that a step gives at most, windows that one may be late for that).
     """
 
     id: int
@@ -87,6 +88,12 @@ class QueryRecord:
     reads: tuple[Reading, ...] = ()
     owner: str | None = None
     flush: tuple[int, int] | None = None
+    united: int | None = None
+
+    @property
+    def combination(self) -> int:
+        """Which combination of the streams of its unions it answers."""
+        return 0 if self.united is None else self.id - self.united
 
     def same_declaration(self, other: QueryRecord) -> bool:
         """True if both were declared alike; ids and what was derived do not count."""
@@ -115,6 +122,11 @@ class Registry:
     def shown(self) -> tuple[QueryRecord, ...]:
         """The live queries that people have registered."""
         return tuple(q for q in self.live() if q.owner is None)
+
+    def below(self) -> list[int]:
+        """The joins below aggregates, dropped ones too: their results are read by these alone."""
+        owned = {q.id for q in self.queries if q.owner is not None and q.united is None}
+        return [q.id for q in self.queries if q.id in owned or q.united in owned]
 
     def find(self, name: str, *, dropped: bool = False) -> QueryRecord | None:
         """The live query of that name, or with `dropped` also the last dropped one."""

@@ -16,18 +16,19 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.errors import RegistrationError
 
 SCHEMA = "penstock"
+CAPTURES = f"{SCHEMA}.captures"
 XID = "change_xid"
 SIGN = "change_count"
 _EVENTS = {
     "insert": "AFTER INSERT ON {base} REFERENCING NEW TABLE AS new_rows",
     "update": "AFTER UPDATE ON {base} REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows",
     "delete": "AFTER DELETE ON {base} REFERENCING OLD TABLE AS old_rows",
-    "truncate": "BEFORE TRUNCATE ON {base}",
 }
 _SNAPSHOT = re.compile(r"(\d+):(\d+):([\d,]*)")
 
@@ -76,75 +77,75 @@ def change_table(table: str, capture: str) -> str:
     return f"{SCHEMA}.{name if len(name) <= 50 else f'{name[:40]}_{zlib.crc32(name.encode()):08x}'}"
 
 
-def install(table: str, capture: str, columns: list[str]) -> list[str]:
-    """The statements that begin to capture a table; all in one transaction, and once more changes nothing.
+def function_of(table: str, capture: str, does: str = "write") -> str:
+    """The function that the triggers of one capture call, or another one of the same capture."""
+    return qualified(f"{change_table(table, capture)}_{does}")
+
+
+def install(table: str, capture: str, columns: Sequence[str], witness: str) -> list[str]:
+    """The statements that begin to capture these columns of a table; all in one transaction.
 
     Creating a trigger waits for the transactions that write to the table, and holds back others until it is committed. So
     every transaction that ends later than this one has captured all it wrote. What ended before was not captured, so the
-    snapshot of that moment is noted as if all changes up to it had been removed.
+    snapshot of that moment is noted as if all changes up to it had been removed. `witness` (an expression) is noted with it.
     """
-    base, changes = qualified(table), qualified(change_table(table, capture))
-    function = qualified(change_table(table, capture) + "_write")
+    base, changes, function = qualified(table), qualified(change_table(table, capture)), function_of(table, capture)
     names = ", ".join(quoted(c) for c in columns)
 
     def write(sign: int, rows: str) -> str:
         return f"INSERT INTO {changes} ({SIGN}, {names}) SELECT {sign}, {names} FROM {rows};"
 
+    # A column that was dropped, renamed or altered must not keep anybody from writing; the witness tells of what is missed.
+    fits = (
+        "(SELECT count(*) FROM pg_attribute a JOIN pg_attribute c USING (attname, atttypid, atttypmod) WHERE a.attrelid = TG_RELID "
+        f"AND c.attrelid = to_regclass({text_literal(changes)}) AND a.attnum > 0 AND c.attnum > 0) = {len(columns)}"
+    )
     statements = [
         f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
-        f"CREATE TABLE IF NOT EXISTS {SCHEMA}.trimmed (change_table text PRIMARY KEY, snapshot text NOT NULL)",
+        f"CREATE TABLE IF NOT EXISTS {CAPTURES} (change_table text PRIMARY KEY, snapshot text NOT NULL, witness json NOT NULL)",
         f"CREATE TABLE {changes} AS SELECT {names} FROM {base} WITH NO DATA",
         f"ALTER TABLE {changes} ADD COLUMN {SIGN} smallint NOT NULL, ADD COLUMN {XID} xid8 NOT NULL DEFAULT pg_current_xact_id()",
         f"CREATE INDEX ON {changes} ({XID})",
         # The writer of the table needs no rights on the change table.
         (
             f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $body$ BEGIN "
-            f"IF TG_OP = 'TRUNCATE' THEN {write(-1, base)} END IF; "
+            f"IF {fits} THEN "
             f"IF TG_OP IN ('UPDATE', 'DELETE') THEN {write(-1, 'old_rows')} END IF; "
             f"IF TG_OP IN ('UPDATE', 'INSERT') THEN {write(1, 'new_rows')} END IF; "
-            "RETURN NULL; END $body$"
+            "END IF; RETURN NULL; END $body$"
         ),
     ]
     for event, clause in _EVENTS.items():
         trigger = quoted(f"penstock_{capture}_{event}")
-        statements.append(
-            f"CREATE TRIGGER {trigger} {clause.format(base=base)} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
-        )
-    return [*statements, trimmed(change_table(table, capture), "pg_current_snapshot()::text")]
+        statements += [
+            f"CREATE TRIGGER {trigger} {clause.format(base=base)} FOR EACH STATEMENT EXECUTE FUNCTION {function}()",
+            # Also in sessions that act for a replica.
+            f"ALTER TABLE {base} ENABLE ALWAYS TRIGGER {trigger}",
+        ]
+    noted = (
+        f"INSERT INTO {CAPTURES} VALUES ({text_literal(change_table(table, capture))}, pg_current_snapshot()::text, {witness}) "
+        "ON CONFLICT (change_table) DO UPDATE SET snapshot = excluded.snapshot, witness = excluded.witness"
+    )
+    return [*statements, noted]
 
 
-def trimmed(changes: str, snapshot: str) -> str:
-    """The statement that notes up to which snapshot (an expression) a change table no longer tells everything.
+def trimmed(changes: str, snapshot: Snapshot) -> str:
+    """The statement that notes up to which snapshot a change table no longer tells everything.
 
     An earlier one than is noted changes nothing: what is gone does not come back.
     """
-    later, noted = (
-        f"pg_snapshot_xmax({s}.snapshot::pg_snapshot)::text::numeric - (SELECT count(*) FROM pg_snapshot_xip({s}.snapshot::pg_snapshot))"
-        for s in ("excluded", "trimmed")
-    )
+    noted = "pg_snapshot_xmax(snapshot::pg_snapshot)::text::numeric - (SELECT count(*) FROM pg_snapshot_xip(snapshot::pg_snapshot))"
     return (
-        f"INSERT INTO {SCHEMA}.trimmed VALUES ({text_literal(changes)}, {snapshot}) "
-        f"ON CONFLICT (change_table) DO UPDATE SET snapshot = excluded.snapshot WHERE {later} > {noted}"
-    )
-
-
-def capturing(table: str, capture: str) -> str:
-    """The condition that all triggers of a capture are on the table of this name and fire.
-
-    They go with a table that is dropped or renamed; the change table, and what it holds, stays.
-    """
-    function = qualified(change_table(table, capture) + "_write")
-    return (
-        f"(SELECT count(*) FROM pg_trigger WHERE tgrelid = to_regclass({text_literal(qualified(table))}) "
-        f"AND tgfoid = to_regproc({text_literal(function)}) AND tgenabled IN ('O', 'A')) = {len(_EVENTS)}"
+        f"UPDATE {CAPTURES} SET snapshot = {text_literal(snapshot.text)} "
+        f"WHERE change_table = {text_literal(changes)} AND {noted} < {snapshot.position}"
     )
 
 
 def remove(table: str, capture: str) -> list[str]:
     """The statements that end a capture and give up what it has recorded."""
-    function = qualified(change_table(table, capture) + "_write")
     return [
-        f"DROP FUNCTION IF EXISTS {function}() CASCADE",  # with its triggers
+        f"DROP FUNCTION IF EXISTS {function_of(table, capture, 'kept')}()",
+        f"DROP FUNCTION IF EXISTS {function_of(table, capture)}() CASCADE",  # with its triggers
         f"DROP TABLE IF EXISTS {qualified(change_table(table, capture))}",
     ]
 

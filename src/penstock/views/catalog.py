@@ -7,7 +7,9 @@ otherwise under the same name it is refused.
 from __future__ import annotations
 
 import os
+import shutil
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
@@ -28,13 +30,15 @@ from penstock.state.store import LocalStore
 from penstock.views.costs import known_costs, measured_costs, memory_of, room
 from penstock.views.explain import explain_graph, explain_whole
 from penstock.views.frame import MakeFrame
+from penstock.views.slices import Slices
 from penstock.views.sources import QueryResults, Sources, copy_of
 from penstock.views.spark import Computed, Given, compute_on_spark
-from penstock.views.store import ViewStore
+from penstock.views.store import DEFINITION, ViewStore
 from penstock.views.view import LiveReader, Parts, ViewHandle
 from penstock.views.whole import priced
 
 _SETTLE_EVERY = 20  # refreshes
+_DROPPED = "_dropped-"  # how the folder of a dropped view begins; no view has such a name
 
 
 class ViewCatalog:
@@ -84,12 +88,14 @@ class ViewCatalog:
             raise RegistrationError(f"{name!r} is no name for a view; names that begin with _ are reserved")
         view = parse_view(sql, self.sources, name=name, script=script, line=line, column=column)
         known = self.views.get(name)
-        if known is not None:
+        if known is not None and known.store.stale:
+            self.views.pop(name).close()
+        elif known is not None:
             if words(known.view.sql) == words(sql):
                 return known
             raise RegistrationError(f"view {name!r} is declared with another SELECT; drop it first")
         folder = f"views/{_folder(name)}"
-        self._define(view, folder)
+        identity = self._define(view, folder)
         readers = {node.source: self.reader(node.source) for node in view.nodes}
 
         def on_spark(wanted: View, sources: Mapping[str, Given], machine: Machine) -> Computed:
@@ -97,7 +103,7 @@ class ViewCatalog:
             return compute_on_spark(self._opened.session, wanted, sources, scratch, machine, self._measure)
 
         given = None if self.spark is None else on_spark
-        parts = Parts(view, readers, self.store, folder, given, self._machine, self._settle, self._frame)
+        parts = Parts(view, readers, self.store, folder, given, self._machine, self._settle, self._frame, identity)
         self.views[name] = ViewHandle(parts, strategy=strategy, computed=computed)
         return self.views[name]
 
@@ -125,7 +131,7 @@ class ViewCatalog:
             self.view(name)
         if name in self.views:
             self.views.pop(name).close()
-        _remove(folder)
+        self._discard(folder)
 
     def close(self) -> None:
         """Stop refreshing, and close all connections."""
@@ -135,16 +141,26 @@ class ViewCatalog:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _define(self, view: View, folder: str) -> None:
-        """Write down what a view is, or see that it is what was written down."""
+    def _discard(self, folder: Path) -> None:
+        """Remove the folder of a view at once for all others, while none of them installs a version of it."""
+        views = folder.parent
+        if folder.is_dir():
+            with Slices(self.store, f"{views.name}/{folder.name}/slices").writing():
+                folder.rename(views / f"{_DROPPED}{uuid.uuid4().hex}")
+        for left in views.glob(f"{_DROPPED}*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def _define(self, view: View, folder: str) -> str:
+        """Write down what a view is, if nobody has; its id."""
         sources = {node.source: self.sources[node.source] for node in view.nodes}
         body: dict[str, Any] = {
             "sql": words(view.sql),
             "sources": {name: _identity(s) for name, s in sorted(sources.items())},
+            "id": uuid.uuid4().hex,
         }
-        file = f"{folder}/definition"
+        file = f"{folder}/{DEFINITION}"
         if self.store.put_if_absent(file, seal(body)):
-            return
+            return str(body["id"])
         known = unseal(self.store.read(file), self.store.path(file))
         if known["sql"] != body["sql"]:
             raise RegistrationError(
@@ -154,6 +170,7 @@ class ViewCatalog:
             if known["sources"].get(name) != identity:
                 msg = f"source {name!r} of view {view.name!r} is not the one that {self.store.root} was filled from; drop the view, or declare the source as before"
                 raise RegistrationError(msg)
+        return str(known.get("id", ""))
 
     def _machine(self) -> Machine:
         """What Spark costs, as far as it was measured; without Spark, one of as many cores as are here."""

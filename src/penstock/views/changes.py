@@ -50,6 +50,7 @@ class Changes:
         self.schemas = schemas(view, sources)
         self._later: dict[str, dict[int, pa.Table]] = {}
         nodes = view.nodes if raw is not None else ()
+        self.fetched = 0 if raw is None else sum(rows.num_rows for rows in raw.values())  # seen by the view or not
         self.told = Told({name: raw[name] for name in telling(view, sources)} if raw is not None else {})
         self.deltas = [self._projected(k, raw[node.source]) for k, node in enumerate(nodes) if raw is not None]
 
@@ -116,7 +117,7 @@ def take_back(joins: Joins, node: int, rows: Ints, change: Ints, keys: pa.Table 
     if keys is not None and len(change):
         kinds = [held.schema.field(name).type for name in keys.column_names]
         mine = [held.codes(name, kind) for name, kind in zip(keys.column_names, kinds, strict=True)]
-        asked = [joins.coder.encode(_flat(column), kind) for column, kind in zip(keys.columns, kinds, strict=True)]
+        asked = [joins.coder.encode(flat(column), kind) for column, kind in zip(keys.columns, kinds, strict=True)]
         change = change[among(*combined([c.take(change) for c in mine], asked))]
         touched = among(*combined([c.take(rows) for c in mine], [c.take(change) for c in mine]))
     if not len(change):
@@ -130,6 +131,7 @@ def take_back(joins: Joins, node: int, rows: Ints, change: Ints, keys: pa.Table 
     return np.concatenate([rows[~touched], held.append(before)])
 
 
-def _flat(column: pa.ChunkedArray) -> pa.Array:
+def flat(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
     whole = column.combine_chunks()
     return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)

@@ -6,37 +6,41 @@ go into one request is measured as it goes (Liu 2005, 10.5.2).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.planner.views.knee import Knee
-from penstock.views.capture import quoted, text_literal
-from penstock.views.pool import Pool, wrapped
+from penstock.views.capture import text_literal
+from penstock.views.pool import Pool, reading, wrapped
 
 
 def fetch_composite(
-    pool: Pool, keys: pa.Table, types: dict[str, str], select: Callable[[str], str], head: str, knee: Knee
+    pool: Pool,
+    keys: pa.Table,
+    types: dict[str, tuple[str, str]],
+    select: Callable[[str], str],
+    head: str,
+    knee: Knee,
+    locked: Sequence[str] = (),
 ) -> tuple[list[pa.Table], int]:
-    """(the answers, requests made). `select` makes the query of a condition, `head` the query of one row that comes before all."""
+    """(the answers, requests made). `types` holds each column as it is compared, and its type; `select` makes the query of a condition, `head` the query of one row that comes before all."""
     conditions = [_condition(row, types) for row in keys.to_pylist()]
     answers: list[pa.Table] = []
-    with pool.connection() as connection, wrapped(), connection.cursor() as cursor:
-        # A transaction that only reads has no id of its own, and all its statements see what the first one saw.
-        cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    with pool.connection() as connection, wrapped(), connection.cursor() as cursor, reading(cursor, locked):
         for start, end in knee.parts(len(conditions)):
             began = perf_counter()
             cursor.execute(" UNION ALL ".join([head, *map(select, conditions[start:end])]))
             answers.append(cursor.fetch_arrow_table())
             knee.learn(end - start, perf_counter() - began)
-        cursor.execute("COMMIT")
     return answers, len(answers)
 
 
-def _condition(row: dict[str, Any], types: dict[str, str]) -> str:
-    return " AND ".join(f"{quoted(name)} = {_constant(value)}::{types[name]}" for name, value in row.items())
+def _condition(row: dict[str, Any], types: dict[str, tuple[str, str]]) -> str:
+    tests = ((*types[name], _constant(value)) for name, value in row.items())
+    return " AND ".join(f"{column} = {constant}::{kind}" for column, kind, constant in tests)
 
 
 def _constant(value: Any) -> str:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import StepError
 from penstock.model import And, Arithmetic, Compare, Expression, In, IsNull, Literal, Not, Or, Ref, Term
+from penstock.views.fit import as_double
 from penstock.views.types import arrow_type
 
 Naming = Callable[[Ref], str]
@@ -98,7 +99,7 @@ def _arithmetic(op: str, left: Any, right: Any) -> Any:
         return pc.if_else(pc.is_null(other), None, pa.scalar(None, other.type))
     one, other = left, right
     if pa.types.is_floating(one.type) != pa.types.is_floating(other.type) or op == "/":
-        one, other = (pc.cast(side, pa.float64()) if side.type != pa.float64() else side for side in (one, other))
+        one, other = (as_double(side) if side.type != pa.float64() else side for side in (one, other))
     elif pa.types.is_integer(one.type) and pa.types.is_integer(other.type):
         kind = max(_integer_type(one), _integer_type(other), key=lambda t: t.bit_width)
         one, other = pc.cast(one, kind), pc.cast(other, kind)
@@ -130,16 +131,13 @@ def _compare(op: str, left: Any, right: Any) -> Any:
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         side = left if isinstance(right, pa.Scalar) else right
         return pa.scalar(None, pa.bool_()) if isinstance(side, pa.Scalar) else pa.nulls(len(side), pa.bool_())
+    if not (pa.types.is_floating(left.type) or pa.types.is_floating(right.type)):
+        return _COMPARE[op](left, right)
+    left, right = (as_double(side) if side.type != pa.float64() else side for side in (left, right))
     truth = _COMPARE[op](left, right)
-    if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
-        a, b = _nan(left), _nan(right)
-        ranked = _COMPARE[op](pc.cast(a, pa.int8()), pc.cast(b, pa.int8()))
-        truth = pc.if_else(pc.or_(a, b), ranked, truth)
-    return truth
-
-
-def _nan(value: Any) -> Any:
-    return pc.is_nan(pc.cast(value, pa.float64()) if pa.types.is_decimal(value.type) else value)
+    a, b = pc.is_nan(left), pc.is_nan(right)
+    ranked = _COMPARE[op](pc.cast(a, pa.int8()), pc.cast(b, pa.int8()))
+    return pc.if_else(pc.or_(a, b), ranked, truth)
 
 
 def _membership(tested: Any, options: list[pa.Scalar]) -> Any:

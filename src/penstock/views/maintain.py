@@ -20,8 +20,9 @@ from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.views.plan import MaintenancePlan, Request
 from penstock.planner.views.statistics import Sample
 from penstock.views.bag import normalized
-from penstock.views.changes import Changes, take_back
+from penstock.views.changes import Changes, flat, take_back
 from penstock.views.delta import Delta, Joins, split, unify
+from penstock.views.fit import fitted
 from penstock.views.match import Codes, Ints, combined
 from penstock.views.source import Answer, SourceReader
 from penstock.views.together import computed_together
@@ -38,7 +39,8 @@ class Refreshed:
     """Signed rows of the view's outputs as of `positions`: its change, consolidated, or (`whole`) all of it.
 
     `requests` counts what the plan says, `physical` what the sources were really asked, changes included. `told` is what
-    sources that tell their changes themselves have told up to these positions.
+    sources that tell their changes themselves have told up to these positions; `fetched`, how many changed rows the sources
+    sent, whether the view sees them or not.
     """
 
     rows: pa.Table
@@ -50,6 +52,7 @@ class Refreshed:
     seconds: float
     whole: bool = False
     told: Told = field(default_factory=Told)
+    fetched: int = 0
 
 
 def graph_of(view: View) -> JoinGraph:
@@ -102,6 +105,7 @@ def maintain(
         tuple(run.samples),
         perf_counter() - began,
         told=changes.told,
+        fetched=changes.fetched,
     )
 
 
@@ -297,13 +301,11 @@ def _fitted(keys: pa.Table, schema: pa.Schema) -> pa.Table:
     fits = pa.array(np.ones(keys.num_rows, np.bool_))
     columns = []
     for column, wanted in zip(keys.columns, schema, strict=True):
-        cast = column if column.type == wanted.type else pc.cast(column, wanted.type, safe=False)
-        if column.type != wanted.type:
-            back = pc.cast(cast, column.type, safe=False)
-            same = pc.equal(back, column)
-            if pa.types.is_floating(column.type) and pa.types.is_floating(wanted.type):
-                same = pc.or_(same, pc.is_nan(column))
-            fits = pc.and_(fits, pc.fill_null(same, False))
+        if column.type == wanted.type:
+            columns.append(column)
+            continue
+        cast, same = fitted(flat(column), wanted.type)
+        fits = pc.and_(fits, same)
         columns.append(cast)
     return pa.table(columns, schema=schema).filter(fits)
 

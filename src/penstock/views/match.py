@@ -16,6 +16,7 @@ from numba import njit, types
 
 from penstock.errors import RegistrationError
 from penstock.views.bag import normalized
+from penstock.views.fit import as_double
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -77,7 +78,7 @@ class Coder:
         """The codes of a column that is compared as `kind`."""
         valid = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
         if values.type != kind:
-            values = values.cast(kind)
+            values = as_double(values) if pa.types.is_floating(kind) else values.cast(kind)
         if pa.types.is_string(kind) or pa.types.is_decimal(kind):
             return Codes(self._dictionaries.setdefault(kind, Dictionary()).encode(values), valid)
         if pa.types.is_floating(kind):

@@ -1,4 +1,4 @@
-"""Parquet files as a source: a path, a folder or a pattern. Files are told apart by name, size and time of change.
+"""Parquet files as a source: a path, a folder or a pattern. A file is the same if its stamp is: inode, size and times of change.
 
 Files that came add their rows, files that went (or were written anew) take theirs away; what they held is in the reader's own
 copy. Nothing is read of a file that has not changed.
@@ -21,7 +21,7 @@ from penstock.model import Column
 from penstock.model.view import Source
 from penstock.planner.views.first import Estimate
 from penstock.views.difference import difference
-from penstock.views.snapshot import Rows, counted
+from penstock.views.snapshot import STAMPS, Rows, counted
 from penstock.views.source import COUNT
 from penstock.views.types import KNOWN, schema_of, spark_type
 
@@ -40,33 +40,34 @@ class ParquetFeed:
         self.schema = schema_of(source.name, source.columns)
 
     def look(self, state: dict[str, Any], held: Rows) -> tuple[pa.Table, dict[str, Any]] | None:
-        before: dict[str, list[int]] = state.get("files", {})
+        before, trusted = _numbers(state), state.get(STAMPS, {})
         now = stamps_of(self.path)
-        gone = [n for n, (*stamp, _) in before.items() if now.get(n) != stamp]
-        come = [n for n, stamp in now.items() if before.get(n, [])[:2] != stamp]
+        gone = [n for n in before if n not in now or trusted.get(n) != now[n]]
+        come = [n for n, stamp in now.items() if n not in before or trusted.get(n) != stamp]
         if not gone and not come:
             return None
         following = int(state.get("next", 0))
-        kept = {n: entry for n, entry in before.items() if n not in gone}
+        kept = {n: number for n, number in before.items() if n not in gone}
+        stamps = {n: trusted[n] for n in kept}
         tables = [pa.schema([*self.schema, *self.hidden, pa.field(COUNT, pa.int64())]).empty_table()]
         for name in come:
             # A file that was written anew keeps its number, so that rows which stayed cancel out.
-            number = before[name][2] if name in before else following
+            number = before.get(name, following)
             following = max(following, number + 1)
             found = self._read(name)
             if found is not None:
-                rows, stamp = found
+                rows, stamps[name] = found
                 tables.append(
                     counted(
                         rows.append_column(self.hidden.field(FILE), pa.repeat(pa.scalar(number, pa.int32()), len(rows)))
                     )
                 )
-                kept[name] = [*stamp, number]
+                kept[name] = number
         rows = pa.concat_tables(tables)
         if gone:
-            ids = pa.array([before[n][2] for n in gone], pa.int32())
+            ids = pa.array([before[n] for n in gone], pa.int32())
             rows = difference(held(pa.table({FILE: ids})), rows)
-        return rows, {"files": kept, "next": following}
+        return rows, {"files": kept, STAMPS: stamps, "next": following}
 
     def estimate(self) -> Estimate:
         """The rows that the files say they have."""
@@ -104,7 +105,7 @@ def files_of(path: str) -> list[str]:
 
 
 def stamps_of(path: str) -> dict[str, list[int]]:
-    """These files in order, each with its size and the time of its last change."""
+    """These files in order, each with its stamp."""
     root = Path(path)
     if root.is_dir():
         return dict(sorted(_below(str(root))))
@@ -148,4 +149,12 @@ def _stamp(name: str) -> list[int] | None:
         found = os.stat(name)  # noqa: PTH116  (a path object for every file costs more than the call)
     except FileNotFoundError:
         return None
-    return [found.st_size, found.st_mtime_ns] if stat.S_ISREG(found.st_mode) else None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    # One that took the place of another may have its size and time of writing, if they were copied or follow each other closely.
+    return [found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns]
+
+
+def _numbers(state: dict[str, Any]) -> dict[str, int]:
+    """The number of each known file; a state of before stamps were kept apart has shorter ones with it, which nobody trusts."""
+    return {n: entry[-1] if isinstance(entry, list) else entry for n, entry in state.get("files", {}).items()}

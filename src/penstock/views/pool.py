@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -64,25 +64,27 @@ class Pool:
                 raise
             self._free.put(connection)
 
-    def fetch(self, sql: str, parameters: pa.RecordBatch | None = None) -> pa.Table:
-        """The rows of one statement."""
-        with self.connection() as connection, wrapped(), connection.cursor() as cursor:
+    def fetch(self, sql: str, parameters: pa.RecordBatch | None = None, locked: Sequence[str] = ()) -> pa.Table:
+        """The rows of one statement; of the tables `locked`, as of its snapshot (see `reading`)."""
+        with (
+            self.connection() as connection,
+            wrapped(),
+            connection.cursor() as cursor,
+            reading(cursor, locked) if locked else nullcontext(),
+        ):
             cursor.execute(sql, parameters=parameters)
             return cursor.fetch_arrow_table()
 
-    def fetch_at(self, sql: str) -> tuple[str, pa.Table]:
+    def fetch_at(self, sql: str, locked: Sequence[str] = ()) -> tuple[str, pa.Table]:
         """(the snapshot that a statement reads, its rows).
 
         A row of the snapshot's own before the others, as lookups have it, would cost every row of a long answer something.
         """
-        with self.connection() as connection, wrapped(), connection.cursor() as cursor:
-            # A transaction that only reads has no id of its own, and all its statements see what the first one saw.
-            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        with self.connection() as connection, wrapped(), connection.cursor() as cursor, reading(cursor, locked):
             cursor.execute("SELECT pg_current_snapshot()::text")
             snapshot = cursor.fetch_arrow_table().column(0)[0].as_py()
             cursor.execute(sql)
             rows = cursor.fetch_arrow_table()
-            cursor.execute("COMMIT")
         return snapshot, rows
 
     def run(self, statements: Sequence[str]) -> None:
@@ -111,6 +113,19 @@ class Pool:
             for statement in _SESSION:
                 cursor.execute(statement)
         return connection
+
+
+@contextmanager
+def reading(cursor: Any, locked: Sequence[str]) -> Iterator[None]:
+    """A transaction that only reads: it has no id of its own, and all its statements see what the first one saw.
+
+    Before that first one it waits for whoever truncates or rewrites a table of `locked`: an older snapshot would find such a
+    table empty, or as it is afterwards, and say that this was so before.
+    """
+    lock = f"; LOCK TABLE {', '.join(locked)} IN ACCESS SHARE MODE" if locked else ""
+    cursor.executescript(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY{lock}")
+    yield
+    cursor.executescript("COMMIT")
 
 
 @contextmanager

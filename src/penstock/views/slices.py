@@ -7,11 +7,12 @@ reads one keeps its files from being deleted (`holding`), however many versions 
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -29,6 +30,7 @@ from penstock.views.source import COUNT
 
 Version = TypeVar("Version")
 FEW = 4  # young files that are merged
+_WAIT, _WAITS = 0.02, 500  # seconds between two tries for the lock, and tries
 
 
 @dataclass(frozen=True)
@@ -146,9 +148,30 @@ class Slices:
             self._dropped.update({file.name: file for file in dropped})
         self._sweep()
 
-    def writing(self) -> AbstractContextManager[None]:
-        """Keeps other writers out while a version is made: one would take the other's new files for orphans."""
-        return LocalStore(self.store.path(self.folder), self.store.durable).owner_lock()
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Keeps other writers out while a version is made: one would take the other's new files for orphans.
+
+        Another process makes one in less than a moment, so it is waited for.
+        """
+        lock = LocalStore(self.store.path(self.folder), self.store.durable)
+        with ExitStack() as held:
+            for left in reversed(range(_WAITS)):
+                try:
+                    held.enter_context(lock.owner_lock())
+                    break
+                except StateError:
+                    if not left:
+                        raise
+                    time.sleep(_WAIT)
+            yield
+
+    def keep(self, files: Iterable[SliceFile]) -> None:
+        """Unmap all others; whether they are deleted is for the process that has given them up."""
+        names = {file.name for file in files}
+        with self._lock:
+            self._tables = {name: table for name, table in self._tables.items() if name in names}
+            self._orders = {key: order for key, order in self._orders.items() if key[0] in names}
 
     def collect(self, kept: Sequence[SliceFile]) -> None:
         """Delete what a process that died has left in the folder."""

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import StepError
+from penstock.errors import ChangesLostError, StepError
 from penstock.model import Expression
 from penstock.model.view import Source
 from penstock.planner.views.first import Estimate, keyed
@@ -29,7 +29,10 @@ from penstock.views.evaluate import select
 from penstock.views.slices import Files
 from penstock.views.source import COUNT, Answer
 from penstock.views.types import schema_of
-from penstock.views.versions import Versions
+from penstock.views.versions import MovedOnError, Version, Versions
+
+STAMPS = "stamps"  # the part of a feed's state by which it knows what it need not read again
+_TRIES = 5  # to read what another process replaces again and again
 
 
 class Rows(Protocol):
@@ -54,7 +57,10 @@ class Feed(Protocol):
     told: bool  # whether its changes are what somebody says, and not what it has seen
 
     def look(self, state: dict[str, Any], held: Rows) -> tuple[pa.Table, dict[str, Any]] | None:
-        """The signed rows by which the source now differs from `held`, and what to remember; None if nothing has changed."""
+        """The signed rows by which the source now differs from `held`, and what to remember; None if nothing has changed.
+
+        Without `STAMPS` in its state it reads everything that it can.
+        """
         ...
 
     def estimate(self) -> Estimate | None:
@@ -73,38 +79,41 @@ class SnapshotReader:
         own = schema_of(source.name, source.columns)
         self._versions = Versions(store, folder, pa.schema([*own, *feed.hidden]))
         self._looking, self._counting = threading.Lock(), threading.Lock()
+        self._distrusted = threading.Event()
 
     def position(self) -> int:
         with self._looking:
-            newest = self._versions.newest
-            self._count()
-            found = self.feed.look(newest.state, Held(self._versions))
-            if found is not None:
-                self._check(found[0])
-                newest = self._versions.append(*found)
-            elif not newest.number:
-                newest = self._versions.append(self._versions.schema.empty_table(), {})
-            return newest.number
+            for left in reversed(range(_TRIES)):
+                try:
+                    return self._look()
+                except (MovedOnError, FileNotFoundError):
+                    # Another process has looked at the same time, and removed what this one was comparing with.
+                    if not left:
+                        raise
+        raise AssertionError
+
+    def distrust(self) -> None:
+        """Let the next look read everything, also what seems not to have changed."""
+        self._distrusted.set()
 
     def changes(self, after: int, until: int | None = None) -> tuple[pa.Table, int]:
         end = self.position() if until is None else until
-        return self._versions.changes(after, end).select([*(c.name for c in self.source.columns), COUNT]), end
+        found, _ = self._there(lambda _: self._versions.changes(after, end))
+        return found.select([*(c.name for c in self.source.columns), COUNT]), end
 
     def lookup(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
         sought, read = codes_of(keys, keys.column_names), self._read(columns, filters)
         if not self._versions.newest.number:
             self.position()
         self._count()
-        with self._versions.reading() as version:
-            rows = self._versions.find(read, keys.column_names, sought, version)
-        return self._answer(rows, columns, filters, version.number)
+        rows, number = self._there(lambda at: self._versions.find(read, keys.column_names, sought, at))
+        return self._answer(rows, columns, filters, number)
 
     def scan(self, columns: Sequence[str], filters: Sequence[Expression]) -> Answer:
         self.position()  # who asks for everything wants what is there now
         self._count()
-        with self._versions.reading() as version:
-            rows = self._versions.rows(self._read(columns, filters), version)
-        return self._answer(rows, columns, filters, version.number)
+        rows, number = self._there(lambda at: self._versions.rows(self._read(columns, filters), at))
+        return self._answer(rows, columns, filters, number)
 
     @contextmanager
     def files(self, columns: Sequence[str]) -> Iterator[tuple[Files, int]]:
@@ -120,15 +129,47 @@ class SnapshotReader:
         return None if found is None else keyed(found, self.source)
 
     def mark(self, position: int) -> str:
-        return str(position)
+        log = self._versions.newest.log
+        return f"{position}@{log}" if log else str(position)
 
     def resume(self, mark: str) -> int:
-        return int(mark)
+        number, _, log = mark.partition("@")
+        if log != self._versions.newest.log:
+            raise ChangesLostError(f"the copy of source {self.source.name!r} was given up and filled anew")
+        return int(number)
 
     def settle(self, position: int) -> None:
         self._versions.settle(position)
 
     def close(self) -> None: ...
+
+    def _look(self) -> int:
+        self._versions.reload()
+        newest = self._versions.newest
+        self._count()
+        distrusted = self._distrusted.is_set()
+        state = {k: v for k, v in newest.state.items() if k != STAMPS or not distrusted}
+        found = self.feed.look(state, Held(self._versions))
+        if found is not None:
+            self._check(found[0])
+            newest = self._versions.append(*found)
+        elif not newest.number:
+            newest = self._versions.append(self._versions.schema.empty_table(), {})
+        if distrusted:
+            self._distrusted.clear()
+        return newest.number
+
+    def _there(self, read: Callable[[Version], pa.Table]) -> tuple[pa.Table, int]:
+        """What is read of the newest version, and its number; if another process has removed a file of it, of the next."""
+        for left in reversed(range(_TRIES)):
+            try:
+                with self._versions.reading() as version:
+                    return read(version), version.number
+            except FileNotFoundError:
+                if not left:
+                    raise
+                self._versions.reload()
+        raise AssertionError
 
     def _check(self, delta: pa.Table) -> None:
         """Refuse the deletion of a row that is not there, if rows are told of, and a second row of the same key."""

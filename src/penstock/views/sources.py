@@ -19,11 +19,12 @@ from penstock.planner.views.first import Estimate, keyed
 from penstock.state.store import LocalStore
 from penstock.views import parquet, tables
 from penstock.views.frame import FrameFeed, MakeFrame, frame_columns, reader_frame
-from penstock.views.parquet import ParquetFeed
+from penstock.views.parquet import FILE, ParquetFeed
 from penstock.views.pool import CONNECTIONS, Pool
 from penstock.views.postgres import PostgresReader
 from penstock.views.results import ResultsFeed, sign_of
 from penstock.views.snapshot import Comparison, Feed, SnapshotReader
+from penstock.views.source import COUNT
 from penstock.views.types import schema_of
 from penstock.views.view import LiveReader
 
@@ -73,6 +74,7 @@ class Sources:
             self._frames[source.name] = make
         found = source if source.columns else replace(source, columns=self._columns(source, options))
         schema_of(found.name, found.columns)
+        _refuse_taken(found)
         found = replace(found, key=tuple(_declared(found, name) for name in found.key))
         before = self.declared.get(found.name)
         if before is not None and before != found:
@@ -187,6 +189,15 @@ class Sources:
 def copy_of(name: str) -> str:
     """The folder of the copy of a source's rows."""
     return f"sources/{quote(name, safe='')}"
+
+
+def _refuse_taken(source: Source) -> None:
+    """Refuse columns that are called like those that views keep with each row."""
+    taken = (COUNT, FILE) if source.system == "parquet" else (COUNT,)
+    for column in source.columns:
+        if column.name.lower() in taken:
+            msg = f"source {source.name!r} has a column {column.name!r}, a name that views use themselves; rename it, or declare the source's columns without it"
+            raise RegistrationError(msg)
 
 
 def _declared(source: Source, name: str) -> str:

@@ -28,6 +28,7 @@ from penstock.views.told import PREFIX, Told
 from penstock.views.told import SCHEMA as TOLD
 
 ROWS, GROUPS = "rows", "groups"
+DEFINITION = "definition"  # the file that says what the view is, and which one of its name
 _KEPT_FACTS = 50  # refreshes
 
 
@@ -46,10 +47,20 @@ class Installed:
 
 
 class ViewStore:
-    """The versions of one view under `folder`. `schema` are the view's joined rows, without their counts."""
+    """The versions of one view under `folder`. `schema` are the view's joined rows, without their counts.
 
-    def __init__(self, store: LocalStore, folder: str, schema: pa.Schema, grouping: Grouping | None = None) -> None:
-        self.store, self.folder, self.grouping = store, folder, grouping
+    `identity` is the id in its definition, if it has one: who dropped the view and declared it anew has another.
+    """
+
+    def __init__(
+        self,
+        store: LocalStore,
+        folder: str,
+        schema: pa.Schema,
+        grouping: Grouping | None = None,
+        identity: str | None = None,
+    ) -> None:
+        self.store, self.folder, self.grouping, self.identity = store, folder, grouping, identity
         self.schema = schema.append(pa.field(COUNT, pa.int64()))
         self.slices = Slices(store, f"{folder}/slices")
         self.newest = self.load()
@@ -61,18 +72,18 @@ class ViewStore:
         self,
         rows: pa.Table,
         marks: Mapping[str, str],
-        facts: Mapping[str, Any],
+        facts: Mapping[str, Any] | None = None,
         *,
         whole: bool = False,
         told: Told | None = None,
         learned: Mapping[str, Any] | None = None,
     ) -> Installed:
-        """The next version: the view plus these signed rows, or (`whole`) these rows alone; what sources told up to it, and
-        what was learned of them, if there is news.
+        """The next version: the view plus these signed rows, or (`whole`) these rows alone; what it cost, what sources told up
+        to it, and what was learned of them, if there is news.
         """
         with self._writing():
             bags = self._bags(rows, whole=whole, told=told or Told())
-            kept = (*self.newest.facts, facts)[-_KEPT_FACTS:]
+            kept = (*self.newest.facts, *(() if facts is None else (facts,)))[-_KEPT_FACTS:]
             news = self.newest.learned if learned is None else learned
             return self._commit(Installed(self.newest.number + 1, bags, dict(marks), kept, news))
 
@@ -129,6 +140,7 @@ class ViewStore:
                 break
             except FileNotFoundError:
                 # Another process has installed a newer version and removed a file of this one.
+                self._refuse_stale()
                 if last:
                     raise
                 self.newest = self.load()
@@ -145,12 +157,24 @@ class ViewStore:
         _refuse_negative(changed)
         return pa.concat_tables([kept, changed]) if len(changed) else kept
 
+    @property
+    def stale(self) -> bool:
+        """Whether this view was dropped by somebody else, whatever is there under its name now."""
+        return self.identity is not None and identity_of(self.store, self.folder) != self.identity
+
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _refuse_stale(self) -> None:
+        if self.stale:
+            msg = f"the view in {self.store.path(self.folder)} was dropped by somebody else; declare it again"
+            raise StateError(msg)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Alone, on the newest version, and with nothing left of one who died."""
+        self._refuse_stale()  # before a folder is made for the lock
         with self.slices.writing():
+            self._refuse_stale()
             found = self.load()
             if found.number != self.newest.number:
                 self.newest = found
@@ -222,6 +246,15 @@ class ViewStore:
 
     def _name(self, number: int) -> str:
         return f"{self.folder}/{number:08d}.json"
+
+
+def identity_of(store: LocalStore, folder: str) -> str | None:
+    """The id in a view's definition; empty in one of before there were ids, None if there is no definition."""
+    name = f"{folder}/{DEFINITION}"
+    try:
+        return str(unseal(store.read(name), store.path(name)).get("id", ""))
+    except FileNotFoundError:
+        return None
 
 
 def _files(version: Installed) -> list[SliceFile]:

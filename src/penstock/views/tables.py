@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import RegistrationError
+from penstock.errors import RegistrationError, StepError
 from penstock.model import Column
 from penstock.model.view import Source
 from penstock.planner.views.first import Estimate
@@ -28,6 +28,9 @@ TYPES = {  # of Spark, and what PostgreSQL casts to; all others are decimals
     "timestamp": "timestamptz",
     "timestamp_ntz": "timestamp",
 }
+
+_FIRST_DAY = -2_440_588  # of PostgreSQL, 24 November 4714 BC, counted from 1970
+_DAY = 86_400_000_000
 
 
 def type_of(declared: str) -> str:
@@ -62,6 +65,13 @@ def resolved(pool: Pool, table: str) -> str:
     if not found:
         raise RegistrationError(f"PostgreSQL has no table {table!r}; check the name, and the schema before it")
     return f"{found[0]['nspname']}.{found[0]['relname']}"
+
+
+def lockable(pool: Pool, table: str) -> list[str]:
+    """The table as a statement locks it; nothing if it is of a kind that none locks, as tables of other servers are."""
+    name = qualified(table)
+    kind = pool.fetch(f"SELECT relkind::text FROM pg_class WHERE oid = to_regclass({text_literal(name)})")  # noqa: S608
+    return [name] if kind.column(0)[0].as_py() in ("r", "p", "v") else []
 
 
 def described(pool: Pool, name: str, schema: str) -> list[tuple[str, str]]:
@@ -101,8 +111,30 @@ def estimate(pool: Pool, table: str, columns: Sequence[str]) -> Estimate:
     return Estimate(rows, {c: known[c] if known[c] > 0 else -known[c] * rows for c in columns if c in known})
 
 
+def as_declared(values: pa.ChunkedArray, source: Source, name: str, kind: pa.DataType) -> pa.ChunkedArray:
+    """Values of a column as they were declared; refuses one that its type does not hold."""
+    try:
+        return as_arrow(values, kind)
+    except pa.ArrowInvalid as error:
+        column = source.column(name)
+        declared = kind if column is None else column.type
+        msg = f"source {source.name!r}: a value of column {name!r} does not fit {declared}: {error}"
+        remedy = "replace it by a date or NULL" if pa.types.is_temporal(kind) else "declare the column with more digits"
+        raise StepError(f"{msg}; {remedy}, or leave it out") from None
+
+
 def as_arrow(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Values as a column of this type; the driver gives numbers with decimals as text."""
     if isinstance(values.type, pa.BaseExtensionType):
         values = pa.chunked_array([c.storage for c in values.chunks], values.type.storage_type)
+    if pa.types.is_temporal(values.type):
+        _refuse_infinite(values)
     return values if values.type == kind else pc.cast(values, kind)
+
+
+def _refuse_infinite(values: pa.ChunkedArray) -> None:
+    """The driver counts from another year than the server, so what lies at the end of the server's range comes out below its beginning."""
+    holder, first = (pa.int32(), _FIRST_DAY) if pa.types.is_date(values.type) else (pa.int64(), _FIRST_DAY * _DAY)
+    least = pc.min(pc.cast(values, holder)).as_py()
+    if least is not None and least < first:
+        raise pa.ArrowInvalid("it is infinite, or later than the year 294246")

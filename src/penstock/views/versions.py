@@ -8,6 +8,7 @@ always one version whole, however the source moves on meanwhile.
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -32,17 +33,26 @@ FEW_ROWS = 1_000  # that are not worth merging
 class Version:
     """`content`: slices that add up to the source. `deltas`: the change that each version brought, as far as still needed.
 
-    `state` is what the look at the source wants to remember.
+    `state` is what the look at the source wants to remember, `log` the id of the log: numbers of another log mean nothing here.
     """
 
     number: int
     content: tuple[SliceFile, ...]
     deltas: tuple[tuple[int, SliceFile], ...]
     state: dict[str, Any]
+    log: str = ""
+
+    def same(self, other: Version) -> bool:
+        """Whether both are the same version; files have names that are never used again, what is remembered may differ."""
+        return (self.number, self.content, self.deltas) == (other.number, other.content, other.deltas)
+
+
+class MovedOnError(StateError):
+    """Another process has added a version; what was compared with the last one must be compared anew."""
 
 
 class Versions:
-    """The log of one source under `folder`; one writer at a time, by put-if-absent."""
+    """The log of one source under `folder`. Several processes may add to it: each on top of what the others have added."""
 
     def __init__(self, store: LocalStore, folder: str, schema: pa.Schema) -> None:
         self.store, self.folder = store, folder
@@ -58,9 +68,8 @@ class Versions:
         """One more version; without rows only if there is none yet. The state is remembered with the version."""
         with self._lock, self.slices.writing():
             before = self.newest
-            if self._load().number != before.number:
-                msg = f"{self.store.path(self.folder)} was changed by another process; open the source again"
-                raise StateError(msg)
+            if not self._load().same(before):
+                raise MovedOnError(f"{self.store.path(self.folder)} was changed by another process; refresh again")
             if not delta.num_rows and before.number:
                 self.newest = replace(before, state=state)  # nothing to commit: the next look finds the same again
                 return self.newest
@@ -68,10 +77,10 @@ class Versions:
             file = self.slices.write(delta.select(self.schema.names).cast(self.schema))
             content = self._merged((*before.content, file))
             deltas = (*((n, f) for n, f in before.deltas if n > self._settled), (number, file))
-            version = Version(number, content, deltas, state)
+            version = Version(number, content, deltas, state, before.log if before.number else uuid.uuid4().hex)
             if not self.store.put_if_absent(self._name(number), seal(_encode(version))):
                 msg = f"version {number} of {self.store.path(self.folder)} was already written by another process; refresh again"
-                raise StateError(msg)
+                raise MovedOnError(msg)
             self.newest = version
             kept = {*content, *(f for _, f in deltas)}
             self.slices.forget([f for f in _files(before) if f not in kept])
@@ -79,6 +88,18 @@ class Versions:
                 if old.endswith(".json") and int(old[:-5]) < number:
                     self.store.delete(f"{self.folder}/{old}")
             return version
+
+    def reload(self) -> None:
+        """Go on from the newest version of all processes."""
+        with self._lock:
+            found, before = self._load(), self.newest
+            if found.same(before):
+                return  # and this one may remember more
+            self.newest = found
+            self.slices.keep(_files(found))
+        if before.number and found.log != before.log:
+            msg = f"{self.store.path(self.folder)} was given up and filled anew by another process"
+            raise ChangesLostError(msg)
 
     def reading(self) -> AbstractContextManager[Version]:
         """The newest version, which can be read until this ends, even if others have come."""
@@ -162,11 +183,13 @@ class Versions:
         return content
 
     def _load(self) -> Version:
-        numbers = [int(n[:-5]) for n in self.store.names(self.folder) if n.endswith(".json")]
-        if not numbers:
-            return Version(0, (), (), {})
-        name = self._name(max(numbers))
-        return _decode(unseal(self.store.read(name), self.store.path(name)))
+        while numbers := [int(n[:-5]) for n in self.store.names(self.folder) if n.endswith(".json")]:
+            name = self._name(max(numbers))
+            try:
+                return _decode(unseal(self.store.read(name), self.store.path(name)))
+            except FileNotFoundError:
+                continue  # another one has taken its place since it was listed
+        return Version(0, (), (), {})
 
     def _name(self, number: int) -> str:
         return f"{self.folder}/{number:08d}.json"
@@ -182,12 +205,14 @@ def _encode(version: Version) -> dict[str, Any]:
         "content": [_packed(f) for f in version.content],
         "deltas": [[n, _packed(f)] for n, f in version.deltas],
         "state": version.state,
+        "log": version.log,
     }
 
 
 def _decode(body: dict[str, Any]) -> Version:
     content = tuple(SliceFile(*f) for f in body["content"])
-    return Version(body["number"], content, tuple((n, SliceFile(*f)) for n, f in body["deltas"]), body["state"])
+    deltas = tuple((n, SliceFile(*f)) for n, f in body["deltas"])
+    return Version(body["number"], content, deltas, body["state"], body.get("log", ""))
 
 
 def _packed(file: SliceFile) -> list[Any]:

@@ -29,12 +29,16 @@ from penstock.views.aggregate import grouping_of
 from penstock.views.evaluate import column
 from penstock.views.explain import explain_graph, explain_whole
 from penstock.views.maintain import Refreshed, compute, graph_of, maintain
+from penstock.views.snapshot import SnapshotReader
 from penstock.views.spark import Computed
 from penstock.views.store import ViewStore, repeated
 from penstock.views.timer import Timer
 from penstock.views.told import PREFIX, Told, all_told, refuse, telling
 from penstock.views.types import schema_of
 from penstock.views.whole import COMPUTED_BY, EstimatingReader, OnSpark, Whole
+
+# Changes which the view does not see are fetched again by every refresh, until they are so many rows, or it were so many refreshes.
+_MANY_ROWS, _MANY_TIMES = 1_000, 50
 
 
 class LiveReader(EstimatingReader, Protocol):
@@ -59,6 +63,7 @@ class Parts:
     machine: Callable[[], Machine] = Machine
     settled: Callable[[], None] = lambda: None
     to_frame: Callable[[pa.Table], DataFrame] | None = None
+    identity: str | None = None  # of its definition
 
 
 class ViewHandle:
@@ -77,7 +82,7 @@ class ViewHandle:
         self.strategy = strategy
         self.schema = _outputs(parts.view, parts.readers)
         self.grouping = grouping_of(self.view, self.schema) if self.view.aggregated else None
-        self.store = ViewStore(parts.store, parts.folder, self.schema, self.grouping)
+        self.store = ViewStore(parts.store, parts.folder, self.schema, self.grouping, parts.identity)
         self._graph = graph_of(self.view)
         self._chooser: Chooser | None = None
         self._choice: Choice | None = None
@@ -86,6 +91,7 @@ class ViewHandle:
         self.whole = Whole(self.view, parts.readers, self._pool, parts.on_spark, parts.machine, computed)
         self._timer: Timer | None = None
         self._checked: float | None = None  # when a refresh last found out what its sources hold
+        self._passed = 0  # refreshes since the last version that were sent changes
         self._seconds: float | None = None  # that the last version took, with its installation
 
     def __repr__(self) -> str:
@@ -154,11 +160,14 @@ class ViewHandle:
     def refresh(self, *, full: bool = False) -> dict[str, Any]:
         """Bring the view up to date, by its changes or (`full`) from its sources as they are; what it cost.
 
-        Without changes nothing is written. Where a source has lost changes the view is computed anew, and the `reason` is told.
+        Without changes that the view sees, nothing is written, or only how far its sources were read. Where a source has lost changes the view is computed anew, and the `reason` is told.
         """
         with self._refreshing:
             began, looked = time.perf_counter(), time.time()
             made = reason = None
+            for reader in self.parts.readers.values() if full else ():
+                if isinstance(reader, SnapshotReader):
+                    reader.distrust()
             try:
                 whole = full or not self.store.newest.number
                 found, sizes, made = self._maintain() if not whole else (None, (), None)
@@ -168,18 +177,19 @@ class ViewHandle:
                 self._choice = None
                 found, sizes, made = self._compute()
             told = self._told(found)
-            if not found.whole and not any(sizes):
-                self._checked = looked
-                return self._facts(found, sizes, began, made)
             marks = {name: self.parts.readers[name].mark(position) for name, position in found.positions.items()}
             facts = self._facts(found, sizes, began, made)
+            if not found.whole and not any(sizes):
+                self._pass_over(found, marks, told)
+                self._checked = looked
+                return facts
             if reason is not None:
                 facts["reason"] = reason
                 warnings.warn(f"view {self.name!r}: {reason}", stacklevel=2)
             known = None if self._chooser is None else remembered(self._chooser.statistics)
             self.store.install(found.rows, marks, facts, whole=found.whole, told=told, learned=known)
             seconds = time.perf_counter() - began
-            self._checked, self._seconds = looked, seconds
+            self._checked, self._seconds, self._passed = looked, seconds, 0
             self._learn(found, sizes, seconds)
         self.parts.settled()
         return {**facts, "seconds": seconds}
@@ -241,6 +251,15 @@ class ViewHandle:
         self._choice = self._choice if foreseen is not None else None
         found = maintain(self.view, self.parts.readers, positions, choose, self._pool, foreseen, recomputed)
         return found, sizes, made
+
+    def _pass_over(self, found: Refreshed, marks: Mapping[str, str], told: Told) -> None:
+        """Changes that the view does not see: once they are many, go on from behind them, so that sources may forget them."""
+        self._passed += found.fetched > 0
+        if found.fetched <= _MANY_ROWS and self._passed < _MANY_TIMES:
+            return
+        self.store.install(found.rows, marks, told=told)
+        self._passed = 0
+        self.parts.settled()
 
     def _told(self, found: Refreshed) -> Told:
         """What sources have told up to these positions; refused if they tell of the deletion of a row that was not there."""

@@ -45,6 +45,7 @@ TYPES = {
     "d": "double",
     "m": "decimal(12,2)",
     "s": "string",
+    "w": "decimal(38,4)",
 }
 STREAM = Stream("a", tuple(Column(n, t) for n, t in TYPES.items()), "ts", 0)
 
@@ -88,31 +89,32 @@ OWN = {"product": Product()}
 BOUNDED = [
     Aggregate("count", None),
     *(Aggregate("count", column(c)) for c in "xds"),
-    *(Aggregate("sum", column(c)) for c in "xidm"),
-    *(Aggregate("avg", column(c)) for c in "xidm"),
-    *(Aggregate(f, column(c)) for f in ("min", "max", "any_value") for c in "xids"),
-    *(Aggregate(f, column(c)) for f in ("var_samp", "var_pop", "stddev_samp", "stddev_pop") for c in "xd"),
+    *(Aggregate("sum", column(c)) for c in "xidmw"),
+    *(Aggregate("avg", column(c)) for c in "xidmw"),
+    *(Aggregate(f, column(c)) for f in ("min", "max", "any_value") for c in "xidsw"),
+    *(Aggregate(f, column(c)) for f in ("var_samp", "var_pop", "stddev_samp", "stddev_pop") for c in "xdim"),
 ]
 OTHERS = [
     *(Aggregate(f, column(c), parameters=p) for f in ("first", "last") for c in "xs" for p in ((), (1,))),
-    *(Aggregate("count", column(c), distinct=True) for c in "xdsp"),
-    *(Aggregate("sum", column(c), distinct=True) for c in "xd"),
-    Aggregate("avg", column("m"), distinct=True),
+    *(Aggregate("count", column(c), distinct=True) for c in "xdspm"),
+    *(Aggregate("sum", column(c), distinct=True) for c in "xdw"),
+    *(Aggregate("avg", column(c), distinct=True) for c in "mw"),
     Aggregate("var_pop", column("i"), distinct=True),
-    *(Aggregate("heavy_hitters", column(c), parameters=(share,)) for c in "xs" for share in (0.5, 0.3)),
+    *(Aggregate("heavy_hitters", column(c), parameters=(share,)) for c in "xspm" for share in (0.5, 0.3, 0.1)),
     Aggregate("product", column("i")),
     Aggregate("product", column("i"), distinct=True),
-    *(Aggregate("approx_top_k", column(c), parameters=(2, 100)) for c in "xs"),
+    *(Aggregate("approx_top_k", column(c), parameters=(2, 100)) for c in "xspm"),
     *(
         Aggregate("approx_percentile", column(c), parameters=(100, *shares))
-        for c in "xi"
+        for c in "xidpw"
         for shares in ((0.5,), (0.1, 1.0))
     ),
-    Aggregate("approx_count_distinct", column("s")),
+    *(Aggregate("approx_count_distinct", column(c)) for c in "spw"),
 ]
-LISTS = [*(Aggregate("collect_list", column(c), distinct=d) for c in "xs" for d in (False, True))]
+LISTS = [*(Aggregate("collect_list", column(c), distinct=d) for c in "xspm" for d in (False, True))]
 
 TIMES = st.integers(-20, 40)
+EDGES = ("0.0001", "1.5000", "9" * 34 + ".9999", "-" + "9" * 34 + ".9999", "-" + "9" * 30 + ".0000")
 VALUES = {
     "k": st.one_of(st.none(), st.integers(0, 3)),
     "p": st.one_of(st.none(), st.sampled_from((0.0, -0.0, 1.5, math.nan))),
@@ -121,10 +123,11 @@ VALUES = {
     "d": st.one_of(st.none(), st.sampled_from((0.5, -0.0, 1e9, 0.1, -7.25, math.nan, math.inf, -math.inf))),
     "m": st.one_of(st.none(), st.decimals(-1000, 1000, places=2), st.just(Decimal("9999999999.99"))),
     "s": st.one_of(st.none(), st.sampled_from(("", "a", "b", "ä"))),
+    "w": st.one_of(st.none(), st.sampled_from(tuple(map(Decimal, EDGES)))),
 }
 ROWS = st.fixed_dictionaries({"ts": TIMES, **VALUES})
 LENGTHS = st.integers(1, 12)
-ORIGINS = st.one_of(st.none(), st.integers(-25, -20))
+ORIGINS = st.one_of(st.none(), st.integers(-25, 45))  # also behind some rows, and behind all
 SLIDING = st.builds(Sliding, LENGTHS, LENGTHS, ORIGINS)
 LANDMARKS = st.builds(Landmark, LENGTHS, ORIGINS)
 SESSIONS = st.builds(Session, LENGTHS)

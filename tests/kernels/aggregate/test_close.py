@@ -1,7 +1,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model import Aggregation, Landmark, PerRow, Ref, SlidingRows
+from penstock.model import Aggregate, Aggregation, Landmark, PerRow, Ref, SlidingRows
+from penstock.model.expression import AGGREGATE_ROLE
 from tests.effort import examples
 from tests.kernels.aggregate.scenes import (
     BOUNDED,
@@ -14,6 +15,7 @@ from tests.kernels.aggregate.scenes import (
     assert_same,
     at_least,
     batches,
+    column,
     condition,
     expected,
     hypotheses,
@@ -126,6 +128,15 @@ def test_windows_of_rows_are_those_of_the_reference(
     if parted and groups:
         windows = [type(w)(w.range, w.slide if isinstance(w, SlidingRows) else w.rows, groups[-1:]) for w in windows]
     check(windows, groups, aggregates, parts, predicates, settled, merged)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(hypotheses(SLIDING, SESSIONS), batches(), st.sampled_from(("-0.5", "250.25", "9999999999.98")), st.booleans())
+def test_having_compares_decimals_before_rows_are_made(windows, parts, least, runs):
+    totals = tuple(Aggregate(f, column("m")) for f in ("sum", "avg"))
+    for number in range(2):
+        passes = condition(Ref(AGGREGATE_ROLE, f"a{number}"), ">=", least, "decimal(12,2)")
+        check(windows, ("k",), totals, parts, having=passes, runs=runs)
 
 
 @settings(max_examples=examples(100), deadline=None)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from penstock.kernels.aggregate.forms import as_partials, keep_rows, settle_form
 from penstock.kernels.aggregate.keep import needed_until
 from penstock.kernels.aggregate.stored import from_rows, received, served, stored_type, to_rows
 from penstock.kernels.delta import build_delta
-from penstock.model import Landmark, PerRow, Sliding
+from penstock.model import Landmark, PerRow, Session, Sliding
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
@@ -105,13 +106,20 @@ def decode(data):
     return decode_run(data, entry)
 
 
-def expected(case, stream, steps, first):
-    """The reference's answer to the rows of these steps; windows of time that a query did not see whole are left out."""
+def expected(case, stream, steps, since, first):
+    """The reference's answer; windows of time and sessions that a query which began with a step did not see whole are left out.
+
+    They are those of the whole stream; windows that count rows, and landmarks, begin with the query.
+    """
     streams = {"s": stream}
     query = parse_query(case.sql, streams)
-    rows = {"s": [row for step in steps for row in step.accepted]}
-    timed = isinstance(case.window, Sliding | PerRow)
-    return [r for r in aggregate_results(query, streams, rows) if not timed or first == NEVER or r[0] >= first]
+    whole = isinstance(case.window, Sliding | Session)
+    rows = {"s": [row for step in steps[0 if whole else since :] for row in step.accepted]}
+    found = aggregate_results(query, streams, rows)
+    if first == NEVER or not isinstance(case.window, Sliding | Session | PerRow):
+        return found
+    known = first + case.window.gap - 1 if isinstance(case.window, Session) else first
+    return [row for row in found if row[0] >= known]
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -147,7 +155,7 @@ def test_queries_that_come_and_go_have_the_answers_they_would_have_alone(queries
     for query in standing:
         case, _, _ = queries[query.id - 1]
         since, first = began[query.id - 1]
-        answer = expected(case, stream, steps[since:], first)
+        answer = expected(case, stream, steps, since, first)
         found = task.found.get(query.id, [])
         if isinstance(case.window, Landmark):  # progress may have closed windows behind the last row
             last = max((row[1] for row in answer), default=NEVER)
@@ -194,9 +202,29 @@ def test_plans_that_change_between_steps_change_no_answer(queries, batches, dela
     task.step(standing, [], until=task.progress, settled=True, arrange=arrange)
     task.step(standing, [], until=FOREVER, arrange=arrange)
     for query, case in zip(standing, queries, strict=True):
-        answer = expected(case, stream, steps, NEVER)
+        answer = expected(case, stream, steps, 0, NEVER)
         found = task.found.get(query.id, [])
         if isinstance(case.window, Landmark):
             last = max((row[1] for row in answer), default=NEVER)
             found = [row for row in found if row[1] <= last]
         assert same_bag(found, answer), case.sql
+
+
+@pytest.mark.parametrize(("pause", "wanted"), [(2, []), (4, []), (5, [(53, 104, 24)]), (20, [(68, 105, 17)])])
+def test_a_session_that_may_have_begun_before_its_query_is_never_shown(pause, wanted):
+    def row(t):
+        return {"t": t, "k": "a", "g": 0, "v": 1, "x": 0.5}
+
+    def standing(number, window, **options):
+        query = parse_query(f"SELECT window_start, window_end, count(*) FROM s [{window}]", {"s": STREAM})
+        return StandingQuery(number, f"q{number}", query, share=number, **options)
+
+    task = Task(STREAM)
+    early = standing(1, "TUMBLING 10")
+    task.step([early], [row(t) for t in range(0, 49, 2)])
+    task.progress, task.newest = 48, 48
+    later = standing(2, "SESSION 5", since=1, complete_from=(("s", 49),))
+    task.step([early, later], [row(t) for t in range(48 + pause, 101, 2)])
+    task.progress = task.newest = 100
+    task.step([early, later], [], until=FOREVER)
+    assert task.found.get(2, []) == wanted

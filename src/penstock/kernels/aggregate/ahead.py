@@ -37,15 +37,16 @@ class Ahead:
         return known and any(_by_itself(query) for query in aggregate.plan.queries)
 
     def moves(self, aggregate: WindowAggregate) -> bool:
-        """Whether this step may close windows that only a punctuation of their group has ended.
+        """Whether this step may close windows that only a punctuation of their group has ended."""
+        return self.concerns(aggregate) and any(map(self.tells, aggregate.streams))
 
-        One that is no longer remembered closes nothing: the progress of the stream has passed it.
+    def tells(self, stream: str) -> bool:
+        """Whether groups of a stream have come further since the step before.
+
+        One that is no longer remembered says nothing new: the progress of the stream has passed it.
         """
-        return self.concerns(aggregate) and any(
-            until > dict(self.before.get(name, ())).get(pattern, NEVER)
-            for name in aggregate.streams
-            for pattern, until in self.now.get(name, ())
-        )
+        before = dict(self.before.get(stream, ()))
+        return any(until > before.get(pattern, NEVER) for pattern, until in self.now.get(stream, ()))
 
 
 def close_groups(
@@ -65,12 +66,14 @@ def close_groups(
     done = {stream: progress.get(closing(stream), NEVER) for stream in aggregate.streams}
     from_bounds = [_bounds(aggregate, streams, table, done, ahead.before) for table in tables]
     to_bounds = [_bounds(aggregate, streams, table, progress, ahead.now) for table in tables]
-    pieces: dict[int, list[pa.Table]] = {}
+    pieces: dict[int, list[Closed]] = {}
     for (begin, end), parts in _split(tables, from_bounds, to_bounds):
         if end > begin:
             for closed in close(alone, parts, begin, end, newest=newest):
-                pieces.setdefault(closed.query, []).append(closed.table)
-    return [*found, *(Closed(query, pa.concat_tables(own)) for query, own in pieces.items())]
+                pieces.setdefault(closed.query, []).append(closed)
+    for query, own in pieces.items():
+        found.append(Closed(query, pa.concat_tables([c.table for c in own]), errors=sum(c.errors for c in own)))
+    return found
 
 
 def settle_groups(

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.aggregate import frames as framing
+from penstock.kernels.aggregate.codes import Flags
 from penstock.kernels.aggregate.columns import Column, Integers, Spans, Stacked
 from penstock.kernels.aggregate.entries import (
     Entries,
@@ -27,7 +28,7 @@ from penstock.kernels.aggregate.entries import (
     starts_of,
     store,
 )
-from penstock.kernels.aggregate.finish import finished
+from penstock.kernels.aggregate.finish import finished, overflows
 from penstock.kernels.aggregate.frames import Frames
 from penstock.kernels.aggregate.ranking import row_windows
 from penstock.kernels.aggregate.results import Shown, leading, table_of
@@ -46,11 +47,13 @@ class Closed:
     """Results of one query: `g0`.., `window_start`, `window_end`, `a0`..; with runs also `_windows`.
 
     A row then stands for that many windows, one slide apart, of which it shows the first. `early` results are of windows still open.
+    `errors` are the windows with a sum that its type cannot hold, which is NULL then, or with a HAVING that raised.
     """
 
     query: int
     table: pa.Table
     early: bool = False
+    errors: int = 0
 
 
 def partials(plan: AggregatePlan, rows: pa.Table) -> pa.Table:
@@ -145,7 +148,7 @@ def close_gathered(
             frames = time_frames(plan, query, entries, after, until, newest)
             shown = shown_as(query, frames)
         together = query.query in runs
-        found.append(Closed(query.query, results_of(plan, query, entries, frames, shown, runs=together)))
+        found.append(results_of(plan, query, entries, frames, shown, runs=together))
     return found
 
 
@@ -243,13 +246,16 @@ def shown_as(query: Windowed, frames: Frames) -> Shown:
 
 def results_of(
     plan: AggregatePlan, query: Windowed, entries: Entries, frames: Frames, shown: Shown, *, runs: bool = False
-) -> pa.Table:
+) -> Closed:
     """HAVING first, with the aggregates it speaks of; then the other aggregates, of what is left."""
     made: dict[int, pa.Array] = {}
+    errors = 0
 
     def value(number: int) -> pa.Array:
+        nonlocal errors
         if number not in made:
-            made[number] = _aggregate(plan, query, entries, frames, number)
+            made[number], wrong = _aggregate(plan, query, entries, frames, number)
+            errors += 0 if wrong is None else int(shown.counts(frames)[wrong].sum())
         return made[number]
 
     def lookup(ref: Ref) -> pa.Array:
@@ -262,7 +268,8 @@ def results_of(
     if query.having is not None and query.having.term is not None and len(frames):
         if any(ref.role not in {AGGREGATE_ROLE, GROUP_ROLE} for ref in query.having.refs):
             frames, shown = shown.expanded(frames)
-        kept, _ = holds(query.having.term, lookup, len(frames))
+        kept, raised = holds(query.having.term, lookup, len(frames))
+        errors += int(shown.counts(frames)[raised].sum())
         frames, shown = frames.take(kept), shown.take(kept)
         made = {number: array.filter(pa.array(kept)) for number, array in made.items()}
     if query.top is not None and query.cut and len(frames):
@@ -279,7 +286,8 @@ def results_of(
         frames, shown = frames.take(best), shown.take(best)
         made = {number: array.filter(pa.array(best)) for number, array in made.items()}
     aggregates = [value(number) for number in range(len(query.aggregates))]
-    return table_of(entries.group_values(frames.group), aggregates, frames, shown, runs=runs)
+    table = table_of(entries.group_values(frames.group), aggregates, frames, shown, runs=runs)
+    return Closed(query.query, table, errors=errors)
 
 
 def _sort_values(term: Term | None, lookup: Callable[[Ref], pa.Array], rows: int) -> pa.Array:
@@ -287,7 +295,10 @@ def _sort_values(term: Term | None, lookup: Callable[[Ref], pa.Array], rows: int
     return lookup(term) if isinstance(term, Ref) else values(term, lookup, rows)[0]
 
 
-def _aggregate(plan: AggregatePlan, query: Windowed, entries: Entries, frames: Frames, number: int) -> pa.Array:
+def _aggregate(
+    plan: AggregatePlan, query: Windowed, entries: Entries, frames: Frames, number: int
+) -> tuple[pa.Array, Flags | None]:
+    """The values of an aggregate, and where they are NULL because they are too large."""
     columns = [entries.columns[piece] for piece in query.measures[number]]
     argument = plan.pieces[query.measures[number][0]].argument
     aggregate = query.aggregates[number]
@@ -295,7 +306,8 @@ def _aggregate(plan: AggregatePlan, query: Windowed, entries: Entries, frames: F
     whole = [column for column in columns if column is not None]
     if query.stacks:
         whole = [Stacked(column.parts) if isinstance(column, Integers) else column for column in whole]
-    return finished(aggregate, whole, frames.low, frames.high, kind, plan.own)
+    found = finished(aggregate, whole, frames.low, frames.high, kind, plan.own)
+    return found, overflows(aggregate, whole, frames.low, frames.high, found)
 
 
 def _zeros(count: int) -> pa.Array:

@@ -17,6 +17,7 @@ Flags = npt.NDArray[np.bool_]
 
 _SIGN = np.int64(np.iinfo(np.int64).max)
 _LIMB = np.int64(0xFFFF_FFFF)
+_DIGIT, _BITS = np.uint64(0xFFFF_FFFF), np.uint64(32)
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,37 @@ def limbs(values: pa.Array) -> tuple[Ints, ...]:
     return np.asarray(whole & _LIMB), np.asarray(whole >> 32)
 
 
+def squares(values: pa.Array) -> tuple[Ints, ...]:
+    """The squares of integers or decimals in parts of 32 bits, twice as many as the numbers have."""
+    parts = limbs(values)
+    if len(parts) == 1:
+        whole = parts[0] * parts[0]
+        return np.asarray(whole & _LIMB), np.asarray(whole >> 32)
+    digits = _magnitudes(parts)
+    sums = [np.zeros(len(values), dtype=np.uint64) for _ in range(2 * len(parts) + 1)]
+    for i, one in enumerate(digits):
+        for j, other in enumerate(digits[i:], start=i):
+            product = one * other
+            for _ in range(1 if i == j else 2):
+                sums[i + j] += product & _DIGIT
+                sums[i + j + 1] += product >> _BITS
+    for k in range(2 * len(parts)):
+        sums[k + 1] += sums[k] >> _BITS
+    return tuple((part & _DIGIT).astype(np.int64) for part in sums[:-1])
+
+
+def _magnitudes(parts: Sequence[Ints]) -> list[npt.NDArray[np.uint64]]:
+    """The digits of 32 bits of numbers without their signs."""
+    negative = parts[-1] < 0
+    digits, carry = [], negative.astype(np.uint64)
+    for part in parts:
+        plain = part.astype(np.uint64) & _DIGIT
+        turned = np.where(negative, plain ^ _DIGIT, plain) + carry  # the negative is the complement and one
+        digits.append(turned & _DIGIT)
+        carry = turned >> _BITS
+    return digits
+
+
 def bigint_of(parts: Sequence[Ints]) -> tuple[Ints, Flags]:
     """(sums of limbs, where they fit 64 bits)."""
     if len(parts) == 1:
@@ -135,6 +167,14 @@ def approximate(parts: Sequence[Ints]) -> npt.NDArray[np.float64]:
     total = np.zeros(len(parts[0]), dtype=np.float64)
     for part in reversed(parts):
         total = total * 2.0**32 + part
+    return total
+
+
+def wrapped(parts: Sequence[Ints]) -> Ints:
+    """Sums of limbs as 64-bit integers; right where they fit."""
+    total = np.zeros(len(parts[0]), dtype=np.int64)
+    for part in reversed(parts):
+        total = (total << 32) + part
     return total
 
 

@@ -15,7 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.aggregate import sweep
-from penstock.kernels.aggregate.codes import Codes, Flags, doubles, limbs, order_ranks, ordered, valid_flags
+from penstock.kernels.aggregate.codes import (
+    Codes,
+    Flags,
+    doubles,
+    limbs,
+    order_ranks,
+    ordered,
+    squares,
+    valid_flags,
+)
 from penstock.planner.taxonomy import ROWS, Piece
 from penstock.state.run import Ints
 
@@ -34,7 +43,7 @@ class Column(Protocol):
 
 @dataclass(frozen=True)
 class Integers:
-    """Counts, or sums in limbs: folded by differences."""
+    """Counts, or sums in limbs, also of squares: folded by differences."""
 
     parts: tuple[Ints, ...]
 
@@ -150,10 +159,16 @@ def lift_numbers(piece: Piece, values: pa.Array | None, times: Ints) -> Column:
             return Integers(limbs(values))
         single = doubles(values)
         return Floats(sweep.SUM, np.column_stack([single, np.zeros_like(single)]))
-    if piece.kind == "moments":
-        single, valid = doubles(values), valid_flags(values)
-        return Floats(sweep.MOMENTS, np.column_stack([valid.astype(np.float64), single, np.zeros_like(single)]))
-    return extremes_of(piece, values)
+    return moments_of(values) if piece.kind == "moments" else extremes_of(piece, values)
+
+
+def moments_of(values: pa.Array) -> Column:
+    """What variances are made of: of integers and decimals the count, the sum and the sum of squares, all exact."""
+    valid = valid_flags(values)
+    if not pa.types.is_floating(values.type):
+        return Integers((valid.astype(np.int64), *limbs(values), *squares(values)))
+    single = doubles(values)
+    return Floats(sweep.MOMENTS, np.column_stack([valid.astype(np.float64), single, np.zeros_like(single)]))
 
 
 def extremes_of(piece: Piece, values: pa.Array) -> Extremes:

@@ -43,4 +43,4 @@ def open_windows(gathered: Gathered, query: Windowed, progress: int, since: int)
         whole = frames.high == entries.starts[frames.group + 1]
         frames = replace(frames, last=np.where(whole, frames.first, frames.last))
     shown = shown_as(query, frames)
-    return Closed(query.query, results_of(gathered.plan, query, entries, frames, shown), early=True)
+    return replace(results_of(gathered.plan, query, entries, frames, shown), early=True)

@@ -246,7 +246,7 @@ def load(plan: AggregatePlan, table: pa.Table, needed: Sequence[int] | None = No
         arrays = [_array(table, name) for name in table.column_names if name.startswith(f"p{number}_")]
         if piece.kind == "span":
             return Spans(arrays[0].to_numpy(), arrays[1].to_numpy())
-        if piece.kind == "count" or (piece.kind == "sum" and pa.types.is_integer(arrays[0].type)):
+        if piece.kind in {"count", "sum", "moments"} and pa.types.is_integer(arrays[0].type):
             return Integers(tuple(array.to_numpy() for array in arrays))
         if piece.kind in {"sum", "moments"}:
             kind = sweep.SUM if piece.kind == "sum" else sweep.MOMENTS

@@ -10,19 +10,30 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.aggregate.bags import Bags
-from penstock.kernels.aggregate.codes import Flags, approximate, bigint_of, doubles, limbs, whole_numbers
-from penstock.kernels.aggregate.columns import Column, Extremes, Floats, Integers, Picks
-from penstock.kernels.aggregate.states import Lists, States
+from penstock.kernels.aggregate.codes import (
+    Flags,
+    approximate,
+    bigint_of,
+    doubles,
+    limbs,
+    tidy,
+    whole_numbers,
+    wrapped,
+)
+from penstock.kernels.aggregate.columns import Column, Extremes, Floats, Integers, Picks, moments_of
+from penstock.kernels.aggregate.states import NAN, Lists, Ranked, States
 from penstock.kernels.aggregate.types import arrow_type
-from penstock.model.aggregate import Aggregate, UserAggregate
+from penstock.model.aggregate import Aggregate, UserAggregate, exact_share
 from penstock.planner.taxonomy import MOMENTS, REPEATS_CHANGE_NOTHING
 from penstock.state.run import Ints
 
 _DIGITS = 38
 _EXACT = Context(prec=200)
+_FITS = 2.0**62
 
 
 def finished(
@@ -47,8 +58,7 @@ def finished(
         assert kind is not None
         return _of_states(aggregate, folded[0], kind, own)
     if function in MOMENTS:
-        assert isinstance(folded[0], Floats)
-        return _spread(function, folded[0])
+        return _spread(function, folded[0], kind)
     assert isinstance(folded[0], Integers)
     counts = folded[0].parts[0]
     if function == "count":
@@ -57,6 +67,20 @@ def finished(
     if isinstance(folded[1], Extremes):
         return folded[1].values(counts > 0)
     return _sum_or_mean(function, folded[1], counts, kind)
+
+
+def overflows(aggregate: Aggregate, columns: Sequence[Column], low: Ints, high: Ints, found: pa.Array) -> Flags | None:
+    """Where there were values, and their sum or mean is too large for its type; None if nowhere."""
+    if aggregate.function not in {"sum", "avg"} or not found.null_count:
+        return None
+    first = columns[0]
+    if isinstance(first, Bags):
+        counts = first.distinct(low, high)
+    else:
+        folded = first.fold(low, high)
+        assert isinstance(folded, Integers)
+        counts = folded.parts[0]
+    return np.asarray((counts > 0) & found.is_null().to_numpy(zero_copy_only=False))
 
 
 def _sum_or_mean(function: str, total: Column, counts: Ints, kind: pa.DataType) -> pa.Array:
@@ -80,25 +104,49 @@ def _decimals(function: str, parts: Sequence[Ints], divisor: Ints, some: Flags, 
     scale = kind.scale if function == "sum" else min(_DIGITS, kind.scale + 4)
     target = pa.decimal128(min(_DIGITS, kind.precision + more), scale)
     found: list[Decimal | None] = []
-    unit = Decimal(1).scaleb(-scale)
+    unit, limit = Decimal(1).scaleb(-scale), Decimal(1).scaleb(target.precision - scale)
     for whole, count, known in zip(whole_numbers(parts), divisor.tolist(), some.tolist(), strict=True):
         value = _EXACT.scaleb(Decimal(whole), -kind.scale)
         if function == "avg":
             value = _EXACT.divide(value, Decimal(count)).quantize(unit, rounding=ROUND_HALF_UP, context=_EXACT)
-        fits = abs(value) < Decimal(10) ** (target.precision - target.scale)
+        # Decimal's own arithmetic, `abs` too, rounds to 28 digits.
+        fits = value.copy_abs() < limit
         found.append(value if known and fits else None)
     return pa.array(found, type=target)
 
 
-def _spread(function: str, moments: Floats) -> pa.Array:
-    count, mean, squares = (moments.rows[:, k] for k in range(3))
+def _spread(function: str, moments: Column, kind: pa.DataType | None) -> pa.Array:
+    assert isinstance(moments, Integers | Floats)
+    count = moments.parts[0] if isinstance(moments, Integers) else moments.rows[:, 0].astype(np.int64)
     degrees = count - 1 if function.endswith("samp") else count
-    variance = np.where(np.isfinite(mean), squares, np.nan) / np.where(degrees > 0, degrees, 1)
+    divisor = np.where(degrees > 0, degrees, 1)
+    if isinstance(moments, Integers):
+        variance = _exact_variance(moments.parts, divisor, 0 if kind is None else getattr(kind, "scale", 0))
+    else:
+        mean, squares = moments.rows[:, 1], moments.rows[:, 2]
+        variance = np.where(np.isfinite(mean), squares, np.nan) / divisor
     return pa.array(np.sqrt(variance) if function.startswith("stddev") else variance, mask=degrees <= 0)
 
 
+def _exact_variance(parts: Sequence[Ints], divisor: Ints, scale: int) -> npt.NDArray[np.float64]:
+    """From counts, sums and sums of squares without an error: where these are small in 64 bits, else in Python's integers."""
+    width = (len(parts) - 1) // 3
+    count, sums, squares = parts[0], parts[1 : 1 + width], parts[1 + width :]
+    total = wrapped(sums)
+    unit = 100**scale  # values are whole numbers of their last digit
+    found = np.asarray(
+        (count * wrapped(squares) - total * total) / (count.clip(1) * divisor.astype(np.float64)) / float(unit)
+    )
+    large = np.flatnonzero(approximate(squares) * count >= _FITS)
+    added, squared = (whole_numbers([part[large] for part in own]) for own in (sums, squares))
+    for n, one, square in zip(large.tolist(), added, squared, strict=True):
+        rows = int(count[n])
+        found[n] = (rows * square - one * one) / (rows * int(divisor[n]) * unit)
+    return found
+
+
 def _listed(lists: Lists, low: Ints, high: Ints, *, distinct: bool) -> pa.Array:
-    values = lists.values
+    values = tidy(lists.values) if distinct else lists.values
     kept = []
     for a, b in zip(low.tolist(), high.tolist(), strict=True):
         inside = values[a:b].drop_null()
@@ -114,7 +162,7 @@ def _of_bags(aggregate: Aggregate, bags: Bags, low: Ints, high: Ints, own: Mappi
         return pa.array(bags.distinct(low, high))
     folded = bags.fold(low, high)
     if aggregate.function == "heavy_hitters":
-        return _heavy_hitters(folded, Fraction(aggregate.parameters[0]))
+        return _heavy_hitters(folded, exact_share(aggregate.parameters[0]))
     values = bags.values.take(pa.array(folded.codes))
     kind = bags.values.type
     user = own.get(aggregate.function)
@@ -125,9 +173,7 @@ def _of_bags(aggregate: Aggregate, bags: Bags, low: Ints, high: Ints, own: Mappi
     assert aggregate.function not in REPEATS_CHANGE_NOTHING
     starts, ends = folded.offsets[:-1], folded.offsets[1:]
     if aggregate.function in MOMENTS:
-        single = doubles(values)
-        column = Floats(1, np.column_stack([np.ones_like(single), single, np.zeros_like(single)]))
-        return _spread(aggregate.function, column.fold(starts, ends))
+        return _spread(aggregate.function, moments_of(values).fold(starts, ends), kind)
     if aggregate.function in {"sum", "avg"}:
         return _sum_or_mean(aggregate.function, _summed(values, starts, ends), ends - starts, kind)
     msg = f"DISTINCT is not known for {aggregate.function!r}; leave it out"
@@ -174,11 +220,13 @@ def _of_states(aggregate: Aggregate, states: States, kind: pa.DataType, own: Map
     return pa.array([user.finish(s) for s in made], type=arrow_type(user.type))
 
 
-def _percentiles(made: Sequence[Any], shares: Sequence[float], kind: pa.DataType) -> pa.Array:
-    def quantiles(sketch: Any) -> list[Any] | None:
-        return None if sketch.is_empty() else [sketch.get_quantile(share, True) for share in shares]
+def _percentiles(made: Sequence[Ranked], shares: Sequence[float], kind: pa.DataType) -> pa.Array:
+    exact = [exact_share(share) for share in shares]
 
-    rows = [quantiles(sketch) for sketch in made]
+    def quantiles(ranked: Ranked) -> list[Any] | None:
+        return [ranked.at(max(1, math.ceil(share * ranked.count))) for share in exact] if ranked.count else None
+
+    rows = [quantiles(ranked) for ranked in made]
     if pa.types.is_integer(kind):
         rows = [None if row is None else [int(v) for v in row] for row in rows]
     if len(shares) == 1:
@@ -189,10 +237,12 @@ def _percentiles(made: Sequence[Any], shares: Sequence[float], kind: pa.DataType
 def _frequent(made: Sequence[Any], most: int, kind: pa.DataType) -> pa.Array:
     from datasketches import frequent_items_error_type  # noqa: PLC0415  (only where a sketch is)
 
+    floating = pa.types.is_floating(kind)
     sizes, items, counts = [], [], []
     for sketch in made:
         found = sketch.get_frequent_items(frequent_items_error_type.NO_FALSE_NEGATIVES, 0)
-        best = sorted(((row[0], row[1]) for row in found), key=lambda pair: (-pair[1], pair[0]))[:most]
+        pairs = [(math.nan if floating and row[0] == NAN else row[0], row[1]) for row in found]
+        best = sorted(pairs, key=lambda pair: (-pair[1], pair[0] != pair[0], pair[0]))[:most]  # NaN is largest
         sizes.append(len(best))
         items += [item for item, _ in best]
         counts += [count for _, count in best]

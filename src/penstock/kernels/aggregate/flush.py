@@ -84,7 +84,7 @@ def flush(
         if not out.all():
             reached = Flushed(*own, window.start + number * window.slide, bound)
             frames, shown = frames.take(out), shown.take(out)
-    return [Closed(query.query, results_of(gathered.plan, query, entries, frames, shown))], reached
+    return [results_of(gathered.plan, query, entries, frames, shown)], reached
 
 
 def _windows(

@@ -16,6 +16,7 @@ import pyarrow as pa
 from penstock.kernels.aggregate.close import folded, merge, partials
 from penstock.kernels.aggregate.entries import Sorted, lift, patterns_of, sort_together, with_patterns
 from penstock.kernels.aggregate.keep import horizon, settle
+from penstock.kernels.aggregate.outside import inside
 from penstock.model.time import NEVER
 from penstock.planner.aggregates import AggregatePlan
 from penstock.planner.panes import PARTIALS, ROWS_KEPT, PaneSet
@@ -44,11 +45,14 @@ def keep_rows(
     cuts: Mapping[int, Sequence[int]] = NO_CUTS,
     before: npt.NDArray[np.bool_] | None = None,
 ) -> Kept:
-    """New rows in the form that each pane set wants.
+    """New rows in the form that each pane set wants; those in no window are left out.
 
     `cuts` are, by query, times that no partial may reach across, though a pane does: on one side all has been shown. `before`
     says which buckets have kept rows of late.
     """
+    rows = inside(plan, rows)
+    if not len(rows):
+        return Kept([], {})
     if plan.width is None:
         return Kept([partials(plan, rows)], {})
     tables: list[pa.Table] = []

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from penstock.model.windows import AggregateWindow, Landmark, Sliding
+from penstock.kernels.aggregate.entries import patterns_of
+from penstock.model.windows import AggregateWindow, Landmark, PerRow, Sliding, SlidingRows
 from penstock.planner.aggregates import AggregatePlan
 from penstock.state.run import Ints, Rows
 
@@ -22,6 +24,27 @@ def in_no_window(window: AggregateWindow | None, times: Ints) -> npt.NDArray[np.
     if isinstance(window, Sliding) and gaps:
         found |= since % window.slide < window.slide - window.range
     return np.asarray(found)
+
+
+def inside(plan: AggregatePlan, rows: pa.Table) -> pa.Table:
+    """The rows that some query selects and has a window for: of others nothing needs to be kept."""
+    windows = {query.window for query in plan.queries}
+    if any(isinstance(window, SlidingRows | PerRow) for window in windows):
+        return rows  # all rows count there, whomever they serve
+    times = rows.column("_ts").to_numpy()
+    outside = {window: in_no_window(window, times) for window in windows}
+    if all(found is None for found in outside.values()):
+        return rows
+    patterns = patterns_of(rows) or ()
+    bits = rows.column("_bits").to_numpy() if patterns else None
+    kept = np.zeros(len(rows), dtype=np.bool_)
+    for query in plan.queries:
+        found = outside[query.window]
+        own = np.ones(len(rows), dtype=np.bool_) if found is None else ~found
+        if bits is not None:
+            own &= np.array([query.selection in pattern for pattern in patterns], dtype=np.bool_)[bits]
+        kept |= own
+    return rows if kept.all() else rows.filter(pa.array(kept))
 
 
 def count_outside(plan: AggregatePlan, rows: Rows) -> dict[int, int]:

@@ -25,6 +25,7 @@ from penstock.planner.taxonomy import Piece
 from penstock.state.run import Ints
 
 _DOUBLES = frozenset({"double", "float", "int", "smallint", "tinyint"})  # whose values a double holds
+NAN = "NaN"  # stands for it in sketches that compare items: no NaN equals another
 
 
 class Function(Protocol):
@@ -72,6 +73,28 @@ class Distinct:
 
 
 @dataclass(frozen=True)
+class Ranked:
+    """A KLL sketch of values, and how many NaN there were beside them: the sketch passes over NaN, which is largest."""
+
+    sketch: Any
+    nans: int
+
+    @property
+    def count(self) -> int:
+        return int(self.sketch.n) + self.nans
+
+    def at(self, place: int) -> Any:
+        """The value at a place, counted from 1."""
+        held = int(self.sketch.n)
+        if place > held:
+            return math.nan
+        if place in {1, held}:
+            return self.sketch.get_min_value() if place == 1 else self.sketch.get_max_value()
+        # Ranks are given as shares; in the middle between two places rounding cannot change which one is meant.
+        return self.sketch.get_quantile((place - 0.5) / held, True)
+
+
+@dataclass(frozen=True)
 class Quantiles:
     """KLL; 1 / `accuracy` is the error of ranks asked for. `exact` values are kept as they are, others as doubles, which is faster."""
 
@@ -82,28 +105,31 @@ class Quantiles:
     def size(self) -> int:
         return min(65535, max(8, math.ceil(math.pow(2.296 * self.accuracy, 1 / 0.9021))))
 
-    def of(self, values: pa.Array) -> Any:
+    def of(self, values: pa.Array) -> Ranked:
         sketch = self._empty()
         if self.exact:
             for value in values.drop_null().to_pylist():
                 sketch.update(value)
-        else:
-            sketch.update(doubles(values.drop_null()))
-        return sketch
+            return Ranked(sketch, 0)
+        numbers = doubles(values.drop_null()) + 0.0
+        sketch.update(numbers)
+        return Ranked(sketch, int(np.isnan(numbers).sum()))
 
-    def merge(self, left: Any, right: Any) -> Any:
+    def merge(self, left: Ranked, right: Ranked) -> Ranked:
         merged = self._empty()
-        merged.merge(left)
-        merged.merge(right)
-        return merged
+        merged.merge(left.sketch)
+        merged.merge(right.sketch)
+        return Ranked(merged, left.nans + right.nans)
 
-    def dump(self, state: Any) -> bytes:
-        return bytes(state.serialize(_Items()) if self.exact else state.serialize())
+    def dump(self, state: Ranked) -> bytes:
+        data = state.sketch.serialize(_Items()) if self.exact else state.sketch.serialize()
+        return state.nans.to_bytes(8, "little") + bytes(data)
 
-    def load(self, data: bytes) -> Any:
+    def load(self, data: bytes) -> Ranked:
+        nans, rest = int.from_bytes(data[:8], "little"), data[8:]
         if self.exact:
-            return ds.kll_items_sketch.deserialize(data, _Items())
-        return ds.kll_doubles_sketch.deserialize(data)
+            return Ranked(ds.kll_items_sketch.deserialize(rest, _Items()), nans)
+        return Ranked(ds.kll_doubles_sketch.deserialize(rest), nans)
 
     def _empty(self) -> Any:
         return ds.kll_items_sketch(self.size) if self.exact else ds.kll_doubles_sketch(self.size)
@@ -121,8 +147,8 @@ class Frequent:
 
     def of(self, values: pa.Array) -> Any:
         sketch = ds.frequent_items_sketch(self.size)
-        for value, count in Counter(values.drop_null().to_pylist()).items():
-            sketch.update(value, count)
+        for value, count in Counter(tidy(values).drop_null().to_pylist()).items():
+            sketch.update(NAN if value != value else value, count)  # noqa: PLR0124  (true of NaN alone)
         return sketch
 
     def merge(self, left: Any, right: Any) -> Any:

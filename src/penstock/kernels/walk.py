@@ -1,0 +1,241 @@
+"""The walk of composites along one route: hop by hop they are looked up in the slices of the next position, and checked.
+
+A composite is a match of the positions so far. Where it comes to an exchange it stops; who takes it up again is said in `join`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from penstock.kernels.compare import Lookup
+from penstock.kernels.conditions import Condition, at_end, at_hop, refuted
+from penstock.kernels.links import count_probes, count_results, links_of
+from penstock.kernels.matches import Matches, equal, extend, lookup, serving
+from penstock.kernels.probe import Counts, Reach, Words, build_reach, nearest, probe
+from penstock.kernels.ranges import Search, build_search, find_ranges
+from penstock.kernels.scan import pairs_by_time, scan
+from penstock.kernels.served import Served
+from penstock.planner.network import Join, Network
+from penstock.planner.routes import MOVED, WHOLE, Hop, Route
+from penstock.state.run import Ints, Rows
+
+FEW = 1 << 13  # matches of one run that go on alone; fewer wait for those of the other runs
+
+
+@dataclass
+class Work:
+    """What a task did: probes by state table of the start, raised expressions by query, composites by (join, start, positions).
+
+    `links` has, by (state table, name of counter), what the links of its chain had to do.
+    """
+
+    counts: dict[int, Counts] = field(default_factory=dict)
+    errors: Counter[int] = field(default_factory=Counter)
+    flows: Counter[tuple[int, int, tuple[int, ...]]] = field(default_factory=Counter)
+    links: Counter[tuple[int, str]] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Slices:
+    """The rows of the state tables as one task sees them: those it owns, and all of them; older rows, and this step's."""
+
+    own: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
+    fresh: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
+    whole: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
+    every: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
+
+    def of(self, hop: Hop) -> list[Rows]:
+        old, new = (self.whole, self.every) if hop.access == WHOLE else (self.own, self.fresh)
+        return [*old.get(hop.table, ()), *(new.get(hop.table, ()) if hop.fresh else ())]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The walk of composites along one route."""
+
+    network: Network
+    join: Join
+    route: Route
+    slices: Slices
+    served: Served
+    work: Work
+
+    def came(self, rows: int) -> None:
+        """Count new rows of the start. What they look for and do not find is counted as none, or a set that has become rare would seem forgotten."""
+        start, order = self.route.start, self.route.order
+        if not order:
+            return
+        self.work.flows[self.join.index, start, (start,)] += rows
+        for k in range(1, len(order) + 1 if rows else 1):
+            self.work.flows[self.join.index, start, tuple(sorted((start, *order[:k])))] += 0
+
+    def go(self, composite: Matches, done: int, *, arrived: bool = False) -> Iterator[tuple[Route, int, Matches]]:
+        """From after `done` hops to the end, or to the next exchange; `arrived` if the exchange before this hop is behind."""
+        if done == len(self.route.hops):
+            for links in links_of(self.network, self.join).values():
+                own = composite.times[:, composite.positions.index(links.position)]
+                count_results(links, composite.result_time - own, self.work.links)
+            yield self.route, done, composite
+            return
+        hop = self.route.hops[done]
+        if not arrived and (hop.rekey or hop.access == MOVED):
+            composite = self._rekey(composite, hop)
+        if len(composite) == 0:
+            return
+        if hop.access == MOVED and not arrived:
+            yield self.route, done, composite
+            return
+        for extended in self._look_up(composite, hop, last=done + 1 == len(self.route.hops)):
+            yield from self.go(extended, done + 1)
+
+    def _rekey(self, composite: Matches, hop: Hop) -> Matches:
+        """The composites with the key of the next lookup, and in its order; those without a key find nothing."""
+        if hop.source is None:
+            order = np.argsort(composite.times[:, 0], kind="stable")
+            found = composite.take(order)
+            return replace(found, keys=np.zeros(len(order), dtype=np.int64))
+        assert hop.key_class is not None
+        table = self.join.classes[hop.key_class].positions[hop.source]
+        keys = composite.key(hop.source, self.network.tables[table].name)
+        if keys.null_count:
+            valid = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
+            composite, keys = composite.take(valid), keys.drop_null()
+        values = keys.to_numpy(zero_copy_only=False).astype(np.int64)
+        order = np.lexsort((composite.times[:, 0], values))
+        return replace(composite.take(order), keys=values[order])
+
+    def _look_up(self, composite: Matches, hop: Hop, *, last: bool) -> Iterator[Matches]:
+        counts = self.work.counts.setdefault(self.join.tables[self.route.start], Counts())
+        counts.probed += len(composite)
+        links = links_of(self.network, self.join).get((hop.position, hop.table))
+        if links is not None:
+            count_probes(links, composite.bits, self.work.links)
+        turned, places = composite, None
+        if hop.source is None:
+            lead = nearest(self.join, composite.positions, hop.position)
+            turned, places = (composite, None) if lead == composite.positions[0] else composite.led_by(lead)
+        reach = _reach(self.network, self.join, turned.positions, hop.position)
+        runs = self.slices.of(hop)
+        found: list[tuple[int, Ints, Ints, Words]] = []
+        for number, rows in enumerate(runs):
+            words = self.served.words(rows, hop.position)
+            if hop.source is not None:
+                pieces = probe(composite.keys, composite.times, composite.bits, rows, words, reach, counts)
+            else:
+                pieces = self._scan(turned, hop.position, rows, words, reach, counts)
+            for turned_left, right, bits in pieces:
+                left = turned_left if places is None else places[turned_left]
+                if last and len(left) >= FEW:
+                    whole = extend(composite, hop.position, ([rows], None, right), left, bits)
+                    yield from self._checked(whole, hop, last=last)
+                else:
+                    found.append((number, left, right, bits))
+        if found:
+            # A next hop needs the composites in their own order again: matches of several runs are interleaved.
+            left = np.concatenate([f[1] for f in found])
+            order = np.argsort(left, kind="stable")
+            run = np.concatenate([np.full(len(f[1]), f[0], dtype=np.int64) for f in found])[order]
+            row = np.concatenate([f[2] for f in found])[order]
+            bits = np.concatenate([f[3] for f in found])[order]
+            longer = extend(composite, hop.position, (runs, run, row), left[order], bits)
+            yield from self._checked(longer, hop, last=last)
+
+    def _scan(
+        self, composite: Matches, position: int, rows: Rows, words: Words, reach: Reach, counts: Counts
+    ) -> Iterator[tuple[Ints, Ints, Words]]:
+        """Pairs without an equality: by an inequality through sorted values, or by time, whichever leaves fewer."""
+        ordered, order = _by_time(rows)
+        search = _search(self.network, self.join, composite.positions, position)
+        if search is not None and len(rows) and len(composite):
+            every = np.arange(len(rows), dtype=np.int64)
+            alone = Matches((position,), (([rows], None, every),), rows.key, rows.time[:, None], words[rows.bits])
+            of_rows, of_composites = (lookup(self.network, self.join, m) for m in (alone, composite))
+            ranges = find_ranges(search, of_rows, len(rows), of_composites, len(composite))
+            if ranges is not None and ranges.pairs < pairs_by_time(composite.times[:, 0], ordered, reach):
+                yield from scan(composite.times, composite.bits, rows, ranges, words, reach, counts)
+                return
+        for left, right, bits in probe(composite.keys, composite.times, composite.bits, ordered, words, reach, counts):
+            yield left, right if order is None else order[right], bits
+
+    def _checked(self, extended: Matches, hop: Hop, *, last: bool) -> Iterator[Matches]:
+        """Only matches whose keys are really equal, and whose conditions hold as far as they can be decided."""
+        matches = self.counted(self._verified(extended, hop))
+        matches = self._conditions(matches, at_hop(self.join, hop.position, extended.positions, last=last))
+        matches = self.settled(matches) if last else matches
+        self.work.flows[self.join.index, self.route.start, tuple(sorted(matches.positions))] += len(matches)
+        if len(matches):
+            yield matches
+
+    def counted(self, matches: Matches) -> Matches:
+        """Clear the bits of queries of which a row has left its window, since so many rows came after it."""
+        outs = [(m.bit, p, out) for m in self.join.leads for p, out in m.outs if p in matches.positions]
+        if not outs or len(matches) == 0:
+            return matches
+        bits, newest = matches.bits.copy(), matches.result_time
+        for number, position, column in outs:
+            out = matches.column(position, column, None).to_numpy(zero_copy_only=False)
+            bits[newest >= out, number // 64] &= ~np.uint64(1 << (number % 64))
+        return serving(replace(matches, bits=bits))
+
+    def settled(self, matches: Matches) -> Matches:
+        """Whole results that also meet the conditions that had to wait; those on which one raised are counted."""
+        return self._conditions(matches, at_end(self.join), self.work.errors)
+
+    def _verified(self, matches: Matches, hop: Hop) -> Matches:
+        """Drop matches whose keys only share a hash, and those that are unequal by another key class."""
+        same = np.ones(len(matches), dtype=np.bool_)
+        pairs = [] if hop.source is None else [(hop.source, hop.key_class)]
+        for source, key_class in [*pairs, *hop.checks]:
+            assert key_class is not None
+            tables = self.join.classes[key_class].positions
+            ours, theirs = self.network.tables[tables[hop.position]], self.network.tables[tables[source]]
+            if key_class != hop.key_class:
+                same &= equal(matches.key(hop.position, ours.name), matches.key(source, theirs.name))
+            for one, other in zip(ours.verify, theirs.verify, strict=True):
+                same &= equal(matches.column(hop.position, one, None), matches.column(source, other, None))
+        return matches if same.all() else matches.take(np.flatnonzero(same))
+
+    def _conditions(
+        self, matches: Matches, conditions: Sequence[Condition], errors: Counter[int] | None = None
+    ) -> Matches:
+        """Without what the conditions refute; with `errors`, of whole results, also without what they raised on."""
+        if not conditions or len(matches) == 0:
+            return matches
+
+        def columns(rows: Ints) -> Lookup:
+            part = matches if len(rows) == len(matches) else matches.take(rows)
+            return lookup(self.network, self.join, part)
+
+        bits = refuted(matches.bits, conditions, columns, errors)
+        return matches if bits is matches.bits else serving(replace(matches, bits=bits))
+
+
+def _by_time(rows: Rows) -> tuple[Rows, Ints | None]:
+    """The rows in the order of time as if all had one key, and their places; tables without a key are stored so."""
+    if len(rows) == 0 or (rows.key[0] == 0 and rows.key[-1] == 0):
+        return rows, None
+    order = np.argsort(rows.time, kind="stable")
+    key = np.zeros(len(order), dtype=np.int64)
+    return Rows(key, rows.time[order], rows.bits[order], rows.patterns, {}), order
+
+
+def _reach(network: Network, join: Join, known: tuple[int, ...], target: int) -> Reach:
+    """Kept with the network, which a worker holds over many steps."""
+    kept: dict[tuple[int, tuple[int, ...], int], Reach] = network.__dict__.setdefault("_reaches", {})
+    place = (join.index, known, target)
+    if place not in kept:
+        kept[place] = build_reach(join, known, target)
+    return kept[place]
+
+
+def _search(network: Network, join: Join, known: tuple[int, ...], target: int) -> Search | None:
+    """Kept with the network, which a worker holds over many steps."""
+    kept: dict[tuple[int, tuple[int, ...], int], Search | None] = network.__dict__.setdefault("_searches", {})
+    place = (join.index, known, target)
+    if place not in kept:
+        kept[place] = build_search(join, target, known)
+    return kept[place]

@@ -1,0 +1,73 @@
+"""Queries over unions as several queries without any, whose results together are the answer.
+
+A join, like a filter, distributes over a bag union: each result takes one row of each role, and that row is of one stream. So there is one
+query for each combination of the streams. Windows that count rows do not distribute, since the rows of all streams count; SQL refuses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+
+from penstock.model import Expression, Item, Query, Ref, Role, Stream
+from penstock.planner.remap import remap_expression, replace_columns
+
+Shown = Mapping[Ref, Expression]  # what stands for a column of a union in one of its streams
+
+
+def distribute(query: Query, streams: Mapping[str, Stream]) -> tuple[Query, ...]:
+    """The queries, over one stream a role, whose bags of results make up that of the query; itself, if it has no unions or aggregates."""
+    if query.aggregation is not None or not any(role.union or role.branches for role in query.roles):
+        return (query,)
+    choices = product(*(range(len(role.streams)) for role in query.roles))
+    return tuple(_combination(query, chosen, streams) for chosen in choices)
+
+
+def reunited(query: Query, streams: Mapping[str, Stream]) -> Query:
+    """The first combination, with all streams of the query in its roles: what progress and life follow from."""
+    first = distribute(query, streams)[0]
+    roles = tuple(replace(own, union=role.union) for own, role in zip(first.roles, query.roles, strict=True))
+    return replace(first, roles=roles)
+
+
+def _combination(query: Query, chosen: Sequence[int], streams: Mapping[str, Stream]) -> Query:
+    shown: dict[Ref, Expression] = {}
+    extra: list[Expression] = []
+    roles = []
+    for number, (role, branch) in enumerate(zip(query.roles, chosen, strict=True)):
+        stream = role.streams[branch]
+        roles.append(replace(role, stream=stream, union=(), branches=()))
+        shown |= _shown(number, role, branch, streams)
+        if role.branches:
+            extra += [remap_expression(p, {0: number}) for p in role.branches[branch].predicates]
+
+    def over(expression: Expression) -> Expression:
+        return replace_columns(expression, shown)
+
+    conditions = [over(p) for p in (*query.predicates, *query.residuals)]
+    # A key may have a constant at one end: so it has the same types, and the other end the same state table, in all combinations.
+    keys = [tuple(None if end is None else over(end) for end in key) for key in query.keys]
+    return replace(
+        query,
+        roles=tuple(roles),
+        keys=tuple(keys),
+        predicates=(*extra, *(c for c in conditions if len(c.roles) < 2)),
+        residuals=tuple(c for c in conditions if len(c.roles) > 1),
+        items=tuple(Item(item.name, over(item.expression)) for item in query.items),
+    )
+
+
+def _shown(number: int, role: Role, branch: int, streams: Mapping[str, Stream]) -> dict[Ref, Expression]:
+    """What a role's columns are in one of its streams: those of its SELECT, or of the same name (whatever its case)."""
+    if role.branches:
+        columns = role.branches[branch].columns
+        return {Ref(number, str(c.name)): remap_expression(c.expression, {0: number}) for c in columns}
+    first, own = (streams[role.streams[n]] for n in (0, branch))
+    found = {}
+    for column in first.columns:
+        same = own.column(column.name)
+        if same is not None and same.name != column.name:
+            ref = Ref(number, same.name)
+            found[Ref(number, column.name)] = Expression((ref,), ref, total=True)
+    return found

@@ -1,0 +1,43 @@
+"""What a user chooses about plans, for all queries of an engine: how state is shared and cut, how joins and aggregates are computed.
+
+No choice changes an answer; each is one of a few known words, or 'auto'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from penstock.errors import RegistrationError
+from penstock.planner.build import STRATEGIES
+from penstock.planner.orders.decision import Parameters
+from penstock.planner.orders.modes import MODES
+from penstock.planner.panes import PLANS
+from penstock.planner.share import CHAINS
+
+
+@dataclass(frozen=True)
+class Choices:
+    """`strategy` is how queries share, `chain` where state is cut, `orders` how probe orders are chosen, with which `parameters`; `plan` is that of window aggregates."""
+
+    strategy: str = "auto"
+    chain: str = "auto"
+    orders: str = "adaptive"
+    parameters: Parameters | None = None
+    plan: str = "auto"
+
+    def __post_init__(self) -> None:
+        _check(f"there is no strategy {self.strategy!r}", self.strategy, ("auto", *STRATEGIES))
+        _check(f"there is no chain {self.chain!r}", self.chain, CHAINS)
+        _check(f"there is no way of choosing orders {self.orders!r}", self.orders, MODES)
+        _check(f"there is no plan {self.plan!r} for window aggregates", self.plan, ("auto", *PLANS))
+
+    @property
+    def paned(self) -> str | None:
+        """The plan of window aggregates, None if it is left to what steps count."""
+        return None if self.plan == "auto" else self.plan
+
+
+def _check(message: str, word: str, known: Collection[str]) -> None:
+    if word not in known:
+        raise RegistrationError(f"{message}; known: {', '.join(known)}")
