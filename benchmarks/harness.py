@@ -354,7 +354,7 @@ def run_engine(engine: Any) -> Json:
 @contextlib.contextmanager
 def _recorded(steps: list[Json]) -> Iterator[None]:
     """Keep the timings that a step leaves behind, and the phases of its slowest task."""
-    from penstock.runtime.step import Stepper
+    from penstock.runtime.steps.step import Stepper
 
     original = Stepper.run_batch
 

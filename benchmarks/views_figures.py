@@ -31,8 +31,8 @@ from penstock.planner.views.regression import Tau, fit
 from penstock.planner.views.search import beam
 from penstock.planner.views.statistics import Statistics
 from penstock.planner.views.strategies import batch, conditional
-from penstock.views.maintain import graph_of, maintain
-from penstock.views.source import COUNT
+from penstock.views.refresh.maintain import graph_of, maintain
+from penstock.views.sources.source import COUNT
 
 FOLDER = harness.ROOT / "docs" / "figures"
 NAMES = (BATCH, "parallel_batch", "adjacent", "conditional", "parallel_conditional", RECOMPUTE)
@@ -83,7 +83,7 @@ def group_sizes(size: Size, small: bool) -> Json:
     """Sizes of groups under both rules for the last probe (Fig. 3.12)."""
     from penstock.planner.views.bushy import FINAL_PROBES, by_cost, segmented_bushy
     from penstock.planner.views.shape_cost import Costs
-    from penstock.views.compute import count_relations
+    from penstock.views.refresh.compute import count_relations
 
     case = Random(8 if small else 16, 1, size.query_rows // 2)
     spark = harness.session(size.cores, **{"spark.sql.adaptive.enabled": "false"})
@@ -106,7 +106,7 @@ def final_groups(size: Size, small: bool) -> Json:
     """How many relations the group has whose rows go through all others last (Fig. 3.11): the more, the slower."""
     from penstock.planner.views.bushy import by_cost, groups, segmented_bushy
     from penstock.planner.views.shape_cost import Costs
-    from penstock.views.compute import count_relations
+    from penstock.views.refresh.compute import count_relations
 
     case = Random(8 if small else 16, 1, size.query_rows // 2)
     spark = harness.session(size.cores, **{"spark.sql.adaptive.enabled": "false"})

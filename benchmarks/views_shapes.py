@@ -76,7 +76,7 @@ def computed(spark, case: Random, shape: Shape, relations, costs: Costs) -> tupl
     """Seconds to make all rows and all their columns, and the same sums."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    from penstock.views.compute import compute
+    from penstock.views.refresh.compute import compute
 
     frames = {f"r{n}": spark.read.parquet(f"{case.inputs()}/r{n}.parquet") for n in range(case.relations)}
     width = 1 + len(PAYLOAD)
@@ -94,7 +94,7 @@ def computed(spark, case: Random, shape: Shape, relations, costs: Costs) -> tupl
 def of_query(spark, case: Random, costs: Costs, pairs: int, cores: int, memory: float = inf) -> Json:
     """Every kind of shape that runs on one query, in turns, after one run each to warm up."""
     from penstock.planner.views.shape_choice import RUNNABLE
-    from penstock.views.compute import choose_shape
+    from penstock.views.refresh.compute import choose_shape
 
     frames = {f"r{n}": spark.read.parquet(f"{case.inputs()}/r{n}.parquet") for n in range(case.relations)}
     choice, relations = choose_shape(case.view(), frames, costs, cores, memory)
@@ -133,7 +133,7 @@ def ratios_of(found: Json, over: str = RIGHT_DEEP) -> list[float]:
 
 def measure(cases: Sequence[Random], cores: int, pairs: int, memory: float = inf) -> Json:
     """Calibrate, then all queries in one session; Spark must not change the joins of a shape while it runs."""
-    from penstock.views.calibrate import calibrate
+    from penstock.views.refresh.calibrate import calibrate
 
     spark = harness.session(cores, **{"spark.sql.adaptive.enabled": "false"})
     with harness.scratch() as folder:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from benchmarks import harness
 from penstock.model import Column, Source
-from penstock.views.types import spark_type
+from penstock.views.rows.types import spark_type
 
 FILES = 50  # of a relation, when it is first written
 
@@ -66,8 +66,8 @@ class Postgres:
     def __init__(self, relations: Mapping[str, Relation], url: str) -> None:
         from adbc_driver_postgresql import dbapi
 
-        from penstock.views.pool import Pool
-        from penstock.views.postgres import PostgresReader
+        from penstock.views.postgres.pool import Pool
+        from penstock.views.postgres.source import PostgresReader
 
         self.relations = relations
         self.user = dbapi.connect(url, autocommit=True)
@@ -128,8 +128,8 @@ class Files:
 
     def __init__(self, relations: Mapping[str, Relation], folder: Path) -> None:
         from penstock.state.store import LocalStore
-        from penstock.views.parquet import ParquetFeed
-        from penstock.views.snapshot import SnapshotReader
+        from penstock.views.sources.parquet import ParquetFeed
+        from penstock.views.sources.snapshot import SnapshotReader
 
         self.relations, self.folder = relations, folder
         self.readers: dict[str, Any] = {}

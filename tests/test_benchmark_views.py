@@ -16,7 +16,7 @@ from benchmarks.views_sources import Chain, Files, expected, fingerprint
 from penstock.demo.postgres import server
 from penstock.planner.views.relations import Relations, Tie
 from penstock.planner.views.shape_cost import Costs
-from penstock.views.source import Answer
+from penstock.views.sources.source import Answer
 from penstock.views.store import ViewStore
 
 
@@ -178,7 +178,7 @@ def test_rows_of_an_answer_can_be_slow(monkeypatch):
 @pytest.mark.long
 @pytest.mark.spark
 def test_all_pictures_of_views_are_made_in_small(monkeypatch, capsys):
-    monkeypatch.setattr("penstock.views.calibrate.calibrate", lambda *_: Costs())
+    monkeypatch.setattr("penstock.views.refresh.calibrate.calibrate", lambda *_: Costs())
     monkeypatch.setattr(views, "SMALL", TINY)
     assert views.main(["--small", "--all"]) == 0
     line = json.loads(capsys.readouterr().out.splitlines()[-1])

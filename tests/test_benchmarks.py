@@ -1,6 +1,7 @@
 import json
 import os
 import xml.etree.ElementTree as ET
+from argparse import Namespace
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -24,6 +25,7 @@ from benchmarks import (
     kernels,
     multiway,
     multiway_figures,
+    partials,
     reoptimize,
     reoptimize_figures,
     sharing,
@@ -586,7 +588,7 @@ def test_spark_windows_that_begin_elsewhere_end_where_ours_do(here, spark, monke
 @pytest.mark.long
 def test_sliding_aggregates_have_equal_results_and_their_ratios(fresh, monkeypatch):
     monkeypatch.setattr(aggregates, "WARM_UP", 0)
-    case = aggregates.Case(short=FEW, capped=2, full=FEW, tail=7, counts=(1, 4), least=3)
+    case = aggregates.Case(short=FEW, capped=2, full=FEW, tail=7, share=1, counts=(1, 4), least=3)
     report = aggregates.measure(case, pairs=1, cores=1)
     line = line_of(report)
     assert (line["name"], line["equal"]) == ("aggregates", True)
@@ -621,6 +623,15 @@ def test_all_pictures_of_aggregates_are_measured_and_drawn(here, monkeypatch):
     assert set(found["numbers"]["3"]) == {"equal", "shared", "isolated"}
     drawn = {path.stem for path in (here / "figures").iterdir()}
     assert drawn == {"aggregates", *(f"aggregates-{picture}" for picture in found)}
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_rows_and_partials_of_spark_come_to_the_same(fresh, monkeypatch):
+    monkeypatch.setattr(partials, "CASES", (partials.Case("few", FEW, 1),))
+    line = line_of(partials.measured(Namespace(pairs=1, cores=1)))
+    assert line["equal"]
+    assert 20 < line["figures"]["few"]["partials"] < line["figures"]["few"]["rows"] == FEW.all_rows
 
 
 @pytest.mark.long

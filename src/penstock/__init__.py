@@ -14,7 +14,7 @@ from penstock.model import Sink
 if TYPE_CHECKING:
     from penstock.engine import Engine
     from penstock.handle import QueryHandle
-    from penstock.runtime.run import Run
+    from penstock.runtime.running.run import Run
 
 __version__ = "0.1.0"
 
@@ -23,7 +23,7 @@ __all__ = [
     "SqlError", "StateError", "StepError",
 ]  # fmt: skip
 
-_LAZY = {"Engine": "penstock.engine", "QueryHandle": "penstock.handle", "Run": "penstock.runtime.run"}
+_LAZY = {"Engine": "penstock.engine", "QueryHandle": "penstock.handle", "Run": "penstock.runtime.running.run"}
 
 
 def __getattr__(name: str) -> Any:

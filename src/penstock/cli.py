@@ -35,7 +35,7 @@ from penstock.state.store import LocalStore
 
 if TYPE_CHECKING:
     from penstock.engine import Engine
-    from penstock.runtime.run import Run
+    from penstock.runtime.running.run import Run
     from penstock.views.catalog import ViewCatalog
 
 OK, FAULT, FAILED, WAITS, INTERRUPTED = 0, 1, 3, 4, 130  # 2 is wrong usage, by argparse

@@ -23,19 +23,19 @@ from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
 from penstock.planner.network import Network
 from penstock.planner.orders.decision import Parameters
-from penstock.runtime.catalog import Catalog
-from penstock.runtime.choices import Choices
-from penstock.runtime.given import given_stream, punctuated, time_to_advance
-from penstock.runtime.inputs import open_stream
-from penstock.runtime.listing import counts_of, coverage, listed_queries, listed_streams
-from penstock.runtime.part import Part
-from penstock.runtime.prepare import Into, standing_alone
-from penstock.runtime.registration import Registration
-from penstock.runtime.results import united
-from penstock.runtime.run import Run
+from penstock.runtime.arrivals.sources import with_settings
+from penstock.runtime.declared.catalog import Catalog
+from penstock.runtime.declared.choices import Choices
+from penstock.runtime.declared.given import given_stream, punctuated, time_to_advance
+from penstock.runtime.declared.inputs import open_stream
+from penstock.runtime.declared.listing import counts_of, coverage, listed_queries, listed_streams
+from penstock.runtime.declared.prepare import Into, standing_alone
+from penstock.runtime.declared.registration import Registration
+from penstock.runtime.results.part import Part
+from penstock.runtime.results.read import united
+from penstock.runtime.results.sides import side_rows
+from penstock.runtime.running.run import Run
 from penstock.runtime.session import local_session
-from penstock.runtime.sides import side_rows
-from penstock.runtime.sources import with_settings
 from penstock.sql import (
     AdvanceStream,
     AlterQuery,
@@ -52,7 +52,7 @@ from penstock.state.manifest import Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
 from penstock.state.store import LocalStore
 from penstock.views.catalog import ViewCatalog
-from penstock.views.sources import QueryResults
+from penstock.views.sources.opened import QueryResults
 from penstock.views.statements import ViewStatement, execute_view_statement
 from penstock.views.view import ViewHandle
 

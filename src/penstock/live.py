@@ -21,7 +21,7 @@ from rich.text import Text
 from penstock.model.time import FOREVER
 
 if TYPE_CHECKING:
-    from penstock.runtime.run import Run
+    from penstock.runtime.running.run import Run
 
 Status = Mapping[str, Any]
 

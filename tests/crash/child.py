@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from penstock.runtime import run
+from penstock.runtime.running import run
 from tests.crash.scene import engine_of
 from tests.runtime.replay import quick_session
 

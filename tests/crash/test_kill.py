@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import StateError
-from penstock.runtime.points import POINTS
+from penstock.runtime.steps.points import POINTS
 from tests.crash.scene import answers_of, deliveries, engine_of, expected, in_folder, source
 from tests.runtime.replay import drain, rows_of
 
@@ -145,7 +145,7 @@ WORKER_FAILS_ONCE = """
 import sys
 if "pyspark.daemon" in sys.orig_argv:
     import os
-    from penstock.runtime import task
+    from penstock.runtime.tasks import task
 
     report_batch = task.report_batch
 

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock import Engine
 from penstock.model import Column, Stream
 from penstock.reference import Row
-from penstock.runtime.run import Run
+from penstock.runtime.running.run import Run
 from penstock.runtime.session import local_session
 from tests.effort import ALL
 from tests.workloads import Workload

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.errors import RegistrationError
-from penstock.runtime.analysis import analyze
+from penstock.runtime.declared.analysis import analyze
 from penstock.sql import parse_query
 from tests.runtime.replay import stream
 

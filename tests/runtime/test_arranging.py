@@ -14,7 +14,7 @@ from penstock.model import Sliding
 from penstock.planner.arranging import Known
 from penstock.planner.panes import PLANS, PaneSet, Rates, pane_sets, pane_width
 from penstock.reference import admit, aggregate_results
-from penstock.runtime.panes import PANES
+from penstock.runtime.tasks.panes import PANES
 from penstock.sql import parse_query
 from tests.aggregates import STREAM, same_bag
 from tests.effort import examples

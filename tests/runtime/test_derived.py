@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from penstock.errors import RegistrationError, SqlError
 from penstock.model.time import SECOND
 from penstock.reference import admit
-from penstock.runtime.derived import waiting
-from penstock.runtime.step import Stepper
+from penstock.runtime.arrivals.derived import waiting
+from penstock.runtime.steps.step import Stepper
 from penstock.sql import CreateStream, parse_script
 from tests.aggregates import STREAM, same_bag
 from tests.effort import examples
@@ -81,9 +81,9 @@ def eager_upkeep():
     """Runs and results are merged, and given up, at every occasion."""
     with (
         patch("penstock.state.compaction.FAN_IN", 2),
-        patch("penstock.runtime.step.SNAPSHOT_EVERY", 3),
-        patch("penstock.runtime.retention.UPKEEP_EVERY", 1),
-        patch("penstock.runtime.retention.MANY_FILES", 2),
+        patch("penstock.runtime.steps.step.SNAPSHOT_EVERY", 3),
+        patch("penstock.runtime.results.retention.UPKEEP_EVERY", 1),
+        patch("penstock.runtime.results.retention.MANY_FILES", 2),
     ):
         yield
 

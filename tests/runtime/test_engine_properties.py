@@ -114,7 +114,7 @@ def test_late_and_bad_rows_take_part_in_nothing_and_are_kept_aside(spark, tmp_pa
 @given(load=workloads(late=True), tasks=st.integers(1, 3), cut=st.integers(1, 4))
 def test_a_restart_in_the_middle_changes_nothing(spark, tmp_path_factory, load, tasks, cut):
     # Merges and snapshots at every occasion, so that the second engine starts from what they made.
-    with patch("penstock.state.compaction.FAN_IN", 1), patch("penstock.runtime.step.SNAPSHOT_EVERY", 2):
+    with patch("penstock.state.compaction.FAN_IN", 1), patch("penstock.runtime.steps.step.SNAPSHOT_EVERY", 2):
         engine = run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks, cut=cut)
     assert_exact(engine, load)
     assert_accounts(engine, load)

@@ -40,7 +40,7 @@ class Wandering(Steering):
 
 
 def run(spark, root, load, *, tasks, seed, cut=None):
-    with patch("penstock.runtime.catalog.Steering", type("Steering", (Wandering,), {"seed": seed})):
+    with patch("penstock.runtime.declared.catalog.Steering", type("Steering", (Wandering,), {"seed": seed})):
         replay = replay_of(load, root / "source", steps=cut)
         if cut is not None:
             drain(replay.engine(spark, root / "state", names(load), tasks=tasks))

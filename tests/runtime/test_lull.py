@@ -4,7 +4,7 @@ import pytest
 
 from penstock.model import Column, Stream
 from penstock.model.time import NEVER, SECOND
-from penstock.runtime.lull import follow_clock
+from penstock.runtime.steps.lull import follow_clock
 from penstock.state.manifest import Progress
 
 COLUMNS = (Column("ts", "timestamp"),)

@@ -8,7 +8,7 @@ from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
 from penstock.model import Sliding
-from penstock.runtime.panes import PANES
+from penstock.runtime.tasks.panes import PANES
 from tests.aggregates import ROWS, STREAM, arriving, cases, same_bag
 from tests.effort import examples
 from tests.runtime.replay import Replay, drain, rows_of
@@ -42,8 +42,8 @@ def test_panes_and_rows_show_the_same(spark, tmp_path_factory, queries, batches,
     root = tmp_path_factory.mktemp("run")
     replay = Replay(root / "source", replace(STREAM, delay=delay))
     middle = len(batches) // 2
-    upkeep = patch.multiple("penstock.runtime.retention", UPKEEP_EVERY=2, FIRST_UPKEEP=1)
-    with upkeep, patch("penstock.runtime.retention.MANY_FILES", 2):
+    upkeep = patch.multiple("penstock.runtime.results.retention", UPKEEP_EVERY=2, FIRST_UPKEEP=1)
+    with upkeep, patch("penstock.runtime.results.retention.MANY_FILES", 2):
         for number, batch in enumerate(batches):
             replay.add(s=batch)
             if number in (middle, len(batches) - 1):

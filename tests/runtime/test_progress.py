@@ -7,7 +7,7 @@ import pytest
 
 from penstock import Engine, RegistrationError, StateError
 from penstock.model.time import HOUR, SECOND
-from penstock.runtime import run as run_module
+from penstock.runtime.running import run as run_module
 from tests.oracle import bag
 from tests.runtime.replay import Replay, drain, rows_of, stream, wait_until
 

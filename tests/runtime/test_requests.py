@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from penstock.runtime.requests import do_request, take_requests
+from penstock.runtime.running.requests import do_request, take_requests
 from penstock.state.requests import Answer, RequestLog
 from penstock.state.store import LocalStore
 from tests.oracle import bag
@@ -125,7 +125,7 @@ def test_a_crash_between_doing_and_answering_does_no_harm(spark, live, tmp_path)
     one = live({"wide": WIDE, "plain": JOIN.format(1, 1), "purged": JOIN.format(2, 2), "again": JOIN.format(3, 3)})
     one.feed(**rows_at(0))
     log = RequestLog(one.engine.store)
-    with patch("penstock.runtime.run.take_requests", lambda run: []):  # the engine looks away
+    with patch("penstock.runtime.running.run.take_requests", lambda run: []):  # the engine looks away
         asked = [
             log.ask(f"CREATE QUERY narrow FROM STATE AS {NARROW}"),
             log.ask("DROP QUERY plain"),

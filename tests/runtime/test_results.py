@@ -8,7 +8,7 @@ import pytest
 from penstock import Engine, PenstockError, RegistrationError
 from penstock.model.time import SECOND
 from penstock.reference import results
-from penstock.runtime import retention
+from penstock.runtime.results import retention
 from penstock.sql import parse_query
 from tests.oracle import bag
 from tests.runtime.replay import Replay, drain, generated_code, rows_of, steps_by_batch, stream

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.retention import FIRST_UPKEEP, UPKEEP_EVERY, following_upkeep
+from penstock.runtime.results.retention import FIRST_UPKEEP, UPKEEP_EVERY, following_upkeep
 
 
 @given(st.integers(-1, 10_000))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from penstock.runtime.part import Part
-from penstock.runtime.results import holds_runs
+from penstock.runtime.results.part import Part
+from penstock.runtime.results.read import holds_runs
 from tests.aggregates import STREAM, same_bag
 from tests.effort import examples
 from tests.runtime.replay import Replay, drain, rows_of
@@ -38,8 +38,8 @@ def test_runs_and_rows_show_the_same(spark, tmp_path_factory, seed, delay, tasks
     replay = Replay(root / "source", replace(STREAM, delay=delay))
     queries = [any_query(chance, kind) for kind in KINDS]
     retain = chance.randrange(20)
-    upkeep = patch.multiple("penstock.runtime.retention", UPKEEP_EVERY=2, FIRST_UPKEEP=1)
-    with upkeep, patch("penstock.runtime.retention.MANY_FILES", 2):
+    upkeep = patch.multiple("penstock.runtime.results.retention", UPKEEP_EVERY=2, FIRST_UPKEEP=1)
+    with upkeep, patch("penstock.runtime.results.retention.MANY_FILES", 2):
         for number in range(4):
             times = [15 * number + chance.randrange(-5, 15) for _ in range(6)]
             replay.add(s=[{"t": t, "k": "a", "g": t % 2, "v": chance.choice((0, 1, None)), "x": 0.5} for t in times])

@@ -10,8 +10,8 @@ import pytest
 
 from penstock import Engine
 from penstock.model.time import SECOND
-from penstock.runtime import scan
-from penstock.runtime.job import Job
+from penstock.runtime.arrivals import scan
+from penstock.runtime.steps.job import Job
 from tests.runtime.replay import drain, rows_of
 
 pytestmark = pytest.mark.spark

@@ -5,9 +5,9 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from penstock.runtime import run as run_module
-from penstock.runtime.run import Run
-from penstock.runtime.schedule import Schedule
+from penstock.runtime.running import run as run_module
+from penstock.runtime.running.run import Run
+from penstock.runtime.running.schedule import Schedule
 
 NOW = 1_000.0
 

@@ -30,7 +30,7 @@ def test_segments_follow_the_rows_and_their_costs_are_measured(spark, tmp_path):
     for step in range(STEPS):
         replay.add(a=brought(step, 0), b=brought(step, 3))
     # So few rows would be scanned by one task alone.
-    with patch("penstock.runtime.compose.segment_count", lambda _scan, most, _timing: most):
+    with patch("penstock.runtime.steps.compose.segment_count", lambda _scan, most, _timing: most):
         run = replay.engine(spark, tmp_path / "state", {"j": SQL}).start(available_now=True)
         assert run.await_termination(300)
     stepper = run.stepper

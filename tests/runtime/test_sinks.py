@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import StateError
-from penstock.runtime.sinks import Deliveries, Receiver, claim, group_sinks
+from penstock.runtime.results.sinks import Deliveries, Receiver, claim, group_sinks
 from penstock.state.manifest import Manifest, ResultFile
 
 

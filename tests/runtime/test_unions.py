@@ -196,7 +196,10 @@ def test_columns_of_other_types_are_refused_at_the_union(live):
 
 @pytest.mark.long
 def test_upkeep_leaves_the_results_of_all_combinations(live):
-    with patch("penstock.runtime.retention.UPKEEP_EVERY", 1), patch("penstock.runtime.retention.MANY_FILES", 2):
+    with (
+        patch("penstock.runtime.results.retention.UPKEEP_EVERY", 1),
+        patch("penstock.runtime.results.retention.MANY_FILES", 2),
+    ):
         one = live({"u": JOIN})
         steps = [rows_at(n) for n in range(6)]
         for step in steps:

@@ -13,7 +13,17 @@ from penstock.model import Column, Punctuation, Range, Stream
 from penstock.model.time import FOREVER, NEVER
 from penstock.reference import admit
 from penstock.reference import group_progress as reference_progress
-from penstock.runtime.admission import ACCEPTED, BAD, LATE, MALFORMED, PUNCTUATION, UNPLACED, of_verdicts, reasons, saw
+from penstock.runtime.arrivals.admission import (
+    ACCEPTED,
+    BAD,
+    LATE,
+    MALFORMED,
+    PUNCTUATION,
+    UNPLACED,
+    of_verdicts,
+    reasons,
+    saw,
+)
 from penstock.state import progress as module
 from penstock.state.manifest import Progress
 from penstock.state.progress import Seen, declare, group_progress, move, together

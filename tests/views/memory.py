@@ -10,8 +10,8 @@ import pyarrow as pa
 from penstock.model import Expression, Ref
 from penstock.reference.evaluate import holds
 from penstock.reference.view import canonical
-from penstock.views.source import COUNT, Answer
-from penstock.views.types import schema_of
+from penstock.views.rows.types import schema_of
+from penstock.views.sources.source import COUNT, Answer
 
 
 class MemorySource:

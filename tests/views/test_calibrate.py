@@ -6,7 +6,7 @@ from math import isfinite
 import pytest
 
 from penstock.planner.views.shape_cost import Costs
-from penstock.views.calibrate import HOPS, NARROW, WIDE, calibrate, costs_of
+from penstock.views.refresh.calibrate import HOPS, NARROW, WIDE, calibrate, costs_of
 
 PLANTED = Costs(
     read=1e-7,

@@ -15,8 +15,8 @@ from penstock.model import Column
 from penstock.model.view import Source
 from penstock.state.seal import seal, unseal
 from penstock.state.store import LocalStore
-from penstock.views import parquet
 from penstock.views.catalog import ViewCatalog
+from penstock.views.sources import parquet
 from tests.effort import examples
 from tests.views.test_parquet import write
 

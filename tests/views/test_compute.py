@@ -15,8 +15,8 @@ from penstock.planner.views.bushy import by_output, pieced_bushy, segmented_bush
 from penstock.planner.views.relations import equal_places
 from penstock.planner.views.shape_cost import Costs
 from penstock.planner.views.shapes import exchanges, left_deep, right_deep, segmented_right_deep, zigzag
-from penstock.views.compute import choose_shape, compute, count_relations
-from penstock.views.source import COUNT
+from penstock.views.refresh.compute import choose_shape, compute, count_relations
+from penstock.views.sources.source import COUNT
 from tests.effort import examples
 
 pytestmark = pytest.mark.spark
@@ -203,7 +203,7 @@ def test_the_chosen_shape_computes_the_arguments_of_aggregates(rows, tmp_path):
 def test_columns_that_are_equal_by_others_are_compared_once():
     edges = (Edge(0, 1, (("a", "a"),)), Edge(1, 2, (("a", "a"),)), Edge(0, 2, (("a", "a"), ("b", "a"))))
     view = View("v", "", tuple(Node(f"x{n}", "s") for n in range(3)), edges, (), ())
-    from penstock.views.compute import _pairs
+    from penstock.views.refresh.compute import _pairs
 
     assert set(equal_places(view).values()) == {equal_places(view)[0, "a"]}
     assert _pairs(view, frozenset((0, 1)), frozenset((2,))) == [((0, "b"), (2, "a")), ((1, "a"), (2, "a"))]

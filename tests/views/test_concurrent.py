@@ -18,8 +18,9 @@ from penstock.planner.views.strategies import STRATEGIES
 from penstock.reference.view import answer, canonical
 from penstock.state.store import LocalStore
 from penstock.views import catalog as catalogs
-from penstock.views import slices, versions
 from penstock.views.catalog import ViewCatalog
+from penstock.views.rows import slices
+from penstock.views.sources import versions
 from tests.effort import examples
 from tests.views.test_parquet import write
 

@@ -16,10 +16,10 @@ from penstock.model import Column, Edge, Item, Node, Source, View
 from penstock.reference.evaluate import compare
 from penstock.sql import parse_view
 from penstock.sql.view_terms import joins_equal
-from penstock.views.fit import as_double, fitted
-from penstock.views.maintain import compute, graph_of, maintain
-from penstock.views.match import Coder, common_type, pairs
-from penstock.views.types import arrow_type
+from penstock.views.refresh.maintain import compute, graph_of, maintain
+from penstock.views.rows.fit import as_double, fitted
+from penstock.views.rows.match import Coder, common_type, pairs
+from penstock.views.rows.types import arrow_type
 
 from .memory import MemorySource, bag, ref
 from .test_maintain import PLANS, expected

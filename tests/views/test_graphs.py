@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from penstock.model.view import Source
 from penstock.reference.view import joined
 from penstock.state.store import LocalStore
-from penstock.views.maintain import compute, graph_of, maintain
-from penstock.views.parquet import ParquetFeed
-from penstock.views.snapshot import SnapshotReader
-from penstock.views.types import schema_of
+from penstock.views.refresh.maintain import compute, graph_of, maintain
+from penstock.views.rows.types import schema_of
+from penstock.views.sources.parquet import ParquetFeed
+from penstock.views.sources.snapshot import SnapshotReader
 from tests.effort import examples
 
 from .graphs import ROWS, views

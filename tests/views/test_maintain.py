@@ -22,7 +22,7 @@ from penstock.planner.views.strategies import (
     sweep,
 )
 from penstock.reference.view import joined
-from penstock.views.maintain import compute, graph_of, maintain
+from penstock.views.refresh.maintain import compute, graph_of, maintain
 from tests.effort import examples
 
 from .graphs import ROWS, views

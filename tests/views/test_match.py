@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import RegistrationError
 from penstock.reference.evaluate import compare
-from penstock.views.match import Coder, Codes, among, combined, common_type, pairs
+from penstock.views.rows.match import Coder, Codes, among, combined, common_type, pairs
 
 FAMILIES = {
     "numbers": (

@@ -18,10 +18,11 @@ from penstock.errors import ChangesLostError, RegistrationError, StepError
 from penstock.model import Column, Compare, Expression, Literal, Ref
 from penstock.model.view import Source
 from penstock.state.store import LocalStore
-from penstock.views import parquet, slices, versions
-from penstock.views.parquet import ParquetFeed, columns_of
-from penstock.views.snapshot import SnapshotReader, counted
-from penstock.views.source import COUNT
+from penstock.views.rows import slices
+from penstock.views.sources import parquet, versions
+from penstock.views.sources.parquet import ParquetFeed, columns_of
+from penstock.views.sources.snapshot import SnapshotReader, counted
+from penstock.views.sources.source import COUNT
 
 COLUMNS = (Column("k", "bigint"), Column("v", "string"))
 
@@ -193,7 +194,7 @@ def test_keys_of_every_type_find_their_rows_and_only_they_matter(tmp_path, kind)
     columns = (Column("x", kind), Column("y", "int"))
     folder = tmp_path / "files"
     folder.mkdir()
-    from penstock.views.types import arrow_type
+    from penstock.views.rows.types import arrow_type
 
     values = pa.array(VALUES[kind], arrow_type(kind))
     pq.write_table(pa.table({"x": values, "y": pa.array([0, 1, 2], pa.int32())}), folder / "a.parquet")

@@ -19,13 +19,13 @@ from penstock.errors import ChangesLostError, RegistrationError, StateError, Ste
 from penstock.model import Arithmetic, Column, Compare, Expression, In, IsNull, Literal, Not, Ref
 from penstock.model.view import Source
 from penstock.planner.views.knee import Knee
-from penstock.views import postgres
-from penstock.views.capture import Snapshot
-from penstock.views.evaluate import select
-from penstock.views.pool import Pool
-from penstock.views.postgres import PostgresReader
-from penstock.views.source import COUNT
-from penstock.views.tables import columns_of
+from penstock.views.postgres import source as postgres
+from penstock.views.postgres.capture import Snapshot
+from penstock.views.postgres.pool import Pool
+from penstock.views.postgres.source import PostgresReader
+from penstock.views.postgres.tables import columns_of
+from penstock.views.rows.evaluate import select
+from penstock.views.sources.source import COUNT
 from tests.effort import examples
 from tests.views.postgres import Session
 

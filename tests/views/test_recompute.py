@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from penstock.planner.views.first import Machine
-from penstock.views import whole
-from penstock.views.maintain import compute
-from penstock.views.source import Answer
-from penstock.views.spark import Computed, compute_on_spark
+from penstock.views.refresh import whole
+from penstock.views.refresh.maintain import compute
+from penstock.views.refresh.spark import Computed, compute_on_spark
+from penstock.views.sources.source import Answer
 
 from .test_told import TOTALS, opened, rows
 

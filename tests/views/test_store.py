@@ -16,9 +16,9 @@ from penstock.errors import StateError, StepError
 from penstock.model import Expression, Ref
 from penstock.model.view import View, ViewAggregate
 from penstock.state.store import LocalStore
-from penstock.views import slices
-from penstock.views.aggregate import grouping_of
-from penstock.views.source import COUNT
+from penstock.views.refresh.aggregate import grouping_of
+from penstock.views.rows import slices
+from penstock.views.sources.source import COUNT
 from penstock.views.store import ViewStore, repeated
 
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string()), ("c2", pa.float64())])

@@ -10,11 +10,11 @@ from penstock.demo.postgres import server
 from penstock.errors import StepError
 from penstock.model import Arithmetic, Column, Compare, Edge, Item, Literal, Node, Ref, Source, View
 from penstock.planner.views.strategies import batch, conditional
-from penstock.views.delta import Joins
-from penstock.views.maintain import compute, graph_of, join_all, maintain
-from penstock.views.pool import Pool
-from penstock.views.postgres import PostgresReader
-from penstock.views.together import computed_together
+from penstock.views.postgres.pool import Pool
+from penstock.views.postgres.source import PostgresReader
+from penstock.views.postgres.together import computed_together
+from penstock.views.refresh.maintain import compute, graph_of, join_all, maintain
+from penstock.views.rows.delta import Joins
 from tests.views.postgres import Session
 
 from .memory import bag, expression, ref
@@ -80,7 +80,7 @@ VIEWS = {
 
 def by_scans(view, readers):
     """As `compute` does where no one database holds all sources."""
-    from penstock.views.changes import schemas
+    from penstock.views.refresh.changes import schemas
 
     joins = Joins(view, schemas(view, readers))
     rows = [

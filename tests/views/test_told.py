@@ -18,8 +18,8 @@ from penstock.planner.views.strategies import STRATEGIES
 from penstock.reference.view import answer, canonical
 from penstock.sql import parse_view
 from penstock.state.store import LocalStore
+from penstock.views.sources.told import coded
 from penstock.views.store import ViewStore
-from penstock.views.told import coded
 from penstock.views.view import Parts, ViewHandle
 from tests.effort import examples
 

@@ -16,14 +16,15 @@ from penstock.model.view import Source
 from penstock.planner.views.first import Machine
 from penstock.planner.views.shape_cost import Costs
 from penstock.state.store import LocalStore
-from penstock.views import costs as module
-from penstock.views import frame, whole
 from penstock.views.catalog import ViewCatalog
-from penstock.views.costs import known_costs, measured_costs, memory_of
-from penstock.views.files import read_files
-from penstock.views.frame import FrameFeed
-from penstock.views.parquet import ParquetFeed
-from penstock.views.snapshot import SnapshotReader
+from penstock.views.refresh import costs as module
+from penstock.views.refresh import whole
+from penstock.views.refresh.costs import known_costs, measured_costs, memory_of
+from penstock.views.rows.files import read_files
+from penstock.views.sources import frame
+from penstock.views.sources.frame import FrameFeed
+from penstock.views.sources.parquet import ParquetFeed
+from penstock.views.sources.snapshot import SnapshotReader
 
 from .memory import bag
 
@@ -167,7 +168,7 @@ def spark_like():
 
 @pytest.mark.spark
 def test_costs_are_measured_when_it_will_take_long(tmp_path, spark, monkeypatch):
-    monkeypatch.setattr("penstock.views.spark.LONG", 0.0)
+    monkeypatch.setattr("penstock.views.refresh.spark.LONG", 0.0)
     monkeypatch.setattr(module, "calibrate", lambda *_, **__: Costs(read=7e-7))
     made = catalog(tmp_path, spark)
     write(tmp_path / "a" / "1.parquet", [(1, "x")])

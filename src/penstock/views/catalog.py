@@ -27,15 +27,15 @@ from penstock.sql import parse_view
 from penstock.sql.words import words
 from penstock.state.seal import seal, unseal
 from penstock.state.store import LocalStore
-from penstock.views.costs import known_costs, measured_costs, memory_of, room
 from penstock.views.explain import explain_graph, explain_whole
-from penstock.views.frame import MakeFrame
-from penstock.views.slices import Slices
-from penstock.views.sources import QueryResults, Sources, copy_of
-from penstock.views.spark import Computed, Given, compute_on_spark
+from penstock.views.refresh.costs import known_costs, measured_costs, memory_of, room
+from penstock.views.refresh.spark import Computed, Given, compute_on_spark
+from penstock.views.refresh.whole import priced
+from penstock.views.rows.slices import Slices
+from penstock.views.sources.frame import MakeFrame
+from penstock.views.sources.opened import QueryResults, Sources, copy_of
 from penstock.views.store import DEFINITION, ViewStore
 from penstock.views.view import LiveReader, Parts, ViewHandle
-from penstock.views.whole import priced
 
 _SETTLE_EVERY = 20  # refreshes
 _DROPPED = "_dropped-"  # how the folder of a dropped view begins; no view has such a name

@@ -25,17 +25,17 @@ from penstock.planner.views.plan import MaintenancePlan
 from penstock.planner.views.statistics import Statistics, learned, recalled, remembered
 from penstock.planner.views.strategies import STRATEGIES, batch
 from penstock.state.store import LocalStore
-from penstock.views.aggregate import grouping_of
-from penstock.views.evaluate import column
 from penstock.views.explain import explain_graph, explain_whole
-from penstock.views.maintain import Refreshed, compute, graph_of, maintain
-from penstock.views.snapshot import SnapshotReader
-from penstock.views.spark import Computed
+from penstock.views.refresh.aggregate import grouping_of
+from penstock.views.refresh.maintain import Refreshed, compute, graph_of, maintain
+from penstock.views.refresh.spark import Computed
+from penstock.views.refresh.whole import COMPUTED_BY, EstimatingReader, OnSpark, Whole
+from penstock.views.rows.evaluate import column
+from penstock.views.rows.types import schema_of
+from penstock.views.sources.snapshot import SnapshotReader
+from penstock.views.sources.told import PREFIX, Told, all_told, refuse, telling
 from penstock.views.store import ViewStore, repeated
 from penstock.views.timer import Timer
-from penstock.views.told import PREFIX, Told, all_told, refuse, telling
-from penstock.views.types import schema_of
-from penstock.views.whole import COMPUTED_BY, EstimatingReader, OnSpark, Whole
 
 # Changes which the view does not see are fetched again by every refresh, until they are so many rows, or it were so many refreshes.
 _MANY_ROWS, _MANY_TIMES = 1_000, 50

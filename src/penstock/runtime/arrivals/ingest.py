@@ -1,0 +1,354 @@
+"""From the streams' DataFrames to tagged, keyed rows: what Spark SQL does in the JVM before the exchange.
+
+All streams of the network are one tagged union, read by one streaming query. Columns of equal type share a slot, so that
+the union is as wide as its widest stream. Per step, one projection adds key hashes, computed predicates, and the late or bad verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (Spark's customary name)
+
+from penstock.model import Ref, Stream
+from penstock.model.time import EARLIEST, LATEST, NEVER
+from penstock.planner.keys import INTEGRAL
+from penstock.planner.network import Derived, Network, StateTable
+from penstock.runtime.arrivals.admission import (
+    ACCEPTED,
+    BAD,
+    BEFORE,
+    LATE,
+    MALFORMED,
+    PUNCTUATION,
+    SIDES,
+    UNPLACED,
+    VERDICTS,
+)
+from penstock.runtime.arrivals.punctuation import MALFORMED_MARK, closed_before, closed_test
+from penstock.runtime.spelling import quote, text_literal, time_in_units
+from penstock.state.run import BUCKET_BITS, BUCKETS
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JVMView
+
+TRUTHS_PER_WORD = 30  # two bits each: true, raised
+
+# How whole rows are written as JSON when they are put aside, and read back.
+SIDE_FORMATS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_JSON_OPTIONS = "map(" + ", ".join(f"'{key}', \"{value}\"" for key, value in SIDE_FORMATS.items()) + ")"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each declared column of each stream travels; fixed as long as one streaming query runs."""
+
+    order: tuple[str, ...]
+    slots: Mapping[str, Mapping[str, str]]
+    types: tuple[tuple[str, str], ...]
+    marked: bool = False  # some rows may be punctuations
+    placed: bool = False  # some stream has a delay in rows, so that the sequence travels
+
+    def name(self, stream: str, column: str) -> str:
+        """The exchange column that holds a declared column; derived values keep their own name."""
+        return self.slots[stream].get(column, column)
+
+
+def lay_out(streams: Sequence[Stream]) -> Layout:
+    """Give each column a slot of its type; streams re-use one another's slots."""
+    slots: dict[str, dict[str, str]] = {}
+    names: dict[tuple[str, int], str] = {}
+    types: list[tuple[str, str]] = []
+    for stream in streams:
+        used: dict[str, int] = {}
+        own = slots.setdefault(stream.name, {})
+        for column in stream.columns:
+            number = used.get(column.type, 0)
+            used[column.type] = number + 1
+            if (column.type, number) not in names:
+                names[column.type, number] = f"c{len(types)}"
+                types.append((names[column.type, number], column.type))
+            own[column.name] = names[column.type, number]
+    marked, placed = any(s.punctuated for s in streams), any(s.delay_rows is not None for s in streams)
+    return Layout(tuple(s.name for s in streams), slots, tuple(types), marked, placed)
+
+
+def unify(sources: Mapping[str, DataFrame], streams: Mapping[str, Stream], layout: Layout) -> DataFrame:
+    """The tagged union of all streams: `_stream`, `_ts` (event time in the engine's unit), and the slots.
+
+    With punctuations also `_mark` and `_pattern`, and `_ts` is the bound of a punctuation; with a delay in rows also `_seq`. Streams with the
+    same DataFrame are read once: each of its rows is a row of all of them.
+    """
+    branches = []
+    for names in read_together(sources, layout):
+        source = sources[names[0]]
+        rows = [_fields(layout.order.index(name), streams[name], layout) for name in names]
+        if len(rows) == 1:
+            branches.append(source.selectExpr(*[f"{value} AS {field}" for field, value in rows[0].items()]))
+            continue
+        structs = [", ".join(f"'{field}', {value}" for field, value in row.items()) for row in rows]
+        each = ", ".join(f"named_struct({fields})" for fields in structs)
+        branches.append(source.selectExpr(f"inline(array({each}))"))
+    return reduce(DataFrame.union, branches)
+
+
+def read_together(sources: Mapping[str, DataFrame], layout: Layout) -> list[list[str]]:
+    """The streams of each source, in the order in which sources are read."""
+    found: dict[int, list[str]] = {}
+    for name in layout.order:
+        found.setdefault(id(sources[name]), []).append(name)
+    return list(found.values())
+
+
+def _fields(tag: int, stream: Stream, layout: Layout) -> dict[str, str]:
+    """What the tagged union holds of a row of a stream."""
+    column_of = {slot: column for column, slot in layout.slots[stream.name].items()}
+    event_time = stream.column(stream.event_time)
+    assert event_time is not None
+    time = time_in_units(event_time.type, quote(event_time.name))
+    if stream.punctuated:
+        time = f"CASE WHEN _mark IS NULL THEN {time} ELSE _bound END"
+    slots = {
+        slot: quote(column_of[slot]) if slot in column_of else f"CAST(NULL AS {kind})" for slot, kind in layout.types
+    }
+    return {"_stream": str(tag), "_ts": time, **slots, **_extras(stream, layout)}
+
+
+def _extras(stream: Stream, layout: Layout) -> dict[str, str]:
+    """What the rows of a stream need beside their columns, if any stream of the layout does."""
+    found: dict[str, str] = {}
+    if layout.marked:
+        own = ("_mark", "_pattern") if stream.punctuated else ("CAST(NULL AS INT)", "CAST(NULL AS STRING)")
+        found |= {"_mark": own[0], "_pattern": own[1]}
+    if layout.placed:
+        sequence = stream.column(stream.sequence) if stream.sequence is not None else None
+        placed = "CAST(NULL AS BIGINT)"
+        if stream.delay_rows is not None and sequence is not None:
+            placed = time_in_units(sequence.type, quote(sequence.name))
+        found["_seq"] = placed
+    return found
+
+
+def truth_words(network: Network) -> dict[str, tuple[int, int]]:
+    """Computed predicate -> (word, shift); numbered per stream, so that streams share words."""
+    places: dict[str, tuple[int, int]] = {}
+    for stream in network.streams:
+        names = dict.fromkeys(name for table in network.tables_of(stream) for name, _ in table.truths)
+        for number, name in enumerate(names):
+            places[name] = (number // TRUTHS_PER_WORD, 2 * (number % TRUTHS_PER_WORD))
+    return places
+
+
+def project(
+    batch: DataFrame,
+    network: Network,
+    layout: Layout,
+    progress: Mapping[str, int],
+    tasks: int,
+    replicated: Collection[int] = (),
+    *,
+    sides: bool = True,
+    closed: Mapping[str, Sequence[tuple[str, int]]] | None = None,
+) -> DataFrame:
+    """Rows ready for the exchange, partitioned by the task that serves their bucket; those of `replicated` tables go to every task.
+
+    Without `sides` late and bad rows come without their text: they can be counted, not put aside. `closed` are the punctuations of groups that
+    are ahead of their stream: rows that match them are late. Progress goes in as one array literal: Spark passes arrays to compiled code by reference, so the code of every step is
+    the same text and is compiled once.
+    """
+    derived = {d.name: d for d in network.derived}
+    places = truth_words(network)
+    risky = [d for d in derived.values() if d.risky]
+    if risky:
+        batch = batch.select("*", *[_guarded(d, layout).alias(f"_try{d.name}") for d in risky])
+    # One projection, with the verdict written out wherever it is used: each further one costs Spark another analysis.
+    verdict = _verdict(network, layout, progress, closed or {})
+    keys = {column: table for t in network.tables for column, table in t.others}
+    needed = sorted({layout.name(t.stream, c) for t in network.tables for c in t.needed} - derived.keys() - keys.keys())
+    values = [d for d in derived.values() if any(d.name in t.needed for t in network.tables)]
+    words = max((word for word, _ in places.values()), default=-1) + 1
+    tables = {name: network.tables_of(name) for name in layout.order}
+    if not replicated and all(len(own) == 1 for own in tables.values()):
+        key = _by_stream(layout, lambda name: _key(tables[name][0], layout))
+        target = [f"{_by_stream(layout, lambda name: str(VERDICTS * tables[name][0].index))} + {verdict} AS _table"]
+        # A key that travels for itself need not travel as its hash too, if one text serves all streams.
+        if "_stream" in key or not all(own[0].stateless or own[0].plain_key for own in tables.values()):
+            target.append(f"{key} AS _key")
+    else:
+        key = "_key"
+        target = [
+            f"explode({_by_stream(layout, lambda name: _targets(tables[name], layout, verdict, tasks, replicated))}) AS _to"
+        ]
+    ready = batch.selectExpr(
+        *target,
+        "_ts",
+        *([f"{_side(network, layout, verdict)} AS _side"] if sides else []),
+        *(["_pattern"] if layout.marked else []),
+        *(["_seq"] if layout.placed else []),
+        *needed,
+        *[f"{f'_try{d.name}.v' if d.risky else _only(d, layout)} AS {d.name}" for d in values],
+        *[f"{_key_in(network, layout, table)} AS {column}" for column, table in keys.items()],
+        *[f"{_word(layout, places, derived, w)} AS _t{w}" for w in range(words)],
+    )
+    if "_to" in ready.columns:
+        others = [c for c in ready.columns if c != "_to"]
+        ready = ready.selectExpr("_to.table AS _table", "_to.key AS _key", "_to.part AS _part", *others)
+        return ready.repartitionById(tasks, F.col("_part"))
+    if "_key" in ready.columns:
+        key = "_key"
+    return ready.repartitionById(tasks, F.expr(_owner(key, tasks)))
+
+
+def _verdict(
+    network: Network,
+    layout: Layout,
+    progress: Mapping[str, int],
+    closed: Mapping[str, Sequence[tuple[str, int]]],
+) -> str:
+    """What a row is: accepted, late, bad, or a punctuation."""
+
+    def bounds(value: Callable[[str], int]) -> str:
+        return f"array({', '.join(f'{value(name)}L' for name in layout.order)})[_stream]"
+
+    cases = []
+    if layout.marked:
+        cases.append(f"_mark = {MALFORMED_MARK} THEN {MALFORMED}")
+        cases.append(f"_mark IS NOT NULL THEN {PUNCTUATION}")
+    cases.append(f"_ts IS NULL OR _ts < {EARLIEST}L OR _ts > {LATEST}L THEN {BAD}")
+    placed = [tag for tag, name in enumerate(layout.order) if network.streams[name].delay_rows is not None]
+    if placed:
+        cases.append(f"_seq IS NULL AND _stream IN ({', '.join(map(str, placed))}) THEN {UNPLACED}")
+    if any(name in network.origins for name in layout.order):
+        cases.append(f"_ts < {bounds(lambda name: network.origins.get(name, NEVER))} THEN {BEFORE}")
+    cases.append(f"_ts < {bounds(lambda name: progress.get(name, NEVER))} THEN {LATE}")
+    ahead = {name: groups for name in layout.order if (groups := closed.get(name))}
+    if ahead:
+        tests = [
+            f"(_stream = {layout.order.index(name)} AND {closed_test(network.streams[name], groups, layout.slots[name])})"
+            for name, groups in ahead.items()
+        ]
+        latest = bounds(lambda name: closed_before(ahead.get(name, ())))
+        cases.append(f"_ts < {latest} AND ({' OR '.join(tests)}) THEN {LATE}")
+    return f"CASE {' '.join(f'WHEN {case}' for case in cases)} ELSE {ACCEPTED} END"
+
+
+def _owner(key: str, tasks: int) -> str:
+    """The task that serves the bucket of a key."""
+    bucket = f"(shiftright(COALESCE({key}, 0L), {64 - BUCKET_BITS}) + {BUCKETS // 2})"
+    return f"CAST((({bucket} + 1) * {tasks} - 1) DIV {BUCKETS} AS INT)"
+
+
+def _key_in(network: Network, layout: Layout, table: str) -> str:
+    """A row's key in a state table of its stream."""
+    wanted = next(t for t in network.tables if t.name == table)
+    tag = layout.order.index(wanted.stream)
+    return f"CASE WHEN _stream = {tag} THEN {_key(wanted, layout)} END"
+
+
+def _fill(parts: tuple[str | Ref, ...], stream: str, layout: Layout) -> str:
+    return "".join(p if isinstance(p, str) else layout.name(stream, p.column) for p in parts)
+
+
+def _by_stream(layout: Layout, text: Callable[[str], str]) -> str:
+    """CASE over the tag, or the text itself if it is the same for all streams."""
+    texts = [text(name) for name in layout.order]
+    if len(set(texts)) == 1:
+        return texts[0]
+    branches = [f"WHEN {tag} THEN {branch}" for tag, branch in enumerate(texts)]
+    return f"CASE _stream {' '.join(branches)} END"
+
+
+def _only(derived: Derived, layout: Layout) -> str:
+    tag = layout.order.index(derived.stream)
+    return f"CASE WHEN _stream = {tag} THEN {_fill(derived.parts, derived.stream, layout)} END"
+
+
+def _guarded(derived: Derived, layout: Layout) -> Column:
+    """The value in a struct that is NULL if, and only if, evaluating it raised."""
+    return try_eval(F.expr(f"named_struct('v', {_only(derived, layout)})"))
+
+
+def try_eval(column: Column) -> Column:
+    """Spark's own TryEval, which SQL does not expose: NULL instead of an error."""
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    context = SparkContext._active_spark_context  # noqa: SLF001
+    assert context is not None
+    jvm: JVMView = context._jvm  # noqa: SLF001
+    utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    guarded = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(utils.expression(column._jc))  # noqa: SLF001
+    return Column(utils.column(guarded))
+
+
+def _word(layout: Layout, places: Mapping[str, tuple[int, int]], derived: Mapping[str, Derived], word: int) -> str:
+    def bits(stream: str) -> str:
+        terms = []
+        for name, (place, shift) in places.items():
+            value = derived[name]
+            if value.stream != stream or place != word:
+                continue
+            text = f"_try{name}.v" if value.risky else _fill(value.parts, stream, layout)
+            terms.append(f"(CASE WHEN {text} THEN {1 << shift}L ELSE 0L END)")
+            if value.risky:
+                terms.append(f"(CASE WHEN _try{name} IS NULL THEN {2 << shift}L ELSE 0L END)")
+        return " | ".join(terms) or "0L"
+
+    return _by_stream(layout, bits)
+
+
+def _targets(
+    tables: Sequence[StateTable], layout: Layout, verdict: str, tasks: int, replicated: Collection[int]
+) -> str:
+    """The tables and tasks a row goes to, as an array; late and bad rows only go to one, to be counted and put aside."""
+
+    def struct(table: StateTable, part: str) -> str:
+        key = _key(table, layout)
+        return f"named_struct('table', {VERDICTS * table.index} + {verdict}, 'key', {key}, 'part', {part})"
+
+    owned = [struct(t, _owner(_key(t, layout), tasks)) for t in tables]
+    every = [
+        text
+        for table, one in zip(tables, owned, strict=True)
+        for text in ([struct(table, str(part)) for part in range(tasks)] if table.index in replicated else [one])
+    ]
+    return f"CASE WHEN {verdict} = {ACCEPTED} THEN array({', '.join(every)}) ELSE array({owned[0]}) END"
+
+
+def _key(table: StateTable, layout: Layout) -> str:
+    """The hash of a row's key in one state table; NULL if a part of it is NULL or cannot be computed, unless a key may be so."""
+    if not table.key:
+        return "0L" if table.grouped else "xxhash64(_ts)"
+    parts = [
+        f"_try{guard}.v" if guard else _fill(part, table.stream, layout)
+        for part, guard in zip(table.key, table.guards, strict=True)
+    ]
+    if len(parts) == 1 and table.key_types[0] in INTEGRAL:
+        hashed = "xxhash64(CAST(" + INTEGRAL[table.key_types[0]].format(parts[0]) + " AS BIGINT))"
+    else:
+        hashed = f"xxhash64({', '.join(parts)})"
+        if table.grouped:  # NULL is a group
+            return hashed
+    missing = " OR ".join(f"({p}) IS NULL" for p in parts)
+    return f"CASE WHEN {missing} THEN CAST(NULL AS BIGINT) ELSE {hashed} END"
+
+
+def _side(network: Network, layout: Layout, verdict: str) -> str:
+    """The whole row as JSON where a late or bad row has to be kept or shown."""
+
+    def whole(name: str) -> str:
+        stream = network.streams[name]
+        fields = ", ".join(f"{text_literal(c.name)}, {layout.slots[name][c.name]}" for c in stream.columns)
+        policies = {"late": stream.late, "bad": stream.bad}
+        kept = [str(verdict) for side, own in SIDES.items() if policies[side] != "drop" for verdict in own]
+        if not kept:
+            return "CAST(NULL AS STRING)"
+        return f"CASE WHEN {verdict} IN ({', '.join(kept)}) THEN to_json(named_struct({fields}), {_JSON_OPTIONS}) END"
+
+    return _by_stream(layout, whole)

@@ -1,0 +1,65 @@
+"""Changes of what is declared: checked at once, beside the step that runs, and made now or at the next step boundary.
+
+What is checked of streams and queries is said in `declare` and `prepare`; what a change makes of the registry in `catalog`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pyspark.sql import DataFrame
+
+from penstock.model import Stream
+from penstock.runtime.declared.catalog import Catalog
+from penstock.runtime.declared.given import with_punctuations
+from penstock.runtime.declared.prepare import Into, prepare
+from penstock.sql import AlterQuery, CreateQuery
+from penstock.state.registry import QueryRecord
+
+
+@dataclass(frozen=True)
+class Registration:
+    """Changes of a catalog; `make` makes one now if nothing runs, else at the next step boundary of the run."""
+
+    catalog: Catalog
+    make: Callable[[Callable[[], None]], None]
+
+    def declare(self, stream: Stream, frame: DataFrame, other: DataFrame | None = None) -> None:
+        """Register a stream with its punctuations: those of another DataFrame, or of a declared stream."""
+        stream, whole = with_punctuations(self.catalog, stream, frame, other)
+        self.make(partial(self.catalog.add_stream, stream, whole))
+
+    def drop_stream(self, name: str) -> None:
+        self.make(partial(self.catalog.drop_stream, name))
+
+    def add(
+        self,
+        record: QueryRecord,
+        into: Into | None,
+        *,
+        instead: bool,
+        at: tuple[str, CreateQuery | AlterQuery] | None = None,
+    ) -> None:
+        """Register a query, with `instead` in the place of the one of its name; `at` is its place in a script."""
+        place = {} if at is None else {"script": at[0], "line": at[1].line, "column": at[1].column}
+        prepared = prepare(self.catalog, record, into, **place)  # type: ignore[arg-type]
+        self.make(partial(self.catalog.add, prepared, into, instead=instead))
+
+    def altered(self, statement: AlterQuery) -> tuple[QueryRecord, Into | None]:
+        """The query that takes the place of a live one, and its sink: what the statement does not say stays as it is."""
+        known = self.catalog.live(statement.name)
+        by_hand = known.ordered and not self.catalog.parsed(known).ordered  # not by its own ORDER BY
+        into = known.into if statement.into is None else statement.into
+        target = self.catalog.callables.get(known.name, into) if statement.into is None else into
+        record = replace(
+            known, id=0, sql=statement.select.strip(), on_error=statement.on_error or known.on_error,
+            retain=known.retain if statement.retain is None else statement.retain, start=statement.start,
+            ordered=by_hand, since=-1, share=None, complete_from=(),
+        )  # fmt: skip
+        return record, target
+
+    def drop(self, name: str, *, purge: bool) -> None:
+        self.catalog.live(name)
+        self.make(partial(self.catalog.drop, name, purge=purge))

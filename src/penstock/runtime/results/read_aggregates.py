@@ -1,0 +1,189 @@
+"""Committed results of window aggregates as DataFrames and Arrow tables.
+
+They lie in files of single windows, of rows that stand for several windows, or of panes from which windows are put together; what tasks
+could not decide alone is decided here, in Spark. The results of joins, and what both have in common, are in `results`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Window as SortWindow
+from pyspark.sql import functions as F  # noqa: N812
+
+from penstock.model import Expression, Landmark, PerRow, Ref, Sliding, SlidingRows, SortKey, Top
+from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, PSEUDO_ROLE, WINDOW_START
+from penstock.planner.aggregates import plan_of_panes
+from penstock.planner.grouped import first_start
+from penstock.planner.network import StandingQuery
+from penstock.runtime.arrivals.ingest import try_eval
+from penstock.runtime.results.assemble import Assembly
+from penstock.runtime.results.part import Part
+from penstock.runtime.results.read import ResultView
+from penstock.runtime.tasks.panes import PANES
+from penstock.runtime.tasks.windows import FINAL, RUN, measure_column, written_out
+from penstock.state.manifest import Manifest
+
+
+class AggregateView(ResultView):
+    """An aggregated query's view on the result files of its aggregate.
+
+    HAVING beyond the kernels, what may raise, and which of the rows that tasks have kept are the first of their window are decided here.
+    """
+
+    def _plain_columns(self) -> list[str] | None:
+        if self._left_to_spark is not None or self._over_tasks is not None:
+            return None
+        names = []
+        for item in self.query.items:
+            bare = item.expression.parts[0] if len(item.expression.parts) == 1 else None
+            if not isinstance(bare, Ref):
+                return None
+            names.append(self._stored(bare))
+        return [*names, *(["_step", FINAL] if self._early else [])]
+
+    def _assembled(self, spark: SparkSession, manifest: Manifest, part: Part, schema: str) -> list[DataFrame]:
+        assembly = self._assembly(manifest, part)
+        if assembly is None:
+            return []
+        columns, shares = list(self._fields()), assembly.shares(spark.sparkContext.defaultParallelism)
+
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for share in batch.column(0).to_pylist():
+                    for table in assembly.tables(share, shares):
+                        yield from table.select(columns).combine_chunks().to_batches()
+
+        return [spark.range(0, shares, 1, shares).mapInArrow(work, schema)]
+
+    def _pieces(self, manifest: Manifest, part: Part) -> list[pa.Table]:
+        assembly = self._assembly(manifest, part)
+        return [] if assembly is None else list(assembly.tables(0, 1))
+
+    def _written_out(self, frame: DataFrame) -> DataFrame:
+        window = self._window
+        if window is None:
+            return frame
+        each = frame.withColumn("_number", F.explode(F.expr(f"sequence(0L, coalesce({RUN}, 1L) - 1L)")))
+        each = each.withColumn("_time", F.expr(f"_time + _number * {window.slide}L"))
+        if isinstance(window, Sliding) and WINDOW_START in frame.columns:
+            begins = f"_time - {window.range}L"
+            text = begins if window.origin is None else f"greatest({begins}, {window.origin}L)"
+            each = each.withColumn(WINDOW_START, F.expr(text))
+        return each
+
+    def _each(self, rows: pa.Table) -> pa.Table:
+        return rows if self._window is None else written_out(rows, self._window)
+
+    @property
+    def _window(self) -> Sliding | Landmark | None:
+        """The windows that a row may stand for several of; None where the runs in a file are those of other queries."""
+        assert self.query.aggregation is not None
+        window = self.query.aggregation.window
+        return window if isinstance(window, Sliding | Landmark) else None
+
+    def _assembly(self, manifest: Manifest, part: Part) -> Assembly | None:
+        """How windows are put together from the panes that are there; None if there are none to show."""
+        files = [
+            f for f in manifest.results.values() if f.kind == PANES and any(q == self.record.id for q, _ in f.counts)
+        ]
+        closings = [c for c in {c for f in files for c in f.closings} if part.includes(c[0])]
+        if not closings:
+            return None
+        first, last = min(c[1] for c in closings), max(c[2] for c in closings)
+        assert self.query.aggregation is not None
+        standing = StandingQuery(self.record.id, self.record.name, self.query, complete_from=self.record.complete_from)
+        arguments = zip(self.query.aggregation.aggregates, self.record.types[1], strict=True)
+        types = {a.argument: kind for a, kind in arguments if a.argument is not None}
+        plan = plan_of_panes(self.record.id, self.query.aggregation, types, self.own)
+        needed = [f for f in files if f.max_time > max(first, part.horizon - 1) and f.min_time < min(last, part.before)]
+        return Assembly(
+            plan,
+            tuple((self._checked(f), self._bit(f.version)) for f in needed),
+            tuple(closings),
+            first_start(standing),
+            part,
+            tuple(measure_column(a) for a in self.query.aggregation.aggregates),
+            sum(f.count(self.record.id) for f in files),
+        )
+
+    def _value(self, number: int, text: str) -> Column:
+        value = F.expr(text)
+        given = number >= len(self.query.items)
+        return value if given or self.query.items[number].expression.total else try_eval(value)
+
+    def _chosen(self, frame: DataFrame) -> DataFrame:
+        having, top = self._left_to_spark, self._over_tasks
+        if having is not None:
+            condition = F.expr(having.sql(self._column))
+            frame = frame.where(condition if having.total else try_eval(condition))
+        if top is None:
+            return frame
+        keys = [self._sorted(key) for key in top.keys]
+        place = F.row_number().over(SortWindow.partitionBy("_time").orderBy(*keys, *self._groups))
+        return frame.withColumn("_place", place).where(F.col("_place") <= top.count)
+
+    def _sorted(self, key: SortKey) -> Column:
+        value = F.expr(key.expression.sql(self._column))
+        value = value if key.expression.total else try_eval(value)
+        if key.descending:
+            return value.desc_nulls_first() if key.nulls_first else value.desc_nulls_last()
+        return value.asc_nulls_first() if key.nulls_first else value.asc_nulls_last()
+
+    @property
+    def _groups(self) -> list[str]:
+        assert self.query.aggregation is not None
+        return [f"g{number}" for number in range(len(self.query.aggregation.groups))]
+
+    @property
+    def _over_tasks(self) -> Top | None:
+        """The first rows of each window, where they are not known yet: each task has kept the first ones of its own groups, or all.
+
+        All rows of a window of time come in one step; a window of rows is in one task.
+        """
+        assert self.query.aggregation is not None
+        by_rows = isinstance(self.query.aggregation.window, SlidingRows | PerRow)
+        return None if by_rows else self.query.aggregation.top
+
+    @property
+    def _early(self) -> bool:
+        """Whether open windows are shown too: each row then says its revision, which is its step, and whether it is the last one."""
+        return self.query.aggregation is not None and self.query.aggregation.emit is not None
+
+    @property
+    def _left_to_spark(self) -> Expression | None:
+        assert self.query.aggregation is not None
+        having = self.query.aggregation.having
+        return having if having is not None and having.term is None else None
+
+    def _items(self) -> list[tuple[str, str, str]]:
+        texts = [item.expression.sql(self._column) for item in self.query.items]
+        texts += ["_step", FINAL] if self._early else []
+        return list(zip(texts, self.record.item_types, self.record.item_names, strict=True))
+
+    def _fields(self) -> dict[str, str]:
+        fields = {"_time": "bigint", "_step": "bigint"} | ({FINAL: "boolean"} if self._early else {})
+        groups, _, values = self.record.types
+        others = [] if self._left_to_spark is None else [self._left_to_spark]
+        if self._over_tasks is not None:
+            others += [key.expression for key in self._over_tasks.keys]
+            fields |= dict(zip(self._groups, groups, strict=True))
+        for expression in (*(item.expression for item in self.query.items), *others):
+            for ref in expression.refs:
+                types = {GROUP_ROLE: groups, AGGREGATE_ROLE: values}.get(ref.role)
+                fields[self._stored(ref)] = "bigint" if types is None else types[int(ref.column[1:])]
+        return fields
+
+    def _column(self, ref: Ref) -> str:
+        name = self._stored(ref)
+        return f"timestamp_micros({name})" if ref.role == PSEUDO_ROLE and not self.streams[0].integer_time else name
+
+    def _stored(self, ref: Ref) -> str:
+        assert self.query.aggregation is not None
+        if ref.role == GROUP_ROLE:
+            return ref.column
+        if ref.role == AGGREGATE_ROLE:
+            return measure_column(self.query.aggregation.aggregates[int(ref.column[1:])])
+        return WINDOW_START if ref.column == WINDOW_START else "_time"

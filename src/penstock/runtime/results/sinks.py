@@ -1,0 +1,225 @@
+"""Delivery: committed results go to their sinks afterwards, step by step, with a cursor for each sink.
+
+A sink that fails delays only itself: it is tried again later, from its cursor. Delivery is at least once, and every
+delivery names its step; a path gets each step's file exactly once, by a link that refuses a second one. The rows of an ordered
+query go out by time instead: what progress has released since the last delivery, in order.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+
+from penstock.errors import StateError
+from penstock.model import Sink
+from penstock.model.time import NEVER
+from penstock.runtime.results.part import Part
+from penstock.state.manifest import Manifest, ResultFile
+from penstock.state.store import LocalStore
+
+Target = str | Sink | Callable[[pa.Table, int], None]
+
+
+class Rows(Protocol):
+    """A part of the committed rows of a query and those that it continues, oldest first, as a DataFrame or as an Arrow table."""
+
+    def __call__(self, queries: Sequence[int], part: Part, *, as_frame: bool) -> Any: ...
+
+
+OWNER = "_penstock"  # a file that Spark and others who list the folder pass over
+RELEASED = " released"  # cursor of an ordered query: a result time, not a step
+FIRST_RETRY = 1.0
+LAST_RETRY = 60.0
+
+
+@dataclass
+class Delivery:
+    """One sink and the queries that go to it with one schema; an ordered query goes alone.
+
+    `released` = the result time up to which an ordered query has been delivered. `continued` = for each query the ones that it
+    has taken the place of, oldest first, and itself: what they found and the sink has not got yet is not lost.
+    """
+
+    target: Target
+    queries: tuple[tuple[int, str], ...]
+    delivered: int
+    released: int | None = None
+    cursor: int = -1  # the last step with rows for it: what has to be remembered
+    schema: tuple[str, ...] = ()
+    continued: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    error: str | None = None
+    retry_at: float = 0.0
+    wait: float = FIRST_RETRY
+
+    @property
+    def name(self) -> str:
+        return sink_name(self.target, self.queries[0][1], ordered=self.released is not None)
+
+    @property
+    def key(self) -> str:
+        """Of its cursor in the manifest: queries of another schema may be elsewhere with the same sink."""
+        return cursor_key(self.name, self.schema)
+
+    def line(self, query: int) -> tuple[int, ...]:
+        return self.continued.get(query, (query,))
+
+
+def cursor_key(name: str, schema: Sequence[str]) -> str:
+    return f"{name} #{zlib.crc32(chr(0).join(schema).encode()):08x}"
+
+
+def sink_name(target: Target, query: str, *, ordered: bool = False) -> str:
+    """What people know a sink by."""
+    if ordered:
+        return f"{sink_name(target, query)} for {query}"
+    if isinstance(target, str):
+        return f"path:{target}"
+    if isinstance(target, Sink):
+        return f"sink:{target.format}:" + ",".join(f"{k}={v}" for k, v in target.options)
+    return f"callable:{query}"
+
+
+@dataclass
+class Deliveries:
+    """All sinks of the network."""
+
+    rows: Rows
+    complete: Callable[[int, Manifest], int]  # the time below which all results of a query are there
+    sinks: list[Delivery] = field(default_factory=list)
+    owner: str = ""  # the state directory, by its own name for itself
+    claimed: set[str] = field(default_factory=set)
+
+    def deliver(self, manifest: Manifest) -> Mapping[str, int]:
+        """Bring every sink up to the manifest as far as it lets us; the new cursors."""
+        for sink in self.sinks:
+            if sink.error is None or time.monotonic() >= sink.retry_at:
+                self._deliver(sink, manifest)
+        ordered = {sink.key + RELEASED: sink.released for sink in self.sinks if sink.released is not None}
+        return {sink.key: sink.cursor for sink in self.sinks} | ordered
+
+    def owes(self, file: ResultFile) -> bool:
+        """Whether a sink has yet to get rows of a file."""
+        return any(
+            file.step > sink.delivered if sink.released is None else file.max_time >= sink.released
+            for sink in self.sinks
+            if not {q for q, _ in file.counts}.isdisjoint(one for query, _ in sink.queries for one in sink.line(query))
+        )
+
+    @property
+    def owed(self) -> bool:
+        return any(s.error is not None and time.monotonic() >= s.retry_at for s in self.sinks)
+
+    def _deliver(self, sink: Delivery, manifest: Manifest) -> None:
+        ids = {one for query, _ in sink.queries for one in sink.line(query)}
+        pending: dict[int, set[int]] = {}
+        for file in manifest.results.values():
+            if file.step > sink.delivered:
+                pending.setdefault(file.step, set()).update(ids & {q for q, _ in file.counts})
+        try:
+            if sink.released is None:
+                for step in sorted(pending):
+                    lines = [tuple(one for one in sink.line(q) if one in pending[step]) for q, _ in sink.queries]
+                    if any(lines):
+                        for_step = [line for line in lines if line]
+                        self._send(sink.target, for_step, step, Part(since=step - 1, until=step))
+                        sink.cursor = step
+                    sink.delivered = step
+            else:
+                query = sink.queries[0][0]
+                until = self.complete(query, manifest)
+                if until > sink.released:
+                    part = Part(horizon=sink.released, before=until)
+                    self._send(sink.target, [sink.line(query)], manifest.step, part)
+                    sink.released = until
+            sink.delivered = manifest.step
+            sink.error, sink.wait = None, FIRST_RETRY
+        except Exception as error:  # noqa: BLE001  (a sink may fail in any way; it must not stop the engine)
+            sink.error = f"{type(error).__name__}: {error}".splitlines()[0]
+            sink.retry_at = time.monotonic() + sink.wait
+            sink.wait = min(2 * sink.wait, LAST_RETRY)
+
+    def _claim(self, folder: str) -> None:
+        if folder not in self.claimed:
+            claim(folder, self.owner)
+            self.claimed.add(folder)
+
+    def _send(self, target: Target, lines: Sequence[tuple[int, ...]], step: int, part: Part) -> None:
+        if isinstance(target, Sink):
+            union = reduce(DataFrame.union, [self.rows(line, part, as_frame=True) for line in lines])
+            union.write.format(target.format).options(**dict(target.options)).mode("append").save()
+            return
+        for line in lines:
+            table = self.rows(line, part, as_frame=False)
+            if len(table) == 0:
+                continue
+            if isinstance(target, str):
+                self._claim(target)
+                publish(target, f"part-{step:08d}-{line[-1]}.parquet", table)
+            else:
+                target(table, step)
+
+
+def claim(folder: str, owner: str) -> None:
+    """See that nobody else writes to a folder: files of another state directory would have the same names."""
+    place = LocalStore(folder)
+    place.put_if_absent(OWNER, owner.encode())
+    if place.read(OWNER).decode() != owner:
+        msg = f"{folder} has results of another state directory; choose another folder, or empty it (with {OWNER})"
+        raise StateError(msg)
+
+
+def publish(folder: str, name: str, table: pa.Table) -> None:
+    """Put a whole file into a folder that others list: it appears complete, under its name, once."""
+    final = Path(folder) / name
+    if final.exists():
+        return
+    temporary = final.parent / f".{name}.{uuid.uuid4().hex}"  # hidden from those who list the folder
+    try:
+        pq.write_table(table, temporary)
+        LocalStore(folder).sync([temporary.name])
+        with suppress(FileExistsError):
+            os.link(temporary, final)
+    finally:
+        temporary.unlink(missing_ok=True)
+    LocalStore(folder).sync([".", "../."])  # the folder itself may be new
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """A query that has a sink. `line` are the queries that it has taken the place of, with the same sink, oldest first, and itself."""
+
+    query: int
+    name: str
+    target: Target
+    schema: tuple[str, ...]
+    ordered: bool = False
+    line: tuple[int, ...] = ()
+
+
+def group_sinks(receivers: Iterable[Receiver], cursors: Mapping[str, int], step: int) -> list[Delivery]:
+    """One delivery per sink and schema, and per ordered query; a sink that is new begins with the step after `step`."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Receiver]] = {}
+    for receiver in receivers:
+        name = sink_name(receiver.target, receiver.name, ordered=receiver.ordered)
+        groups.setdefault((name, receiver.schema), []).append(receiver)
+    found = []
+    for (name, schema), members in groups.items():
+        key = cursor_key(name, schema)
+        queries = tuple((r.query, r.name) for r in members)
+        begun = cursors.get(key, cursors.get(name, step))  # by its name alone in older state directories
+        released = cursors.get(key + RELEASED, cursors.get(name + RELEASED, NEVER)) if members[0].ordered else None
+        continued = {r.query: r.line or (r.query,) for r in members}
+        found.append(Delivery(members[0].target, queries, begun, released, begun, schema, continued))
+    return found

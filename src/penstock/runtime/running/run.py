@@ -1,0 +1,361 @@
+"""A running engine: the Spark query, the ticker beside it, and the handle that people hold."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.errors import RegistrationError, StateError
+from penstock.model.time import NEVER
+from penstock.planner.lead import leaders
+from penstock.planner.network import Network
+from penstock.runtime.arrivals.ingest import Layout, lay_out
+from penstock.runtime.arrivals.scan import is_plain
+from penstock.runtime.arrivals.sources import source_evolution
+from penstock.runtime.results.part import Part
+from penstock.runtime.results.receivers import received_rows, receivers_of
+from penstock.runtime.results.sinks import Deliveries, group_sinks
+from penstock.runtime.running.requests import take_requests
+from penstock.runtime.running.schedule import Schedule
+from penstock.runtime.running.spark_query import (
+    make_throttle,
+    named_frames,
+    query_failure,
+    query_writer,
+    trigger_seconds,
+    unread,
+)
+from penstock.runtime.running.status import Rates, query_status, state_status, stream_status
+from penstock.runtime.steps import commit
+from penstock.runtime.steps.ending import is_ending
+from penstock.runtime.steps.step import Stepper, Stopping
+from penstock.runtime.tasks.warm import warm_workers
+from penstock.state.manifest import Manifest, ManifestLog, Progress
+from penstock.state.orphans import collect_orphans
+from penstock.state.progress import declare
+from penstock.state.registry import Registry, RegistryLog
+
+if TYPE_CHECKING:
+    from penstock.engine import Engine
+
+TICK_SECONDS = 0.25
+QUIET_SECONDS = 1.0
+KEEP_WARM_SECONDS = 30.0  # Spark gives up idle Python workers after about a minute
+
+
+class Run:
+    """Handle of a started engine; behaves like Spark's StreamingQuery where the words are the same."""
+
+    def __init__(self, engine: Engine, *, trigger: str, latency: float, available_now: bool, final: bool) -> None:
+        self.engine = engine
+        self.final = final
+        self.available_now = available_now
+        self.active = False
+        self.error: BaseException | None = None
+        self.warnings: list[str] = []
+        self._rates = Rates()
+        self._ended = threading.Event()
+        self._closing = threading.Lock()
+        self._changing = threading.RLock()
+        self._switching = False
+        self.schedule = Schedule(trigger, latency)
+        self._stack = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(engine.store.owner_lock())
+            self._begin()
+            self._stack = stack.pop_all()
+
+    def _begin(self) -> None:
+        engine, catalog = self.engine, self.engine.catalog
+        manifest = ManifestLog(engine.store).load()
+        if manifest.final:
+            self._refuse_ended()
+        commit.check_start(engine.store, manifest.last_batch)
+        if manifest.step >= 0:
+            RegistryLog(engine.store).load(manifest.version)  # the state means nothing without it
+        commit.check_runs(engine.store, manifest)
+        engine.store.put_if_absent("id", uuid.uuid4().hex.encode())
+        owner = engine.store.read("id").decode()
+        self.deliveries = Deliveries(
+            self._rows, lambda query, now: catalog.released(catalog.numbered(query), now), owner=owner
+        )
+        manifest = self._caught_up(manifest)
+        registry, network = catalog.commit(manifest)
+        self.stepper = self._stepper(manifest, registry, network)
+        self.stepper.expire_every = engine.expire_every
+        self.stepper.tracker.follows_clock = not self.available_now
+        self.stepper.tracker.warnings = self.warnings
+        self._connect(manifest.cursors, -1)
+        self.stepper.cursors = self.deliveries.deliver(manifest) if self.deliveries.sinks else {}
+        self.stepper.owes = self.deliveries.owes
+        collect_orphans(engine.store, manifest)
+        if is_ending(self.stepper.manifest):
+            self.stepper.finish()
+            self._refuse_ended()
+        self._take_over()
+        self.warnings += take_requests(self)  # nobody waits for the answers of what was asked before
+        warm_workers(self.engine.spark, self.engine.tasks)
+        self.spark_query = self._start_query()
+        self.active = True
+        self._watcher = threading.Thread(target=self._watch, name="penstock-ticks", daemon=True)
+        self._watcher.start()
+
+    def _stepper(self, manifest: Manifest, registry: Registry, network: Network) -> Stepper:
+        engine, catalog = self.engine, self.engine.catalog
+        return Stepper(
+            engine.spark, engine.store, manifest, network, registry, self._layout(network), engine.tasks, self.deliveries.deliver,
+            catalog.cut, lambda plan, now: catalog.steer(plan, now, engine.tasks), catalog.views, catalog.horizon,
+        )  # fmt: skip
+
+    def _caught_up(self, manifest: Manifest) -> Manifest:
+        """After a crash results may wait for those that read them: they get them before anything else is registered.
+
+        Who comes with this start reads the results of later steps only.
+        """
+        catalog = self.engine.catalog
+        wanted = catalog.registry
+        if not manifest.derived or wanted == catalog.saved:
+            return manifest
+        catalog.registry = catalog.saved
+        try:
+            stepper = self._stepper(manifest, catalog.saved, catalog.network())
+            stepper.catch_up()
+            return stepper.manifest
+        finally:
+            catalog.registry = wanted
+
+    def _refuse_ended(self) -> NoReturn:
+        msg = (
+            f"the streams in {self.engine.store.root} have ended (final); its results can be read, but it cannot be started "
+            "again: use a new state directory"
+        )
+        raise StateError(msg)
+
+    def _start_query(self) -> StreamingQuery:
+        engine, catalog, stepper = self.engine, self.engine.catalog, self.stepper
+        layout, frames = stepper.layout, catalog.frames
+        stepper.intake.plain = all(is_plain(frames[name]) for name in layout.order)
+        self.throttle = throttle = make_throttle(engine.spark, frames, layout)
+        stepper.tracker.held, stepper.tracker.planned_before = frozenset(), True
+        named = named_frames(frames, layout, catalog.registry.streams)
+        with source_evolution(engine.spark):
+            every = None if self.available_now else self.schedule.trigger
+            name = f"penstock-{id(self)}"
+            writer = query_writer(named, catalog.streams, layout, engine.store, self._on_batch, every, name)
+            self.schedule.begin(0.0 if every is None else trigger_seconds(engine.spark, every))
+            throttle.query = writer.start()
+            return throttle.query
+
+    def _connect(self, cursors: Mapping[str, int], step: int) -> None:
+        """Group the sinks of all live queries; one that is new begins after `step`."""
+        self.deliveries.sinks = group_sinks(receivers_of(self.engine.catalog), cursors, step)
+
+    # -- what people call ---------------------------------------------------------------------------------------
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the run has ended; True if it has. Raises what stopped it."""
+        ended = self._ended.wait(timeout)
+        if ended and self.error is not None:
+            raise self.error
+        return ended
+
+    def stop(self, *, final: bool = False) -> None:
+        """Stop after the step that is running; with `final` the streams have ended: everything closes and is emitted."""
+        self.final = self.final or final
+        if self.active:
+            with self.stepper.lock:  # the running step ends first
+                self.stepper.closing = True
+            self.spark_query.stop()
+        self._ended.wait()
+        if self.error is not None:
+            raise self.error
+
+    def change(self, change: Callable[[], None]) -> None:
+        """Change what is declared, and let it take effect at this step boundary; all or nothing."""
+        with self._changing:
+            with self.stepper.lock:  # between two steps
+                self.stepper.catch_up()  # who comes now reads the results of later steps only
+                catalog, manifest = self.engine.catalog, self.stepper.manifest
+                frames, callables = dict(catalog.frames), dict(catalog.callables)
+                try:
+                    change()
+                    catalog.check_streams()
+                    if not catalog.frames:
+                        raise RegistrationError("an engine that runs needs a stream; stop it instead")  # noqa: TRY301
+                    registry, network = catalog.commit(manifest)
+                except BaseException:
+                    catalog.revert()
+                    catalog.frames, catalog.callables = frames, callables
+                    raise
+                if catalog.frames.keys() == frames.keys():
+                    if network.version != self.stepper.network.version:
+                        self._adopt(registry, network)
+                    return
+                self._switching = self.stepper.closing = True
+            self._switch(registry, network)
+
+    def _adopt(self, registry: Registry, network: Network) -> None:
+        manifest = self.stepper.manifest
+        self.stepper.adopt(network, registry)
+        self._connect({**manifest.cursors, **self.stepper.cursors}, manifest.step)
+        self._take_over()
+        self.stepper.forget_streams()
+
+    def _switch(self, registry: Registry, network: Network) -> None:
+        """Let Spark's query end between two steps, and start it with the streams that there are now."""
+        try:
+            self.spark_query.stop()
+            with self.stepper.lock:
+                self.stepper.layout = self._layout(network)
+                self._adopt(registry, network)
+                self.stepper.closing = False
+                self.spark_query = self._start_query()
+        except BaseException as error:
+            self.error = self.error or error
+            raise
+        finally:
+            self._switching = False
+
+    def _layout(self, network: Network) -> Layout:
+        return lay_out([s for n, s in network.streams.items() if n in self.engine.catalog.frames])
+
+    def status(self) -> dict[str, Any]:
+        """A picture of the run: steps, streams (rows, rates, lag), queries, state, sinks."""
+        stepper, sinks = self.stepper, self.deliveries.sinks
+        manifest, streams, held = stepper.manifest, stepper.network.streams, self.throttle.held
+        return {
+            "active": self.active,
+            "step": manifest.step,
+            "batch": manifest.last_batch,
+            "streams": {n: stream_status(streams[n], manifest, self._rates, held) for n in stepper.layout.order},
+            "queries": query_status(self.engine.catalog, manifest, sinks),
+            **state_status(manifest),
+            "sinks": [{"sink": s.name, "delivered": s.delivered, "error": s.error} for s in sinks],
+            "delay": self.schedule.delay,
+            "interval": None if self.schedule.pace is None else self.schedule.pace.interval,
+            "orders": {"checks": stepper.steering.checks, "seconds": dict(stepper.seconds)},
+            "timings": {k: round(v, 4) for k, v in stepper.timings.items()},
+            "warnings": list(self.warnings),
+            "error": None if self.error is None else str(self.error),
+        }
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
+        started = time.monotonic()
+        try:
+            self.stepper.run_batch(batch, batch_id)
+        except Stopping:
+            raise
+        except BaseException as error:
+            self.error = error
+            raise
+        brought = {n for report in self.stepper.last_reports for n, c in report["streams"].items() if c["rows"]}
+        manifest = self.stepper.manifest
+        newest = {name: progress.newest for name, progress in manifest.progress.items()}
+        self._hold(leaders(self.stepper.network, manifest.progress_values(), newest, brought))
+        seconds, done = time.monotonic() - started, time.time()
+        rows = sum(c["rows"] for report in self.stepper.last_reports for c in report["streams"].values())
+        self.schedule.wait(started, seconds, rows, lambda: self.stepper.closing)
+        self.schedule.turned(commit.planned_at(self.engine.store, batch_id), done)
+
+    def _hold(self, streams: frozenset[str]) -> None:
+        """Read nothing of these streams until others have caught up with them."""
+        before = self.throttle.held
+        self.throttle.hold(streams)
+        self.stepper.tracker.held = self.throttle.held
+        # One that is read again has not been silent of itself.
+        self.stepper.tracker.last_rows.update(dict.fromkeys(before - self.throttle.held, time.time()))
+
+    def _go_on(self) -> bool:
+        """Whether Spark's query, which has read all that it was let read, was started again for what was held back."""
+        with self.stepper.lock:
+            failed = self.error is not None or self.spark_query.exception() is not None
+            if not self.available_now or not self.throttle.held or failed or self.stepper.closing:
+                return False
+            self.spark_query = self._start_query()
+        return True
+
+    def _take_over(self) -> None:
+        """Let queries that begin from the state with the next step (also if the engine died before it) see the rows held."""
+        manifest, queries = self.stepper.manifest, self.engine.catalog.registry.live()
+        begun = [q for q in queries if q.start == "state" and q.since == manifest.step + 1]
+        if begun and manifest.runs:
+            self.stepper.take_over(frozenset(q.share or q.id for q in begun))
+
+    def _rows(self, queries: Sequence[int], part: Part, *, as_frame: bool) -> Any:
+        stepper = self.stepper
+        return received_rows(
+            self.engine.catalog, stepper.manifest, stepper.own_session, queries, part, as_frame=as_frame
+        )
+
+    def _watch(self) -> None:
+        """Tick while the Spark query lives; close down when it has ended."""
+        warmed = time.monotonic()
+        try:
+            while self._switching or self.spark_query.isActive or self._go_on():
+                time.sleep(TICK_SECONDS)
+                take_requests(self)
+                if self.stepper.lock.acquire(blocking=False):
+                    try:
+                        self._tick()
+                    finally:
+                        self.stepper.lock.release()
+                idle = time.monotonic() - max(self.stepper.last_active, warmed)
+                if idle > KEEP_WARM_SECONDS:
+                    warm_workers(self.engine.spark, self.engine.tasks)
+                    warmed = time.monotonic()
+        except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
+            self.error = self.error or error
+        finally:
+            self._close()
+
+    def _tick(self) -> None:
+        if time.monotonic() - self.stepper.last_active < QUIET_SECONDS:
+            return  # the next batch will purge; a step of our own now would only delay it
+        if self.throttle.held and not unread(self.spark_query):
+            self._hold(frozenset())  # those that others were to catch up with bring nothing more
+        if self.deliveries.owed:
+            self.stepper.cursors = self.deliveries.deliver(self.stepper.manifest)
+        manifest, names = self.stepper.manifest, self.stepper.layout.order
+        waiting = unread(self.spark_query)
+        # What has come since Spark last looked is not read yet, whatever it says.
+        looked = time.time() - self.schedule.between_looks
+        self.stepper.tick(None if waiting else self.stepper.lulls(manifest.progress, names, looked))
+
+    def advance(self, name: str, value: int) -> None:
+        """No later row of the stream has a time below `value`: committed, with all that it closes, when this returns."""
+        with self.stepper.lock:
+            progress = self.stepper.manifest.progress
+            moved = declare(progress.get(name, Progress(NEVER, NEVER)), value)
+            if moved != progress.get(name):
+                self.stepper.tick({**progress, name: moved})
+
+    def _close(self) -> None:
+        with self._closing:
+            if self._ended.is_set():
+                return
+            try:
+                if self.spark_query.isActive:
+                    self.spark_query.stop()
+                exception = self.spark_query.exception()
+                if exception is not None and self.error is None and not self.stepper.closing:
+                    self.error = query_failure(exception)
+                if self.error is None:
+                    self.stepper.settle()
+                    self.stepper.tick()
+                    if self.final:
+                        self.stepper.finish()
+            except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
+                self.error = self.error or error
+            finally:
+                self.active = False
+                self._stack.close()
+                self._ended.set()

@@ -1,0 +1,76 @@
+"""Spark's own streaming query beneath a run: all streams as one DataFrame, its trigger, and what it says of itself.
+
+What happens with a batch is the run's business; here the query is only made, held back and asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from penstock.errors import PenstockError
+from penstock.model import Stream
+from penstock.runtime.arrivals.ingest import Layout, read_together, unify
+from penstock.runtime.arrivals.sources import name_sources
+from penstock.runtime.arrivals.throttle import Throttle, source_count
+from penstock.runtime.steps import commit
+from penstock.state.registry import StreamRecord
+from penstock.state.store import LocalStore
+
+
+def make_throttle(spark: SparkSession, frames: Mapping[str, DataFrame], layout: Layout) -> Throttle:
+    """The limits of a query over these streams, which is not started yet."""
+    # A source of several streams is held back for none of them: one may be what the other waits for.
+    together = read_together(frames, layout)
+    return Throttle(spark, [(" + ".join(names), source_count(frames[names[0]])) for names in together])
+
+
+def named_frames(
+    frames: Mapping[str, DataFrame], layout: Layout, records: Mapping[str, StreamRecord]
+) -> dict[str, DataFrame]:
+    """The DataFrame of each stream with its sources named as the checkpoint knows them; streams on one source share it."""
+    together = read_together(frames, layout)
+    named = [name_sources(frames[names[0]], records[names[0]].source_name) for names in together]
+    return {name: frame for names, frame in zip(together, named, strict=True) for name in names}
+
+
+def query_writer(
+    frames: Mapping[str, DataFrame],
+    streams: Mapping[str, Stream],
+    layout: Layout,
+    store: LocalStore,
+    on_batch: Callable[[DataFrame, int], None],
+    trigger: str | None,
+    name: str,
+) -> DataStreamWriter:
+    """The query, ready to start; without a trigger it reads what is there now, and ends."""
+    writer = (
+        unify(frames, streams, layout)
+        .writeStream.foreachBatch(on_batch)
+        .option("checkpointLocation", store.path(commit.CHECKPOINT))
+        .queryName(name)
+    )
+    return writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
+
+
+def trigger_seconds(spark: SparkSession, trigger: str) -> float:
+    """How long Spark takes this trigger to be: it knows more ways to write a length than we do."""
+    jvm: Any = spark._jvm  # noqa: SLF001
+    return float(jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(trigger).intervalMs()) / 1000
+
+
+def unread(query: Any) -> bool:
+    """True while Spark has seen offsets that no step has consumed yet, or has not looked (again) for any."""
+    status = query.status
+    looking = status["isTriggerActive"] or status["message"].startswith("Initializing")
+    return bool(status["isDataAvailable"] or looking)
+
+
+def query_failure(error: StreamingQueryException) -> PenstockError:
+    """What ended the query, in one line."""
+    text = str(error)
+    return PenstockError(f"the Spark query ended with an error: {text.splitlines()[0] if text else error!r}")

@@ -1,0 +1,116 @@
+"""What a step asks of its tasks: the state that is in reach, the runs to merge, what is closed and shown, all by the last manifest.
+
+Pure functions of the network and the manifest; the task that they give is run by `job`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from penstock.kernels.aggregate.keep import horizon as horizon_of
+from penstock.kernels.groups import closed_keys
+from penstock.model.time import NEVER
+from penstock.planner.network import Network, StateTable
+from penstock.planner.routes import Routes
+from penstock.planner.scans import Scans
+from penstock.planner.segments import segment_count, segment_starts
+from penstock.runtime.tasks.closing import ahead_by, ended_tables, panes_until, shown_now
+from penstock.runtime.tasks.task import Task
+from penstock.state.compaction import choose_merges, choose_settling
+from penstock.state.manifest import Manifest, Progress
+from penstock.state.run import RunEntry
+from penstock.state.store import LocalStore
+
+MERGE_ROWS = 2_000_000  # rows rewritten per table and step at most: the budget that keeps a step's time even
+
+Runs = Mapping[int, Sequence[RunEntry]]  # by number of the table, those in reach
+
+
+def compose_task(
+    network: Network,
+    manifest: Manifest,
+    reached: Mapping[str, int],
+    progress: Mapping[str, Progress],
+    *,
+    store: LocalStore,
+    tasks: int,
+    routes: Routes,
+    scans: Scans,
+    stale: int,
+) -> Task:
+    """The task of the step after the manifest's, with this progress.
+
+    `scans` says what tables without a key cost; runs of registry versions below `stale` may hold rows that only dropped queries needed.
+    """
+    runs = _in_reach(network, manifest, reached)
+    ahead, closed = ahead_by(network, manifest, progress), closed_keys(network, manifest.progress)
+    over = ended_tables(network, ahead, closed)
+    merges = [
+        merge
+        for t in network.tables
+        if not t.grouped
+        for merge in choose_merges(
+            t.name, runs.get(t.index, ()), tasks, MERGE_ROWS, reached.get(t.stream, NEVER), stale, reached, counted=bool(t.counted),
+            ended=t.name in over,
+        )
+    ]  # fmt: skip
+    settled = [
+        choose_settling(
+            a.name, runs.get(a.home, ()), tasks, MERGE_ROWS, a.closed(reached)[a.flush is None], stale,
+            apart=horizon_of(a.plan, 0) is not None, ended=a.name in over,
+        )
+        for a in network.aggregates
+    ]  # fmt: skip
+    merges += [merge for merge in settled if merge]
+
+    def segments(table: StateTable) -> tuple[int, ...]:
+        """Where each task's share of a table without a key begins."""
+        own = runs.get(table.index, ())
+        scan = scans.scan(network, table, own, reached, manifest.counters)
+        return segment_starts(own, segment_count(scan, tasks, scans.timing), tasks)
+
+    return Task(
+        manifest.step + 1,
+        tasks,
+        store,
+        reached,
+        {t: tuple(r) for t, r in runs.items()},
+        routes,
+        {t.index: segments(t) for t in network.tables if t.timed},
+        merges=tuple(merges),
+        suspended=frozenset(int(q) for q in manifest.suspended),
+        closed=closed,
+        ahead=ahead,
+        newest={stream: _last(network, manifest, stream) for a in network.aggregates for stream in a.streams},
+        panes=panes_until(network, manifest),
+        early=shown_now(network, manifest),
+        flushed=manifest.flushed,
+    )
+
+
+def out_of_reach(network: Network, manifest: Manifest, reached: Mapping[str, int]) -> list[str]:
+    """Runs of which no row can be of use any more."""
+    tables = {table.name for table in network.tables} | {a.name for a in network.aggregates}
+    return [r.name for r in manifest.runs.values() if r.table not in tables or r.expired(reached)]
+
+
+def newest_time(manifest: Manifest, stream: str) -> int:
+    """The newest event time that a stream has had."""
+    found = manifest.progress.get(stream)
+    return found.newest if found else NEVER
+
+
+def _in_reach(network: Network, manifest: Manifest, reached: Mapping[str, int]) -> Runs:
+    number = {t.name: t.index for t in network.tables} | {a.name: a.home for a in network.aggregates}
+    runs: dict[int, list[RunEntry]] = {}
+    for run in manifest.runs.values():
+        if run.table in number and not run.expired(reached):
+            runs.setdefault(number[run.table], []).append(run)
+    return runs
+
+
+def _last(network: Network, manifest: Manifest, stream: str) -> int:
+    """The newest time that a window at the end of the streams has to hold."""
+    joined = next((d for d in network.derived_streams if d.name == stream and d.joined), None)
+    below = () if joined is None else (role.stream for role in joined.definition.roles)
+    return max(newest_time(manifest, name) for name in (stream, *below))

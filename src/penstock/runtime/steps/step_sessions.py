@@ -1,0 +1,53 @@
+"""Spark sessions that are set up for steps: the stream's own, in which batches come, and one for steps without a batch.
+
+Both are clones, so that nobody else sees their settings. The session that people give is set up in `session`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",  # one exchange with a known number of tasks: nothing to adapt
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(
+        2**31 - 1
+    ),  # any lower limit makes Spark add up all sizes for each row
+    "spark.sql.execution.pandas.udf.buffer.size": str(4 << 20),  # Arrow batches are large: fewer, longer writes
+    # Hashes every row to find out whether a repeated map task gave other rows; streams are refused if they can.
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+}
+
+
+class StepSessions:
+    """The sessions of one run's steps. Expressions mean in them what they meant when the queries were registered: `settings` are those of the registry."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self._prepared = False
+        self._own: SparkSession | None = None
+
+    def forget(self) -> None:
+        """Set up the stream's session anew with the next batch: its settings may have changed."""
+        self._prepared = False
+
+    def prepare(self, session: SparkSession, settings: Mapping[str, str]) -> None:
+        """Set up the session of a batch, unless it was done before: all batches of a Spark query have the same one."""
+        if not self._prepared:
+            _set_up(session, settings)
+            self._prepared = True
+
+    def own(self, settings: Mapping[str, str]) -> SparkSession:
+        """A session like that of a batch, for steps that have none."""
+        if self._own is None:
+            clone = self.spark._jsparkSession.cloneSession()  # noqa: SLF001
+            self._own = SparkSession(self.spark.sparkContext, clone)
+            _set_up(self._own, settings)
+        return self._own
+
+
+def _set_up(session: SparkSession, settings: Mapping[str, str]) -> None:
+    for name, value in {**SETTINGS, **settings}.items():
+        session.conf.set(name, value)

@@ -1,0 +1,153 @@
+"""Window aggregates in a task: new rows become partials, windows that progress has passed are closed, partials are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.kernels.aggregate.ahead import close_groups, settle_groups
+from penstock.kernels.aggregate.close import Closed, close_gathered, gather
+from penstock.kernels.aggregate.early import marked, open_windows
+from penstock.kernels.aggregate.flush import Cap, Flushed, flush, share_of
+from penstock.kernels.aggregate.forms import are_rows, as_partials, buckets_of, keep_rows, settle_forms
+from penstock.kernels.aggregate.keep import needed_until
+from penstock.kernels.aggregate.outside import count_outside
+from penstock.kernels.aggregate.stored import from_rows, received, served, to_rows
+from penstock.model.time import FOREVER, NEVER
+from penstock.planner.arranging import PANES
+from penstock.planner.network import WindowAggregate, closing
+from penstock.planner.panes import EITHER
+from penstock.runtime.tasks.held import Held
+from penstock.runtime.tasks.panes import write_panes
+from penstock.runtime.tasks.windows import write_windows
+from penstock.state.compaction import Merge
+from penstock.state.run import BUCKETS, Rows, RunEntry
+
+
+def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, Rows]) -> None:
+    """Put new rows into partials, close the windows that progress has passed, and store the partials."""
+    kept: list[pa.Table] = []
+    counts = held.report.tables.setdefault(aggregate.name, {})
+    for source in aggregate.sources:
+        rows = fresh.get(source.table, ())
+        if isinstance(rows, Rows) and len(rows):
+            own = served(aggregate, rows)
+            made = keep_rows(
+                aggregate.plan, received(aggregate, source, own), _cuts(held, aggregate), _kept_as_rows(held, aggregate)
+            )
+            kept += made.tables
+            counts["groups:step"] = counts.get("groups:step", 0) + made.groups
+            for width, count in made.made.items():
+                counts[f"{PANES}{width}"] = counts.get(f"{PANES}{width}", 0) + count
+            held.report.tables[held.network.tables[source.table].name]["aggregated"] = len(rows)
+            for query, count in count_outside(aggregate.plan, own).items():
+                outside = held.report.queries.setdefault(str(query), {})
+                outside["outside"] = outside.get("outside", 0) + count
+    added = [as_partials(aggregate.plan, table) for table in kept]
+    before, now = aggregate.closed(held.task.progress)
+    ahead = held.task.ahead
+    closes = aggregate.closes(before, now) or ahead.moves(aggregate)
+    early = {m.id: held.task.early[m.id] for m in aggregate.members if m.id in held.task.early}
+    if closes or early:
+        tables = _shares(held, aggregate, held.task.runs.get(aggregate.home, ()), marks=bool(early))
+        tables += [marked(table, held.task.step) for table in added] if early else added
+        newest = max(held.task.newest.get(stream, NEVER) for stream in aggregate.streams)
+        if aggregate.flush is not None:
+            _flush(held, aggregate, tables, now, newest)
+            tables = []
+        paned = [m.id for m in aggregate.members if m.paned]
+        found: list[Closed] = []
+        if ahead.concerns(aggregate):  # then none is paned, and none shows open windows
+            found = close_groups(aggregate, held.network.streams, tables, held.task.progress, ahead, newest)
+        elif len(paned) < len(aggregate.members) and (gathered := gather(aggregate.plan, tables)) is not None:
+            runs = [m.id for m in aggregate.members if m.runs]
+            found = close_gathered(gathered, before, now, newest=newest, leave=paned, runs=runs) if closes else []
+            found += [
+                open_windows(gathered, q, now, early[q.query]) for q in aggregate.plan.queries if q.query in early
+            ]
+        write_windows(aggregate, found, held.task, held.network.version, held.report)
+        if paned and closes and tables:
+            write_panes(aggregate, tables, before, now, held.task, held.network.version, held.report)
+    for table in kept:
+        counts["stored"] = counts.get("stored", 0) + len(table)
+        _write(held, aggregate, table, 0)
+
+
+def _flush(held: Held, aggregate: WindowAggregate, tables: Sequence[pa.Table], until: int, newest: int) -> None:
+    """Let out as many results as this task may give, and report how far it has come."""
+    assert aggregate.flush is not None
+    rows, behind = aggregate.flush
+    own = held.low, held.high
+    before = min(held.task.progress.get(closing(stream), NEVER) for stream in aggregate.streams)
+    known = [Flushed(*place) for place in held.task.flushed.get(aggregate.name, ())]
+    # Shares go round, so that fewer results than tasks do not leave one out for ever.
+    turn = (held.partition + held.task.step) % held.task.tasks
+    cap = Cap(share_of(rows, turn, held.task.tasks), behind)
+    found, reached = flush(
+        gather(aggregate.plan, tables), aggregate.plan.queries[0], known, own, until, cap, (before, newest)
+    )
+    held.report.flushed[aggregate.name] = (reached.low, reached.high, reached.until, reached.bound)
+    write_windows(aggregate, found, held.task, held.network.version, held.report)
+
+
+def _shares(
+    held: Held, aggregate: WindowAggregate, entries: Sequence[RunEntry], *, marks: bool = False
+) -> list[pa.Table]:
+    """What windows are put together from in this task, marked with the step it came with if wanted."""
+    tables = [(entry.step, as_partials(aggregate.plan, table)) for entry, table in _stored(held, aggregate, entries)]
+    return [marked(table, step) if marks else table for step, table in tables]
+
+
+def _stored(held: Held, aggregate: WindowAggregate, entries: Sequence[RunEntry]) -> Iterator[tuple[RunEntry, pa.Table]]:
+    """The partials and rows that this task serves, as they are stored."""
+    for entry in entries:
+        rows = held.own(held.network.tables[aggregate.home], entry)
+        if rows is not None and len(rows):
+            yield entry, from_rows(aggregate, rows)
+
+
+def _cuts(held: Held, aggregate: WindowAggregate) -> dict[int, tuple[int, ...]]:
+    """By query: the time before which all panes are among its results."""
+    return {m.id: (held.task.panes[m.id],) for m in aggregate.members if m.id in held.task.panes}
+
+
+def _kept_as_rows(held: Held, aggregate: WindowAggregate) -> npt.NDArray[np.bool_] | None:
+    """The buckets of which the last step has kept rows, where that is decided bucket by bucket."""
+    if all(own.kept != EITHER for own in aggregate.plan.sets):
+        return None
+    entries = [e for e in held.task.runs.get(aggregate.home, ()) if e.level == 0]
+    last = [e for e in entries if e.step == max(e.step for e in entries)]
+    found = np.zeros(BUCKETS, dtype=np.bool_)
+    for _, table in _stored(held, aggregate, last):
+        if are_rows(table):
+            found |= buckets_of(table)
+    return found
+
+
+def _write(held: Held, aggregate: WindowAggregate, table: pa.Table, level: int) -> None:
+    rows = to_rows(aggregate, table)
+    until = dict.fromkeys(map(closing, aggregate.closings), needed_until(aggregate.plan, int(rows.time.max())))
+    table = replace(held.network.tables[aggregate.home], name=aggregate.name)
+    held.write_run(table, rows, level, FOREVER, until=until)
+
+
+def settle_runs(held: Held, aggregate: WindowAggregate, merge: Merge) -> None:
+    """Merge partials, and give up what no window needs that this step leaves open."""
+    names = set(merge.runs)
+    entries = [e for e in held.task.runs[aggregate.home] if e.name in names]
+    tables = [table for _, table in _stored(held, aggregate, entries)]
+    before, now = aggregate.closed(held.task.progress)
+    bound = now if aggregate.flush is None else before
+    if held.task.ahead.concerns(aggregate):
+        whole = [as_partials(aggregate.plan, table) for table in tables]
+        left = settle_groups(aggregate, held.network.streams, whole, held.task.progress, held.task.ahead, bound)
+        kept = [] if left is None else [left]
+    else:
+        kept = settle_forms(aggregate.plan, tables, bound, _cuts(held, aggregate))
+    for table in kept:
+        if len(table):
+            _write(held, aggregate, table, merge.level)

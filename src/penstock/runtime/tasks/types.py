@@ -1,0 +1,33 @@
+"""The Arrow types that Spark gives declared columns and handed-over rows, as the workers see them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from penstock.model import Column
+from penstock.planner.network import Network
+from penstock.runtime.tasks.handover import finished_joins, handover_schema
+
+_known_types: dict[
+    tuple[Column, ...], dict[str, pa.DataType]
+] = {}  # asking Spark takes milliseconds, at every change of a network
+
+
+def arrow_types(spark: SparkSession, network: Network) -> dict[str, dict[str, pa.DataType]]:
+    """The Arrow types of all declared columns, as the workers see them."""
+    for stream in network.streams.values():
+        if stream.columns not in _known_types:
+            ddl = ", ".join(f"`{c.name}` {c.type}" for c in stream.columns)
+            schema = to_arrow_schema(spark.createDataFrame([], ddl).schema, timezone="UTC")
+            _known_types[stream.columns] = {field.name: field.type for field in schema}
+    return {stream.name: _known_types[stream.columns] for stream in network.streams.values()}
+
+
+def handover_types(spark: SparkSession, network: Network) -> pa.Schema | None:
+    """The layout of rows that Spark finishes, as Arrow will see it in the workers."""
+    if not finished_joins(network):
+        return None
+    schema = spark.createDataFrame([], handover_schema(network)).schema
+    return to_arrow_schema(schema, timezone="UTC")

@@ -1,0 +1,140 @@
+"""Results of window aggregates as they are stored: one file for a task and step.
+
+All queries of an aggregate share it; a row has the bit of its query, and aggregates that several queries compute share a column. A row may
+stand for a run of windows one slide apart, of which it shows the first and the number. HAVING and select items that only Spark can
+evaluate are evaluated when results are read, and runs are written out then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.kernels.aggregate.close import Closed
+from penstock.kernels.probe import word_count
+from penstock.model import Aggregate, Landmark, Sliding
+from penstock.model.expression import WINDOW_START
+from penstock.model.time import NEVER
+from penstock.planner.network import WindowAggregate
+from penstock.runtime.tasks.task import Report, Task
+from penstock.runtime.tasks.write import ROW_GROUP, compression_of, file_name
+from penstock.state.run import Ints
+
+KIND = "aggregate"
+RUN = "_windows"  # how many windows a row stands for; NULL or no column: one
+FINAL = "_final"  # of queries whose open windows are shown too: whether the window is over
+
+
+def measure_column(aggregate: Aggregate) -> str:
+    """The name under which the values of an aggregate are stored: it follows from what is computed."""
+    argument = "" if aggregate.argument is None else aggregate.argument.sql(lambda ref: f"\0{ref.column}\0")
+    text = f"{aggregate.function}\0{argument}\0{aggregate.distinct}\0{aggregate.parameters}"
+    return "m" + hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def write_windows(
+    aggregate: WindowAggregate, closed: Sequence[Closed], task: Task, version: int, report: Report
+) -> None:
+    """Write what was closed to one file, and enter it into the report."""
+    members = {m.id: m for m in aggregate.members}
+    windowed = {q.query: q for q in aggregate.plan.queries}
+    tables, counts, ends = [], [], []
+    for found in closed:
+        member = members[found.query]
+        if found.errors and not found.early and member.id not in task.suspended:
+            own = report.queries.setdefault(str(member.id), {})
+            own["errors"] = own.get("errors", 0) + found.errors
+        rows, window = found.table, windowed[found.query].window
+        if len(rows) and member.first > NEVER:
+            if RUN in rows.column_names and isinstance(window, Sliding):
+                rows = _starting(rows, window, member.first)
+            rows = rows.filter(pc.greater_equal(rows.column("window_start"), member.first))
+        if len(rows) == 0 or member.id in task.suspended:
+            continue
+        names = [measure_column(a) for a in windowed[found.query].aggregates]
+        stored = _stored(rows, member.bit, len(members), aggregate.plan.groups, names, task.step)
+        if member.every is not None:
+            stored = stored.append_column(FINAL, pa.array(np.full(len(rows), not found.early)))
+        results = len(rows)
+        if RUN in rows.column_names and isinstance(window, Sliding | Landmark):
+            results = pc.sum(rows.column(RUN)).as_py()
+            last = pc.add(rows.column("window_end"), pc.multiply(pc.subtract(rows.column(RUN), 1), window.slide))
+            ends.append(pc.max(last).as_py())
+            if results > len(rows):
+                stored = stored.append_column(RUN, rows.column(RUN))
+        tables.append(stored)
+        counts.append((member.id, results))
+    if not tables:
+        return
+    table = pa.concat_tables(tables, promote_options="default")
+    times = pc.min_max(table.column("_time")).as_py()
+    name = file_name("results", task.step, "parquet")
+    encoded = [f.name for f in table.schema if f.name.startswith(("_", "g")) or pa.types.is_string(f.type)]
+    with task.store.create(name) as file:
+        pq.write_table(
+            table,
+            file,
+            compression=compression_of(table),
+            use_dictionary=encoded,
+            write_page_checksum=True,
+            row_group_size=ROW_GROUP,
+        )
+    report.results.append({
+        "name": name, "join": aggregate.name, "step": task.step, "version": version, "rows": len(table),
+        "bytes": task.store.size(name), "min_time": times["min"], "max_time": max([times["max"], *ends]), "counts": counts, "kind": KIND,
+    })  # fmt: skip
+    for query, count in counts:
+        own = report.queries.setdefault(str(query), {})
+        own["results"] = own.get("results", 0) + count
+
+
+def _starting(rows: pa.Table, window: Sliding, first: int) -> pa.Table:
+    """Runs without their windows that start before a time."""
+    if window.origin is not None and window.origin >= first:
+        return rows
+    ends, counts = (rows.column(name).to_numpy() for name in ("window_end", RUN))
+    skipped = np.clip(-((ends - window.range - first) // window.slide), 0, None)
+    left = counts - np.minimum(skipped, counts)
+    moved = rows.set_column(rows.schema.get_field_index(RUN), RUN, pa.array(left))
+    return _placed(moved, window, ends + skipped * window.slide, "window_end").filter(pa.array(left > 0))
+
+
+def written_out(rows: pa.Table, window: Sliding | Landmark) -> pa.Table:
+    """A result table with a row for each window of its runs."""
+    counts = pc.fill_null(rows.column(RUN), 1).to_numpy()
+    index = np.repeat(np.arange(len(rows)), counts)
+    number = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
+    each = rows.take(pa.array(index))
+    return _placed(each, window, each.column("_time").to_numpy() + number * window.slide, "_time")
+
+
+def _placed(rows: pa.Table, window: Sliding | Landmark, ends: Ints, name: str) -> pa.Table:
+    """Rows of windows that end at these times; those of a landmark begin where they did."""
+    rows = rows.set_column(rows.schema.get_field_index(name), name, pa.array(ends))
+    at = rows.schema.get_field_index(WINDOW_START)
+    if at < 0 or isinstance(window, Landmark):
+        return rows
+    begins = ends - window.range
+    return rows.set_column(
+        at, WINDOW_START, pa.array(begins if window.origin is None else np.maximum(begins, window.origin))
+    )
+
+
+def _stored(rows: pa.Table, bit: int, queries: int, groups: int, names: Sequence[str], step: int) -> pa.Table:
+    """Rows of one query as the result table has them."""
+    columns: dict[str, pa.ChunkedArray | pa.Array] = {
+        "_time": rows.column("window_end"),
+        "_step": pa.array(np.full(len(rows), step, dtype=np.int64)),
+    }
+    for word in range(word_count(queries)):
+        bits = np.uint64(1 << bit % 64 if word == bit // 64 else 0)
+        columns[f"_bits{word}"] = pa.array(np.full(len(rows), bits, dtype=np.uint64).view(np.int64))
+    columns["window_start"] = rows.column("window_start")
+    columns |= {f"g{n}": rows.column(f"g{n}") for n in range(groups)}
+    columns |= {name: rows.column(f"a{n}") for n, name in enumerate(names)}
+    return pa.table(columns)

@@ -1,0 +1,93 @@
+"""The change table of a PostgreSQL source: made with its triggers, checked, asked whether it is whole, and trimmed.
+
+The statements that capture changes, and why they lose none, are in `capture`; here they are sent. A table of the user's own is checked and
+read like one of ours, and never changed.
+"""
+
+from __future__ import annotations
+
+from penstock.errors import RegistrationError
+from penstock.model.view import Source
+from penstock.views.postgres.capture import (
+    CAPTURES,
+    XID,
+    Snapshot,
+    change_table,
+    function_of,
+    install,
+    qualified,
+    remove,
+    text_literal,
+    trimmed,
+)
+from penstock.views.postgres.pool import Pool
+from penstock.views.postgres.tables import described
+from penstock.views.postgres.witness import Kept, doubt, doubted, keeping, kept, witness
+
+
+def begin_capture(pool: Pool, source: Source, table: str, capture: str) -> bool:
+    """Begin to capture changes, unless they are captured already; whether it has begun.
+
+    If a capture is left but is not as it was when it began, changes got lost: it begins anew, and whoever asks for
+    changes since before that is told. Columns that others of the same capture need stay in it.
+    """
+    why = pool.fetch(f"SELECT {doubt(table)}").column(0)[0].as_py()
+    if why is not None:
+        raise RegistrationError(doubted(source.name, table, why))
+    (schema, _, name), declared = table.rpartition("."), [c.name for c in source.columns]
+    there = [column for column, _ in described(pool, name, schema)]
+    if not there:
+        msg = f"source {source.name!r}: the table {table} does not exist any more; give it back, or drop the source"
+        raise RegistrationError(msg)
+    for column in declared:
+        if column not in there:
+            msg = f"source {source.name!r}: {table} has no column {column!r}; give it back, or drop the source and declare it without (columns: {', '.join(there)})"
+            raise RegistrationError(msg)
+    schema, _, name = change_table(table, capture).rpartition(".")
+    captured = [column for column, _ in described(pool, name, schema)]
+    known = kept_of(pool, table, capture)
+    if known is not None and known.lost(table) is None and set(declared) <= set(captured):
+        return False
+    columns = [c for c in there if c in declared or c in captured]
+    pool.run([
+        *remove(table, capture), *install(table, capture, columns, witness(table, capture)), keeping(table, capture),
+    ])  # fmt: skip
+    return True
+
+
+def kept_of(pool: Pool, table: str, capture: str) -> Kept | None:
+    """What the server keeps of a capture; None if there is none, or not all of it."""
+    tables = (CAPTURES, qualified(change_table(table, capture)))
+    there = " AND ".join((
+        *(f"to_regclass({text_literal(name)}) IS NOT NULL" for name in tables),
+        f"to_regproc({text_literal(function_of(table, capture, 'kept'))}) IS NOT NULL",
+    ))  # fmt: skip
+    if not pool.fetch(f"SELECT {there}").column(0)[0].as_py():
+        return None
+    return Kept.read(pool.fetch(f"SELECT {kept(table, capture)}").column(0)[0].as_py())
+
+
+def check_change_table(pool: Pool, source: Source, changes: str, sign: str) -> None:
+    """Refuse a change table from which changes could get lost; `sign` is its column with 1 and -1."""
+    schema, _, name = changes.rpartition(".")
+    found = dict(described(pool, name, schema))
+    if not found:
+        raise RegistrationError(f"source {source.name!r}: there is no change table {changes!r}")
+    wanted = [*(c.name for c in source.columns), sign]
+    for column in wanted:
+        if column not in found:
+            remedy = "add it, or name the column with the sign by OPTIONS (sign 'column')"
+            raise RegistrationError(f"source {source.name!r}: {changes} has no column {column!r}; {remedy}")
+    if found.get(XID) != "xid8":
+        msg = (
+            f"source {source.name!r}: {changes} has no column {XID} of type xid8, and by its order of writing alone a change "
+            f"could be missed; ALTER TABLE {changes} ADD COLUMN {XID} xid8 NOT NULL DEFAULT pg_current_xact_id()"
+        )
+        raise RegistrationError(msg)
+
+
+def trim(pool: Pool, changes: str, snapshot: Snapshot) -> None:
+    """Remove the changes that a snapshot has seen."""
+    mark = text_literal(snapshot.text)
+    seen = f"{XID} < '{snapshot.text.split(':')[1]}'::xid8 AND pg_visible_in_snapshot({XID}, {mark}::pg_snapshot)"
+    pool.run([trimmed(changes, snapshot), f"DELETE FROM {qualified(changes)} WHERE {seen}"])

@@ -1,0 +1,50 @@
+"""Lookups for a database that takes plain queries and nothing else: one query for each key, many put together by UNION ALL.
+
+Neither arrays nor temporary tables are needed. All parts of a lookup read one snapshot, in a transaction that only reads; how many keys
+go into one request is measured as it goes (Liu 2005, 10.5.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.planner.views.knee import Knee
+from penstock.views.postgres.capture import text_literal
+from penstock.views.postgres.pool import Pool, reading, wrapped
+
+
+def fetch_composite(
+    pool: Pool,
+    keys: pa.Table,
+    types: dict[str, tuple[str, str]],
+    select: Callable[[str], str],
+    head: str,
+    knee: Knee,
+    locked: Sequence[str] = (),
+) -> tuple[list[pa.Table], int]:
+    """(the answers, requests made). `types` holds each column as it is compared, and its type; `select` makes the query of a condition, `head` the query of one row that comes before all."""
+    conditions = [_condition(row, types) for row in keys.to_pylist()]
+    answers: list[pa.Table] = []
+    with pool.connection() as connection, wrapped(), connection.cursor() as cursor, reading(cursor, locked):
+        for start, end in knee.parts(len(conditions)):
+            began = perf_counter()
+            cursor.execute(" UNION ALL ".join([head, *map(select, conditions[start:end])]))
+            answers.append(cursor.fetch_arrow_table())
+            knee.learn(end - start, perf_counter() - began)
+    return answers, len(answers)
+
+
+def _condition(row: dict[str, Any], types: dict[str, tuple[str, str]]) -> str:
+    tests = ((*types[name], _constant(value)) for name, value in row.items())
+    return " AND ".join(f"{column} = {constant}::{kind}" for column, kind, constant in tests)
+
+
+def _constant(value: Any) -> str:
+    """A value as text that its type reads back as the same value."""
+    if isinstance(value, bool):
+        return text_literal("true" if value else "false")
+    return text_literal(value.isoformat() if hasattr(value, "isoformat") else str(value))

@@ -1,0 +1,40 @@
+"""Rows between Arrow and Spark: slices as a DataFrame, and a DataFrame as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.views.rows.slices import Files
+
+PART = 250_000  # rows of a file that one task reads
+
+
+def read_files(spark: SparkSession, files: Files) -> DataFrame:
+    """The rows of slices as a DataFrame: its tasks map the files, and nothing goes through the driver."""
+    schema = spark.createDataFrame(files.schema.empty_table()).schema
+    parts = [(f, start, min(PART, rows - start)) for f, rows in files.files for start in range(0, rows, PART)]
+    if not parts:
+        return spark.createDataFrame([], schema)
+    names = files.schema.names
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                path, start, length = parts[number]
+                with pa.memory_map(path) as mapped:
+                    yield from pa.ipc.open_file(mapped).read_all().select(names).slice(start, length).to_batches()
+
+    return spark.range(len(parts), numPartitions=len(parts)).mapInArrow(read, schema)
+
+
+def to_arrow(frame: DataFrame) -> pa.Table:
+    """The rows of a DataFrame, times in UTC."""
+    found = frame.toArrow()
+    fields = [
+        pa.field(f.name, pa.timestamp("us", tz="UTC") if pa.types.is_timestamp(f.type) and f.type.tz else f.type)
+        for f in found.schema
+    ]
+    return found.cast(pa.schema(fields))

@@ -1,0 +1,1 @@
+"""Sources of views: what maintenance asks of one, and those whose changes are found by comparing."""

@@ -1,0 +1,160 @@
+"""Parquet files as a source: a path, a folder or a pattern. A file is the same if its stamp is: inode, size and times of change.
+
+Files that came add their rows, files that went (or were written anew) take theirs away; what they held is in the reader's own
+copy. Nothing is read of a file that has not changed.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import RegistrationError, StepError
+from penstock.model import Column
+from penstock.model.view import Source
+from penstock.planner.views.first import Estimate
+from penstock.views.rows.types import KNOWN, schema_of, spark_type
+from penstock.views.sources.difference import difference
+from penstock.views.sources.snapshot import STAMPS, Rows, counted
+from penstock.views.sources.source import COUNT
+
+FILE = "_file"
+_TRIES = 5  # to read a file that is replaced again and again
+
+
+class ParquetFeed:
+    """Looks at the files of one source."""
+
+    hidden = pa.schema([pa.field(FILE, pa.int32())])
+    told = False
+
+    def __init__(self, source: Source) -> None:
+        self.path = dict(source.options)["path"]
+        self.schema = schema_of(source.name, source.columns)
+
+    def look(self, state: dict[str, Any], held: Rows) -> tuple[pa.Table, dict[str, Any]] | None:
+        before, trusted = _numbers(state), state.get(STAMPS, {})
+        now = stamps_of(self.path)
+        gone = [n for n in before if n not in now or trusted.get(n) != now[n]]
+        come = [n for n, stamp in now.items() if n not in before or trusted.get(n) != stamp]
+        if not gone and not come:
+            return None
+        following = int(state.get("next", 0))
+        kept = {n: number for n, number in before.items() if n not in gone}
+        stamps = {n: trusted[n] for n in kept}
+        tables = [pa.schema([*self.schema, *self.hidden, pa.field(COUNT, pa.int64())]).empty_table()]
+        for name in come:
+            # A file that was written anew keeps its number, so that rows which stayed cancel out.
+            number = before.get(name, following)
+            following = max(following, number + 1)
+            found = self._read(name)
+            if found is not None:
+                rows, stamps[name] = found
+                tables.append(
+                    counted(
+                        rows.append_column(self.hidden.field(FILE), pa.repeat(pa.scalar(number, pa.int32()), len(rows)))
+                    )
+                )
+                kept[name] = number
+        rows = pa.concat_tables(tables)
+        if gone:
+            ids = pa.array([before[n] for n in gone], pa.int32())
+            rows = difference(held(pa.table({FILE: ids})), rows)
+        return rows, {"files": kept, STAMPS: stamps, "next": following}
+
+    def estimate(self) -> Estimate:
+        """The rows that the files say they have."""
+        return Estimate(float(sum(pq.read_metadata(name).num_rows for name in files_of(self.path))))
+
+    def _read(self, name: str) -> tuple[pa.Table, list[int]] | None:
+        """The rows of a file and its stamp, which belong together; None if it has gone by now."""
+        for _ in range(_TRIES):
+            stamp = _stamp(name)
+            if stamp is None:
+                return None
+            problem = None
+            try:
+                found = self._content(name)
+            except (pa.ArrowInvalid, OSError, ValueError) as error:
+                problem = str(error).splitlines()[0]
+            if _stamp(name) != stamp:
+                continue  # another file has taken its place, and what was read may be either
+            if problem is not None:
+                raise StepError(f"{name} cannot be read: {problem}")
+            return found, stamp
+        raise StepError(f"{name} was written while it was read; write files under another name and rename them")
+
+    def _content(self, name: str) -> pa.Table:
+        with pq.ParquetFile(name) as file:  # not a data set: to set one up takes longer than to read a small file
+            if missing := [column for column in self.schema.names if column not in file.schema_arrow.names]:
+                raise ValueError(f"it has no column {missing[0]!r}")
+            found = file.read(columns=self.schema.names, use_threads=False).select(self.schema.names)
+        return found if found.schema == self.schema else found.cast(self.schema)
+
+
+def files_of(path: str) -> list[str]:
+    """The files that a path, a folder (with all below it) or a pattern names; hidden ones are not looked at."""
+    return list(stamps_of(path))
+
+
+def stamps_of(path: str) -> dict[str, list[int]]:
+    """These files in order, each with its stamp."""
+    root = Path(path)
+    if root.is_dir():
+        return dict(sorted(_below(str(root))))
+    if root.is_file():
+        named = [str(root)]
+    else:
+        found = map(Path, glob.glob(path, recursive=True))  # noqa: PTH207
+        named = sorted(str(name) for name in found if not name.name.startswith(("_", ".")))
+    return {name: stamp for name in named if (stamp := _stamp(name)) is not None}
+
+
+def _below(folder: str) -> Iterator[tuple[str, list[int]]]:
+    """One pass over a folder: a source may have thousands of files, and is looked at in every refresh."""
+    with os.scandir(folder) as found:
+        for entry in found:
+            if entry.name.startswith(("_", ".")):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from _below(entry.path)
+            elif entry.name.endswith(".parquet") and (stamp := _stamp(entry.path)) is not None:
+                yield entry.path, stamp
+
+
+def columns_of(path: str) -> tuple[Column, ...]:
+    """The columns of the first file, with Spark's types."""
+    names = files_of(path)
+    if not names:
+        raise RegistrationError(f"there is no Parquet file in {path!r}; give the path, or the columns of files to come")
+    columns = []
+    for field in pq.read_schema(names[0]):
+        known = spark_type(field.type)
+        if known is None:
+            msg = f"column {field.name!r} of {names[0]} has type {field.type}, which views do not hold; give the source's columns, of types: {KNOWN}"
+            raise RegistrationError(msg)
+        columns.append(Column(field.name, known))
+    return tuple(columns)
+
+
+def _stamp(name: str) -> list[int] | None:
+    try:
+        found = os.stat(name)  # noqa: PTH116  (a path object for every file costs more than the call)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    # One that took the place of another may have its size and time of writing, if they were copied or follow each other closely.
+    return [found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns]
+
+
+def _numbers(state: dict[str, Any]) -> dict[str, int]:
+    """The number of each known file; a state of before stamps were kept apart has shorter ones with it, which nobody trusts."""
+    return {n: entry[-1] if isinstance(entry, list) else entry for n, entry in state.get("files", {}).items()}

@@ -1,0 +1,219 @@
+"""The content of a source, version by version, for sources that have no positions of their own.
+
+A version is what one look at the source found: the signed rows by which it differs from the one before. Versions are a log
+of manifests, so a view that was last refreshed at version 7 can be brought up to date by another process, and what is read is
+always one version whole, however the source moves on meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import ChangesLostError, StateError
+from penstock.planner.views.first import Estimate
+from penstock.state.seal import seal, unseal
+from penstock.state.store import LocalStore
+from penstock.views.rows.bag import consolidated, counts, total
+from penstock.views.rows.codes import Ints, codes_of
+from penstock.views.rows.slices import Files, SliceFile, Slices, young
+from penstock.views.sources.source import COUNT
+
+FEW_ROWS = 1_000  # that are not worth merging
+
+
+@dataclass(frozen=True)
+class Version:
+    """`content`: slices that add up to the source. `deltas`: the change that each version brought, as far as still needed.
+
+    `state` is what the look at the source wants to remember, `log` the id of the log: numbers of another log mean nothing here.
+    """
+
+    number: int
+    content: tuple[SliceFile, ...]
+    deltas: tuple[tuple[int, SliceFile], ...]
+    state: dict[str, Any]
+    log: str = ""
+
+    def same(self, other: Version) -> bool:
+        """Whether both are the same version; files have names that are never used again, what is remembered may differ."""
+        return (self.number, self.content, self.deltas) == (other.number, other.content, other.deltas)
+
+
+class MovedOnError(StateError):
+    """Another process has added a version; what was compared with the last one must be compared anew."""
+
+
+class Versions:
+    """The log of one source under `folder`. Several processes may add to it: each on top of what the others have added."""
+
+    def __init__(self, store: LocalStore, folder: str, schema: pa.Schema) -> None:
+        self.store, self.folder = store, folder
+        self.schema = schema if COUNT in schema.names else schema.append(pa.field(COUNT, pa.int64()))
+        self.slices = Slices(store, f"{folder}/slices")
+        self._lock = threading.Lock()
+        self._settled = 0
+        with self.slices.writing():
+            self.newest = self._load()
+            self.slices.collect(list(_files(self.newest)))
+
+    def append(self, delta: pa.Table, state: dict[str, Any]) -> Version:
+        """One more version; without rows only if there is none yet. The state is remembered with the version."""
+        with self._lock, self.slices.writing():
+            before = self.newest
+            if not self._load().same(before):
+                raise MovedOnError(f"{self.store.path(self.folder)} was changed by another process; refresh again")
+            if not delta.num_rows and before.number:
+                self.newest = replace(before, state=state)  # nothing to commit: the next look finds the same again
+                return self.newest
+            number = before.number + 1
+            file = self.slices.write(delta.select(self.schema.names).cast(self.schema))
+            content = self._merged((*before.content, file))
+            deltas = (*((n, f) for n, f in before.deltas if n > self._settled), (number, file))
+            version = Version(number, content, deltas, state, before.log if before.number else uuid.uuid4().hex)
+            if not self.store.put_if_absent(self._name(number), seal(_encode(version))):
+                msg = f"version {number} of {self.store.path(self.folder)} was already written by another process; refresh again"
+                raise MovedOnError(msg)
+            self.newest = version
+            kept = {*content, *(f for _, f in deltas)}
+            self.slices.forget([f for f in _files(before) if f not in kept])
+            for old in self.store.names(self.folder):
+                if old.endswith(".json") and int(old[:-5]) < number:
+                    self.store.delete(f"{self.folder}/{old}")
+            return version
+
+    def reload(self) -> None:
+        """Go on from the newest version of all processes."""
+        with self._lock:
+            found, before = self._load(), self.newest
+            if found.same(before):
+                return  # and this one may remember more
+            self.newest = found
+            self.slices.keep(_files(found))
+        if before.number and found.log != before.log:
+            msg = f"{self.store.path(self.folder)} was given up and filled anew by another process"
+            raise ChangesLostError(msg)
+
+    def reading(self) -> AbstractContextManager[Version]:
+        """The newest version, which can be read until this ends, even if others have come."""
+        return self.slices.holding(lambda: self.newest, _files)
+
+    def changes(self, after: int, until: int) -> pa.Table:
+        """The signed rows between two versions."""
+        with self.reading() as newest:
+            known = dict(newest.deltas)
+            wanted = range(after + 1, until + 1)
+            if missing := [n for n in wanted if n not in known]:
+                msg = f"version {missing[0]} of {self.store.path(self.folder)} is no longer kept"
+                raise ChangesLostError(msg)
+            return pa.concat_tables([self.schema.empty_table(), *(self.slices.table(known[n]) for n in wanted)])
+
+    def rows(self, names: Sequence[str], at: Version) -> pa.Table:
+        """All rows of a version that is being read, with the columns `names` and their counts."""
+        return pa.concat_tables([table.select([*names, COUNT]) for table in self._content(at.content)])
+
+    def find(self, names: Sequence[str], columns: Sequence[str], sought: Ints, at: Version) -> pa.Table:
+        """Of those the ones whose code over `columns` is among `sought`; rows that are gone are not."""
+        found = self.found(names, columns, sought, at)
+        gone = counts(found) < 0
+        if not gone.any():
+            return found
+        codes = codes_of(found, columns if set(columns) <= set(names) else names)
+        touched = np.isin(codes, codes[gone])
+        return pa.concat_tables([found.filter(pa.array(~touched)), consolidated(found.filter(pa.array(touched)))])
+
+    def found(self, names: Sequence[str], columns: Sequence[str], sought: Ints, at: Version) -> pa.Table:
+        """The same as it lies in the slices: it adds up to that."""
+        wanted = sought if bool((sought[1:] > sought[:-1]).all()) else np.unique(sought)
+        fields = pa.schema([self.schema.field(n) for n in (*names, COUNT)])
+        tables = [self.slices.find(file, fields.names, columns, wanted) for file in at.content]
+        return pa.concat_tables([fields.empty_table(), *(t for t in tables if len(t))]).combine_chunks()
+
+    @contextmanager
+    def files(self, names: Sequence[str]) -> Iterator[tuple[Files, Version]]:
+        """The newest version as files of rows, which stay until this ends; if it has deletions, in a file made for that."""
+        schema = pa.schema([self.schema.field(n) for n in (*names, COUNT)])
+        with self.reading() as version:
+            made: list[SliceFile] = []
+            try:
+                if not all(file.positive for file in version.content):
+                    made.append(self.slices.write(pa.concat_tables(self._content(version.content))))
+                found = [(self.store.path(f.name), f.rows) for f in made or version.content]
+                yield Files(schema, tuple(found)), version
+            finally:
+                self.slices.forget(made)
+
+    def estimate(self, columns: Sequence[str]) -> Estimate:
+        """How many rows there are, and how many different values in each of these columns, if rows were looked up by it."""
+        if not self.newest.content:
+            return Estimate(0.0)
+        first = self.newest.content[0]
+        distinct = {c: float(n) for c in columns if (n := self.slices.distinct(first, [c])) is not None}
+        return Estimate(float(first.rows), distinct)
+
+    def settle(self, number: int) -> None:
+        """Nobody will ask for changes up to this version any more."""
+        with self._lock:
+            self._settled = max(self._settled, number)
+
+    def _content(self, files: tuple[SliceFile, ...]) -> tuple[pa.Table, ...]:
+        """The rows of all these slices, in tables that add up."""
+        if all(file.positive for file in files):
+            return (self.schema.empty_table(), *(self.slices.table(file) for file in files))
+        return self.slices.content(files, self.schema, [n for n in self.schema.names if n != COUNT])
+
+    def _merged(self, content: tuple[SliceFile, ...]) -> tuple[SliceFile, ...]:
+        """Fewer slices: all as one once rows that cancel cost more than merging, else the last ones once they are a few.
+
+        The first is large; to write it, and to sort it anew, for every few small ones would cost more than all else.
+        """
+        first, others = content[0], content[1:]
+        if sum(f.rows for f in others) > max(first.rows // 2, FEW_ROWS):
+            return (self.slices.write(pa.concat_tables(self._content(content))),)
+        cut = len(content) - young(content)
+        if cut < len(content) - 1:
+            return (*content[:cut], self.slices.write(total([self.slices.table(f) for f in content[cut:]])))
+        return content
+
+    def _load(self) -> Version:
+        while numbers := [int(n[:-5]) for n in self.store.names(self.folder) if n.endswith(".json")]:
+            name = self._name(max(numbers))
+            try:
+                return _decode(unseal(self.store.read(name), self.store.path(name)))
+            except FileNotFoundError:
+                continue  # another one has taken its place since it was listed
+        return Version(0, (), (), {})
+
+    def _name(self, number: int) -> str:
+        return f"{self.folder}/{number:08d}.json"
+
+
+def _files(version: Version) -> set[SliceFile]:
+    return {*version.content, *(f for _, f in version.deltas)}
+
+
+def _encode(version: Version) -> dict[str, Any]:
+    return {
+        "number": version.number,
+        "content": [_packed(f) for f in version.content],
+        "deltas": [[n, _packed(f)] for n, f in version.deltas],
+        "state": version.state,
+        "log": version.log,
+    }
+
+
+def _decode(body: dict[str, Any]) -> Version:
+    content = tuple(SliceFile(*f) for f in body["content"])
+    deltas = tuple((n, SliceFile(*f)) for n, f in body["deltas"])
+    return Version(body["number"], content, deltas, body["state"], body.get("log", ""))
+
+
+def _packed(file: SliceFile) -> list[Any]:
+    return [file.name, file.rows, file.bytes, file.positive]
