@@ -23,7 +23,9 @@ STREAM = Stream("a", (Column("at", "timestamp"), Column("v", "int")), "at", 0)
 QUERIES = (
     QueryRecord(1, "one", "SELECT a.v\n  FROM a", into="/data/out", since=0),
     QueryRecord(2, "gone", "SELECT a.v FROM a", dropped=True, since=0),
-    QueryRecord(3, "zwö [b]", "SELECT a.at FROM a", into=Sink("jdbc", password="x"), start="state", since=7),
+    QueryRecord(
+        3, "zwö [b]", "SELECT a.at FROM a", into=Sink("jdbc", password="hunter2", dbtable="t"), start="state", since=7
+    ),
 )
 
 
@@ -74,7 +76,7 @@ def test_list_shows_the_registry(store, capsys):
     assert cli.main(["query", "list", "--state", "state"]) == 0
     head, _, *rows = [" ".join(line.split()) for line in capsys.readouterr().out.strip().splitlines()]
     assert head == "query since step start sink SQL"
-    assert rows == ["one 0 now /data/out SELECT a.v FROM a", "zwö [b] 7 state jdbc SELECT a.at FROM a"]
+    assert rows == ["one 0 now /data/out SELECT a.v FROM a", f"zwö [b] 7 state {QUERIES[2].into} SELECT a.at FROM a"]
 
 
 def test_list_as_json_lines(store, capsys):
@@ -82,9 +84,11 @@ def test_list_as_json_lines(store, capsys):
     out = capsys.readouterr().out
     assert [json.loads(line) for line in out.splitlines()] == [
         {"name": "one", "since": 0, "start": "now", "into": "/data/out", "sql": "SELECT a.v\n  FROM a"},
-        {"name": "zwö [b]", "since": 7, "start": "state", "into": "jdbc", "sql": "SELECT a.at FROM a"},
+        {"name": "zwö [b]", "since": 7, "start": "state", "into": str(QUERIES[2].into), "sql": "SELECT a.at FROM a"},
     ]
     assert "zwö" in out
+    assert str(QUERIES[2].into).startswith("jdbc t #")
+    assert "hunter2" not in out + repr(QUERIES[2])
 
 
 def test_list_without_queries(store, capsys):

@@ -16,7 +16,6 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.errors import PenstockError, SqlError
-from penstock.model import Sink
 from penstock.state.manifest import ManifestLog
 from penstock.state.registry import RegistryLog
 from penstock.state.requests import Answer, RequestLog
@@ -60,14 +59,14 @@ def ask(state: Path, statement: str, seconds: float) -> Answer:
 
 
 def queries(state: Path) -> list[dict[str, Any]]:
-    """The registered queries. Of a sink only its format is told: its options may hold a password."""
+    """The registered queries."""
     with _in_plain_words():
         return [
             {
                 "name": q.name,
                 "since": q.since,
                 "start": q.start,
-                "into": q.into.format if isinstance(q.into, Sink) else q.into,
+                "into": str(q.into) if q.into else None,
                 "sql": q.sql,
             }
             for q in RegistryLog(_opened(state)).load().shown()

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.handle import QueryHandle
 from penstock.model import Column, Source, UserAggregate
-from penstock.model.time import FOREVER, SECOND, duration
+from penstock.model.time import FOREVER, SECOND
 from penstock.model.view import CAPTURES
 from penstock.planner.arranging import arrange
 from penstock.planner.build import build_network
@@ -26,6 +26,7 @@ from penstock.planner.orders.decision import Parameters
 from penstock.runtime.arrivals.sources import with_settings
 from penstock.runtime.declared.catalog import Catalog
 from penstock.runtime.declared.choices import Choices
+from penstock.runtime.declared.declare import read_length
 from penstock.runtime.declared.given import given_stream, punctuated, time_to_advance
 from penstock.runtime.declared.inputs import open_stream
 from penstock.runtime.declared.listing import counts_of, coverage, listed_queries, listed_streams
@@ -88,6 +89,8 @@ class Engine:
         self.store = LocalStore(str(Path(state_dir).absolute()), durable)
         if expire_every < 1:
             raise RegistrationError(f"expire_every must be at least 1 step, not {expire_every}")
+        if tasks is not None and tasks < 1:
+            raise RegistrationError(f"tasks must be at least 1, not {tasks}")
         self.expire_every = expire_every
         self.tasks = tasks or spark.sparkContext.defaultParallelism
         try:
@@ -105,6 +108,7 @@ class Engine:
         state_dir: str | Path,
         *,
         cores: int | None = None,
+        tasks: int | None = None,
         durable: bool = True,
         strategy: str = "auto",
         chain: str = "auto",
@@ -114,9 +118,9 @@ class Engine:
         plan: str = "auto",
         **settings: str,
     ) -> Engine:
-        """An engine on a well-configured local Spark session (made if there is none)."""
+        """An engine on a well-configured local Spark session (made if there is none); `settings` are Spark's, with `__` for each dot."""
         return cls(
-            local_session(cores, **settings), state_dir, durable=durable, strategy=strategy, chain=chain, orders=orders,
+            local_session(cores, **settings), state_dir, tasks=tasks, durable=durable, strategy=strategy, chain=chain, orders=orders,
             order_options=order_options, expire_every=expire_every, plan=plan,
         )  # fmt: skip
 
@@ -184,7 +188,7 @@ class Engine:
         being its newest, and `_final`. `flush` is the number of results that a step gives at most, so that the end of a window with many
         groups is no burst; a result is at most `behind` windows late for that, and output progress waits for it.
         """
-        kept = None if retain is None else duration(retain)
+        kept = read_length(retain, f"query {name!r}, retain") if isinstance(retain, str) else retain
         sql = sql if emit is None else f"{sql.strip().rstrip(';')} EMIT EARLY EVERY {emit}"
         slow = None if flush is None else (flush, behind)
         record = QueryRecord(0, name, sql.strip(), on_error, kept, ordered=ordered, start=start, flush=slow)
@@ -332,7 +336,9 @@ class Engine:
         self.catalog.check_streams()
         if not self.catalog.frames:
             raise RegistrationError("no stream is declared; use engine.stream(..) or CREATE STREAM")
-        bound = duration(latency) / SECOND
+        bound = read_length(latency, "latency") / SECOND
+        if trigger != "auto":
+            read_length(trigger, "trigger")
         self._run = Run(self, trigger=trigger, latency=bound, available_now=available_now, final=final)
         return self._run
 

@@ -192,9 +192,47 @@ def test_streams_that_make_no_sense_are_refused(spark, replay, state):
         engine.stream("a", frame.withColumnRenamed("v", "_x"), event_time="ts", ordered=True)
     with pytest.raises(RegistrationError, match="'a' says nothing of how late its rows may come"):
         engine.stream("a", frame, event_time="ts")
+    with pytest.raises(RegistrationError, match=r"'a', delay: cannot read 'soon'"):
+        engine.stream("a", frame, event_time="ts", delay="soon")
+    with pytest.raises(RegistrationError, match=r"'a', idle: cannot read"):
+        engine.stream("a", frame, event_time="ts", ordered=True, idle="a while")
+    with pytest.raises(RegistrationError, match=r"'a': the delay of an integer event time is a whole number"):
+        engine.stream("a", frame, event_time="k", delay="5 seconds")
     engine.stream("a", frame, event_time="ts", ordered=True)
     with pytest.raises(RegistrationError, match="'a' is declared twice"):
         engine.stream("a", frame, event_time="ts", ordered=True)
+
+
+@pytest.mark.parametrize(
+    ("sql", "options", "reason"),
+    [
+        ("SELECT v FROM a", {"name": ""}, "needs a name"),
+        ("SELECT v FROM a", {"name": "b"}, "'b' has the name of a stream"),
+        ("SELECT v FROM a", {"retain": "a week"}, "'q', retain: "),
+        ("SELECT v FROM a", {"into": 3}, "into= is a path, a function or a Sink, and not 3"),
+        ("SELECT 1 / count(*) FROM a [TUMBLING 1 SECOND]", {"on_error": "stop"}, "what SELECT computes of aggregates"),
+        ("SELECT count(*) FROM a [TUMBLING 1 SECOND] HAVING 1 / count(*) > 0", {"on_error": "stop"}, "what HAVING"),
+        ("SELECT v, count(*) FROM a [TUMBLING 1 SECOND] GROUP BY v ORDER BY 1 / v LIMIT 1", {"on_error": "stop"}, "what ORDER BY"),
+    ],
+)  # fmt: skip
+def test_queries_that_make_no_sense_are_refused(spark, replay, state, sql, options, reason):
+    engine = replay.engine(spark, state)
+    with pytest.raises(RegistrationError, match=reason):
+        engine.query(sql, **{"name": "q", **options})
+    assert engine.queries() == []
+
+
+def test_what_an_engine_cannot_run_with_is_refused(spark, replay, state):
+    with pytest.raises(RegistrationError, match="tasks must be at least 1"):
+        Engine(spark, state, tasks=0)
+    with pytest.raises(TypeError, match="'nonsense' is neither an argument nor a Spark setting"):
+        Engine.local(state, nonsense="x")
+    engine = replay.engine(spark, state, {"q": "SELECT v FROM a"})
+    for words in ({"trigger": "often"}, {"latency": "quick"}):
+        with pytest.raises(RegistrationError, match=f"{next(iter(words))}: cannot read"):
+            engine.start(**words)
+    with pytest.raises(RegistrationError, match="'q' has the name of a query"):
+        engine.stream("q", replay.frame(spark, "b"), event_time="ts", ordered=True)
 
 
 def test_queries_that_repeat_nothing_alike_are_refused(spark, replay, state):

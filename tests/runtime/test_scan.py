@@ -11,7 +11,9 @@ import pytest
 from penstock import Engine
 from penstock.model.time import SECOND
 from penstock.runtime.arrivals import scan
+from penstock.runtime.declared.inputs import open_stream
 from penstock.runtime.steps.job import Job
+from penstock.sql import parse_script
 from tests.runtime.replay import drain, rows_of
 
 pytestmark = pytest.mark.spark
@@ -117,6 +119,17 @@ def test_a_file_that_arrow_might_read_otherwise_is_read_by_spark(spark, tmp_path
 )
 def test_only_files_just_as_they_are_are_plain(spark, tmp_path, make, plain):
     assert scan.is_plain(make(spark.readStream.schema(SCHEMA), str(tmp_path))) is plain
+
+
+@pytest.mark.parametrize(("source", "plain"), [("parquet", True), ("json", False)])
+def test_files_that_sql_declares_are_taken_as_they_are(spark, tmp_path, source, plain):
+    columns = (
+        "ts TIMESTAMP, `a``b` STRING, k BIGINT, n INT, d DECIMAL(5, 2), WATERMARK FOR ts AS ts - INTERVAL 1 SECOND"
+    )
+    (declared,) = parse_script(f"CREATE STREAM s ({columns}) USING {source} OPTIONS (path '{tmp_path}')")
+    frame = open_stream(spark, declared.stream)
+    assert scan.is_plain(frame) is plain
+    assert frame.columns == ["ts", "a`b", "k", "n", "d"]
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,6 @@ class Compare:
     right: Term
 
 
-# What a comparison is when its sides change places.
-FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
-
-
 @dataclass(frozen=True)
 class And:
     terms: tuple[Term, ...]

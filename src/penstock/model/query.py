@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, field
 
 from penstock.model.aggregate import Aggregation
 from penstock.model.expression import Expression
 from penstock.model.item import Item
 from penstock.model.windows import AggregateWindow
+
+_WRITTEN_TO = ("path", "dbtable", "table", "topic")
 
 
 @dataclass(frozen=True)
@@ -87,11 +90,16 @@ class Sink:
     """A place that Spark's batch writer can write to, e.g. `Sink("jdbc", url=.., dbtable=..)`."""
 
     format: str
-    options: tuple[tuple[str, str], ...]
+    options: tuple[tuple[str, str], ...] = field(repr=False)
 
     def __init__(self, format: str, **options: object) -> None:  # noqa: A002  (Spark's own word for it)
         object.__setattr__(self, "format", format)
         object.__setattr__(self, "options", tuple(sorted((k, str(v)) for k, v in options.items())))
+
+    def __str__(self) -> str:
+        """Its format, what is written to, and a sum over all options, which tells sinks apart and no password."""
+        shown = "".join(f" {value}" for key, value in self.options if key.lower() in _WRITTEN_TO)
+        return f"{self.format}{shown} #{zlib.crc32(repr(self.options).encode()):08x}"
 
 
 @dataclass(frozen=True)

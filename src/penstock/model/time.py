@@ -88,3 +88,10 @@ def format_duration(length: int) -> str:
             count = length // UNITS[name]
             return f"{count} {name}{'' if count == 1 else 's'}"
     return f"{length} microseconds"
+
+
+def format_length(length: int, *, integer: bool = False) -> str:
+    """A length in units of an event time, for people."""
+    if length >= FOREVER:
+        return "for ever"
+    return str(length) if integer else format_duration(length)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from penstock.model.time import format_duration
+from penstock.model.time import format_length
 from penstock.planner.network import Network, WindowAggregate
 from penstock.planner.panes import PaneSet, Rates, cost_of, pane_sets, pane_width
 from penstock.planner.share import Counters
@@ -124,7 +124,7 @@ def check(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str, Any], 
         integer = network.streams[aggregate.streams[0]].integer_time
         held = rates.held(known.width)
         reason = (
-            f"a pane of {_length(known.width, integer=integer)} has {rates.rows * known.width:,.1f} rows of {held:,.1f} groups; "
+            f"a pane of {format_length(known.width, integer=integer)} has {rates.rows * known.width:,.1f} rows of {held:,.1f} groups; "
             + (f"that saves {1 - new / old:.0%}" if changes else f"a change would save only {1 - new / old:.0%}")
         )
         before, wanted = (tuple(set_text(aggregate, own, integer=integer) for own in sets) for sets in (present, best))
@@ -139,7 +139,7 @@ def set_text(aggregate: WindowAggregate, own: PaneSet, *, integer: bool) -> str:
     """A pane set, as EXPLAIN shows it."""
     names = {m.id: m.name for m in aggregate.members}
     kept = {"rows": "rows", "either": "rows or partials, by bucket,"}.get(own.kept, "partials")
-    return f"{kept} in panes of {_length(own.width, integer=integer)}: {', '.join(names[n] for n in own.queries)}"
+    return f"{kept} in panes of {format_length(own.width, integer=integer)}: {', '.join(names[n] for n in own.queries)}"
 
 
 def _arranged(aggregate: WindowAggregate, known: Known) -> WindowAggregate:
@@ -164,7 +164,3 @@ def _width(windows: Mapping[int, Any], queries: Sequence[int]) -> tuple[int, int
 
 def _plain(sets: Sequence[PaneSet]) -> tuple[tuple[tuple[int, ...], str], ...]:
     return tuple(sorted((tuple(sorted(own.queries)), own.kept) for own in sets))
-
-
-def _length(length: int, *, integer: bool) -> str:
-    return str(length) if integer else format_duration(length)

@@ -32,7 +32,7 @@ from penstock.model import (
     Window,
 )
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WINDOW_START
-from penstock.model.time import FOREVER, NEVER, format_duration
+from penstock.model.time import FOREVER, NEVER, format_length
 from penstock.planner.aggregates import INSTANT
 from penstock.planner.bounds import Bounds, time_bounds
 from penstock.planner.network import Network, output_progress
@@ -166,7 +166,7 @@ def explain_derived(network: Network, names: Collection[str]) -> list[str]:
         text = f"derived stream {derived.name}: results of {what}, event time {derived.stream.event_time}"
         if derived.ticks is not None:
             slide = derived.ticks.slide
-            every = str(slide) if derived.stream.integer_time else format_duration(slide)
+            every = format_length(slide, integer=derived.stream.integer_time)
             text += f", each a row of every tick ({every}) at which it counts"
         lines.append(text)
     return lines

@@ -8,7 +8,7 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from penstock.model import Stream
-from penstock.model.time import FOREVER, format_duration
+from penstock.model.time import FOREVER, MILLISECOND, format_duration, format_length
 from penstock.planner.chain import link_of
 from penstock.planner.derived import explain_derived
 from penstock.planner.explain_aggregates import aggregates_of, explain_aggregates
@@ -70,11 +70,13 @@ def _progress(stream: Stream) -> str:
     """What the stream's progress follows from."""
     found = []
     if stream.delay is not None:
-        found.append(f"delay {stream.delay if stream.integer_time else format_duration(stream.delay)}")
+        found.append(f"delay {format_length(stream.delay, integer=stream.integer_time)}")
     if stream.delay_rows is not None:
         found.append(f"delay {stream.delay_rows} rows by {stream.sequence}")
     if stream.heartbeat is not None:
         found.append(f"heartbeat {format_duration(stream.heartbeat)}")
+    if stream.idle is not None:
+        found.append(f"idle {format_duration(stream.idle)}")
     if stream.punctuation is not None:
         found.append(f"punctuation in {stream.punctuation}")
     if stream.patterns:
@@ -108,7 +110,7 @@ def _table(network: Network, table: StateTable, measured: Counters, runs: Sequen
     if table.stateless:
         lines = [f"pass-through {table.name}: nothing is kept"]
     else:
-        cuts = ", ".join(_length(c, integer=integer) for c in table.chain) or "none"
+        cuts = ", ".join(_life(c, integer=integer) for c in table.chain) or "none"
         lines = [
             f"state table {table.name}: {_count(len(table.entries) - len(table.counted), 'role')} in its bits, stores {', '.join(table.columns) or 'time and key only'}",
             f"  chain: {cuts}",
@@ -152,7 +154,7 @@ def _links(network: Network, table: StateTable, measured: Counters, runs: Sequen
         # A run may have been written for a query that reached back further and was dropped.
         held = [r for r in runs if r.table == table.name and link_of(table.chain, min(r.life, table.chain[-1])) == cut]
         lines.append(
-            f"  link to {_length(cut, integer=integer)}: {rows}holds {sum(r.rows for r in held):,} in {_count(len(held), 'run')}{done}"
+            f"  link to {_life(cut, integer=integer)}: {rows}holds {sum(r.rows for r in held):,} in {_count(len(held), 'run')}{done}"
         )
     return lines
 
@@ -256,7 +258,7 @@ def _member(network: Network, join: Join, member: Member, measured: Counters, kn
         if others:
             integer = network.streams[network.tables[join.tables[position]].stream].integer_time
             life = FOREVER if max(others) >= FOREVER else max(others) + 1
-            spans.append(f"{_label(network, join, position)} {_length(life, integer=integer)}")
+            spans.append(f"{_label(network, join, position)} {_life(life, integer=integer)}")
     text = f"  bit {member.bit}: {member.name}"
     if spans:
         text += f" (reaches back {', '.join(spans)})"
@@ -293,10 +295,11 @@ def _label(network: Network, join: Join, position: int) -> str:
     return stream if len(same) == 1 else f"{stream}#{same.index(position) + 1}"
 
 
-def _length(length: int, *, integer: bool) -> str:
-    if length >= FOREVER:
-        return "for ever"
-    return str(length) if integer else format_duration(length)
+def _life(length: int, *, integer: bool) -> str:
+    """How long a row is of use. A closed bound (BETWEEN) reaches a microsecond further than it says."""
+    if not integer and length < FOREVER and length % MILLISECOND == 1:
+        return f"{format_duration(length - 1)} inclusive"
+    return format_length(length, integer=integer)
 
 
 def _count(number: int, word: str, plural: str | None = None) -> str:

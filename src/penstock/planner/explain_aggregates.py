@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.model.time import NEVER, format_duration
+from penstock.model.time import NEVER, format_duration, format_length
 from penstock.planner.arranging import set_text
 from penstock.planner.network import Network, WindowAggregate
 from penstock.planner.panes import PARTIALS, window_class
@@ -48,7 +48,7 @@ def _aggregate(
     if plan.width is None:
         kept = "rows"
     else:
-        width = str(plan.width) if integer else format_duration(plan.width)
+        width = format_length(plan.width, integer=integer)
         kept = f"panes of {width}: {', '.join(_piece(aggregate, p) for p in plan.pieces)}"
     lines = [f"aggregate {aggregate.name}: {shared} {kept}"]
     if len(plan.sets) > 1 or any(own.kept != PARTIALS for own in plan.sets):

@@ -37,6 +37,11 @@ def local_session(cores: int | None = None, **settings: str) -> SparkSession:
 
     `settings` are Spark settings with `__` for each dot.
     """
+    stray = next((key for key in settings if not key.startswith(("spark__", "spark."))), None)
+    if stray is not None:
+        raise TypeError(
+            f"{stray!r} is neither an argument nor a Spark setting; one is written as spark__sql__ansi__enabled"
+        )
     ensure_java(install=False)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from penstock.model import Column
+
 _IN_UNITS = {
     "timestamp": "unix_micros({})",
     "timestamp_ntz": "timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01 00:00:00', {})",
@@ -11,6 +15,11 @@ _IN_UNITS = {
 
 def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def ddl(columns: Iterable[Column]) -> str:
+    """The schema of declared columns, as Spark's readers take it."""
+    return ", ".join(f"{quote(c.name)} {c.type}" for c in columns)
 
 
 def time_in_units(kind: str, value: str) -> str:

@@ -154,3 +154,16 @@ def test_windows_whose_sum_is_too_large_are_errors(distinct):
         assert [found.errors for found in closed] == [1, 2, 1, 0]
         assert closed[0].table.column("a0").to_pylist() == [None, 5, None]
         assert closed[2].table.column("a0").to_pylist() == [5]
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_variances_of_doubles_whose_squares_overflow(merged):
+    def found(function, values):
+        return value(function, values, DOUBLE, merged=merged)
+
+    assert found("var_pop", [1e160]) == found("var_pop", [1e160, None]) == found("stddev_samp", [1e200, 1e200]) == 0.0
+    assert found("stddev_samp", [1e160]) is None
+    assert found("var_pop", [1e200, 3e200]) == found("stddev_pop", [1e308, -1e308, 1e308, 5.0]) == math.inf
+    assert found("stddev_pop", [3e150, 1e150]) == pytest.approx(1e150)
+    assert math.isnan(found("var_pop", [math.inf, 1.0]))
+    assert math.isnan(found("var_pop", [math.inf]))

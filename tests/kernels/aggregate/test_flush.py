@@ -40,12 +40,13 @@ SHARES = {1: [(0, None)], 2: [(0, 2), (2, None)], 3: [(0, 1), (1, 4), (4, None)]
     st.integers(0, 3),
     st.lists(st.sampled_from((1, 2, 3)), min_size=6, max_size=6),
     STEPS,
+    st.sampled_from(([], [Flushed(0, None)])),
 )
-def test_all_results_come_once_in_time_and_never_too_many(window, groups, parts, rows, behind, tasks, settled):
+def test_all_results_come_once_in_time_and_never_too_many(window, groups, parts, rows, behind, tasks, settled, begun):
     aggregation = Aggregation(window, items(*groups), (BOUNDED[0], BOUNDED[4]), None)
     (plan,) = plan_aggregates({0: aggregation}, {column(n): t for n, t in TYPES.items()}, own=OWN)
     query = plan.queries[0]
-    state, ranges, found = [], [Flushed(0, None)], []
+    state, ranges, found = [], begun, []
     newest = max((row["ts"] for rows_of_step, _ in parts for row in rows_of_step), default=NEVER)
     for step, (given_rows, reached) in enumerate([*parts, ([], FOREVER)]):
         if given_rows:

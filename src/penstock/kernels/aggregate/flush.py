@@ -110,7 +110,7 @@ def _least_place(window: Sliding | Landmark, ranges: Sequence[Flushed], until: i
     if len(places) > 1:
         # Tasks have other shares of keys than before: nothing that is out in one part of a share must come again.
         places = {(number + (bound > LEAST_KEY), LEAST_KEY) for number, bound in places}
-    return max((window.closed(until) - cap.behind, LEAST_KEY), *places)
+    return max([(window.closed(until) - cap.behind, LEAST_KEY), *places])
 
 
 def _touching(ranges: Sequence[Flushed], own: tuple[int, int | None]) -> list[Flushed]:

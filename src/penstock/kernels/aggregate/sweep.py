@@ -122,12 +122,16 @@ def _add(kind, kept, values, row):  # type: ignore[no-untyped-def]
             kept[1] = 0.0  # infinity or NaN has no error
         kept[0] = total
         return
+    if values[row, 0] <= 0:
+        return
+    if kept[0] == 0:  # nothing times a distance that overflows is not nothing
+        kept[:] = values[row]
+        return
     count = kept[0] + values[row, 0]
-    if values[row, 0] > 0:
-        apart = values[row, 1] - kept[1]
-        kept[2] += values[row, 2] + apart * apart * kept[0] * values[row, 0] / count
-        kept[1] = values[row, 1] if kept[0] == 0 else kept[1] + apart * values[row, 0] / count
-        kept[0] = count
+    share, apart = values[row, 0] / count, values[row, 1] - kept[1]
+    kept[2] += values[row, 2] + apart * (apart * (kept[0] * share))
+    kept[1] = kept[1] + apart * share if np.isfinite(apart) else kept[1] * (1 - share) + values[row, 1] * share
+    kept[0] = count
 
 
 @njit(types.void(types.int64, _IN_DOUBLES, _IN, _IN, _OUT_DOUBLES), cache=True, nogil=True)

@@ -17,6 +17,7 @@ from penstock.kernels.aggregate.stored import stored_type
 from penstock.model import Aggregation, Query, Ref, Stream, UserAggregate
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WINDOW_START
 from penstock.planner.aggregates import is_cut_by_kernels
+from penstock.runtime.spelling import ddl, quote
 from penstock.sql.aggregates import PLAIN, is_plain, refused_type, result_type
 
 # Operators that keep state of their own or read the past: a stream must be a plain projection of its source.
@@ -52,7 +53,7 @@ def analyze(
     frame = _empty(spark, tuple(streams[role.stream] for role in query.roles))
 
     def column(ref: Ref) -> str:
-        return "_result.result_time" if ref.role == PSEUDO_ROLE else f"_r{ref.role}.`{ref.column}`"
+        return "_result.result_time" if ref.role == PSEUDO_ROLE else f"_r{ref.role}.{quote(ref.column)}"
 
     items = [item.expression.sql(column) for item in query.items]
     keys = ["NULL" if e is None else e.sql(column) for part in query.keys for e in part]
@@ -101,7 +102,7 @@ def _analyze_aggregated(
     """First groups, arguments and conditions over rows of the streams; then the select list and HAVING over groups and values."""
 
     def column(ref: Ref) -> str:
-        return f"_r{ref.role}.`{ref.column}`"
+        return f"_r{ref.role}.{quote(ref.column)}"
 
     groups = [item.expression.sql(column) for item in aggregation.groups]
     arguments = ["NULL" if a.argument is None else a.argument.sql(column) for a in aggregation.aggregates]
@@ -176,8 +177,7 @@ def _empty(spark: SparkSession, streams: tuple[Stream, ...]) -> DataFrame:
         kind = "bigint" if streams[0].integer_time else "timestamp"
         frame = spark.createDataFrame([], f"result_time {kind}").alias("_result")
         for number, stream in enumerate(streams):
-            schema = ", ".join(f"`{c.name}` {c.type}" for c in stream.columns)
-            frame = frame.crossJoin(spark.createDataFrame([], schema).alias(f"_r{number}"))
+            frame = frame.crossJoin(spark.createDataFrame([], ddl(stream.columns)).alias(f"_r{number}"))
         if len(_empties) > MOST_EMPTIES:
             _empties.clear()
         _empties[streams] = (spark, frame)

@@ -74,6 +74,8 @@ class Catalog:
         if stream.name in self.frames:
             raise RegistrationError(f"stream {stream.name!r} is declared twice; choose another name")
         known = self.registry.streams.get(stream.name)
+        if known is None and any(q.name == stream.name and not q.dropped for q in self.registry.queries):
+            raise RegistrationError(f"stream {stream.name!r} has the name of a query; choose another name")
         if known is not None and known.dropped and known.stream.columns != stream.columns:
             msg = f"stream {stream.name!r} was dropped and had other columns, and old results are read with them; choose another name"
             raise RegistrationError(msg)

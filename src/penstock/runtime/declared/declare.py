@@ -58,15 +58,30 @@ def check_stream(stream: Stream) -> None:
         )
 
 
-def read_delay(name: str, delay: str | int | None, *, ordered: bool, told: bool) -> tuple[int | None, int | None]:
+def read_length(text: str, place: str) -> int:
+    """A length of time in microseconds, as a program gives it in words; `place` is what it is of."""
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise RegistrationError(f"{place}: {error}") from None
+
+
+def read_delay(
+    name: str, delay: str | int | None, *, ordered: bool, told: bool, integer: bool
+) -> tuple[int | None, int | None]:
     """(delay in time, delay in rows) of a stream; `told` if it says otherwise how far it has come."""
     rows = _ROWS.fullmatch(delay) if isinstance(delay, str) else None
     if ordered and delay is not None:
         raise RegistrationError(f"stream {name!r} is ordered and has a delay; leave out one of them")
     if rows is not None:
         return None, int(rows[1])
+    if isinstance(delay, str):
+        if integer:
+            msg = f"stream {name!r}: the delay of an integer event time is a whole number, such as 5, and not {delay!r}"
+            raise RegistrationError(msg)
+        return read_length(delay, f"stream {name!r}, delay"), None
     if delay is not None:
-        return duration(delay), None
+        return delay, None
     if not (ordered or told):
         msg = (
             f"stream {name!r} says nothing of how late its rows may come, so that no window could ever be closed; give delay='5 seconds', "

@@ -13,11 +13,12 @@ from pyspark.sql import DataFrame
 
 from penstock.errors import RegistrationError, did_you_mean
 from penstock.model import Column, Stream
-from penstock.model.time import EARLIEST, LATEST, duration, instant, instant_of
+from penstock.model.stream import INTEGER_TYPES
+from penstock.model.time import EARLIEST, LATEST, instant, instant_of
 from penstock.runtime.arrivals.punctuation import marked, pattern_columns
 from penstock.runtime.declared.analysis import check_source, columns_of
 from penstock.runtime.declared.catalog import Catalog
-from penstock.runtime.declared.declare import check_stream, read_delay
+from penstock.runtime.declared.declare import check_stream, read_delay, read_length
 
 
 def given_stream(
@@ -38,7 +39,13 @@ def given_stream(
     """The stream that these words declare, as yet without punctuations; `told` if it will have some."""
     check_source(name, frame)
     columns = tuple(Column(n, t) for n, t in columns_of(frame))
-    length, rows = read_delay(name, delay, ordered=ordered, told=told or heartbeat is not None)
+    integer = any(c.name == event_time and c.type in INTEGER_TYPES for c in columns)
+    told = told or heartbeat is not None
+    length, rows = read_delay(name, delay, ordered=ordered, told=told, integer=integer)
+
+    def length_of(what: str, text: str | None) -> int | None:
+        return None if text is None else read_length(text, f"stream {name!r}, {what}")
+
     return Stream(
         name,
         columns,
@@ -46,11 +53,11 @@ def given_stream(
         length,
         late,
         bad,
-        None if idle is None else duration(idle),
-        duration(idle_skew),
+        length_of("idle", idle),
+        read_length(idle_skew, f"stream {name!r}, idle_skew"),
         sequence,
         delay_rows=rows,
-        heartbeat=None if heartbeat is None else duration(heartbeat),
+        heartbeat=length_of("heartbeat", heartbeat),
     )
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import RegistrationError
 from penstock.model import Stream
 from penstock.runtime.declared.analysis import spark_message
+from penstock.runtime.spelling import ddl, quote
 
 # What one step takes in at most unless the stream says otherwise: the first batch after a pause must not be everything.
 _FILES = ("maxFilesPerTrigger", "100")
@@ -29,15 +30,16 @@ def open_stream(spark: SparkSession, stream: Stream) -> DataFrame:
     if stream.source.format == "socket":
         msg = f"stream {stream.name!r}: what a socket has sent cannot be read again after a crash; put a log in between (files, Kafka)"
         raise RegistrationError(msg)
-    schema = ", ".join(f"`{c.name}` {c.type}" for c in stream.columns)
     reader = spark.readStream.format(stream.source.format).options(**dict(stream.source.options))
     if stream.source.format not in ("rate", "rate-micro-batch", "kafka"):
-        reader = reader.schema(schema)
+        reader = reader.schema(ddl(stream.columns))
     limit = _ADMISSION.get(stream.source.format)
     if limit is not None and limit[0].lower() not in {k.lower() for k, _ in stream.source.options}:
         reader = reader.option(*limit)
     try:
         frame = reader.load()
-        return frame.selectExpr(*[f"CAST(`{c.name}` AS {c.type}) AS `{c.name}`" for c in stream.columns])
+        if [(f.name, f.dataType.simpleString()) for f in frame.schema] == [(c.name, c.type) for c in stream.columns]:
+            return frame  # as it is, workers may read its files themselves
+        return frame.selectExpr(*[f"CAST({quote(c.name)} AS {c.type}) AS {quote(c.name)}" for c in stream.columns])
     except (PySparkException, Py4JJavaError) as error:
         raise RegistrationError(f"stream {stream.name!r}: {spark_message(error)}") from None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.errors import RegistrationError
-from penstock.model import Query, Rows, Sink, Stream, Window
+from penstock.model import Aggregation, Query, Rows, Sink, Stream, Window
 from penstock.planner.build import build_network, check_supported
 from penstock.planner.network import StandingQuery
 from penstock.runtime.arrivals.derived import Parsed, join_name, parse, results
@@ -43,7 +43,7 @@ def prepare(
 ) -> QueryRecord:
     """Check a new query and complete its record; nothing is registered yet."""
     name = record.name
-    _check_words(record)
+    _check_words(catalog, record)
     place = Text(record.sql, script, Position(line, column))
     known = readable(catalog, name, record.sql)
     whole = parse_query(
@@ -66,9 +66,13 @@ def prepare(
     if record.flush is not None and (query.aggregation is None or min(record.flush) < 0 or record.flush[0] < 1):
         msg = f"query {name!r}: flush= is the number of results that a step of an aggregate may give, at least 1, and behind= at least 0"
         raise RegistrationError(msg)
+    if record.on_error == "stop" and query.aggregation is not None:
+        _check_computed_late(name, query, query.aggregation)
     checked = (query,) if parsed.apart is not None else parsed.combinations
     facts = _facts(catalog, name, checked, streams, place)
     into: Sink | str | None = CALLABLE if callable(target) else str(target) if isinstance(target, Path) else target
+    if not isinstance(into, Sink | str | None):
+        raise RegistrationError(f"query {name!r}: into= is a path, a function or a Sink, and not {into!r}")
     ordered = record.ordered or query.ordered
     _check_sink(name, query, facts, into, ordered=ordered)
     if record.start == "state":
@@ -110,8 +114,13 @@ def standing_alone(catalog: Catalog, record: QueryRecord) -> tuple[list[Standing
     return found, {**catalog.streams, **parsed.derived, **parsed.below}
 
 
-def _check_words(record: QueryRecord) -> None:
+def _check_words(catalog: Catalog, record: QueryRecord) -> None:
     name = record.name
+    if not name:
+        raise RegistrationError("a query needs a name; choose one that is not empty")
+    if name in catalog.streams:
+        msg = f"query {name!r} has the name of a stream, so that nobody could read its results by name; choose another name"
+        raise RegistrationError(msg)
     if name.startswith("_"):
         raise RegistrationError(f"query {name!r}: names that begin with _ are reserved; choose another name")
     if record.on_error not in ("skip", "stop"):
@@ -169,6 +178,23 @@ def _check_sink(name: str, query: Query, facts: Facts, into: Sink | str | None, 
             f"query {name!r} is ordered, and EMIT EARLY shows windows before their time has come; leave out one of both"
         )
         raise RegistrationError(msg)
+
+
+def _check_computed_late(name: str, query: Query, aggregation: Aggregation) -> None:
+    """Refuse ON ERROR STOP for what is computed of aggregates when results are read: no step would see it raise."""
+    keys = [] if aggregation.top is None else [key.expression for key in aggregation.top.keys]
+    clauses = (
+        ("SELECT", [item.expression for item in query.items]),
+        ("HAVING", [] if aggregation.having is None else [aggregation.having]),
+        ("ORDER BY", keys),
+    )
+    for clause, expressions in clauses:
+        if not all(e.total for e in expressions):
+            msg = (
+                f"query {name!r}: what {clause} computes of aggregates may raise, and it is computed when results are read, where no step could "
+                "suspend the query; write it so that it cannot raise (try_divide, nullif), or leave out ON ERROR STOP"
+            )
+            raise RegistrationError(msg)
 
 
 def _check_begins_from_state(record: QueryRecord, query: Query) -> None:

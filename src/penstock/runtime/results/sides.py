@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from penstock.model import Stream
 from penstock.runtime.arrivals.ingest import SIDE_FORMATS
 from penstock.runtime.results.read import VERIFIED
+from penstock.runtime.spelling import ddl
 from penstock.state.manifest import Manifest
 from penstock.state.store import LocalStore
 
@@ -20,10 +21,9 @@ _SIDE_SCHEMA = "_row string, _step bigint, _reason string, _progress bigint"
 def side_rows(spark: SparkSession, store: LocalStore, manifest: Manifest, stream: Stream, reason: str) -> DataFrame:
     """The whole late or bad rows of a stream, with `_step`, `_reason` and `_progress`."""
     files = [s for s in manifest.sides if s.stream == stream.name and s.reason == reason]
-    schema = ", ".join(f"`{c.name}` {c.type}" for c in stream.columns)
     if files:
         raw = spark.read.schema(_SIDE_SCHEMA).options(**VERIFIED).parquet(*[store.path(f.name) for f in files])
     else:
         raw = spark.createDataFrame([], _SIDE_SCHEMA)
-    parsed = raw.withColumn("_row", F.from_json("_row", schema, SIDE_FORMATS))
+    parsed = raw.withColumn("_row", F.from_json("_row", ddl(stream.columns), SIDE_FORMATS))
     return parsed.select("_row.*", "_step", "_reason", "_progress")

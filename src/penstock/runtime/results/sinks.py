@@ -87,7 +87,7 @@ def sink_name(target: Target, query: str, *, ordered: bool = False) -> str:
     if isinstance(target, str):
         return f"path:{target}"
     if isinstance(target, Sink):
-        return f"sink:{target.format}:" + ",".join(f"{k}={v}" for k, v in target.options)
+        return f"sink:{target}"
     return f"callable:{query}"
 
 

@@ -8,6 +8,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.model import Column
 from penstock.planner.network import Network
+from penstock.runtime.spelling import ddl
 from penstock.runtime.tasks.handover import finished_joins, handover_schema
 
 _known_types: dict[
@@ -19,8 +20,7 @@ def arrow_types(spark: SparkSession, network: Network) -> dict[str, dict[str, pa
     """The Arrow types of all declared columns, as the workers see them."""
     for stream in network.streams.values():
         if stream.columns not in _known_types:
-            ddl = ", ".join(f"`{c.name}` {c.type}" for c in stream.columns)
-            schema = to_arrow_schema(spark.createDataFrame([], ddl).schema, timezone="UTC")
+            schema = to_arrow_schema(spark.createDataFrame([], ddl(stream.columns)).schema, timezone="UTC")
             _known_types[stream.columns] = {field.name: field.type for field in schema}
     return {stream.name: _known_types[stream.columns] for stream in network.streams.values()}
 
