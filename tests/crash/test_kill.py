@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import StateError
-from penstock.runtime.steps.points import POINTS
+from penstock.runtime.steps.kill_points import POINTS
 from tests.crash.scene import answers_of, deliveries, engine_of, expected, in_folder, source
 from tests.runtime.replay import drain, rows_of
 

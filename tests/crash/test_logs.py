@@ -141,7 +141,7 @@ def test_a_failed_step_leaves_nothing_and_is_repeated(spark, tmp_path, monkeypat
                 raise OSError(f"stopped {reached} of step {step}")
 
         with monkeypatch.context() as patch:
-            patch.setattr("penstock.runtime.steps.step.reached", fail)
+            patch.setattr("penstock.runtime.steps.step.kill_point", fail)
             with pytest.raises(OSError, match=f"stopped {point}"):
                 drain(engine_of(spark, tmp_path))
     assert_whole(spark, tmp_path, batches)

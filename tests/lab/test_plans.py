@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.lab import costs
 from penstock.lab.plans import PLANS, simulate
 from penstock.lab.workload import A, Arrival, B, Below, JoinQuery, LabError, both, hashed, poisson
 from penstock.model.time import SECOND
-from penstock.planner import cost
 from tests.lab.test_chain import ARRIVALS, QUERIES, THETAS, in_order, nested_loops, numbers
 
 PLAN_NAMES = st.sampled_from(sorted(PLANS))
@@ -123,7 +123,7 @@ def saved(states):
 @pytest.mark.parametrize("distribution", WINDOWS)
 def test_the_chain_saves_the_state_that_the_model_says_whatever_the_share_of_matches(distribution, passing):
     """Wang 2008, 8.2. The two queries of the model carry over, since the second and the third share their selection."""
-    model = cost.TwoQueries(RATE, WINDOWS[distribution][0], WINDOWS[distribution][-1], passing, matching=0.1)
+    model = costs.TwoQueries(RATE, WINDOWS[distribution][0], WINDOWS[distribution][-1], passing, matching=0.1)
     printed = [SAVED[distribution, name][PASSING.index(passing)] for name in ("pull_up", "push_down")]
     first, *others = [mean_states(distribution, passing, matching) for matching in MATCHING]
     assert others == [first, first]
@@ -131,14 +131,14 @@ def test_the_chain_saves_the_state_that_the_model_says_whatever_the_share_of_mat
     # The model purges at once. In fact a tuple waits for the next one of the other stream in its join: for each state
     # that makes its own rate, divided by the rate of that one, more.
     overstay = {"state_slice": 2, "pull_up": 2, "push_down": 1 + 1 / passing + 1 / (1 - passing)}
-    expected = {name: getattr(cost, name)(model).memory + overstay[name] for name in first}
+    expected = {name: getattr(costs, name)(model).memory + overstay[name] for name in first}
     assert first == pytest.approx(expected, rel=0.05)
     assert saved(first) == pytest.approx(saved(expected), abs=0.02)
 
 
 @pytest.mark.parametrize("plan", ["pull_up", "push_down", "state_slice"])
 def test_the_comparisons_of_a_plan_are_those_of_its_cost_formula(plan):
-    model = cost.TwoQueries(rate=10, short=5, long=20, passing=0.5, matching=0.1)
+    model = costs.TwoQueries(rate=10, short=5, long=20, passing=0.5, matching=0.1)
     selections = (Below(model.passing), None)
     queries = [JoinQuery("short", both(5 * SECOND)), JoinQuery("long", both(20 * SECOND), selections)]
     arrivals = poisson((model.rate, model.rate), 120, seed=1)
@@ -146,7 +146,7 @@ def test_the_comparisons_of_a_plan_are_those_of_its_cost_formula(plan):
     whole, start = (simulate(plan, queries, hashed(model.matching), seen).counts for seen in (arrivals, warm))
     # The formula has one purge test for each tuple and join; a tuple that does leave has taken a second one.
     made = (whole.comparisons - whole.purged) - (start.comparisons - start.purged)
-    assert made / 100 == pytest.approx(getattr(cost, plan)(model).cpu, rel=0.05)
+    assert made / 100 == pytest.approx(getattr(costs, plan)(model).cpu, rel=0.05)
 
 
 def test_figures_say_that_they_are_simulated():

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from penstock.lab.costs import merge_gain
 from penstock.model.time import FOREVER, SECOND
 from penstock.planner.chain import (
     Load,
@@ -18,7 +19,6 @@ from penstock.planner.chain import (
     link_of,
     mem_opt,
 )
-from penstock.planner.cost import merge_gain
 
 # Whole numbers and quarters, so that sums are exact and costs can be compared for equality.
 small = st.integers(0, 9)

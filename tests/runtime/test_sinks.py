@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import StateError
-from penstock.runtime.results.sinks import Deliveries, Receiver, claim, group_sinks
+from penstock.runtime.results.sinks import Deliveries, Recipient, claim, group_sinks
 from penstock.state.manifest import Manifest, ResultFile
 
 
@@ -38,11 +38,14 @@ def delivered(rows, sinks, found):
 
 
 def test_queries_of_another_schema_do_not_move_the_cursor_of_those_that_fail(tmp_path):
-    receivers = [Receiver(1, "one", str(tmp_path), ("a", "bigint")), Receiver(2, "two", str(tmp_path), ("b", "string"))]
+    recipients = [
+        Recipient(1, "one", str(tmp_path), ("a", "bigint")),
+        Recipient(2, "two", str(tmp_path), ("b", "string")),
+    ]
     found = manifest(s5=(1, 2), s9=(1, 2))
-    cursors = delivered(Rows(1), group_sinks(receivers, {}, 4), found)
+    cursors = delivered(Rows(1), group_sinks(recipients, {}, 4), found)
     assert sorted(cursors.values()) == [4, 9]
-    again = group_sinks(receivers, cursors, 9)
+    again = group_sinks(recipients, cursors, 9)
     assert {sink.queries[0][1]: sink.delivered for sink in again} == {"one": 4, "two": 9}
     assert set(delivered(Rows(), again, found).values()) == {9}
     assert sorted(path.name for path in tmp_path.glob("*.parquet")) == [
@@ -52,16 +55,16 @@ def test_queries_of_another_schema_do_not_move_the_cursor_of_those_that_fail(tmp
 
 def test_what_a_query_found_before_another_took_its_place_is_delivered(tmp_path):
     schema = ("a", "bigint")
-    first = group_sinks([Receiver(1, "q", str(tmp_path), schema)], {}, 0)
+    first = group_sinks([Recipient(1, "q", str(tmp_path), schema)], {}, 0)
     cursors = delivered(Rows(1), first, manifest(s3=(1,)))
-    altered = group_sinks([Receiver(2, "q", str(tmp_path), schema, line=(1, 2))], cursors, 3)
+    altered = group_sinks([Recipient(2, "q", str(tmp_path), schema, line=(1, 2))], cursors, 3)
     delivered(Rows(), altered, manifest(s3=(1,), s4=(2,)))
     rows = [pq.read_table(path).to_pylist()[0] for path in sorted(tmp_path.glob("*.parquet"))]
     assert rows == [{"query": 1, "step": 3}, {"query": 2, "step": 4}]
 
 
 def test_a_sink_without_new_rows_has_nothing_to_remember(tmp_path):
-    sinks = group_sinks([Receiver(1, "q", str(tmp_path), ("a",))], {}, -1)
+    sinks = group_sinks([Recipient(1, "q", str(tmp_path), ("a",))], {}, -1)
     found = manifest(s3=(1,))
     cursors = delivered(Rows(), sinks, found)
     assert list(cursors.values()) == [3]
@@ -72,7 +75,7 @@ def test_a_sink_without_new_rows_has_nothing_to_remember(tmp_path):
 
 
 def test_what_a_failing_sink_is_owed_stays(tmp_path):
-    sinks = group_sinks([Receiver(1, "q", str(tmp_path), ("a",))], {}, -1)
+    sinks = group_sinks([Recipient(1, "q", str(tmp_path), ("a",))], {}, -1)
     found = manifest(s3=(1,), s4=(2,))
     delivered(Rows(1), sinks, found)
     made = Deliveries(Rows(), lambda *_: 0, sinks)
@@ -88,6 +91,6 @@ def test_a_folder_with_results_of_another_state_directory_is_left_alone(tmp_path
 
 def test_ordered_rows_of_both_come_together(tmp_path):
     got = []
-    receiver = Receiver(2, "q", lambda table, _: got.append(table.column("query").to_pylist()), ("a",), True, (1, 2))
-    delivered(Rows(), group_sinks([receiver], {}, 0), manifest(s3=(1,), s4=(2,)))
+    recipient = Recipient(2, "q", lambda table, _: got.append(table.column("query").to_pylist()), ("a",), True, (1, 2))
+    delivered(Rows(), group_sinks([recipient], {}, 0), manifest(s3=(1,), s4=(2,)))
     assert got == [[1, 2]]

@@ -26,9 +26,9 @@ from penstock.runtime.arrivals.derived import Parsed, join_below, join_name, par
 from penstock.runtime.declared.begin import begin
 from penstock.runtime.declared.choices import Choices
 from penstock.runtime.declared.declare import check_stream, difference
-from penstock.runtime.declared.own import declared
 from penstock.runtime.declared.prepare import CALLABLE, Into
 from penstock.runtime.declared.readings import check_replaced, check_unread, derived_of
+from penstock.runtime.declared.user_aggregates import declared
 from penstock.runtime.results.read import ResultView
 from penstock.runtime.results.read_aggregates import AggregateView
 from penstock.runtime.steps.compose import newest_time

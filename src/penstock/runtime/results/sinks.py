@@ -197,7 +197,7 @@ def publish(folder: str, name: str, table: pa.Table) -> None:
 
 
 @dataclass(frozen=True)
-class Receiver:
+class Recipient:
     """A query that has a sink. `line` are the queries that it has taken the place of, with the same sink, oldest first, and itself."""
 
     query: int
@@ -208,12 +208,12 @@ class Receiver:
     line: tuple[int, ...] = ()
 
 
-def group_sinks(receivers: Iterable[Receiver], cursors: Mapping[str, int], step: int) -> list[Delivery]:
+def group_sinks(recipients: Iterable[Recipient], cursors: Mapping[str, int], step: int) -> list[Delivery]:
     """One delivery per sink and schema, and per ordered query; a sink that is new begins with the step after `step`."""
-    groups: dict[tuple[str, tuple[str, ...]], list[Receiver]] = {}
-    for receiver in receivers:
-        name = sink_name(receiver.target, receiver.name, ordered=receiver.ordered)
-        groups.setdefault((name, receiver.schema), []).append(receiver)
+    groups: dict[tuple[str, tuple[str, ...]], list[Recipient]] = {}
+    for recipient in recipients:
+        name = sink_name(recipient.target, recipient.name, ordered=recipient.ordered)
+        groups.setdefault((name, recipient.schema), []).append(recipient)
     found = []
     for (name, schema), members in groups.items():
         key = cursor_key(name, schema)

@@ -16,11 +16,11 @@ from penstock.errors import RegistrationError, StateError
 from penstock.model.time import NEVER
 from penstock.planner.lead import leaders
 from penstock.planner.network import Network
+from penstock.runtime.arrivals.files import is_plain
 from penstock.runtime.arrivals.ingest import Layout, lay_out
-from penstock.runtime.arrivals.scan import is_plain
 from penstock.runtime.arrivals.sources import source_evolution
 from penstock.runtime.results.part import Part
-from penstock.runtime.results.receivers import received_rows, receivers_of
+from penstock.runtime.results.recipients import received_rows, receivers_of
 from penstock.runtime.results.sinks import Deliveries, group_sinks
 from penstock.runtime.running.requests import take_requests
 from penstock.runtime.running.schedule import Schedule

@@ -17,11 +17,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.planner.network import Network
 from penstock.runtime.arrivals import derived
+from penstock.runtime.arrivals.files import MOST_TASKS, batch_files, is_scannable
 from penstock.runtime.arrivals.ingest import Layout, project, truth_words
-from penstock.runtime.arrivals.scan import MOST_TASKS, batch_files, is_scannable
+from penstock.runtime.tasks.envelope import PARCEL_SCHEMA
 from penstock.runtime.tasks.finish import finish_projection, finish_task
 from penstock.runtime.tasks.handover import finished_joins, handover_schema
-from penstock.runtime.tasks.parcels import PARCEL_SCHEMA
 from penstock.runtime.tasks.task import Plan, Task
 from penstock.runtime.tasks.types import arrow_types, handover_types
 from penstock.runtime.tasks.worker import run_task

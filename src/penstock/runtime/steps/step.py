@@ -30,8 +30,8 @@ from penstock.runtime.steps.compose import compose_task, out_of_reach
 from penstock.runtime.steps.ending import ended, is_out, is_settled, most_ticks
 from penstock.runtime.steps.entries import all_taken, job_changes, tick_entry
 from penstock.runtime.steps.job import Reports, make_job
+from penstock.runtime.steps.kill_points import kill_point
 from penstock.runtime.steps.learn import arranged, rearranged, steered
-from penstock.runtime.steps.points import reached
 from penstock.runtime.steps.step_sessions import StepSessions
 from penstock.runtime.steps.tracker import Tracker
 from penstock.runtime.tasks.closing import (
@@ -139,7 +139,7 @@ class Stepper:
                 return
             self.sessions.prepare(batch.sparkSession, self.registry.settings)
             step = self.manifest.step + 1
-            reached("before_job", step)
+            kill_point("before_job", step)
             task = self._task()
             planned = time.perf_counter()
             try:
@@ -147,7 +147,7 @@ class Stepper:
             except PySparkException as error:
                 raise StepError(failure(step, error)) from error
             ran = time.perf_counter()
-            reached("after_job", step)
+            kill_point("after_job", step)
             self._commit(step, batch_id, identity, task, reports)
             if step >= self.next_upkeep:  # ticks are steps too, so no step need be a multiple of anything
                 self._upkeep()
@@ -306,7 +306,7 @@ class Stepper:
         entry = arranged(self.network, self.manifest, entry)
         self.store.sync(commit.durable_names(self.store, batch_id))
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
-        reached("before_manifest", step)
+        kill_point("before_manifest", step)
         self.last_reports = list(reports)
         if any(table.timed for table in self.network.tables):
             self.scans.observe(self.network, task.routes.replicated, reports)
@@ -320,9 +320,9 @@ class Stepper:
     def _append(self, entry: Entry) -> None:
         self.log.append(entry)
         self.manifest = self.manifest.apply(entry)
-        reached("after_manifest", entry.step)
+        kill_point("after_manifest", entry.step)
         self.cursors = self.after_commit(self.manifest)
-        reached("after_delivery", entry.step)
+        kill_point("after_delivery", entry.step)
         for name in entry.runs_removed:
             self.store.delete(name)
         for name in entry.results_removed:

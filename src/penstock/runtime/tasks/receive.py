@@ -23,7 +23,7 @@ from penstock.kernels.walk import Work
 from penstock.model.time import NEVER
 from penstock.planner.network import StateTable
 from penstock.runtime.arrivals.admission import ACCEPTED, PUNCTUATION, SIDES, VERDICTS, of_verdicts, reasons, saw
-from penstock.runtime.arrivals.scan import Unreadable, in_range, read_rows
+from penstock.runtime.arrivals.files import Unreadable, in_range, read_rows
 from penstock.runtime.tasks.task import Plan, Report, Task
 from penstock.runtime.tasks.write import file_name
 from penstock.state.run import Ints, Rows

@@ -25,9 +25,9 @@ from penstock.kernels.ranks import closed
 from penstock.kernels.walk import Slices, Work
 from penstock.planner.network import Join, StateTable
 from penstock.planner.routes import Route
+from penstock.runtime.tasks.envelope import COMPOSITES, FRESH, REPORT, parcel
 from penstock.runtime.tasks.handover import candidates, report_row
 from penstock.runtime.tasks.held import Held
-from penstock.runtime.tasks.parcels import COMPOSITES, FRESH, REPORT, parcel
 from penstock.runtime.tasks.partials import aggregate_rows, settle_runs
 from penstock.runtime.tasks.receive import Receiver
 from penstock.runtime.tasks.task import Plan, Report, Task, Watch, report_batch

@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 from penstock.runtime.declared.catalog import Catalog
 from penstock.runtime.results.part import Part
 from penstock.runtime.results.read import united
-from penstock.runtime.results.sinks import Receiver
+from penstock.runtime.results.sinks import Recipient
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord
 
 
-def receivers_of(catalog: Catalog) -> list[Receiver]:
+def receivers_of(catalog: Catalog) -> list[Recipient]:
     """The live queries that have a sink."""
     found = []
     for record in catalog.registry.shown():
@@ -29,7 +29,7 @@ def receivers_of(catalog: Catalog) -> list[Receiver]:
             place = str(target) if isinstance(target, Path) else target
             schema = (*record.item_names, *record.item_types)
             line = tuple(r.id for r in _continued(catalog, record))
-            found.append(Receiver(record.id, record.name, place, schema, record.ordered, line))
+            found.append(Recipient(record.id, record.name, place, schema, record.ordered, line))
     return found
 
 

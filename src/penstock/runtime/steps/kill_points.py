@@ -8,7 +8,7 @@ import signal
 POINTS = ("before_job", "after_job", "before_manifest", "after_manifest", "after_delivery")
 
 
-def reached(point: str, step: int) -> None:
+def kill_point(point: str, step: int) -> None:
     """Die here without a word if `PENSTOCK_KILL_AT=point:step` asks for it."""
     if os.environ.get("PENSTOCK_KILL_AT") == f"{point}:{step}":
         os.kill(os.getpid(), signal.SIGKILL)

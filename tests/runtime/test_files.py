@@ -10,7 +10,7 @@ import pytest
 
 from penstock import Engine
 from penstock.model.time import SECOND
-from penstock.runtime.arrivals import scan
+from penstock.runtime.arrivals import files
 from penstock.runtime.declared.inputs import open_stream
 from penstock.runtime.steps.job import Job
 from penstock.sql import parse_script
@@ -118,7 +118,7 @@ def test_a_file_that_arrow_might_read_otherwise_is_read_by_spark(spark, tmp_path
     ],
 )
 def test_only_files_just_as_they_are_are_plain(spark, tmp_path, make, plain):
-    assert scan.is_plain(make(spark.readStream.schema(SCHEMA), str(tmp_path))) is plain
+    assert files.is_plain(make(spark.readStream.schema(SCHEMA), str(tmp_path))) is plain
 
 
 @pytest.mark.parametrize(("source", "plain"), [("parquet", True), ("json", False)])
@@ -128,7 +128,7 @@ def test_files_that_sql_declares_are_taken_as_they_are(spark, tmp_path, source, 
     )
     (declared,) = parse_script(f"CREATE STREAM s ({columns}) USING {source} OPTIONS (path '{tmp_path}')")
     frame = open_stream(spark, declared.stream)
-    assert scan.is_plain(frame) is plain
+    assert files.is_plain(frame) is plain
     assert frame.columns == ["ts", "a`b", "k", "n", "d"]
 
 
@@ -142,8 +142,8 @@ def test_files_that_sql_declares_are_taken_as_they_are(spark, tmp_path, source, 
 )
 def test_other_types_are_named(tmp_path, column, reason):
     pq.write_table(pa.table({"v": column}), tmp_path / "f.parquet")
-    with pytest.raises(scan.Unreadable, match=reason):
-        list(scan._row_groups(str(tmp_path / "f.parquet"), ["v"], TYPES))
+    with pytest.raises(files.Unreadable, match=reason):
+        list(files._row_groups(str(tmp_path / "f.parquet"), ["v"], TYPES))
 
 
 def test_names_in_other_case_old_calendars_and_broken_files_are_left_to_spark(tmp_path):
@@ -154,8 +154,8 @@ def test_names_in_other_case_old_calendars_and_broken_files_are_left_to_spark(tm
         pa.table({"v": pa.array([Decimal(1)])}),
     ):
         pq.write_table(table, path)
-        with pytest.raises(scan.Unreadable):
-            list(scan._row_groups(path, ["v"], TYPES))
+        with pytest.raises(files.Unreadable):
+            list(files._row_groups(path, ["v"], TYPES))
     Path(path).write_bytes(b"PAR1 no more")
-    with pytest.raises(scan.Unreadable, match=r"f\.parquet"):
-        list(scan._row_groups(path, ["v"], TYPES))
+    with pytest.raises(files.Unreadable, match=r"f\.parquet"):
+        list(files._row_groups(path, ["v"], TYPES))
