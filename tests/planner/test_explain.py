@@ -264,3 +264,12 @@ def test_joins_of_the_same_streams_say_why_they_are_not_one():
     apart = reasons(strategy="isolated")
     assert len(apart) == len(texts)
     assert [found for found in apart.values() if found] == [["shared with no other query: strategy isolated"]] * 4
+
+
+def test_closed_bounds_are_told_as_they_were_written():
+    band = "SELECT h.value FROM temperature t, humidity h WHERE t.location = h.location AND h.at BETWEEN t.at AND t.at + INTERVAL 10 SECONDS"
+    streams = {**STREAMS, "humidity": replace(STREAMS["humidity"], idle=MINUTE)}
+    text = explain_network(build_network([StandingQuery(1, "lagging", parse_query(band, streams))], streams))
+    assert "(reaches back humidity 0 seconds inclusive, temperature 10 seconds inclusive)" in text
+    assert "microsecond" not in text
+    assert "delay 1 minute, idle 1 minute" in text

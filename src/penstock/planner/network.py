@@ -428,7 +428,7 @@ def as_answered(progress: Mapping[str, int], query: int) -> dict[str, int]:
 
 
 def closing(stream: str) -> str:
-    """The name, beside streams' own, of the progress by which the step before closed windows that count rows."""
+    """The name, beside streams' own, of the progress by which the step before closed windows: those that count rows, and those of aggregates."""
     return f"closed:{stream}"
 
 

@@ -71,7 +71,7 @@ class Rows:
 class RunEntry:
     """One line of the manifest: a run file and what is needed to decide about it without opening it.
 
-    `life` is the longest life class of its rows; `until[s]` = the progress of stream s at which no row of the run can meet a row of s any more.
+    `life` is the longest life of its rows, which says in which link of the chain it lies; `until[s]` = the progress of stream s at which no row of the run can meet a row of s any more.
     `quantiles` are times that cut the rows into parts of equal size, if the table has no key. When all streams have come to `fades[n]`,
     about n + 1 of `PARTS` equal parts of the rows are out of reach.
     """

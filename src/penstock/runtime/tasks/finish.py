@@ -57,8 +57,7 @@ def finish_task(batches: Iterator[pa.RecordBatch], plan: Plan, task: Task) -> It
     for writer in writers.values():
         writer.close(report)
     for query, count in errors.items():
-        counts = report.queries.setdefault(str(query), {})
-        counts["errors"] = counts.get("errors", 0) + count
+        report.count(query, "errors", count)
     yield report_batch(report)
 
 

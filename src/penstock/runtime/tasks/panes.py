@@ -89,14 +89,11 @@ def _write_panes(
             row_group_size=ROW_GROUP,
         )
     first, last = _ends(queries, panes, until)
-    report.results.append({
-        "name": name, "join": aggregate.name, "step": task.step, "version": version, "rows": len(table),
-        "bytes": task.store.size(name), "min_time": first, "max_time": last, "counts": counts, "kind": PANES,
-        "closings": [(task.step, after, until)], "panes_until": edge,
-    })  # fmt: skip
-    for query, count in counts:
-        own = report.queries.setdefault(str(query), {})
-        own["results"] = own.get("results", 0) + count
+    report.add_results(
+        counts, name=name, join=aggregate.name, step=task.step, version=version, rows=len(table), kind=PANES,
+        bytes=task.store.size(name), min_time=first, max_time=last, closings=[(task.step, after, until)],
+        panes_until=edge,
+    )  # fmt: skip
 
 
 def _ends(queries: Sequence[Windowed], panes: pa.Table, until: int) -> tuple[int, int]:

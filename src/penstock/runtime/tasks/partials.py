@@ -45,8 +45,7 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
                 counts[f"{PANES}{width}"] = counts.get(f"{PANES}{width}", 0) + count
             held.report.tables[held.network.tables[source.table].name]["aggregated"] = len(rows)
             for query, count in count_outside(aggregate.plan, own).items():
-                outside = held.report.queries.setdefault(str(query), {})
-                outside["outside"] = outside.get("outside", 0) + count
+                held.report.count(query, "outside", count)
     added = [as_partials(aggregate.plan, table) for table in kept]
     before, now = aggregate.closed(held.task.progress)
     ahead = held.task.ahead

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time as clock
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,6 +79,16 @@ class Report:
     )
     unreadable: str = ""  # why files have to be read by Spark after all: the step must be repeated
     phases: dict[str, float] = field(default_factory=dict)
+
+    def count(self, query: int, name: str, number: int) -> None:
+        own = self.queries.setdefault(str(query), {})
+        own[name] = own.get(name, 0) + number
+
+    def add_results(self, counts: Sequence[tuple[int, int]], **facts: Any) -> None:
+        """A file with so many results of each query."""
+        self.results.append({**facts, "counts": counts})
+        for query, results in counts:
+            self.count(query, "results", results)
 
     def encode(self) -> bytes:
         return json.dumps(self.__dict__).encode()

@@ -47,8 +47,7 @@ def write_windows(
     for found in closed:
         member = members[found.query]
         if found.errors and not found.early and member.id not in task.suspended:
-            own = report.queries.setdefault(str(member.id), {})
-            own["errors"] = own.get("errors", 0) + found.errors
+            report.count(member.id, "errors", found.errors)
         rows, window = found.table, windowed[found.query].window
         if len(rows) and member.first > NEVER:
             if RUN in rows.column_names and isinstance(window, Sliding):
@@ -84,13 +83,10 @@ def write_windows(
             write_page_checksum=True,
             row_group_size=ROW_GROUP,
         )
-    report.results.append({
-        "name": name, "join": aggregate.name, "step": task.step, "version": version, "rows": len(table),
-        "bytes": task.store.size(name), "min_time": times["min"], "max_time": max([times["max"], *ends]), "counts": counts, "kind": KIND,
-    })  # fmt: skip
-    for query, count in counts:
-        own = report.queries.setdefault(str(query), {})
-        own["results"] = own.get("results", 0) + count
+    report.add_results(
+        counts, name=name, join=aggregate.name, step=task.step, version=version, rows=len(table), kind=KIND,
+        bytes=task.store.size(name), min_time=times["min"], max_time=max([times["max"], *ends]),
+    )  # fmt: skip
 
 
 def _starting(rows: pa.Table, window: Sliding, first: int) -> pa.Table:

@@ -214,8 +214,7 @@ class _Worker:
             table[name] = table.get(name, 0) + value
         for query, errors in self.work.errors.items():
             if errors:
-                own = self.report.queries.setdefault(str(query), {})
-                own["errors"] = own.get("errors", 0) + errors
+                self.report.count(query, "errors", errors)
         for (join, start, positions), count in self.work.flows.items():
             flows = self.report.joins.setdefault(self.network.joins[join].name, {})
             name = f"{start}:{','.join(map(str, positions))}"

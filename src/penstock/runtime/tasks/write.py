@@ -79,14 +79,11 @@ class ResultWriter:
         self.writer.close()
         self.file.__exit__(None, None, None)
         counts = [(m.id, int(self.counts[m.bit])) for m in self.join.members if self.counts[m.bit]]
-        report.results.append({
-            "name": self.name, "join": self.join.name, "step": self.task.step, "version": self.network.version,
-            "rows": self.rows, "bytes": self.task.store.size(self.name), "min_time": self.min_time,
-            "max_time": self.max_time, "counts": counts, "kind": self.join.kind,
-        })  # fmt: skip
-        for query, count in counts:
-            own = report.queries.setdefault(str(query), {})
-            own["results"] = own.get("results", 0) + count
+        report.add_results(
+            counts, name=self.name, join=self.join.name, step=self.task.step, version=self.network.version,
+            rows=self.rows, bytes=self.task.store.size(self.name), min_time=self.min_time, max_time=self.max_time,
+            kind=self.join.kind,
+        )  # fmt: skip
 
 
 def compression_of(table: pa.Table) -> dict[str, str]:
