@@ -34,7 +34,8 @@ from penstock.views.refresh.whole import priced
 from penstock.views.rows.files import to_frame
 from penstock.views.rows.slices import Slices
 from penstock.views.sources.frame import MakeFrame
-from penstock.views.sources.opened import QueryResults, Sources, copy_of
+from penstock.views.sources.opened import Sources, copy_of
+from penstock.views.sources.results import QueryResults
 from penstock.views.store import DEFINITION, ViewStore
 from penstock.views.view import LiveReader, Parts, ViewHandle
 

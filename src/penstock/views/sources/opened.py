@@ -6,7 +6,7 @@ Which views there are is not known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from urllib.parse import quote
 
@@ -24,21 +24,12 @@ from penstock.views.rows.types import schema_of
 from penstock.views.sources import parquet
 from penstock.views.sources.frame import FrameFeed, MakeFrame, frame_columns, reader_frame
 from penstock.views.sources.parquet import FILE, ParquetFeed
-from penstock.views.sources.results import ResultsFeed, sign_of
+from penstock.views.sources.results import QueryResults, ResultsFeed, sign_of
 from penstock.views.sources.snapshot import Comparison, Feed, SnapshotReader
 from penstock.views.sources.source import COUNT
 from penstock.views.view import LiveReader
 
 _NEEDED = {"postgres": ("url", "table"), "parquet": ("path",), "dataframe": (), "query": ("query",)}
-
-
-@dataclass(frozen=True)
-class QueryResults:
-    """A standing query as a source: its columns, its results after a step, and whether results are ever given up or held back."""
-
-    columns: tuple[Column, ...]
-    results: Callable[..., DataFrame]
-    growing: bool
 
 
 class Sources:
@@ -166,14 +157,7 @@ class Sources:
             case "dataframe":
                 return FrameFeed(source, self._frames[source.name])
             case _:
-                found = self._results(options["query"])
-                if found.growing:
-                    since = partial(_since, found)
-                    return ResultsFeed(source, since, found.columns)
-                if source.changes == "stream":
-                    msg = f"source {source.name!r}: results of {options['query']!r} are given up or held back, so its changes would be lost; register the query without RETAIN and ORDER BY"
-                    raise RegistrationError(msg)
-                return FrameFeed(source, found.results)
+                return ResultsFeed(source, partial(self._results, options["query"]))
 
     def _pool(self, options: dict[str, str]) -> Pool:
         url = options["url"]
@@ -208,10 +192,6 @@ def _declared(source: Source, name: str) -> str:
         hint = did_you_mean(name, (c.name for c in source.columns))
         raise RegistrationError(f"source {source.name!r} has no column {name!r}; {hint}")
     return column.name
-
-
-def _since(found: QueryResults, step: int) -> DataFrame:
-    return found.results(step=True, since_step=step)
 
 
 def _maker(frame: DataFrame | MakeFrame) -> MakeFrame:
