@@ -13,22 +13,9 @@ from penstock.model.view import Source
 from penstock.state.store import LocalStore
 from penstock.views.sources.results import QueryResults, ResultsFeed
 from penstock.views.sources.snapshot import SnapshotReader
-from tests.views.memory import bag
+from tests.views.memory import Frame, bag
 
 KEY = (Column("k", "bigint"),)
-
-
-class Frame:
-    """As much of a DataFrame as is asked for."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
-
-    def select(self, *names: str) -> Frame:
-        return Frame(self.table.select([name.strip("`") for name in names]))
-
-    def toArrow(self) -> pa.Table:  # noqa: N802
-        return self.table
 
 
 class Standing:

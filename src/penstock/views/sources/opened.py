@@ -61,10 +61,10 @@ class Sources:
         for option in _NEEDED[source.system]:
             if option not in options:
                 raise RegistrationError(f"source {source.name!r} needs the option {option!r}")
+        make = None
         if source.system == "dataframe":
             make = reader_frame(self.session, source) if frame is None else _maker(frame)
-            self._frames[source.name] = make
-        found = source if source.columns else replace(source, columns=self._columns(source, options))
+        found = source if source.columns else replace(source, columns=self._columns(source, options, make))
         schema_of(found.name, found.columns)
         _refuse_taken(found)
         found = replace(found, key=tuple(_declared(found, name) for name in found.key))
@@ -72,6 +72,8 @@ class Sources:
         if before is not None and before != found:
             raise RegistrationError(f"source {found.name!r} is declared twice and differently; choose another name")
         self.declared[found.name] = found
+        if make is not None:
+            self._frames[found.name] = make
         return found
 
     def drop(self, name: str) -> None:
@@ -81,6 +83,7 @@ class Sources:
             assert isinstance(reader, PostgresReader)
             reader.drop_capture()
         self.readers.pop(name, None)
+        self._frames.pop(name, None)
         del self.declared[name]
 
     def reader(self, name: str) -> LiveReader:
@@ -129,17 +132,22 @@ class Sources:
             raise RegistrationError(f"query {query!r} is a standing query, and no engine runs here")
         return self._query(query)
 
-    def _columns(self, source: Source, options: dict[str, str]) -> tuple[Column, ...]:
+    def _columns(self, source: Source, options: dict[str, str], make: MakeFrame | None) -> tuple[Column, ...]:
         match source.system:
             case "postgres":
                 return tables.columns_of(self._pool(options), options["table"])
             case "parquet":
                 return parquet.columns_of(options["path"])
             case "dataframe":
-                return frame_columns(source.name, self._frames[source.name])
+                assert make is not None
+                return frame_columns(source.name, make)
             case _:
                 found = self._results(options["query"]).columns
                 return tuple(c for c in found if source.changes != "stream" or c.name != sign_of(source))
+
+    def _frame(self, name: str) -> DataFrame:
+        """The DataFrame of the source's last declaration."""
+        return self._frames[name]()
 
     def _open(self, source: Source) -> LiveReader:
         options = dict(source.options)
@@ -155,7 +163,7 @@ class Sources:
             case "parquet":
                 return ParquetFeed(source)
             case "dataframe":
-                return FrameFeed(source, self._frames[source.name])
+                return FrameFeed(source, partial(self._frame, source.name))
             case _:
                 return ResultsFeed(source, partial(self._results, options["query"]))
 
