@@ -53,7 +53,7 @@ from penstock.state.manifest import Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
 from penstock.state.store import LocalStore
 from penstock.views.catalog import ViewCatalog
-from penstock.views.sources.opened import QueryResults
+from penstock.views.sources.results import QueryResults
 from penstock.views.statements import ViewStatement, execute_view_statement
 from penstock.views.view import ViewHandle
 
@@ -439,11 +439,12 @@ class Engine:
             self._running.change(change)
 
     def _query_results(self, name: str) -> QueryResults:
-        record = self.catalog.live(name)
+        record = self.catalog.record(name)
+        lineage = self.catalog.lineage(record)
         columns = tuple(Column(n, t) for n, t in zip(record.item_names, record.item_types, strict=True))
         # Results that are given up after a while, or held back until progress releases them, do not only grow by steps.
-        growing = record.retain is None and not record.ordered
-        return QueryResults(columns, partial(self.results, name), growing)
+        growing = all(one.retain is None for one in lineage) and not record.ordered
+        return QueryResults(columns, partial(self.results, name), growing, tuple(one.id for one in lineage))
 
     def _query_stats(self, name: str) -> dict[str, int]:
         return counts_of(self.catalog.lineage(self.catalog.record(name)), self.manifest())

@@ -112,3 +112,16 @@ def bag(table):
     for row in table.to_pylist():
         found[tuple(canonical(row[n]) for n in names)] += row[COUNT]
     return Counter({row: times for row, times in found.items() if times})
+
+
+class Frame:
+    """As much of a DataFrame as is asked for."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def select(self, *names: str) -> Frame:
+        return Frame(self.table.select([name.strip("`") for name in names]))
+
+    def toArrow(self) -> pa.Table:  # noqa: N802
+        return self.table

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import RegistrationError, StateError
+from penstock.errors import RegistrationError, StateError, StepError
 from penstock.model import Column
 from penstock.model.view import Source
 from penstock.state.seal import seal, unseal
@@ -18,6 +18,7 @@ from penstock.state.store import LocalStore
 from penstock.views.catalog import ViewCatalog
 from penstock.views.sources import parquet
 from tests.effort import examples
+from tests.views.memory import Frame
 from tests.views.test_parquet import write
 
 LINES = (Column("k", "bigint"), Column("v", "string"))
@@ -186,4 +187,35 @@ def test_columns_named_like_those_of_views_are_refused(tmp_path, name):
     view = made.add_view("SELECT k FROM other", "v")
     view.refresh()
     assert rows(view) == [(1,)]
+    made.close()
+
+
+def test_a_dataframe_that_is_declared_again_is_the_one_that_is_read(tmp_path):
+    made = ViewCatalog(None, LocalStore(str(tmp_path), durable=False), None)
+    source = Source("s", (Column("k", "bigint"),), "dataframe")
+    made.add_source(source, lambda: Frame(pa.table({"k": [1]})))
+    view = made.add_view("SELECT k FROM s", "v")
+    view.refresh()
+    made.add_source(source, lambda: Frame(pa.table({"k": [1, 2]})))
+    other = Source("s", (Column("k", "int"),), "dataframe")
+    with pytest.raises(RegistrationError, match="declared twice and differently"):
+        made.add_source(other, lambda: Frame(pa.table({"k": [3]})))
+    view.refresh()
+    assert rows(view) == [(1,), (2,)]
+    made.close()
+
+
+def test_status_says_whether_a_view_is_kept_fresh_and_why_its_last_refresh_failed(tmp_path):
+    made = catalog(tmp_path)
+    view = made.add_view(ALL, "v").start("1 hour")
+    assert view.status()["every"] == 3600
+    view.stop()
+    assert view.status()["every"] is None
+    (tmp_path / "lines" / "a.parquet").write_bytes(b"PAR1")
+    with pytest.raises(StepError, match="cannot be read"):
+        view.refresh()
+    assert "cannot be read" in view.status()["error"]
+    write(tmp_path / "lines" / "a.parquet", [(1, "a")])
+    view.refresh()
+    assert view.status()["error"] is None
     made.close()

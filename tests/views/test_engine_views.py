@@ -105,6 +105,16 @@ def test_results_of_a_standing_query_are_a_source(spark, tmp_path):
     engine.start(available_now=True).await_termination()
     assert view.refresh()["changed"] == [2, 0]
     assert rows(view.read()) == {("two", 50): 2, ("three", 70): 1}
+    engine.drop("high")
+    assert view.refresh()["changed"] == [0, 0]
+    engine.query("SELECT k, v FROM s WHERE v > 99", name="high")
+    view.refresh()
+    assert rows(view.read()) == {}
+    growing = []
+    for retain in (" RETAIN 5 SECONDS", ""):
+        engine.execute(f"CREATE OR REPLACE QUERY high{retain} AS SELECT k, v FROM s WHERE v > 98")
+        growing.append(engine._query_results("high").growing)
+    assert growing == [False, False]
 
 
 def test_a_stream_of_changes_is_a_source(spark, tmp_path):

@@ -314,6 +314,40 @@ def test_hidden_files_are_not_looked_at(tmp_path):
     assert bag(reader(tmp_path, tmp_path / "../state").scan(["k"], []).rows) == {(1,): 1, (3,): 1}
 
 
+def test_folders_behind_links_are_looked_at_and_circles_end(tmp_path):
+    for folder in ("files/below", "elsewhere"):
+        (tmp_path / folder).mkdir(parents=True)
+    write(tmp_path / "files" / "a.parquet", [(1, "a")])
+    write(tmp_path / "elsewhere" / "b.parquet", [(2, "b")])
+    for link, target in (("there", tmp_path / "elsewhere"), ("below/back", tmp_path / "files"), ("own", "own")):
+        (tmp_path / "files" / link).symlink_to(target)
+    (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "files")
+    (tmp_path / "linked").symlink_to(tmp_path / "files")
+    for folder in ("files", "linked"):
+        source = reader(tmp_path / folder, tmp_path / "state" / folder)
+        assert bag(source.scan(["k"], []).rows) == {(1,): 1, (2,): 1}
+    (tmp_path / "elsewhere" / "b.parquet").unlink()
+    assert bag(source.scan(["k"], []).rows) == {(1,): 1}
+
+
+def test_moments_as_spark_writes_them_are_in_utc_and_reach_the_year_9999(tmp_path):
+    """INT96 does not say that it means moments; a file of them has the rows of one that says so."""
+    columns = (Column("at", "timestamp"), Column("y", "int"))
+    times = [
+        datetime(9999, 12, 31, tzinfo=UTC),
+        datetime(1500, 1, 1, tzinfo=UTC),
+        datetime(2024, 1, 1, 0, 0, 0, 1, UTC),
+    ]
+    rows = pa.table({"at": pa.array([*times, None], pa.timestamp("us", tz="UTC")), "y": pa.array(range(4), pa.int32())})
+    for int96 in (True, False):
+        folder = tmp_path / f"{int96}"
+        folder.mkdir()
+        pq.write_table(rows, folder / "a.parquet", use_deprecated_int96_timestamps=int96)
+        assert columns_of(str(folder)) == columns
+        found = reader(folder, tmp_path / "state" / folder.name, columns).scan(["at", "y"], []).rows
+        assert found.drop_columns(COUNT).equals(rows)
+
+
 @given(actions=st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 3), max_size=3)), max_size=6))
 def test_two_rows_of_one_key_are_refused_and_nothing_else(tmp_path_factory, actions):
     """The refused look changes nothing, and once the files are right again it is taken."""

@@ -193,6 +193,29 @@ def test_only_aggregates_that_need_them_keep_the_joined_rows(tmp_path):
         assert ("rows" in installed.newest.bags) is kept
 
 
+@pytest.mark.parametrize("distinct", [False, True])
+@pytest.mark.parametrize("groups", [0, 1])
+def test_sums_of_the_widest_decimals_are_exact_or_do_not_fit(tmp_path, groups, distinct):
+    schema = pa.schema([("g0", pa.string()), ("a0", pa.decimal128(38, 0))][1 - groups :])
+    grouping = grouping_of(aggregated(groups, [("sum", "a0", distinct)]), schema)
+    view = ViewStore(LocalStore(str(tmp_path), durable=False), "v", schema, grouping)
+
+    def install(*changes: tuple[int, int]) -> None:
+        view.install(table(Counter({("x", Decimal(v))[1 - groups :]: n for v, n in changes}), schema), {}, {})
+
+    most = 10**38 - 1
+    install((most, 1), (1 - most, 2), (most - 1, 1))
+    assert view.read()[0].column("a0").to_pylist() == [Decimal(most if distinct else 1)]
+    too_much = [[(most, 1), (most - 1, 1), (most - 2, 1), (most - 3, 1)], [(most - n, 1) for n in range(7)]]
+    for changes in too_much:
+        with pytest.raises(StepError, match=r"the sum a0 of a group does not fit decimal128\(38, 0\)"):
+            install(*changes)
+    if not distinct:
+        with pytest.raises(StepError, match="does not fit"):
+            install((most, 2))
+    assert view.newest.number == 1
+
+
 def test_deleting_a_row_that_is_not_there_is_reported_and_changes_nothing(tmp_path):
     view = ViewStore(LocalStore(str(tmp_path)), "v", SCHEMA)
     view.install(table(Counter({(1, "a", 0.0): 1}), SCHEMA), {"s": "1"}, {})

@@ -20,11 +20,13 @@ from penstock.views.catalog import ViewCatalog
 from penstock.views.refresh import costs as module
 from penstock.views.refresh import whole
 from penstock.views.refresh.costs import known_costs, measured_costs, memory_of
+from penstock.views.refresh.spark import compute_on_spark
 from penstock.views.rows.files import read_files
 from penstock.views.sources import frame
 from penstock.views.sources.frame import FrameFeed
 from penstock.views.sources.parquet import ParquetFeed
 from penstock.views.sources.snapshot import SnapshotReader
+from penstock.views.sources.source import COUNT
 
 from .memory import bag
 
@@ -113,6 +115,33 @@ def test_times_in_a_view_mean_the_same_in_a_session_of_another_zone(tmp_path, sp
     pq.write_table(pa.table({"k": [0, 3, 6], "at": hours}), tmp_path / "a" / "2.parquet")
     view.refresh()
     assert view.to_arrow().to_pylist() == 2 * expected
+    made.close()
+
+
+@pytest.mark.spark
+def test_times_without_a_zone_are_the_same_in_a_session_of_another_zone(tmp_path, spark):
+    """From slices, from a table and read back; 2:30 on the tenth of March is no time in New York."""
+    elsewhere = spark.newSession()
+    elsewhere.conf.set("spark.sql.session.timeZone", "America/New_York")
+    made = ViewCatalog(elsewhere, LocalStore(str(tmp_path / "state"), durable=False), None)
+    times = [datetime(2024, 3, 10, 2, 30), datetime(2024, 3, 10, 22)]  # noqa: DTZ001
+    held = pa.table({"k": [1, 2], "at": pa.array(times, pa.timestamp("us"))})
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        pq.write_table(held, tmp_path / name / "1.parquet")
+        made.add_source(Source(name, (), "parquet", (("path", str(tmp_path / name)),)))
+    sql = "SELECT a.at, b.k FROM a, b WHERE a.k = b.k AND a.at < TIMESTAMP_NTZ '2024-03-10 20:00:00'"
+    view = made.add_view(sql, "v", strategy="batch", computed="spark")
+    assert view.refresh()["shape"]
+    assert view.to_arrow().to_pylist() == [{"at": times[0], "k": 1}]
+    assert view.read().dtypes == [("at", "timestamp_ntz"), ("k", "bigint")]
+    assert [tuple(row) for row in view.read().collect()] == [(times[0], 1)]
+    given = held.append_column(COUNT, pa.array([1, 1]))
+    computed = compute_on_spark(elsewhere, view.view, {"a": given, "b": given}, tmp_path / "scratch")
+    assert computed.rows.column("c0").to_pylist() == times[:1]
+    (tmp_path / "a" / "1.parquet").unlink()
+    view.refresh()
+    assert view.to_arrow().num_rows == 0
     made.close()
 
 

@@ -31,9 +31,11 @@ from penstock.views.explain import explain_graph, explain_whole
 from penstock.views.refresh.costs import known_costs, measured_costs, memory_of, room
 from penstock.views.refresh.spark import Computed, Given, compute_on_spark
 from penstock.views.refresh.whole import priced
+from penstock.views.rows.files import to_frame
 from penstock.views.rows.slices import Slices
 from penstock.views.sources.frame import MakeFrame
-from penstock.views.sources.opened import QueryResults, Sources, copy_of
+from penstock.views.sources.opened import Sources, copy_of
+from penstock.views.sources.results import QueryResults
 from penstock.views.store import DEFINITION, ViewStore
 from penstock.views.view import LiveReader, Parts, ViewHandle
 
@@ -183,7 +185,7 @@ class ViewCatalog:
         return measured_costs(self.store, self._opened.session)
 
     def _frame(self, rows: pa.Table) -> DataFrame:
-        return self._opened.session.createDataFrame(rows)
+        return to_frame(self._opened.session, rows)
 
     def _settle(self) -> None:
         """Now and then, let sources forget changes that every view has taken in; no refresh waits for another one at it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 
 class Timer(threading.Thread):
@@ -13,18 +14,14 @@ class Timer(threading.Thread):
     def __init__(self, name: str, refresh: Callable[[], object], seconds: float) -> None:
         super().__init__(name=f"penstock-refresh-{name}", daemon=True)
         self.refresh, self.seconds = refresh, seconds
-        self.error: str | None = None
         self._asked = threading.Event()
 
     def run(self) -> None:
         wait = 0.0
         while not self._asked.wait(wait):
             began = time.monotonic()
-            try:
+            with suppress(Exception):  # whatever a source did; status shows it, the next turn tries again
                 self.refresh()
-                self.error = None
-            except Exception as error:  # noqa: BLE001  (whatever a source did; status shows it, the next turn tries again)
-                self.error = str(error) or type(error).__name__
             wait = max(0.0, self.seconds - (time.monotonic() - began))
 
     def finish(self) -> None:

@@ -90,6 +90,7 @@ class ViewHandle:
         self._pool = ThreadPoolExecutor(2 * len(self.view.nodes), thread_name_prefix=f"penstock-view-{self.name}")
         self.whole = Whole(self.view, parts.readers, self._pool, parts.on_spark, parts.machine, computed)
         self._timer: Timer | None = None
+        self._error: str | None = None  # of the last refresh
         self._checked: float | None = None  # when a refresh last found out what its sources hold
         self._passed = 0  # refreshes since the last version that were sent changes
         self._seconds: float | None = None  # that the last version took, with its installation
@@ -119,9 +120,10 @@ class ViewHandle:
     def status(self) -> dict[str, Any]:
         """How fresh the view is, what the last refresh that changed it cost, and which plan it used.
 
-        `age` are the seconds since a refresh has last looked at the sources, whether anything had changed or not.
+        `age` are the seconds since a refresh has last looked at the sources, whether anything had changed or not; `error` is why the
+        last refresh failed, if it did.
         """
-        version = self.store.newest
+        version, timer = self.store.newest, self._timer
         last = dict(version.facts[-1]) if version.facts else None
         if last is not None and self._seconds is not None:
             last["seconds"] = self._seconds
@@ -139,8 +141,8 @@ class ViewHandle:
             "bytes": sum(f.bytes for f in files),
             "last": last,
             "strategy": self.strategy,
-            "every": None if self._timer is None else self._timer.seconds,
-            "error": None if self._timer is None else self._timer.error,
+            "every": None if timer is None else timer.seconds,
+            "error": self._error,
         }
 
     def explain(self) -> str:
@@ -162,6 +164,41 @@ class ViewHandle:
 
         Without changes that the view sees, nothing is written, or only how far its sources were read. Where a source has lost changes the view is computed anew, and the `reason` is told.
         """
+        try:
+            facts = self._refresh(full=full)
+        except Exception as error:
+            self._error = str(error) or type(error).__name__
+            raise
+        self._error = None
+        return facts
+
+    def start(self, every: str | int = "1 second") -> ViewHandle:
+        """Refresh again and again, each time so long after the last one began."""
+        seconds = duration(every) / SECOND
+        if seconds <= 0:
+            raise RegistrationError(f"view {self.name!r}: every must be longer than nothing, not {every!r}")
+        self.stop()
+        self._timer = Timer(self.name, self.refresh, seconds)
+        self._timer.start()
+        return self
+
+    def stop(self) -> None:
+        """Refresh no more by itself."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.finish()
+
+    def close(self) -> None:
+        self.stop()
+        self._pool.shutdown()
+
+    def positions(self) -> dict[str, int]:
+        """Up to which position of each source the view goes."""
+        return {name: self.parts.readers[name].resume(mark) for name, mark in self.store.newest.marks.items()}
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _refresh(self, *, full: bool) -> dict[str, Any]:
         with self._refreshing:
             began, looked = time.perf_counter(), time.time()
             made = reason = None
@@ -185,7 +222,7 @@ class ViewHandle:
                 return facts
             if reason is not None:
                 facts["reason"] = reason
-                warnings.warn(f"view {self.name!r}: {reason}", stacklevel=2)
+                warnings.warn(f"view {self.name!r}: {reason}", stacklevel=3)
             known = None if self._chooser is None else remembered(self._chooser.statistics)
             self.store.install(found.rows, marks, facts, whole=found.whole, told=told, learned=known)
             seconds = time.perf_counter() - began
@@ -193,31 +230,6 @@ class ViewHandle:
             self._learn(found, sizes, seconds)
         self.parts.settled()
         return {**facts, "seconds": seconds}
-
-    def start(self, every: str | int = "1 second") -> ViewHandle:
-        """Refresh again and again, each time so long after the last one began."""
-        seconds = duration(every) / SECOND
-        if seconds <= 0:
-            raise RegistrationError(f"view {self.name!r}: every must be longer than nothing, not {every!r}")
-        self.stop()
-        self._timer = Timer(self.name, self.refresh, seconds)
-        self._timer.start()
-        return self
-
-    def stop(self) -> None:
-        """Refresh no more by itself."""
-        if self._timer is not None:
-            self._timer.finish()
-
-    def close(self) -> None:
-        self.stop()
-        self._pool.shutdown()
-
-    def positions(self) -> dict[str, int]:
-        """Up to which position of each source the view goes."""
-        return {name: self.parts.readers[name].resume(mark) for name, mark in self.store.newest.marks.items()}
-
-    # -- inside -----------------------------------------------------------------------------------------------------
 
     def _compute(self) -> tuple[Refreshed, tuple[int, ...], Computed | None]:
         found, made = self.whole.compute(self.store.newest.facts)

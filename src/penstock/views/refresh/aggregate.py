@@ -23,7 +23,7 @@ from penstock.views.sources.source import COUNT
 
 ROWS = "_rows"
 FUNCTIONS = ("count", "sum", "avg", "min", "max")
-_WIDE = 38
+_WIDE, _WIDER = 38, 76  # digits of an exact sum as it is kept, and while it is added up: then it cannot overflow
 
 Held = Callable[[pa.Table], pa.Table]  # all joined rows, the change included, of at least these groups
 
@@ -54,7 +54,7 @@ class Grouping:
         touched = distinct(delta, self.groups)
         old = only(old, touched, self.groups)
         fresh = self._added(
-            pa.concat_tables([old.drop_columns(COUNT), self._contributions(delta)], promote_options="default")
+            pa.concat_tables([_widened(old.drop_columns(COUNT)), self._contributions(delta)], promote_options="default")
         )
         self._check(fresh)
         fresh = fresh.filter(pc.greater(fresh.column(ROWS), 0))
@@ -110,27 +110,26 @@ class Grouping:
         for k, aggregate in enumerate(self.aggregates):
             for field in self._fields(k):
                 if field.name[0] == "v" or aggregate.distinct:
-                    columns[field.name] = pa.nulls(len(delta), field.type)
+                    columns[field.name] = pa.nulls(len(delta))
                     continue
                 values = delta.column(f"a{k}")
                 if field.name[0] == "n":
                     columns[field.name] = pc.if_else(pc.is_valid(values), times, 0)
                 else:
-                    columns[field.name] = _times(values, times, field.type)
+                    columns[field.name] = _times(values, times)
         return pa.table(columns)
 
     def _added(self, states: pa.Table) -> pa.Table:
         names = [n for n in states.column_names if n not in self.groups]
-        if not self.groups:
-            sums = {n: [pc.sum(states.column(n)).as_py() if n[0] != "v" else None] for n in names}
-            return pa.table({n: pa.array(v, states.schema.field(n).type) for n, v in sums.items()})
         summed = states.group_by(list(self.groups), use_threads=False).aggregate(
             [(n, "sum") for n in names if n[0] != "v"]
         )
         columns = {g: summed.column(g) for g in self.groups}
         for name in names:
-            kind = states.schema.field(name).type
-            columns[name] = pa.nulls(len(summed), kind) if name[0] == "v" else summed.column(f"{name}_sum").cast(kind)
+            kind = self.state.field(name).type
+            columns[name] = (
+                pa.nulls(len(summed), kind) if name[0] == "v" else _fit(summed.column(f"{name}_sum"), kind, name[1:])
+            )
         return pa.table(columns)
 
     def _derived(self, fresh: pa.Table, rows: pa.Table, wanted: Sequence[int]) -> pa.Table:
@@ -154,18 +153,16 @@ class Grouping:
             elif aggregate.function in ("sum", "avg") and pa.types.is_floating(kind):
                 found[f"v{k}"] = _floating_sums(at, values, times, number)
             elif aggregate.function in ("sum", "avg"):
-                field = self.state.field(f"s{k}").type
-                products = _times(pa.chunked_array([values]), pa.chunked_array([pa.array(times)]), field)
+                products = _times(pa.chunked_array([values]), pa.chunked_array([pa.array(times)]))
                 sums = pa.table({"at": at, "s": products}).group_by("at", use_threads=False).aggregate([("s", "sum")])
                 whole = [None] * number
                 for place, value in zip(sums.column("at").to_pylist(), sums.column("s_sum").to_pylist(), strict=True):
                     whole[place] = value
-                found[f"s{k}"] = pa.array(whole, field)
+                found[f"s{k}"] = pa.array(whole, products.type)
             for name, column in found.items():
                 array = column if isinstance(column, pa.Array) else pa.array(column)
-                fresh = fresh.set_column(
-                    fresh.schema.get_field_index(name), name, array.cast(self.state.field(name).type)
-                )
+                fitted = _fit(array, self.state.field(name).type, k)
+                fresh = fresh.set_column(fresh.schema.get_field_index(name), name, fitted)
         return fresh
 
     def _check(self, states: pa.Table) -> None:
@@ -266,20 +263,25 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
 
 
-def _times(values: pa.ChunkedArray, times: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Exact products, as wide decimals."""
-    try:
-        if pa.types.is_integer(values.type) and _small(values, times):
-            return pc.cast(pc.multiply_checked(pc.cast(values, pa.int64()), times), pa.decimal128(19, 0)).cast(kind)
-        one = pc.cast(values, pa.decimal128(19, 0)) if pa.types.is_integer(values.type) else values
-        if isinstance(one.type, pa.Decimal128Type) and one.type.precision <= 18:
-            return pc.multiply_checked(one, pc.cast(times, pa.decimal128(19, 0))).cast(kind)
-    except pa.ArrowInvalid:
-        pass
-    products = [
-        None if v is None else Decimal(v) * t for v, t in zip(values.to_pylist(), times.to_pylist(), strict=True)
-    ]
-    return pa.chunked_array([pa.array(products, kind)])
+def _times(values: pa.ChunkedArray, times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Exact products, as the widest decimals."""
+    if pa.types.is_integer(values.type):
+        if _small(values, times):
+            return pc.cast(pc.multiply_checked(pc.cast(values, pa.int64()), times), pa.decimal256(_WIDER, 0))
+        values = pc.cast(values, pa.decimal128(19, 0))
+    precision, scale = values.type.precision, values.type.scale
+    decimal = pa.decimal128 if precision <= 18 else pa.decimal256
+    products = pc.multiply_checked(pc.cast(values, decimal(precision, scale)), pc.cast(times, decimal(19, 0)))
+    return pc.cast(products, pa.decimal256(_WIDER, scale))
+
+
+def _widened(states: pa.Table) -> pa.Table:
+    """The same states, with exact sums that more can be added to."""
+    for k, field in enumerate(states.schema):
+        if field.name[0] == "s":
+            wide = pc.cast(states.column(k), pa.decimal256(_WIDER, field.type.scale))
+            states = states.set_column(k, field.name, wide)
+    return states
 
 
 def _small(values: pa.ChunkedArray, times: pa.ChunkedArray) -> bool:
@@ -315,11 +317,12 @@ def _floating_sums(at: Any, values: pa.Array, times: Any, number: int) -> Any:
     return sums
 
 
-def _fit(sums: Any, kind: pa.DataType, k: int) -> Any:
+def _fit(sums: Any, kind: pa.DataType, k: int | str) -> Any:
     try:
         return pc.cast(sums, kind)
     except pa.ArrowInvalid:
-        raise StepError(f"the sum a{k} of a group does not fit {kind}; cast its argument to a wider decimal") from None
+        msg = f"the sum a{k} of a group does not fit {kind}; use a decimal with more digits before the point as its argument"
+        raise StepError(msg) from None
 
 
 def _decimal_average(sums: Any, number: Any, kind: pa.DataType) -> pa.Array:

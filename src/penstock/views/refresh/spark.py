@@ -19,7 +19,7 @@ from penstock.planner.views.first import Machine, first
 from penstock.planner.views.shape_choice import explain_choice
 from penstock.planner.views.shape_cost import Costs
 from penstock.views.refresh.compute import compute, count_nodes
-from penstock.views.rows.files import read_files, to_arrow
+from penstock.views.rows.files import read_files, to_arrow, to_frame
 from penstock.views.rows.slices import Files
 
 LONG = 60.0  # estimated seconds from which it is worth measuring what joins cost
@@ -67,4 +67,4 @@ def compute_on_spark(
 
 
 def _frame(spark: SparkSession, given: Given) -> DataFrame:
-    return read_files(spark, given) if isinstance(given, Files) else spark.createDataFrame(given)
+    return read_files(spark, given) if isinstance(given, Files) else to_frame(spark, given)

@@ -1,4 +1,4 @@
-"""Rows between Arrow and Spark: slices as a DataFrame, and a DataFrame as a table."""
+"""Rows between Arrow and Spark: tables and slices as a DataFrame, and a DataFrame as a table."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock.views.rows.slices import Files
 
 PART = 250_000  # rows of a file that one task reads
 
 
+def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Rows as a DataFrame; times without a zone stay without one, whatever the session prefers."""
+    return spark.createDataFrame(rows, from_arrow_schema(rows.schema))
+
+
 def read_files(spark: SparkSession, files: Files) -> DataFrame:
     """The rows of slices as a DataFrame: its tasks map the files, and nothing goes through the driver."""
-    schema = spark.createDataFrame(files.schema.empty_table()).schema
+    schema = from_arrow_schema(files.schema)
     parts = [(f, start, min(PART, rows - start)) for f, rows in files.files for start in range(0, rows, PART)]
     if not parts:
         return spark.createDataFrame([], schema)

@@ -6,7 +6,7 @@ Which views there are is not known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from urllib.parse import quote
 
@@ -24,21 +24,12 @@ from penstock.views.rows.types import schema_of
 from penstock.views.sources import parquet
 from penstock.views.sources.frame import FrameFeed, MakeFrame, frame_columns, reader_frame
 from penstock.views.sources.parquet import FILE, ParquetFeed
-from penstock.views.sources.results import ResultsFeed, sign_of
+from penstock.views.sources.results import QueryResults, ResultsFeed, sign_of
 from penstock.views.sources.snapshot import Comparison, Feed, SnapshotReader
 from penstock.views.sources.source import COUNT
 from penstock.views.view import LiveReader
 
 _NEEDED = {"postgres": ("url", "table"), "parquet": ("path",), "dataframe": (), "query": ("query",)}
-
-
-@dataclass(frozen=True)
-class QueryResults:
-    """A standing query as a source: its columns, its results after a step, and whether results are ever given up or held back."""
-
-    columns: tuple[Column, ...]
-    results: Callable[..., DataFrame]
-    growing: bool
 
 
 class Sources:
@@ -70,10 +61,10 @@ class Sources:
         for option in _NEEDED[source.system]:
             if option not in options:
                 raise RegistrationError(f"source {source.name!r} needs the option {option!r}")
+        make = None
         if source.system == "dataframe":
             make = reader_frame(self.session, source) if frame is None else _maker(frame)
-            self._frames[source.name] = make
-        found = source if source.columns else replace(source, columns=self._columns(source, options))
+        found = source if source.columns else replace(source, columns=self._columns(source, options, make))
         schema_of(found.name, found.columns)
         _refuse_taken(found)
         found = replace(found, key=tuple(_declared(found, name) for name in found.key))
@@ -81,6 +72,8 @@ class Sources:
         if before is not None and before != found:
             raise RegistrationError(f"source {found.name!r} is declared twice and differently; choose another name")
         self.declared[found.name] = found
+        if make is not None:
+            self._frames[found.name] = make
         return found
 
     def drop(self, name: str) -> None:
@@ -90,6 +83,7 @@ class Sources:
             assert isinstance(reader, PostgresReader)
             reader.drop_capture()
         self.readers.pop(name, None)
+        self._frames.pop(name, None)
         del self.declared[name]
 
     def reader(self, name: str) -> LiveReader:
@@ -138,17 +132,22 @@ class Sources:
             raise RegistrationError(f"query {query!r} is a standing query, and no engine runs here")
         return self._query(query)
 
-    def _columns(self, source: Source, options: dict[str, str]) -> tuple[Column, ...]:
+    def _columns(self, source: Source, options: dict[str, str], make: MakeFrame | None) -> tuple[Column, ...]:
         match source.system:
             case "postgres":
                 return tables.columns_of(self._pool(options), options["table"])
             case "parquet":
                 return parquet.columns_of(options["path"])
             case "dataframe":
-                return frame_columns(source.name, self._frames[source.name])
+                assert make is not None
+                return frame_columns(source.name, make)
             case _:
                 found = self._results(options["query"]).columns
                 return tuple(c for c in found if source.changes != "stream" or c.name != sign_of(source))
+
+    def _frame(self, name: str) -> DataFrame:
+        """The DataFrame of the source's last declaration."""
+        return self._frames[name]()
 
     def _open(self, source: Source) -> LiveReader:
         options = dict(source.options)
@@ -164,16 +163,9 @@ class Sources:
             case "parquet":
                 return ParquetFeed(source)
             case "dataframe":
-                return FrameFeed(source, self._frames[source.name])
+                return FrameFeed(source, partial(self._frame, source.name))
             case _:
-                found = self._results(options["query"])
-                if found.growing:
-                    since = partial(_since, found)
-                    return ResultsFeed(source, since, found.columns)
-                if source.changes == "stream":
-                    msg = f"source {source.name!r}: results of {options['query']!r} are given up or held back, so its changes would be lost; register the query without RETAIN and ORDER BY"
-                    raise RegistrationError(msg)
-                return FrameFeed(source, found.results)
+                return ResultsFeed(source, partial(self._results, options["query"]))
 
     def _pool(self, options: dict[str, str]) -> Pool:
         url = options["url"]
@@ -208,10 +200,6 @@ def _declared(source: Source, name: str) -> str:
         hint = did_you_mean(name, (c.name for c in source.columns))
         raise RegistrationError(f"source {source.name!r} has no column {name!r}; {hint}")
     return column.name
-
-
-def _since(found: QueryResults, step: int) -> DataFrame:
-    return found.results(step=True, since_step=step)
 
 
 def _maker(frame: DataFrame | MakeFrame) -> MakeFrame:

@@ -92,7 +92,7 @@ class ParquetFeed:
         raise StepError(f"{name} was written while it was read; write files under another name and rename them")
 
     def _content(self, name: str) -> pa.Table:
-        with pq.ParquetFile(name) as file:  # not a data set: to set one up takes longer than to read a small file
+        with _opened(name) as file:  # not a data set: to set one up takes longer than to read a small file
             if missing := [column for column in self.schema.names if column not in file.schema_arrow.names]:
                 raise ValueError(f"it has no column {missing[0]!r}")
             found = file.read(columns=self.schema.names, use_threads=False).select(self.schema.names)
@@ -117,14 +117,21 @@ def stamps_of(path: str) -> dict[str, list[int]]:
     return {name: stamp for name in named if (stamp := _stamp(name)) is not None}
 
 
-def _below(folder: str) -> Iterator[tuple[str, list[int]]]:
-    """One pass over a folder: a source may have thousands of files, and is looked at in every refresh."""
+def _below(folder: str, above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[tuple[str, list[int]]]:
+    """One pass over a folder: a source may have thousands of files, and is looked at in every refresh.
+
+    Links are followed, but not back into a folder `above`, by device and inode.
+    """
+    own = os.stat(folder)  # noqa: PTH116
+    if (own.st_dev, own.st_ino) in above:
+        return
+    above |= {(own.st_dev, own.st_ino)}
     with os.scandir(folder) as found:
         for entry in found:
             if entry.name.startswith(("_", ".")):
                 continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from _below(entry.path)
+            if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path)):  # noqa: PTH112
+                yield from _below(entry.path, above)
             elif entry.name.endswith(".parquet") and (stamp := _stamp(entry.path)) is not None:
                 yield entry.path, stamp
 
@@ -134,14 +141,27 @@ def columns_of(path: str) -> tuple[Column, ...]:
     names = files_of(path)
     if not names:
         raise RegistrationError(f"there is no Parquet file in {path!r}; give the path, or the columns of files to come")
+    with _opened(names[0]) as file:
+        schema, moments = file.schema_arrow, _moments(file)
     columns = []
-    for field in pq.read_schema(names[0]):
-        known = spark_type(field.type)
+    for field in schema:
+        known = "timestamp" if field.name in moments else spark_type(field.type)
         if known is None:
             msg = f"column {field.name!r} of {names[0]} has type {field.type}, which views do not hold; give the source's columns, of types: {KNOWN}"
             raise RegistrationError(msg)
         columns.append(Column(field.name, known))
     return tuple(columns)
+
+
+def _opened(name: str) -> pq.ParquetFile:
+    """A file whose moments are read in Spark's microseconds: nanoseconds end in 2262."""
+    return pq.ParquetFile(name, coerce_int96_timestamp_unit="us")
+
+
+def _moments(file: pq.ParquetFile) -> set[str]:
+    """The columns of INT96, which hold moments in UTC and do not say so."""
+    columns = (file.schema.column(k) for k in range(len(file.schema)))
+    return {column.path for column in columns if column.physical_type == "INT96"}
 
 
 def _stamp(name: str) -> list[int] | None:

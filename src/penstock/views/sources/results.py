@@ -6,7 +6,8 @@ a stream of changes tells, from Kafka or anywhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,11 +19,25 @@ from penstock.model import Column
 from penstock.model.view import Source
 from penstock.views.rows.files import to_arrow
 from penstock.views.rows.types import schema_of
-from penstock.views.sources.snapshot import Rows, counted
+from penstock.views.sources.difference import difference
+from penstock.views.sources.frame import FrameFeed
+from penstock.views.sources.snapshot import STAMPS, Rows, counted
 from penstock.views.sources.source import COUNT
 
-Since = Callable[[int], DataFrame]  # results of later steps than this one, with `_step`
 _SIGNS = ("tinyint", "smallint", "int", "bigint")
+
+
+@dataclass(frozen=True)
+class QueryResults:
+    """A standing query as a source: its columns, its results after a step, and whether results are ever given up or held back.
+
+    `lineage` are the ids of the query and of those whose results it continues.
+    """
+
+    columns: tuple[Column, ...]
+    results: Callable[..., DataFrame]
+    growing: bool
+    lineage: tuple[int, ...]
 
 
 def sign_of(source: Source) -> str:
@@ -31,36 +46,59 @@ def sign_of(source: Source) -> str:
 
 
 class ResultsFeed:
-    """Looks at the steps that were committed since. Results that are given up again need a comparison instead."""
+    """Looks at the steps that were committed since. All results are compared where they are given up again, or are those of another query."""
 
     hidden = pa.schema([])
 
-    def __init__(self, source: Source, since: Since, columns: Sequence[Column]) -> None:
-        self.source, self.since = source, since
+    def __init__(self, source: Source, query: Callable[[], QueryResults]) -> None:
+        self.source, self.query = source, query
         self.schema = schema_of(source.name, source.columns)
         self.told = source.changes == "stream"
-        self.names = [column.name for column in columns]
         self.sign = sign_of(source) if self.told else None
-        if self.told and not any(c.name == self.sign and c.type in _SIGNS for c in columns):
+        found = query()
+        self._refuse_lost(found)
+        if self.told and not any(c.name == self.sign and c.type in _SIGNS for c in found.columns):
             msg = f"source {source.name!r}: changes by stream need a column {self.sign!r} of integers that says how often a row has come (1) or gone (-1); select it, or name it by OPTIONS (sign 'column')"
             raise RegistrationError(msg)
 
     def look(self, state: dict[str, Any], held: Rows) -> tuple[pa.Table, dict[str, Any]] | None:
-        del held
-        found = to_arrow(self.since(int(state.get("step", -1))))
-        if not len(found):
+        query = self.query()
+        if not query.growing:
+            self._refuse_lost(query)
+            return FrameFeed(self.source, query.results).look({}, held)
+        stamps = {"lineage": list(query.lineage)}
+        goes_on = state.get(STAMPS) == stamps
+        step = int(state["step"]) if goes_on else -1
+        found = to_arrow(query.results(step=True, since_step=step))
+        if goes_on and not len(found):
             return None
-        step = pc.max(found.column("_step")).as_py()
-        rows = found.drop_columns("_step").rename_columns(self.names)
-        if self.sign is None:
-            return counted(rows.cast(self.schema)), {"step": step}
-        signs = rows.column(self.sign)
+        rows = self._signed(found.drop_columns("_step").rename_columns([column.name for column in query.columns]))
+        if not goes_on:
+            rows = difference(held().select(rows.column_names).cast(rows.schema), rows)
+        newest = pc.max(found.column("_step")).as_py()
+        return rows, {"step": step if newest is None else newest, STAMPS: stamps}
+
+    def estimate(self) -> None:
+        """Only reading the results would tell."""
+
+    def _signed(self, rows: pa.Table) -> pa.Table:
+        """Results as rows that came or went."""
+        try:
+            plain = rows.select(self.schema.names).cast(self.schema)
+            signs = None if self.sign is None else rows.column(self.sign).cast(pa.int64())
+        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            msg = f"source {self.source.name!r}: its query has other columns now ({error}); declare the source anew"
+            raise StepError(msg) from None
+        if signs is None:
+            return counted(plain)
         if signs.null_count:
             raise StepError(
                 f"source {self.source.name!r}: a change has no sign; correct the query, and declare the source anew"
             )
-        plain = rows.select(self.schema.names).cast(self.schema)
-        return plain.append_column(pa.field(COUNT, pa.int64()), signs.cast(pa.int64())), {"step": step}
+        return plain.append_column(pa.field(COUNT, pa.int64()), signs)
 
-    def estimate(self) -> None:
-        """Only reading the results would tell."""
+    def _refuse_lost(self, query: QueryResults) -> None:
+        if self.told and not query.growing:
+            name = dict(self.source.options)["query"]
+            msg = f"source {self.source.name!r}: results of {name!r} are given up or held back, so its changes would be lost; register the query without RETAIN and ORDER BY"
+            raise RegistrationError(msg)
