@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from penstock.errors import RegistrationError
@@ -15,7 +15,7 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import Bounds, check_bounded, time_bounds
 from penstock.planner.derived import DerivedStream
 from penstock.planner.grouped import check_aggregated, grouped_tables
-from penstock.planner.index import INDEXED_TYPES, build_index, indexable
+from penstock.planner.index import INDEXED_TYPES, ColumnIndex, build_index, indexable
 from penstock.planner.keys import INTEGRAL, common_type, normalized
 from penstock.planner.network import (
     Derived,
@@ -177,72 +177,21 @@ class _Builder:
         self, index: int, key: _TableKey, keys: Mapping[str, _TableKey], joins: Sequence[Join], laid: Sequence[_Laid]
     ) -> StateTable:
         stream = self.streams[key.stream]
-        entries: list[Entry] = []
-        names = list(keys)
-        others: dict[str, str] = {}  # column -> the other table of the stream whose key it holds
-        beside: set[str] = set()  # what tells the keys of other tables from each other
-        indexed: dict[str, list[tuple[int, Term]]] = {}
-        stored: set[str] = set()
-        order: tuple[str, ...] = ()
         plans = {plan.standing.id: plan for plan in laid}
         guards = tuple(
             "" if total else self.derive(key.stream, part, risky=True)
             for part, total in zip(key.key, key.total, strict=True)
         )
-        # A key that cannot be computed matches nothing, and is an error of every query that joins on it.
-        computable = tuple(
-            self.derive(key.stream, ("(", *part, ") IS NOT NULL"), risky=True)
-            for part, total in zip(key.key, key.total, strict=True)
-            if not total
-        )
+        held = _Held(stream)
         for join in joins:
             for position, table in join.places:
-                if table != index:
-                    continue
-                stored.update(join.columns[position])
-                linked = self._linked(position, index, join, names)
-                others |= linked
-                shares: dict[int, list[Member]] = {}
-                for member in join.members:
-                    shares.setdefault(member.share, []).append(member)
-                for share, group in shares.items():
-                    member = group[0]
-                    plan = plans[member.id]
-                    role = member.roles[position]
-                    for residual in member.residuals:
-                        stored.update(r.column for r in residual.refs if r.role == position)
-                    terms, truths = self.predicates(plan.query, role, stream)
-                    truths = tuple(dict.fromkeys((*truths, *computable)))
-                    for column, term in terms:
-                        indexed.setdefault(column, []).append((len(entries), term))
-                    held = {*linked, *(v for t in linked.values() for v in self._told_apart(keys[t], stream))}
-                    beside.update(held - linked.keys())
-                    needs = frozenset(held).union(*(m.reads[position] for m in group)) - {stream.event_time}
-                    entry = Entry(
-                        share, role, join.index, position, _lives(plan, position), truths, tuple(terms), needs,
-                    )  # fmt: skip
-                    window = plan.query.roles[role].window
-                    if isinstance(window, Tumbling):
-                        entry = replace(entry, tumbles=window)
-                    if isinstance(window, Rows):
-                        # All rows count, whatever the predicates say of them, and rows without a key too.
-                        order = stream.order
-                        entry = replace(entry, counts=window)
-                        counting = replace(entry, truths=(), terms=(), needs=frozenset(order[1:]), counting=True)
-                        stored.update(order[1:])
-                        entries += [entry, counting]
-                    else:
-                        entries.append(entry)
+                if table == index:
+                    self._hold(held, join, position, key, self._linked(position, index, join, list(keys)), keys, plans)
         verify = self._told_apart(key, stream)
-        stored.update(verify)
-        stored.update(beside)
-        if (key.key or key.timed) and stream.sequence is not None:
-            stored.add(stream.sequence)
-        extra = sorted(v for v in stored if not stream.column(v))
-        declared = [c.name for c in stream.columns if c.name in stored and c.name != stream.event_time]
-        columns = (*declared, *extra, *sorted(others))
-        width = len(entries)
-        indexes = tuple(build_index(c, pairs, width) for c, pairs in sorted(indexed.items()))
+        ordered = bool(key.key) or key.timed
+        held.stored.update(verify)
+        if ordered and stream.sequence is not None:
+            held.stored.add(stream.sequence)
         built = StateTable(
             index,
             key.name,
@@ -251,19 +200,57 @@ class _Builder:
             key.types,
             guards,
             verify,
-            tuple(entries),
-            columns,
-            indexes,
-            stream.sequence if key.key or key.timed else None,
-            tuple(sorted({e.life for e in entries})),
+            tuple(held.entries),
+            held.columns,
+            held.indexes,
+            stream.sequence if ordered else None,
+            tuple(sorted({e.life for e in held.entries})),
             self.strategy == "push_down",
             key.timed,
-            tuple(sorted(others.items())),
-            order,
+            tuple(sorted(held.others.items())),
+            stream.order if any(e.counting for e in held.entries) else (),
         )
         if built.by_cell:
             cells(built)  # refuses too many
         return built
+
+    def _hold(
+        self, held: _Held, join: Join, position: int, key: _TableKey, linked: Mapping[str, str],
+        keys: Mapping[str, _TableKey], plans: Mapping[int, _Laid],
+    ) -> None:  # fmt: skip
+        """What a table holds for one position of a join: an entry for each share of its members, and the columns that they need.
+
+        `linked` are the columns in which rows there hold their keys in the position's other tables.
+        """
+        stream = held.stream
+        # A key that cannot be computed matches nothing, and is an error of every query that joins on it.
+        computable = tuple(
+            self.derive(key.stream, ("(", *part, ") IS NOT NULL"), risky=True)
+            for part, total in zip(key.key, key.total, strict=True)
+            if not total
+        )
+        apart = {column for table in linked.values() for column in self._told_apart(keys[table], stream)}
+        held.others |= linked
+        held.stored.update(join.columns[position], apart - linked.keys())
+        shares: dict[int, list[Member]] = {}
+        for member in join.members:
+            shares.setdefault(member.share, []).append(member)
+        for share, group in shares.items():
+            plan, role = plans[group[0].id], group[0].roles[position]
+            for residual in group[0].residuals:
+                held.stored.update(r.column for r in residual.refs if r.role == position)
+            terms, truths = self.predicates(plan.query, role, stream)
+            truths = tuple(dict.fromkeys((*truths, *computable)))
+            needs = frozenset(linked.keys() | apart).union(*(m.reads[position] for m in group)) - {stream.event_time}
+            lives = _lives(plan, position)
+            window = plan.query.roles[role].window
+            held.add(
+                Entry(
+                    share, role, join.index, position, lives, truths, tuple(terms), needs,
+                    tumbles=window if isinstance(window, Tumbling) else None,
+                    counts=window if isinstance(window, Rows) else None,
+                )
+            )  # fmt: skip
 
     def _linked(self, position: int, index: int, join: Join, names: Sequence[str]) -> dict[str, str]:
         """The columns in which rows at a position hold their keys in the position's other tables."""
@@ -386,6 +373,40 @@ def _equation(part: _Part, one: int, other: int) -> Expression:
     if left.term is not None and right.term is not None and alike and left_type in INDEXED_TYPES:
         term = Compare("=", left.term, right.term)
     return Expression(("(", *left.parts, ") = (", *right.parts, ")"), term, left.total and right.total)
+
+
+@dataclass
+class _Held:
+    """What a state table is found to hold, position by position.
+
+    `others` = column -> the other table of the stream whose key it holds. `stored` are all columns that somebody needs of its rows.
+    """
+
+    stream: Stream
+    entries: list[Entry] = field(default_factory=list)
+    others: dict[str, str] = field(default_factory=dict)
+    stored: set[str] = field(default_factory=set)
+
+    def add(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        if entry.counts is not None:
+            # All rows count, whatever the predicates say of them, and rows without a key too.
+            needs = frozenset(self.stream.order[1:])
+            self.entries.append(replace(entry, truths=(), terms=(), needs=needs, counting=True))
+            self.stored |= needs
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        declared = [c.name for c in self.stream.columns if c.name in self.stored and c.name != self.stream.event_time]
+        return (*declared, *sorted(v for v in self.stored if not self.stream.column(v)), *sorted(self.others))
+
+    @property
+    def indexes(self) -> tuple[ColumnIndex, ...]:
+        found: dict[str, list[tuple[int, Term]]] = {}
+        for number, entry in enumerate(self.entries):
+            for column, term in entry.terms:
+                found.setdefault(column, []).append((number, term))
+        return tuple(build_index(column, pairs, len(self.entries)) for column, pairs in sorted(found.items()))
 
 
 @dataclass(frozen=True)
