@@ -20,7 +20,7 @@ from penstock.model import Arithmetic, Column, Compare, Expression, In, IsNull, 
 from penstock.model.view import Source
 from penstock.planner.views.knee import Knee
 from penstock.views.postgres import source as postgres
-from penstock.views.postgres.capture import Snapshot
+from penstock.views.postgres.capture import Snapshot, change_table
 from penstock.views.postgres.pool import Pool
 from penstock.views.postgres.source import PostgresReader
 from penstock.views.postgres.tables import columns_of
@@ -30,6 +30,7 @@ from tests.effort import examples
 from tests.views.postgres import Session
 
 COLUMNS = (Column("k", "bigint"), Column("v", "string"))
+CHANGES = change_table("public.t", "changes")
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +193,7 @@ def test_changes_that_nobody_needs_are_removed_and_asking_for_them_is_an_error(p
     _, middle = source.changes(start)
     table.execute("INSERT INTO t VALUES (2, 'b')")
     source.settle(middle)
-    assert table.rows("SELECT k FROM penstock.public_t_changes") == [(2,)]
+    assert table.rows(f"SELECT k FROM {CHANGES}") == [(2,)]
     assert bag(source.changes(middle)[0]) == {(2, "b"): 1}
     with pytest.raises(StateError, match="capture of its own"):
         source.changes(source.resume(early))
@@ -230,7 +231,7 @@ LOSSES = [
     ],
     ["CREATE TABLE below () INHERITS (t)", "INSERT INTO below VALUES (4, 'not seen')", "DROP TABLE below"],
     ["TRUNCATE t"],
-    ["DROP TABLE penstock.public_t_changes"],
+    [f"DROP TABLE {CHANGES}"],
 ]
 
 
@@ -665,8 +666,37 @@ def test_dropping_a_capture_leaves_nothing_behind(pool, table):
     source = reader(pool)
     source.drop_capture()
     assert table.rows("SELECT count(*) FROM pg_trigger WHERE tgrelid = 't'::regclass") == [(0,)]
-    assert table.rows("SELECT to_regclass('penstock.public_t_changes')::text") == [(None,)]
+    assert table.rows(f"SELECT to_regclass('{CHANGES}')::text") == [(None,)]
     assert table.rows("SELECT count(*) FROM pg_proc WHERE pronamespace = 'penstock'::regnamespace") == [(0,)]
+
+
+def test_tables_and_captures_whose_names_run_together_have_change_tables_of_their_own(pool, table):
+    table.execute("DROP SCHEMA IF EXISTS t_x CASCADE", "CREATE SCHEMA t_x", "DROP TABLE IF EXISTS t_x")
+    table.execute("CREATE TABLE t_x.y (k bigint, v text)", "CREATE TABLE t_x (k bigint, v text)")
+    named = [("t_x.y", "changes"), ("t_x", "y_changes"), ("t_x", "changes"), ("t", "x_changes")]
+    sources = [reader(pool, table=name, capture=capture) for name, capture in named]
+    starts = [source.position() for source in sources]
+    table.execute(
+        "INSERT INTO t_x.y VALUES (1, 'y')", "INSERT INTO t_x VALUES (2, 'x')", "INSERT INTO t VALUES (3, 't')"
+    )
+    found = [bag(source.changes(start)[0]) for source, start in zip(sources, starts, strict=True)]
+    assert found == [{(1, "y"): 1}, {(2, "x"): 1}, {(2, "x"): 1}, {(3, "t"): 1}]
+
+
+NAMES = st.tuples(*[st.text(st.characters(codec="utf-8", exclude_characters="\0"))] * 2)
+
+
+@given(one=NAMES, other=NAMES)
+def test_names_of_change_tables_tell_captures_apart_and_are_not_cut(one, other):
+    assert (change_table(*one) == change_table(*other)) == (one == other)
+    assert len(change_table("public." + "ä" * 63, "c" * 63).partition(".")[2].encode()) + len("_write") <= 63
+
+
+def test_a_change_table_that_is_another_ones_is_refused(pool, table):
+    reader(pool)
+    table.execute("UPDATE penstock.captures SET base = 'public.other'")
+    with pytest.raises(RegistrationError, match=r"holds the changes of public\.other .*OPTIONS \(capture 'name'\)"):
+        reader(pool)
 
 
 def test_a_key_needs_a_unique_index(pool, table):

@@ -23,6 +23,7 @@ from penstock.planner.views.strategies import STRATEGIES
 from penstock.reference.view import answer, canonical
 from penstock.state.store import LocalStore
 from penstock.views.catalog import ViewCatalog
+from penstock.views.postgres.capture import change_table
 from tests.effort import examples
 from tests.views.postgres import Session
 from tests.views.test_parquet import write
@@ -317,9 +318,9 @@ def test_changes_that_all_views_have_taken_in_are_removed_from_the_source(tmp_pa
     other.refresh()
     session.execute("INSERT INTO custs VALUES (1, 'Ann')")
     one.refresh()
-    assert session.rows("SELECT count(*) FROM penstock.public_custs_changes") == [(1,)]
+    assert session.rows(f"SELECT count(*) FROM {change_table('public.custs', 'changes')}") == [(1,)]
     other.refresh()
-    assert session.rows("SELECT count(*) FROM penstock.public_custs_changes") == [(0,)]
+    assert session.rows(f"SELECT count(*) FROM {change_table('public.custs', 'changes')}") == [(0,)]
     assert (one.to_arrow().num_rows, other.to_arrow().num_rows) == (1, 1)
     made.close()
 

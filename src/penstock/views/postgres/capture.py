@@ -71,10 +71,13 @@ def qualified(table: str) -> str:
 
 
 def change_table(table: str, capture: str) -> str:
-    """Where the triggers of one capture write the changes of a table."""
-    name = f"{table}_{capture}".replace(".", "_")
-    # PostgreSQL cuts long names, and two cut names may be the same.
-    return f"{SCHEMA}.{name if len(name) <= 50 else f'{name[:40]}_{zlib.crc32(name.encode()):08x}'}"
+    """Where the triggers of one capture write the changes of a table.
+
+    `sales.eu_orders` and `sales_eu.orders` would read the same, and PostgreSQL cuts names after 63 bytes: the checksum tells them apart.
+    """
+    name = f"{table}_{capture}".replace(".", "_").encode()[:40].decode(errors="ignore")
+    checksum = zlib.crc32(f"{table}\0{capture}".encode())
+    return f"{SCHEMA}.{name}_{checksum:08x}"
 
 
 def function_of(table: str, capture: str, does: str = "write") -> str:
@@ -102,7 +105,10 @@ def install(table: str, capture: str, columns: Sequence[str], witness: str) -> l
     )
     statements = [
         f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
-        f"CREATE TABLE IF NOT EXISTS {CAPTURES} (change_table text PRIMARY KEY, snapshot text NOT NULL, witness json NOT NULL)",
+        (
+            f"CREATE TABLE IF NOT EXISTS {CAPTURES} (change_table text PRIMARY KEY, base text NOT NULL, capture text NOT NULL, "
+            "snapshot text NOT NULL, witness json NOT NULL)"
+        ),
         f"CREATE TABLE {changes} AS SELECT {names} FROM {base} WITH NO DATA",
         f"ALTER TABLE {changes} ADD COLUMN {SIGN} smallint NOT NULL, ADD COLUMN {XID} xid8 NOT NULL DEFAULT pg_current_xact_id()",
         f"CREATE INDEX ON {changes} ({XID})",
@@ -122,8 +128,9 @@ def install(table: str, capture: str, columns: Sequence[str], witness: str) -> l
             # Also in sessions that act for a replica.
             f"ALTER TABLE {base} ENABLE ALWAYS TRIGGER {trigger}",
         ]
+    own = ", ".join(map(text_literal, (change_table(table, capture), table, capture)))
     noted = (
-        f"INSERT INTO {CAPTURES} VALUES ({text_literal(change_table(table, capture))}, pg_current_snapshot()::text, {witness}) "
+        f"INSERT INTO {CAPTURES} VALUES ({own}, pg_current_snapshot()::text, {witness}) "
         "ON CONFLICT (change_table) DO UPDATE SET snapshot = excluded.snapshot, witness = excluded.witness"
     )
     return [*statements, noted]

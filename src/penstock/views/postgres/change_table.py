@@ -43,6 +43,7 @@ def begin_capture(pool: Pool, source: Source, table: str, capture: str) -> bool:
         if column not in there:
             msg = f"source {source.name!r}: {table} has no column {column!r}; give it back, or drop the source and declare it without (columns: {', '.join(there)})"
             raise RegistrationError(msg)
+    _refuse_foreign(pool, source, table, capture)
     schema, _, name = change_table(table, capture).rpartition(".")
     captured = [column for column, _ in described(pool, name, schema)]
     known = kept_of(pool, table, capture)
@@ -53,6 +54,18 @@ def begin_capture(pool: Pool, source: Source, table: str, capture: str) -> bool:
         *remove(table, capture), *install(table, capture, columns, witness(table, capture)), keeping(table, capture),
     ])  # fmt: skip
     return True
+
+
+def _refuse_foreign(pool: Pool, source: Source, table: str, capture: str) -> None:
+    """Refuse a capture whose change table has the name of another one's."""
+    changes = change_table(table, capture)
+    if not pool.fetch(f"SELECT to_regclass({text_literal(CAPTURES)}) IS NOT NULL").column(0)[0].as_py():
+        return
+    noted = pool.fetch(f"SELECT base, capture FROM {CAPTURES} WHERE change_table = {text_literal(changes)}").to_pylist()
+    for row in noted:
+        if (row["base"], row["capture"]) != (table, capture):
+            msg = f"source {source.name!r}: {changes} holds the changes of {row['base']} (capture {row['capture']!r}), not of {table}; choose another name: OPTIONS (capture 'name')"
+            raise RegistrationError(msg)
 
 
 def kept_of(pool: Pool, table: str, capture: str) -> Kept | None:
