@@ -27,7 +27,7 @@ from penstock.views.postgres.tables import columns_of
 from penstock.views.rows.evaluate import select
 from penstock.views.sources.source import COUNT
 from tests.effort import examples
-from tests.views.postgres import Session
+from tests.views.postgres import Session, crash, restart
 
 COLUMNS = (Column("k", "bigint"), Column("v", "string"))
 CHANGES = change_table("public.t", "changes")
@@ -213,6 +213,63 @@ def test_a_transaction_still_open_when_changes_are_removed_keeps_its_own(url, po
     assert bag(source.changes(middle)[0]) == {(1, "open"): 1}
 
 
+@pytest.mark.parametrize("told", ["trigger", "table"])
+def test_changes_over_a_crash_count_as_lost_for_ids_of_transactions_come_again(url, pool, table, told):
+    table.execute("DROP TABLE IF EXISTS log", "CREATE TABLE log (k bigint, v text, _count int NOT NULL)")
+    table.execute("ALTER TABLE log ADD COLUMN change_xid xid8 NOT NULL DEFAULT pg_current_xact_id()")
+    options = (("table", "t"), ("url", url))
+    source = Source("t", COLUMNS, "postgres", options, changes=told, change_table="log" if told == "table" else None)
+    before = PostgresReader(source, pool)
+    for _ in range(9):  # none of these is written to disk
+        table.execute("BEGIN", "INSERT INTO t VALUES (0, 'undone')", "ROLLBACK")
+    start = before.position()
+    mark = before.mark(start)
+    crash(url)
+    later = Pool(url, 2)
+    after, user = PostgresReader(source, later), Session(url)
+    log = "INSERT INTO log VALUES (1, 'a', 1)" if told == "table" else "SELECT"
+    user.execute("BEGIN", "INSERT INTO t VALUES (1, 'a')", log, "COMMIT")
+    with pytest.raises(ChangesLostError, match=r"'t'.*recovered from a crash"):
+        after.changes(after.resume(mark))
+    now = after.scan(["k", "v"], [])
+    assert bag(now.rows) == {(1, "a"): 1}
+    after.settle(after.resume(mark))  # for one who has not heard of it: removes nothing that is new
+    user.execute("BEGIN", "DELETE FROM t", log.replace(", 1)", ", -1)"), "COMMIT")
+    assert bag(after.changes(now.position)[0]) == {(1, "a"): -1}
+    with pytest.raises(ChangesLostError, match="recovered from a crash"):
+        after.changes(after.resume(mark), now.position)
+    user.close()
+    later.close()
+
+
+def test_after_a_clean_restart_changes_go_on(url, pool, table):
+    source = reader(pool)
+    start = source.position()
+    table.execute("INSERT INTO t VALUES (1, 'a')")
+    restart(url)
+    assert bag(source.changes(start)[0]) == {(1, "a"): 1}
+
+
+@pytest.mark.parametrize("way", ["at", "composite", "scan", "array", "table"])
+def test_a_read_whose_connection_was_ended_is_made_again_and_no_other_dead_one_is_used(pool, table, monkeypatch, way):
+    table.execute("INSERT INTO t VALUES (1, 'a')")
+    monkeypatch.setattr(postgres, "ARRAY_KEYS", 0 if way == "table" else 100)
+    source, keys = reader(pool, lookup="composite" if way == "composite" else "auto"), pa.table({"k": pa.array([1])})
+    pool.warm()
+    ours = "application_name = '' AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    assert table.rows(f"SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE {ours}") == [(3,)]
+    if way == "at":
+        _, rows = pool.fetch_at("SELECT k FROM t", source.locked)
+    else:
+        rows = (source.scan(["k"], []) if way == "scan" else source.lookup(["k"], keys, [])).rows
+    assert rows.column("k").to_pylist() == [1]
+    pool.run(["UPDATE t SET v = 'b'"])  # is not repeated, so it needs a connection that lives
+    pool.warm()
+    with pytest.raises(StepError, match="division by zero"):
+        pool.fetch("SELECT 1 / 0")
+    assert pool._free.qsize() == 2  # the others are not to blame
+
+
 LOSSES = [
     ["DROP TABLE t", "CREATE TABLE t (k bigint, v text)"],
     ["ALTER TABLE t RENAME TO was_t", "CREATE TABLE t (k bigint, v text)", "DROP TABLE was_t"],
@@ -362,7 +419,8 @@ def test_a_read_that_waits_for_a_table_to_be_rewritten_is_as_of_after_it(url, po
             pass
         writer.execute("COMMIT")
         found = under_way.result()
-    snapshot, rows = found if way == "at" else (source.mark(found.position).partition("@")[0], found.rows)
+    stamp, rows = found if way == "at" else (source.mark(found.position).partition("@")[0], found.rows)
+    snapshot = Snapshot(stamp).seen
     writer.close()
     assert table.rows(f"SELECT pg_visible_in_snapshot('{rewriting}'::xid8, '{snapshot}'::pg_snapshot)") == [(True,)]
     assert rows.column("k").to_pylist() == ([] if "TRUNCATE" in change else [11])
@@ -658,6 +716,9 @@ def test_mistakes_name_the_cause_and_the_remedy(url, pool, table):
 def test_snapshots_are_numbered_by_the_transactions_that_are_over():
     assert Snapshot("10:20:10,14,19").position == 17
     assert Snapshot("20:20:").position == 20
+    early, late = Snapshot("10:20:10,14,19/3"), Snapshot("12:12:/4")
+    assert (early.over, late.over) == (17, 12)
+    assert early.position < late.position  # transactions that a crash has undone are not counted again
     with pytest.raises(ValueError, match="no snapshot"):
         _ = Snapshot("x").position
 

@@ -23,7 +23,7 @@ from penstock.planner.views.strategies import STRATEGIES
 from penstock.reference.view import answer, canonical
 from penstock.state.store import LocalStore
 from penstock.views.catalog import ViewCatalog
-from penstock.views.postgres.capture import change_table
+from penstock.views.postgres.capture import Snapshot, change_table
 from tests.effort import examples
 from tests.views.postgres import Session
 from tests.views.test_parquet import write
@@ -207,7 +207,8 @@ def test_a_view_whose_database_is_another_or_was_restored_is_computed_anew(tmp_p
     pool._identity = None
     again = catalog(url, tmp_path)
     view, reader = again.add_view(TOTALS, "v"), again.reader("orders")
-    later = f"99999999:99999999:@{reader.pool.identity}"
+    life = Snapshot(reader.mark(reader.position()).partition("@")[0]).life
+    later = f"99999999:99999999:/{life}@{reader.pool.identity}"
     view.store.newest = replace(view.store.newest, marks=dict.fromkeys(("orders", "custs"), later))
     with pytest.warns(UserWarning, match="restored from a backup"):
         assert view.refresh()["strategy"] == "recompute"

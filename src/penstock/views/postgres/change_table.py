@@ -1,4 +1,4 @@
-"""The change table of a PostgreSQL source: made with its triggers, checked, asked whether it is whole, and trimmed.
+"""The change table of a PostgreSQL source: made with its triggers, checked, and asked whether it is whole.
 
 The statements that capture changes, and why they lose none, are in `capture`; here they are sent. A table of the user's own is checked and
 read like one of ours, and never changed.
@@ -11,14 +11,12 @@ from penstock.model.view import Source
 from penstock.views.postgres.capture import (
     CAPTURES,
     XID,
-    Snapshot,
     change_table,
     function_of,
     install,
     qualified,
     remove,
     text_literal,
-    trimmed,
 )
 from penstock.views.postgres.pool import Pool
 from penstock.views.postgres.tables import described
@@ -97,10 +95,3 @@ def check_change_table(pool: Pool, source: Source, changes: str, sign: str) -> N
             f"could be missed; ALTER TABLE {changes} ADD COLUMN {XID} xid8 NOT NULL DEFAULT pg_current_xact_id()"
         )
         raise RegistrationError(msg)
-
-
-def trim(pool: Pool, changes: str, snapshot: Snapshot) -> None:
-    """Remove the changes that a snapshot has seen."""
-    mark = text_literal(snapshot.text)
-    seen = f"{XID} < '{snapshot.text.split(':')[1]}'::xid8 AND pg_visible_in_snapshot({XID}, {mark}::pg_snapshot)"
-    pool.run([trimmed(changes, snapshot), f"DELETE FROM {qualified(changes)} WHERE {seen}"])

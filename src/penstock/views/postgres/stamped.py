@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from penstock.model import Expression
 from penstock.model.view import Source
-from penstock.views.postgres.capture import qualified, quoted
+from penstock.views.postgres.capture import HERE, qualified, quoted
 from penstock.views.postgres.exact import Exact
 from penstock.views.postgres.pushdown import condition
 from penstock.views.postgres.tables import as_declared, type_of
@@ -78,7 +78,7 @@ def server_type(source: Source, name: str) -> str:
 def header(source: Source, names: Sequence[str], kept: str = UNASKED) -> str:
     """The SELECT of one row with the snapshot that its statement reads, and what is `kept` (an expression)."""
     kinds = [f"NULL::{server_type(source, n)} AS {quoted(n)}" for n in names]
-    head = ", ".join(["pg_current_snapshot()::text AS _snapshot", f"{kept} AS _kept", *kinds, f"0::bigint AS {COUNT}"])
+    head = ", ".join([f"{HERE} AS _snapshot", f"{kept} AS _kept", *kinds, f"0::bigint AS {COUNT}"])
     return f"SELECT {head}"
 
 
