@@ -471,6 +471,17 @@ def test_declared_columns_that_change_keep_nobody_from_writing(pool, table, chan
             source.changes(now.position)
 
 
+def test_columns_that_are_not_declared_may_have_the_names_of_a_change_tables_own(pool, table):
+    table.execute("ALTER TABLE t ADD COLUMN change_xid xid8 DEFAULT '7', ADD COLUMN change_count smallint")
+    source = reader(pool)
+    start = source.position()
+    table.execute("INSERT INTO t VALUES (1, 'a')", "ALTER TABLE t RENAME change_count TO more")
+    assert bag(source.changes(start)[0]) == {(1, "a"): 1}
+    table.execute("TRUNCATE t")
+    with pytest.raises(ChangesLostError, match="captured again from now on"):
+        source.changes(start)
+
+
 def test_sources_of_one_capture_may_declare_different_columns(pool, table):
     options = (("table", "t"), ("url", pool.url))
     one, other = (
@@ -685,7 +696,7 @@ def test_filters_are_decided_as_spark_would_wherever_they_run(pool, table, term,
 
 
 def test_a_change_table_of_the_users_own_is_read_by_transaction(pool, table):
-    table.execute("DROP TABLE IF EXISTS log", "CREATE TABLE log (k bigint, v text, sign int)")
+    table.execute("DROP TABLE IF EXISTS log", "CREATE TABLE log (k bigint, v text, sign int NOT NULL)")
     options = (("table", "t"), ("url", pool.url), ("sign", "sign"))
     source = Source("t", COLUMNS, "postgres", options, changes="table", change_table="log")
     with pytest.raises(RegistrationError, match="ADD COLUMN change_xid xid8"):
@@ -695,6 +706,52 @@ def test_a_change_table_of_the_users_own_is_read_by_transaction(pool, table):
     start = found.position()
     table.execute("BEGIN", "INSERT INTO t VALUES (1, 'a')", "INSERT INTO log VALUES (1, 'a', 1)", "COMMIT")
     assert bag(found.changes(start)[0]) == {(1, "a"): 1}
+
+
+LOG = "CREATE TABLE log (k bigint, v text, sign int NOT NULL, change_xid xid8 NOT NULL DEFAULT pg_current_xact_id())"
+
+
+@pytest.mark.parametrize(
+    ("change", "row", "told", "back"),
+    [
+        ("ALTER sign DROP NOT NULL", "(1, 'a', NULL)", r"'?sign'? .*NULL.*ALTER COLUMN \"sign\" SET NOT NULL", "ALTER sign SET NOT NULL"),
+        ("ALTER change_xid DROP NOT NULL", "(1, 'a', 1, NULL)", r"'?change_xid'? .*NULL.*ALTER COLUMN \"change_xid\" SET NOT NULL", "ALTER change_xid SET NOT NULL"),
+        ("ALTER sign TYPE float8", "(1, 'a', 0.4)", r"'sign' of log is no integer.*ALTER COLUMN \"sign\" TYPE smallint", "ALTER sign TYPE int"),
+    ],
+)  # fmt: skip
+def test_a_change_table_that_could_lose_changes_is_refused_also_if_it_was_altered_later(
+    pool, table, change, row, told, back
+):
+    table.execute("DROP TABLE IF EXISTS log CASCADE", LOG, f"ALTER TABLE log {change}")
+    options = (("table", "t"), ("url", pool.url), ("sign", "sign"))
+    source = Source("t", COLUMNS, "postgres", options, changes="table", change_table="log")
+    with pytest.raises(RegistrationError, match=told):
+        PostgresReader(source, pool)
+    table.execute(f"ALTER TABLE log {back}")
+    found = PostgresReader(source, pool)
+    start = found.position()
+    table.execute(f"ALTER TABLE log {change}", "INSERT INTO log VALUES (2, 'b', 1)", f"INSERT INTO log VALUES {row}")
+    with pytest.raises(StepError, match=told):
+        found.changes(start)
+
+
+def test_a_view_may_tell_changes_as_long_as_each_has_a_transaction_and_a_sign(pool, table):
+    table.execute("DROP TABLE IF EXISTS log CASCADE", LOG.replace("xid8 NOT NULL", "xid8"))
+    table.execute(
+        "CREATE VIEW told AS SELECT k, v, CASE sign WHEN 1 THEN 1 WHEN 2 THEN -1 END AS sign, change_xid FROM log"
+    )
+    options = (("table", "t"), ("url", pool.url), ("sign", "sign"))
+    found = PostgresReader(Source("t", COLUMNS, "postgres", options, changes="table", change_table="told"), pool)
+    start = found.position()
+    table.execute("INSERT INTO log VALUES (1, 'a', 1), (2, 'b', 2)")
+    changes, middle = found.changes(start)
+    assert bag(changes) == {(1, "a"): 1, (2, "b"): -1}
+    table.execute("INSERT INTO log VALUES (3, 'c', 3)")
+    with pytest.raises(StepError, match="told has changes whose sign is NULL"):
+        found.changes(middle)
+    table.execute("DELETE FROM log WHERE k = 3", "INSERT INTO log VALUES (4, 'd', 1, NULL)")
+    with pytest.raises(StepError, match="told has changes whose change_xid is NULL"):
+        found.changes(middle)
 
 
 def test_mistakes_name_the_cause_and_the_remedy(url, pool, table):

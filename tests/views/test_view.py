@@ -237,7 +237,7 @@ def test_a_refresh_that_fails_leaves_the_view_and_can_be_repeated(tmp_path, url,
 def test_a_delete_of_a_row_that_is_not_there_is_reported(tmp_path, url, session):
     session.execute(
         "DROP TABLE IF EXISTS log",
-        "CREATE TABLE log (cust int, name text, _count int, change_xid xid8 NOT NULL DEFAULT pg_current_xact_id())",
+        "CREATE TABLE log (cust int, name text, _count int NOT NULL, change_xid xid8 NOT NULL DEFAULT pg_current_xact_id())",
         "INSERT INTO custs VALUES (7, 'Ann')",
     )
     made = catalog(url, tmp_path)
@@ -364,6 +364,16 @@ def test_a_postgres_table_without_capture_is_compared(tmp_path, url, session):
         (Source("s", LINES, "parquet", (("path", "x"),), changes="trigger"), "tells its changes by snapshot"),
         (Source("s", LINES, "parquet", (("path", "x"),), key=("kk",)), "no column 'kk'; did you mean k"),
         (Source("s", LINES, "postgres", (("url", "x"), ("table", "t")), changes="table"), "need a change_table"),
+        (
+            Source("s", (Column("Change_XID", "int"),), "postgres", (("url", "x"), ("table", "t")), changes="trigger"),
+            "views use",
+        ),
+        (
+            Source(
+                "s", (Column("change_count", "int"),), "postgres", (("url", "x"), ("table", "t")), changes="trigger"
+            ),
+            "views use",
+        ),
         (Source("s", (Column("x", "array<int>"),), "parquet", (("path", "x"),)), "which views do not hold"),
     ],
 )

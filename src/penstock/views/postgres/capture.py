@@ -32,6 +32,7 @@ SCHEMA = "penstock"
 CAPTURES = f"{SCHEMA}.captures"
 XID = "change_xid"
 SIGN = "change_count"
+OWN = f"('{XID}', '{SIGN}')"  # columns of a change table that are not of its table, even if that has some of the same name
 _EVENTS = {
     "insert": "AFTER INSERT ON {base} REFERENCING NEW TABLE AS new_rows",
     "update": "AFTER UPDATE ON {base} REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows",
@@ -133,7 +134,7 @@ def install(table: str, capture: str, columns: Sequence[str], witness: str) -> l
     # A column that was dropped, renamed or altered must not keep anybody from writing; the witness tells of what is missed.
     fits = (
         "(SELECT count(*) FROM pg_attribute a JOIN pg_attribute c USING (attname, atttypid, atttypmod) WHERE a.attrelid = TG_RELID "
-        f"AND c.attrelid = to_regclass({text_literal(changes)}) AND a.attnum > 0 AND c.attnum > 0) = {len(columns)}"
+        f"AND c.attrelid = to_regclass({text_literal(changes)}) AND a.attnum > 0 AND c.attnum > 0 AND attname NOT IN {OWN}) = {len(columns)}"
     )
     statements = [
         f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",

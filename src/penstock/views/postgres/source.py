@@ -34,13 +34,12 @@ from penstock.views.postgres.capture import (
     text_literal,
     trim,
 )
-from penstock.views.postgres.change_table import begin_capture, check_change_table, kept_of
+from penstock.views.postgres.change_table import begin_capture, check_change_table, kept_of, refuse_unsure, unsure
 from penstock.views.postgres.composite import fetch_composite
 from penstock.views.postgres.exact import compared, exact
 from penstock.views.postgres.keys import among_arrays, among_rows, storable
 from penstock.views.postgres.pool import Pool, reading
 from penstock.views.postgres.stamped import (
-    UNASKED,
     Selection,
     cast_columns,
     header,
@@ -132,7 +131,7 @@ class PostgresReader:
             f"WHERE {between(start, end)}"
         )
         captured = self.source.changes == "trigger"
-        asked = kept(self.table, self._capture) if captured else UNASKED
+        asked = kept(self.table, self._capture) if captured else unsure(self._changes, self._sign)
         try:
             raw = self._fetch(stamped(self.source, names, body, asked))
             found, stamp = opened(self.source, self._schema, names, raw)
@@ -141,15 +140,18 @@ class PostgresReader:
                 self._go_on(kept_of(self.pool, self.table, self._capture))
             raise
         position, now = self._seen(stamp.snapshot), Snapshot(stamp.snapshot)
+        known = Kept.read(stamp.told) if captured else None
         if captured:
-            self._go_on(stamp.kept)
+            self._go_on(known)
+        else:
+            refuse_unsure(self.source, self._changes, self._sign, stamp.told, found.column(COUNT))
         if {start.life, stop.life} != {now.life}:
             msg = (
                 f"source {self.source.name!r}: since it was read, its server has recovered from a crash, or another one has taken its "
                 "place (or the statistics of its archiver were reset), and what had not reached the disk may be lost"
             )
             raise ChangesLostError(msg)
-        if stamp.kept is not None and start.over < Snapshot(stamp.kept.trimmed).over:
+        if known is not None and start.over < Snapshot(known.trimmed).over:
             msg = (
                 f"source {self.source.name!r}: changes that are still needed are not in {self._changes}: another engine has removed them "
                 "(give each engine a capture of its own: OPTIONS (capture 'name')), or the capture was set up anew"
