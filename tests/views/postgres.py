@@ -51,22 +51,13 @@ def crash(url: str) -> None:
     raise AssertionError("the server does not come up again")
 
 
-def restart(url: str) -> None:
-    """Shut the server down cleanly and start it again."""
+def control(url: str, action: str) -> None:
+    """Shut the server down cleanly (`stop`), and start it again (`restart`)."""
     session = Session(url)
     folder = Path(session.rows("SELECT setting FROM pg_settings WHERE name = 'data_directory'")[0][0])
     session.close()
     program = shlex.split((folder / "postmaster.opts").read_text())[0]
     owner = folder.stat().st_uid if os.getuid() == 0 else None
-    command = [
-        Path(program).with_name("pg_ctl"),
-        "restart",
-        "-w",
-        "-m",
-        "fast",
-        "-D",
-        folder,
-        "-l",
-        folder / "restart.log",
-    ]
+    options = ["-w", "-m", "fast", "-D", folder, "-l", folder / "log"]
+    command = [Path(program).with_name("pg_ctl"), action, *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, user=owner)

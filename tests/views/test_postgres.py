@@ -27,7 +27,7 @@ from penstock.views.postgres.tables import columns_of
 from penstock.views.rows.evaluate import select
 from penstock.views.sources.source import COUNT
 from tests.effort import examples
-from tests.views.postgres import Session, crash, restart
+from tests.views.postgres import Session, control, crash
 
 COLUMNS = (Column("k", "bigint"), Column("v", "string"))
 CHANGES = change_table("public.t", "changes")
@@ -37,6 +37,7 @@ CHANGES = change_table("public.t", "changes")
 def url():
     with server() as found:
         yield found
+        control(found, "stop")  # a process that a test has started is not known to who started the first
 
 
 @pytest.fixture
@@ -246,7 +247,7 @@ def test_after_a_clean_restart_changes_go_on(url, pool, table):
     source = reader(pool)
     start = source.position()
     table.execute("INSERT INTO t VALUES (1, 'a')")
-    restart(url)
+    control(url, "restart")
     assert bag(source.changes(start)[0]) == {(1, "a"): 1}
 
 
