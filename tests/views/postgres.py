@@ -1,7 +1,14 @@
-"""A user who writes to the private PostgreSQL server of a test."""
+"""A user who writes to the private PostgreSQL server of a test, or lets it crash or restart."""
 
 from __future__ import annotations
 
+import os
+import shlex
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 
@@ -25,3 +32,32 @@ class Session:
 
     def close(self) -> None:
         self.connection.close()
+
+
+def crash(url: str) -> None:
+    """Kill one process of the server, which then ends all others and recovers; wait for it."""
+    killed, other = Session(url), Session(url)
+    os.kill(killed.rows("SELECT pg_backend_pid()")[0][0], signal.SIGKILL)
+    with suppress(killed.connection.Error):
+        while other.rows("SELECT 1"):
+            time.sleep(0.01)
+    killed.close()
+    other.close()
+    for _ in range(500):
+        with suppress(killed.connection.Error):
+            Session(url).close()
+            return
+        time.sleep(0.02)
+    raise AssertionError("the server does not come up again")
+
+
+def control(url: str, action: str) -> None:
+    """Shut the server down cleanly (`stop`), and start it again (`restart`)."""
+    session = Session(url)
+    folder = Path(session.rows("SELECT setting FROM pg_settings WHERE name = 'data_directory'")[0][0])
+    session.close()
+    program = shlex.split((folder / "postmaster.opts").read_text())[0]
+    owner = folder.stat().st_uid if os.getuid() == 0 else None
+    options = ["-w", "-m", "fast", "-D", folder, "-l", folder / "log"]
+    command = [Path(program).with_name("pg_ctl"), action, *options]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, user=owner)

@@ -20,22 +20,24 @@ from penstock.model import Arithmetic, Column, Compare, Expression, In, IsNull, 
 from penstock.model.view import Source
 from penstock.planner.views.knee import Knee
 from penstock.views.postgres import source as postgres
-from penstock.views.postgres.capture import Snapshot
+from penstock.views.postgres.capture import Snapshot, change_table
 from penstock.views.postgres.pool import Pool
 from penstock.views.postgres.source import PostgresReader
 from penstock.views.postgres.tables import columns_of
 from penstock.views.rows.evaluate import select
 from penstock.views.sources.source import COUNT
 from tests.effort import examples
-from tests.views.postgres import Session
+from tests.views.postgres import Session, control, crash
 
 COLUMNS = (Column("k", "bigint"), Column("v", "string"))
+CHANGES = change_table("public.t", "changes")
 
 
 @pytest.fixture(scope="module")
 def url():
     with server() as found:
         yield found
+        control(found, "stop")  # a process that a test has started is not known to who started the first
 
 
 @pytest.fixture
@@ -192,7 +194,7 @@ def test_changes_that_nobody_needs_are_removed_and_asking_for_them_is_an_error(p
     _, middle = source.changes(start)
     table.execute("INSERT INTO t VALUES (2, 'b')")
     source.settle(middle)
-    assert table.rows("SELECT k FROM penstock.public_t_changes") == [(2,)]
+    assert table.rows(f"SELECT k FROM {CHANGES}") == [(2,)]
     assert bag(source.changes(middle)[0]) == {(2, "b"): 1}
     with pytest.raises(StateError, match="capture of its own"):
         source.changes(source.resume(early))
@@ -210,6 +212,63 @@ def test_a_transaction_still_open_when_changes_are_removed_keeps_its_own(url, po
     writer.execute("COMMIT")
     writer.close()
     assert bag(source.changes(middle)[0]) == {(1, "open"): 1}
+
+
+@pytest.mark.parametrize("told", ["trigger", "table"])
+def test_changes_over_a_crash_count_as_lost_for_ids_of_transactions_come_again(url, pool, table, told):
+    table.execute("DROP TABLE IF EXISTS log", "CREATE TABLE log (k bigint, v text, _count int NOT NULL)")
+    table.execute("ALTER TABLE log ADD COLUMN change_xid xid8 NOT NULL DEFAULT pg_current_xact_id()")
+    options = (("table", "t"), ("url", url))
+    source = Source("t", COLUMNS, "postgres", options, changes=told, change_table="log" if told == "table" else None)
+    before = PostgresReader(source, pool)
+    for _ in range(9):  # none of these is written to disk
+        table.execute("BEGIN", "INSERT INTO t VALUES (0, 'undone')", "ROLLBACK")
+    start = before.position()
+    mark = before.mark(start)
+    crash(url)
+    later = Pool(url, 2)
+    after, user = PostgresReader(source, later), Session(url)
+    log = "INSERT INTO log VALUES (1, 'a', 1)" if told == "table" else "SELECT"
+    user.execute("BEGIN", "INSERT INTO t VALUES (1, 'a')", log, "COMMIT")
+    with pytest.raises(ChangesLostError, match=r"'t'.*recovered from a crash"):
+        after.changes(after.resume(mark))
+    now = after.scan(["k", "v"], [])
+    assert bag(now.rows) == {(1, "a"): 1}
+    after.settle(after.resume(mark))  # for one who has not heard of it: removes nothing that is new
+    user.execute("BEGIN", "DELETE FROM t", log.replace(", 1)", ", -1)"), "COMMIT")
+    assert bag(after.changes(now.position)[0]) == {(1, "a"): -1}
+    with pytest.raises(ChangesLostError, match="recovered from a crash"):
+        after.changes(after.resume(mark), now.position)
+    user.close()
+    later.close()
+
+
+def test_after_a_clean_restart_changes_go_on(url, pool, table):
+    source = reader(pool)
+    start = source.position()
+    table.execute("INSERT INTO t VALUES (1, 'a')")
+    control(url, "restart")
+    assert bag(source.changes(start)[0]) == {(1, "a"): 1}
+
+
+@pytest.mark.parametrize("way", ["at", "composite", "scan", "array", "table"])
+def test_a_read_whose_connection_was_ended_is_made_again_and_no_other_dead_one_is_used(pool, table, monkeypatch, way):
+    table.execute("INSERT INTO t VALUES (1, 'a')")
+    monkeypatch.setattr(postgres, "ARRAY_KEYS", 0 if way == "table" else 100)
+    source, keys = reader(pool, lookup="composite" if way == "composite" else "auto"), pa.table({"k": pa.array([1])})
+    pool.warm()
+    ours = "application_name = '' AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    assert table.rows(f"SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE {ours}") == [(3,)]
+    if way == "at":
+        _, rows = pool.fetch_at("SELECT k FROM t", source.locked)
+    else:
+        rows = (source.scan(["k"], []) if way == "scan" else source.lookup(["k"], keys, [])).rows
+    assert rows.column("k").to_pylist() == [1]
+    pool.run(["UPDATE t SET v = 'b'"])  # is not repeated, so it needs a connection that lives
+    pool.warm()
+    with pytest.raises(StepError, match="division by zero"):
+        pool.fetch("SELECT 1 / 0")
+    assert pool._free.qsize() == 2  # the others are not to blame
 
 
 LOSSES = [
@@ -230,7 +289,7 @@ LOSSES = [
     ],
     ["CREATE TABLE below () INHERITS (t)", "INSERT INTO below VALUES (4, 'not seen')", "DROP TABLE below"],
     ["TRUNCATE t"],
-    ["DROP TABLE penstock.public_t_changes"],
+    [f"DROP TABLE {CHANGES}"],
 ]
 
 
@@ -361,7 +420,8 @@ def test_a_read_that_waits_for_a_table_to_be_rewritten_is_as_of_after_it(url, po
             pass
         writer.execute("COMMIT")
         found = under_way.result()
-    snapshot, rows = found if way == "at" else (source.mark(found.position).partition("@")[0], found.rows)
+    stamp, rows = found if way == "at" else (source.mark(found.position).partition("@")[0], found.rows)
+    snapshot = Snapshot(stamp).seen
     writer.close()
     assert table.rows(f"SELECT pg_visible_in_snapshot('{rewriting}'::xid8, '{snapshot}'::pg_snapshot)") == [(True,)]
     assert rows.column("k").to_pylist() == ([] if "TRUNCATE" in change else [11])
@@ -410,6 +470,17 @@ def test_declared_columns_that_change_keep_nobody_from_writing(pool, table, chan
     else:
         with pytest.raises(ChangesLostError):
             source.changes(now.position)
+
+
+def test_columns_that_are_not_declared_may_have_the_names_of_a_change_tables_own(pool, table):
+    table.execute("ALTER TABLE t ADD COLUMN change_xid xid8 DEFAULT '7', ADD COLUMN change_count smallint")
+    source = reader(pool)
+    start = source.position()
+    table.execute("INSERT INTO t VALUES (1, 'a')", "ALTER TABLE t RENAME change_count TO more")
+    assert bag(source.changes(start)[0]) == {(1, "a"): 1}
+    table.execute("TRUNCATE t")
+    with pytest.raises(ChangesLostError, match="captured again from now on"):
+        source.changes(start)
 
 
 def test_sources_of_one_capture_may_declare_different_columns(pool, table):
@@ -626,7 +697,7 @@ def test_filters_are_decided_as_spark_would_wherever_they_run(pool, table, term,
 
 
 def test_a_change_table_of_the_users_own_is_read_by_transaction(pool, table):
-    table.execute("DROP TABLE IF EXISTS log", "CREATE TABLE log (k bigint, v text, sign int)")
+    table.execute("DROP TABLE IF EXISTS log", "CREATE TABLE log (k bigint, v text, sign int NOT NULL)")
     options = (("table", "t"), ("url", pool.url), ("sign", "sign"))
     source = Source("t", COLUMNS, "postgres", options, changes="table", change_table="log")
     with pytest.raises(RegistrationError, match="ADD COLUMN change_xid xid8"):
@@ -636,6 +707,52 @@ def test_a_change_table_of_the_users_own_is_read_by_transaction(pool, table):
     start = found.position()
     table.execute("BEGIN", "INSERT INTO t VALUES (1, 'a')", "INSERT INTO log VALUES (1, 'a', 1)", "COMMIT")
     assert bag(found.changes(start)[0]) == {(1, "a"): 1}
+
+
+LOG = "CREATE TABLE log (k bigint, v text, sign int NOT NULL, change_xid xid8 NOT NULL DEFAULT pg_current_xact_id())"
+
+
+@pytest.mark.parametrize(
+    ("change", "row", "told", "back"),
+    [
+        ("ALTER sign DROP NOT NULL", "(1, 'a', NULL)", r"'?sign'? .*NULL.*ALTER COLUMN \"sign\" SET NOT NULL", "ALTER sign SET NOT NULL"),
+        ("ALTER change_xid DROP NOT NULL", "(1, 'a', 1, NULL)", r"'?change_xid'? .*NULL.*ALTER COLUMN \"change_xid\" SET NOT NULL", "ALTER change_xid SET NOT NULL"),
+        ("ALTER sign TYPE float8", "(1, 'a', 0.4)", r"'sign' of log is no integer.*ALTER COLUMN \"sign\" TYPE smallint", "ALTER sign TYPE int"),
+    ],
+)  # fmt: skip
+def test_a_change_table_that_could_lose_changes_is_refused_also_if_it_was_altered_later(
+    pool, table, change, row, told, back
+):
+    table.execute("DROP TABLE IF EXISTS log CASCADE", LOG, f"ALTER TABLE log {change}")
+    options = (("table", "t"), ("url", pool.url), ("sign", "sign"))
+    source = Source("t", COLUMNS, "postgres", options, changes="table", change_table="log")
+    with pytest.raises(RegistrationError, match=told):
+        PostgresReader(source, pool)
+    table.execute(f"ALTER TABLE log {back}")
+    found = PostgresReader(source, pool)
+    start = found.position()
+    table.execute(f"ALTER TABLE log {change}", "INSERT INTO log VALUES (2, 'b', 1)", f"INSERT INTO log VALUES {row}")
+    with pytest.raises(StepError, match=told):
+        found.changes(start)
+
+
+def test_a_view_may_tell_changes_as_long_as_each_has_a_transaction_and_a_sign(pool, table):
+    table.execute("DROP TABLE IF EXISTS log CASCADE", LOG.replace("xid8 NOT NULL", "xid8"))
+    table.execute(
+        "CREATE VIEW told AS SELECT k, v, CASE sign WHEN 1 THEN 1 WHEN 2 THEN -1 END AS sign, change_xid FROM log"
+    )
+    options = (("table", "t"), ("url", pool.url), ("sign", "sign"))
+    found = PostgresReader(Source("t", COLUMNS, "postgres", options, changes="table", change_table="told"), pool)
+    start = found.position()
+    table.execute("INSERT INTO log VALUES (1, 'a', 1), (2, 'b', 2)")
+    changes, middle = found.changes(start)
+    assert bag(changes) == {(1, "a"): 1, (2, "b"): -1}
+    table.execute("INSERT INTO log VALUES (3, 'c', 3)")
+    with pytest.raises(StepError, match="told has changes whose sign is NULL"):
+        found.changes(middle)
+    table.execute("DELETE FROM log WHERE k = 3", "INSERT INTO log VALUES (4, 'd', 1, NULL)")
+    with pytest.raises(StepError, match="told has changes whose change_xid is NULL"):
+        found.changes(middle)
 
 
 def test_mistakes_name_the_cause_and_the_remedy(url, pool, table):
@@ -657,6 +774,9 @@ def test_mistakes_name_the_cause_and_the_remedy(url, pool, table):
 def test_snapshots_are_numbered_by_the_transactions_that_are_over():
     assert Snapshot("10:20:10,14,19").position == 17
     assert Snapshot("20:20:").position == 20
+    early, late = Snapshot("10:20:10,14,19/3"), Snapshot("12:12:/4")
+    assert (early.over, late.over) == (17, 12)
+    assert early.position < late.position  # transactions that a crash has undone are not counted again
     with pytest.raises(ValueError, match="no snapshot"):
         _ = Snapshot("x").position
 
@@ -665,8 +785,37 @@ def test_dropping_a_capture_leaves_nothing_behind(pool, table):
     source = reader(pool)
     source.drop_capture()
     assert table.rows("SELECT count(*) FROM pg_trigger WHERE tgrelid = 't'::regclass") == [(0,)]
-    assert table.rows("SELECT to_regclass('penstock.public_t_changes')::text") == [(None,)]
+    assert table.rows(f"SELECT to_regclass('{CHANGES}')::text") == [(None,)]
     assert table.rows("SELECT count(*) FROM pg_proc WHERE pronamespace = 'penstock'::regnamespace") == [(0,)]
+
+
+def test_tables_and_captures_whose_names_run_together_have_change_tables_of_their_own(pool, table):
+    table.execute("DROP SCHEMA IF EXISTS t_x CASCADE", "CREATE SCHEMA t_x", "DROP TABLE IF EXISTS t_x")
+    table.execute("CREATE TABLE t_x.y (k bigint, v text)", "CREATE TABLE t_x (k bigint, v text)")
+    named = [("t_x.y", "changes"), ("t_x", "y_changes"), ("t_x", "changes"), ("t", "x_changes")]
+    sources = [reader(pool, table=name, capture=capture) for name, capture in named]
+    starts = [source.position() for source in sources]
+    table.execute(
+        "INSERT INTO t_x.y VALUES (1, 'y')", "INSERT INTO t_x VALUES (2, 'x')", "INSERT INTO t VALUES (3, 't')"
+    )
+    found = [bag(source.changes(start)[0]) for source, start in zip(sources, starts, strict=True)]
+    assert found == [{(1, "y"): 1}, {(2, "x"): 1}, {(2, "x"): 1}, {(3, "t"): 1}]
+
+
+NAMES = st.tuples(*[st.text(st.characters(codec="utf-8", exclude_characters="\0"))] * 2)
+
+
+@given(one=NAMES, other=NAMES)
+def test_names_of_change_tables_tell_captures_apart_and_are_not_cut(one, other):
+    assert (change_table(*one) == change_table(*other)) == (one == other)
+    assert len(change_table("public." + "ä" * 63, "c" * 63).partition(".")[2].encode()) + len("_write") <= 63
+
+
+def test_a_change_table_that_is_another_ones_is_refused(pool, table):
+    reader(pool)
+    table.execute("UPDATE penstock.captures SET base = 'public.other'")
+    with pytest.raises(RegistrationError, match=r"holds the changes of public\.other .*OPTIONS \(capture 'name'\)"):
+        reader(pool)
 
 
 def test_a_key_needs_a_unique_index(pool, table):

@@ -10,6 +10,7 @@ from penstock.demo.postgres import server
 from penstock.errors import StepError
 from penstock.model import Arithmetic, Column, Compare, Edge, Item, Literal, Node, Ref, Source, View
 from penstock.planner.views.strategies import batch, conditional
+from penstock.views.postgres.capture import Snapshot
 from penstock.views.postgres.pool import Pool
 from penstock.views.postgres.source import PostgresReader
 from penstock.views.postgres.together import computed_together
@@ -179,5 +180,5 @@ def test_the_snapshot_is_that_of_the_rows_and_costs_no_transaction_id(database):
     pool = database[1]["one"].pool
     asked = "SELECT pg_current_snapshot()::text, pg_current_xact_id_if_assigned()::text, current_setting('transaction_isolation')"
     snapshot, rows = pool.fetch_at(asked)
-    assert [column[0].as_py() for column in rows.columns] == [snapshot, None, "repeatable read"]
+    assert [column[0].as_py() for column in rows.columns] == [Snapshot(snapshot).seen, None, "repeatable read"]
     assert pool.fetch("SELECT current_setting('transaction_isolation')").column(0)[0].as_py() == "read committed"

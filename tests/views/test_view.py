@@ -23,6 +23,7 @@ from penstock.planner.views.strategies import STRATEGIES
 from penstock.reference.view import answer, canonical
 from penstock.state.store import LocalStore
 from penstock.views.catalog import ViewCatalog
+from penstock.views.postgres.capture import Snapshot, change_table
 from tests.effort import examples
 from tests.views.postgres import Session
 from tests.views.test_parquet import write
@@ -206,7 +207,8 @@ def test_a_view_whose_database_is_another_or_was_restored_is_computed_anew(tmp_p
     pool._identity = None
     again = catalog(url, tmp_path)
     view, reader = again.add_view(TOTALS, "v"), again.reader("orders")
-    later = f"99999999:99999999:@{reader.pool.identity}"
+    life = Snapshot(reader.mark(reader.position()).partition("@")[0]).life
+    later = f"99999999:99999999:/{life}@{reader.pool.identity}"
     view.store.newest = replace(view.store.newest, marks=dict.fromkeys(("orders", "custs"), later))
     with pytest.warns(UserWarning, match="restored from a backup"):
         assert view.refresh()["strategy"] == "recompute"
@@ -235,7 +237,7 @@ def test_a_refresh_that_fails_leaves_the_view_and_can_be_repeated(tmp_path, url,
 def test_a_delete_of_a_row_that_is_not_there_is_reported(tmp_path, url, session):
     session.execute(
         "DROP TABLE IF EXISTS log",
-        "CREATE TABLE log (cust int, name text, _count int, change_xid xid8 NOT NULL DEFAULT pg_current_xact_id())",
+        "CREATE TABLE log (cust int, name text, _count int NOT NULL, change_xid xid8 NOT NULL DEFAULT pg_current_xact_id())",
         "INSERT INTO custs VALUES (7, 'Ann')",
     )
     made = catalog(url, tmp_path)
@@ -317,9 +319,9 @@ def test_changes_that_all_views_have_taken_in_are_removed_from_the_source(tmp_pa
     other.refresh()
     session.execute("INSERT INTO custs VALUES (1, 'Ann')")
     one.refresh()
-    assert session.rows("SELECT count(*) FROM penstock.public_custs_changes") == [(1,)]
+    assert session.rows(f"SELECT count(*) FROM {change_table('public.custs', 'changes')}") == [(1,)]
     other.refresh()
-    assert session.rows("SELECT count(*) FROM penstock.public_custs_changes") == [(0,)]
+    assert session.rows(f"SELECT count(*) FROM {change_table('public.custs', 'changes')}") == [(0,)]
     assert (one.to_arrow().num_rows, other.to_arrow().num_rows) == (1, 1)
     made.close()
 
@@ -362,6 +364,16 @@ def test_a_postgres_table_without_capture_is_compared(tmp_path, url, session):
         (Source("s", LINES, "parquet", (("path", "x"),), changes="trigger"), "tells its changes by snapshot"),
         (Source("s", LINES, "parquet", (("path", "x"),), key=("kk",)), "no column 'kk'; did you mean k"),
         (Source("s", LINES, "postgres", (("url", "x"), ("table", "t")), changes="table"), "need a change_table"),
+        (
+            Source("s", (Column("Change_XID", "int"),), "postgres", (("url", "x"), ("table", "t")), changes="trigger"),
+            "views use",
+        ),
+        (
+            Source(
+                "s", (Column("change_count", "int"),), "postgres", (("url", "x"), ("table", "t")), changes="trigger"
+            ),
+            "views use",
+        ),
         (Source("s", (Column("x", "array<int>"),), "parquet", (("path", "x"),)), "which views do not hold"),
     ],
 )

@@ -10,6 +10,13 @@ transaction is visible in the second and not in the first. None is skipped and n
 The number of transactions that a snapshot regards as over, `xmax` less those still in progress, grows whenever one more of them
 ends, so it orders snapshots and two with the same number see the same. The text of the snapshot is its *mark*, which a later
 process needs to go on from it. (This holds for a primary server. A transaction that reads must not have an id of its own.)
+
+**Why a position names the server's life.** Snapshots also see transactions that have not reached the disk. After a crash the server
+gives their ids again, and so does a standby that is promoted before it has received them: changes of the new ones would count as seen.
+So every snapshot comes with the *life* of the server, which ends with any recovery and not with a clean restart, and changes between
+two lives count as lost. It is the time since when the server has counted its own work: it keeps these statistics when it is shut down,
+and throws them away when it recovers from a crash (of one process, too) or starts from a backup; every standby has its own. Nothing
+has to be written for it, and anybody may read it. Who resets the statistics of the archiver causes a recompute.
 """
 
 from __future__ import annotations
@@ -25,32 +32,58 @@ SCHEMA = "penstock"
 CAPTURES = f"{SCHEMA}.captures"
 XID = "change_xid"
 SIGN = "change_count"
+OWN = f"('{XID}', '{SIGN}')"  # columns of a change table that are not of its table, even if that has some of the same name
 _EVENTS = {
     "insert": "AFTER INSERT ON {base} REFERENCING NEW TABLE AS new_rows",
     "update": "AFTER UPDATE ON {base} REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows",
     "delete": "AFTER DELETE ON {base} REFERENCING OLD TABLE AS old_rows",
 }
-_SNAPSHOT = re.compile(r"(\d+):(\d+):([\d,]*)")
+_LIFE = "coalesce(extract(epoch FROM (pg_stat_get_archiver()).stats_reset) * 1000000, 0)::bigint"
+HERE = f"pg_current_snapshot()::text || '/' || {_LIFE}"  # what a statement sees, as `Snapshot` reads it
+_SNAPSHOT = re.compile(r"((\d+):(\d+):([\d,]*))(?:/(\d+))?")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one statement saw, as PostgreSQL writes it: `xmin:xmax:in progress`."""
+    """What one statement saw: `xmin:xmax:in progress`, as PostgreSQL writes it, and `/life` of the server."""
 
     text: str
 
     @property
-    def position(self) -> int:
+    def seen(self) -> str:
+        """As PostgreSQL writes it."""
+        return self._match[1]
+
+    @property
+    def over(self) -> int:
         """How many transactions were over."""
+        return int(self._match[3]) - (self._match[4].count(",") + 1 if self._match[4] else 0)
+
+    @property
+    def life(self) -> int:
+        return int(self._match[5] or 0)
+
+    @property
+    def position(self) -> int:
+        """A number that no other life of the server has, and that grows from one to the next."""
+        return (self.life << 64) + self.over
+
+    @property
+    def _match(self) -> re.Match[str]:
         match = _SNAPSHOT.fullmatch(self.text)
         if match is None:
             raise ValueError(f"{self.text!r} is no snapshot")
-        return int(match[2]) - (match[3].count(",") + 1 if match[3] else 0)
+        return match
 
     @property
     def oldest(self) -> int:
         """Every transaction with a smaller id was over."""
-        return int(self.text.partition(":")[0])
+        return int(self._match[2])
+
+    @property
+    def newest(self) -> int:
+        """No transaction with this id or a larger one was over."""
+        return int(self._match[3])
 
 
 def quoted(name: str) -> str:
@@ -71,10 +104,13 @@ def qualified(table: str) -> str:
 
 
 def change_table(table: str, capture: str) -> str:
-    """Where the triggers of one capture write the changes of a table."""
-    name = f"{table}_{capture}".replace(".", "_")
-    # PostgreSQL cuts long names, and two cut names may be the same.
-    return f"{SCHEMA}.{name if len(name) <= 50 else f'{name[:40]}_{zlib.crc32(name.encode()):08x}'}"
+    """Where the triggers of one capture write the changes of a table.
+
+    `sales.eu_orders` and `sales_eu.orders` would read the same, and PostgreSQL cuts names after 63 bytes: the checksum tells them apart.
+    """
+    name = f"{table}_{capture}".replace(".", "_").encode()[:40].decode(errors="ignore")
+    checksum = zlib.crc32(f"{table}\0{capture}".encode())
+    return f"{SCHEMA}.{name}_{checksum:08x}"
 
 
 def function_of(table: str, capture: str, does: str = "write") -> str:
@@ -98,11 +134,14 @@ def install(table: str, capture: str, columns: Sequence[str], witness: str) -> l
     # A column that was dropped, renamed or altered must not keep anybody from writing; the witness tells of what is missed.
     fits = (
         "(SELECT count(*) FROM pg_attribute a JOIN pg_attribute c USING (attname, atttypid, atttypmod) WHERE a.attrelid = TG_RELID "
-        f"AND c.attrelid = to_regclass({text_literal(changes)}) AND a.attnum > 0 AND c.attnum > 0) = {len(columns)}"
+        f"AND c.attrelid = to_regclass({text_literal(changes)}) AND a.attnum > 0 AND c.attnum > 0 AND attname NOT IN {OWN}) = {len(columns)}"
     )
     statements = [
         f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
-        f"CREATE TABLE IF NOT EXISTS {CAPTURES} (change_table text PRIMARY KEY, snapshot text NOT NULL, witness json NOT NULL)",
+        (
+            f"CREATE TABLE IF NOT EXISTS {CAPTURES} (change_table text PRIMARY KEY, base text NOT NULL, capture text NOT NULL, "
+            "snapshot text NOT NULL, witness json NOT NULL)"
+        ),
         f"CREATE TABLE {changes} AS SELECT {names} FROM {base} WITH NO DATA",
         f"ALTER TABLE {changes} ADD COLUMN {SIGN} smallint NOT NULL, ADD COLUMN {XID} xid8 NOT NULL DEFAULT pg_current_xact_id()",
         f"CREATE INDEX ON {changes} ({XID})",
@@ -122,23 +161,26 @@ def install(table: str, capture: str, columns: Sequence[str], witness: str) -> l
             # Also in sessions that act for a replica.
             f"ALTER TABLE {base} ENABLE ALWAYS TRIGGER {trigger}",
         ]
+    own = ", ".join(map(text_literal, (change_table(table, capture), table, capture)))
     noted = (
-        f"INSERT INTO {CAPTURES} VALUES ({text_literal(change_table(table, capture))}, pg_current_snapshot()::text, {witness}) "
+        f"INSERT INTO {CAPTURES} VALUES ({own}, pg_current_snapshot()::text, {witness}) "
         "ON CONFLICT (change_table) DO UPDATE SET snapshot = excluded.snapshot, witness = excluded.witness"
     )
     return [*statements, noted]
 
 
-def trimmed(changes: str, snapshot: Snapshot) -> str:
-    """The statement that notes up to which snapshot a change table no longer tells everything.
+def trim(changes: str, snapshot: Snapshot) -> list[str]:
+    """The statements that remove the changes that a snapshot has seen, and note that up to it not everything is told any more.
 
-    An earlier one than is noted changes nothing: what is gone does not come back.
+    An earlier one than is noted changes nothing: what is gone does not come back. One of another life says nothing about this one.
     """
     noted = "pg_snapshot_xmax(snapshot::pg_snapshot)::text::numeric - (SELECT count(*) FROM pg_snapshot_xip(snapshot::pg_snapshot))"
-    return (
-        f"UPDATE {CAPTURES} SET snapshot = {text_literal(snapshot.text)} "
-        f"WHERE change_table = {text_literal(changes)} AND {noted} < {snapshot.position}"
-    )
+    mark, alive = text_literal(snapshot.seen), f"{_LIFE} = {snapshot.life}"
+    seen = f"{XID} < '{snapshot.newest}'::xid8 AND pg_visible_in_snapshot({XID}, {mark}::pg_snapshot)"
+    return [
+        f"UPDATE {CAPTURES} SET snapshot = {mark} WHERE change_table = {text_literal(changes)} AND {noted} < {snapshot.over} AND {alive}",
+        f"DELETE FROM {qualified(changes)} WHERE {seen} AND {alive}",
+    ]
 
 
 def remove(table: str, capture: str) -> list[str]:
@@ -152,7 +194,7 @@ def remove(table: str, capture: str) -> list[str]:
 
 def between(after: Snapshot, until: str) -> str:
     """The condition on a change: its transaction is over in `until` (an expression) and was not in `after`."""
-    first = text_literal(after.text)
+    first = text_literal(after.seen)
     return (
         f"{XID} >= '{after.oldest}'::xid8 AND pg_visible_in_snapshot({XID}, {until}) "
         f"AND NOT pg_visible_in_snapshot({XID}, {first}::pg_snapshot)"

@@ -1,4 +1,4 @@
-"""The change table of a PostgreSQL source: made with its triggers, checked, asked whether it is whole, and trimmed.
+"""The change table of a PostgreSQL source: made with its triggers, checked, and asked whether it is whole.
 
 The statements that capture changes, and why they lose none, are in `capture`; here they are sent. A table of the user's own is checked and
 read like one of ours, and never changed.
@@ -6,23 +6,27 @@ read like one of ours, and never changed.
 
 from __future__ import annotations
 
-from penstock.errors import RegistrationError
+import pyarrow as pa
+
+from penstock.errors import RegistrationError, StepError
 from penstock.model.view import Source
 from penstock.views.postgres.capture import (
     CAPTURES,
+    SIGN,
     XID,
-    Snapshot,
     change_table,
     function_of,
     install,
     qualified,
+    quoted,
     remove,
     text_literal,
-    trimmed,
 )
 from penstock.views.postgres.pool import Pool
 from penstock.views.postgres.tables import described
 from penstock.views.postgres.witness import Kept, doubt, doubted, keeping, kept, witness
+
+_INTEGERS = ("smallint", "integer", "bigint")
 
 
 def begin_capture(pool: Pool, source: Source, table: str, capture: str) -> bool:
@@ -43,16 +47,29 @@ def begin_capture(pool: Pool, source: Source, table: str, capture: str) -> bool:
         if column not in there:
             msg = f"source {source.name!r}: {table} has no column {column!r}; give it back, or drop the source and declare it without (columns: {', '.join(there)})"
             raise RegistrationError(msg)
+    _refuse_foreign(pool, source, table, capture)
     schema, _, name = change_table(table, capture).rpartition(".")
-    captured = [column for column, _ in described(pool, name, schema)]
+    captured = {column for column, _ in described(pool, name, schema)} - {SIGN, XID}
     known = kept_of(pool, table, capture)
-    if known is not None and known.lost(table) is None and set(declared) <= set(captured):
+    if known is not None and known.lost(table) is None and set(declared) <= captured:
         return False
     columns = [c for c in there if c in declared or c in captured]
     pool.run([
         *remove(table, capture), *install(table, capture, columns, witness(table, capture)), keeping(table, capture),
     ])  # fmt: skip
     return True
+
+
+def _refuse_foreign(pool: Pool, source: Source, table: str, capture: str) -> None:
+    """Refuse a capture whose change table has the name of another one's."""
+    changes = change_table(table, capture)
+    if not pool.fetch(f"SELECT to_regclass({text_literal(CAPTURES)}) IS NOT NULL").column(0)[0].as_py():
+        return
+    noted = pool.fetch(f"SELECT base, capture FROM {CAPTURES} WHERE change_table = {text_literal(changes)}").to_pylist()
+    for row in noted:
+        if (row["base"], row["capture"]) != (table, capture):
+            msg = f"source {source.name!r}: {changes} holds the changes of {row['base']} (capture {row['capture']!r}), not of {table}; choose another name: OPTIONS (capture 'name')"
+            raise RegistrationError(msg)
 
 
 def kept_of(pool: Pool, table: str, capture: str) -> Kept | None:
@@ -84,10 +101,51 @@ def check_change_table(pool: Pool, source: Source, changes: str, sign: str) -> N
             f"could be missed; ALTER TABLE {changes} ADD COLUMN {XID} xid8 NOT NULL DEFAULT pg_current_xact_id()"
         )
         raise RegistrationError(msg)
+    if found[sign] not in _INTEGERS:
+        raise RegistrationError(_fractional(source, changes, sign))
+    # Columns of a view may always be NULL: it is looked at, whenever changes are read, whether they are.
+    nullable = pool.fetch(
+        "SELECT attname::text FROM pg_attribute a JOIN pg_class c ON c.oid = attrelid AND relkind IN ('r', 'p', 'f') "
+        f"WHERE c.oid = {_oid(changes)} AND attname IN ({text_literal(XID)}, {text_literal(sign)}) AND NOT attnotnull"
+    )
+    for column in nullable.column(0).to_pylist():
+        msg = (
+            f"source {source.name!r}: {changes} has a column {column!r} that may be NULL, and changes without it would be lost; "
+            f"ALTER TABLE {changes} ALTER COLUMN {quoted(column)} SET NOT NULL"
+        )
+        raise RegistrationError(msg)
 
 
-def trim(pool: Pool, changes: str, snapshot: Snapshot) -> None:
-    """Remove the changes that a snapshot has seen."""
-    mark = text_literal(snapshot.text)
-    seen = f"{XID} < '{snapshot.text.split(':')[1]}'::xid8 AND pg_visible_in_snapshot({XID}, {mark}::pg_snapshot)"
-    pool.run([trimmed(changes, snapshot), f"DELETE FROM {qualified(changes)} WHERE {seen}"])
+def unsure(changes: str, sign: str) -> str:
+    """The expression that names the column of a change table by which changes may get lost; NULL if there is none."""
+    columns = f"SELECT FROM pg_attribute WHERE attrelid = {_oid(changes)} AND attname"
+    integers = ", ".join(f"'{kind}'::regtype" for kind in _INTEGERS)
+    return (
+        f"CASE WHEN NOT EXISTS ({columns} = {text_literal(sign)} AND atttypid IN ({integers})) THEN {text_literal(sign)} "
+        f"WHEN EXISTS ({columns} = '{XID}' AND attnotnull) THEN NULL "
+        f"WHEN EXISTS (SELECT FROM {qualified(changes)} WHERE {XID} IS NULL) THEN '{XID}' END"
+    )
+
+
+def refuse_unsure(source: Source, changes: str, sign: str, column: str | None, signs: pa.ChunkedArray) -> None:
+    """Refuse changes of which some may be lost, by what `unsure` has found, or by a sign that is NULL."""
+    if column == sign:
+        raise StepError(_fractional(source, changes, sign))
+    if column is not None or signs.null_count:
+        name = column or sign
+        msg = (
+            f"source {source.name!r}: {changes} has changes whose {name} is NULL, and they would be lost; "
+            f"give them one, and see to it by ALTER TABLE {changes} ALTER COLUMN {quoted(name)} SET NOT NULL"
+        )
+        raise StepError(msg)
+
+
+def _fractional(source: Source, changes: str, sign: str) -> str:
+    return (
+        f"source {source.name!r}: the column {sign!r} of {changes} is no integer, and parts of rows would be lost; "
+        f"ALTER TABLE {changes} ALTER COLUMN {quoted(sign)} TYPE smallint"
+    )
+
+
+def _oid(changes: str) -> str:
+    return f"to_regclass({text_literal(qualified(changes))})"

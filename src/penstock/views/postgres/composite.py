@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.planner.views.knee import Knee
 from penstock.views.postgres.capture import text_literal
-from penstock.views.postgres.pool import Pool, reading, wrapped
+from penstock.views.postgres.pool import Pool, reading
 
 
 def fetch_composite(
@@ -28,13 +28,18 @@ def fetch_composite(
 ) -> tuple[list[pa.Table], int]:
     """(the answers, requests made). `types` holds each column as it is compared, and its type; `select` makes the query of a condition, `head` the query of one row that comes before all."""
     conditions = [_condition(row, types) for row in keys.to_pylist()]
-    answers: list[pa.Table] = []
-    with pool.connection() as connection, wrapped(), connection.cursor() as cursor, reading(cursor, locked):
-        for start, end in knee.parts(len(conditions)):
-            began = perf_counter()
-            cursor.execute(" UNION ALL ".join([head, *map(select, conditions[start:end])]))
-            answers.append(cursor.fetch_arrow_table())
-            knee.learn(end - start, perf_counter() - began)
+
+    def request(cursor: Any) -> list[pa.Table]:
+        answers: list[pa.Table] = []
+        with reading(cursor, locked):
+            for start, end in knee.parts(len(conditions)):
+                began = perf_counter()
+                cursor.execute(" UNION ALL ".join([head, *map(select, conditions[start:end])]))
+                answers.append(cursor.fetch_arrow_table())
+                knee.learn(end - start, perf_counter() - began)
+        return answers
+
+    answers = pool.read(request)
     return answers, len(answers)
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from penstock.errors import RegistrationError, StepError
+from penstock.views.postgres.capture import HERE
 
 CONNECTIONS = 6
 _SESSION = (
@@ -21,6 +22,13 @@ _SESSION = (
     "SET jit = off",  # it costs more than any lookup
     "SET timezone = 'UTC'",
 )
+
+
+T = TypeVar("T")
+
+
+class ConnectionLostError(StepError):
+    """The server has ended a connection, as it does when it is restarted."""
 
 
 class Pool:
@@ -51,7 +59,10 @@ class Pool:
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
-        """A connection that nobody else uses; one that has failed is not used again."""
+        """A connection that nobody else uses; one that has failed is not used again.
+
+        If the server has ended it, it has probably ended all others: those that are free are not used again either.
+        """
         with self._slots:
             try:
                 connection = self._free.get_nowait()
@@ -59,33 +70,46 @@ class Pool:
                 connection = self._open()
             try:
                 yield connection
-            except BaseException:
+            except BaseException as error:
+                lost = isinstance(error, StepError) and not _answers(connection)
                 connection.close()
+                if lost:
+                    self.close()
+                    raise ConnectionLostError(str(error)) from error
                 raise
             self._free.put(connection)
 
+    def read(self, request: Callable[[Any], T]) -> T:
+        """What a request that only reads gives, asked of a connection's cursor; made once more if the connection turns out to be lost."""
+        try:
+            return self._ask(request)
+        except ConnectionLostError:
+            return self._ask(request)
+
     def fetch(self, sql: str, parameters: pa.RecordBatch | None = None, locked: Sequence[str] = ()) -> pa.Table:
         """The rows of one statement; of the tables `locked`, as of its snapshot (see `reading`)."""
-        with (
-            self.connection() as connection,
-            wrapped(),
-            connection.cursor() as cursor,
-            reading(cursor, locked) if locked else nullcontext(),
-        ):
-            cursor.execute(sql, parameters=parameters)
-            return cursor.fetch_arrow_table()
+
+        def request(cursor: Any) -> pa.Table:
+            with reading(cursor, locked) if locked else nullcontext():
+                cursor.execute(sql, parameters=parameters)
+                return cursor.fetch_arrow_table()
+
+        return self.read(request)
 
     def fetch_at(self, sql: str, locked: Sequence[str] = ()) -> tuple[str, pa.Table]:
         """(the snapshot that a statement reads, its rows).
 
         A row of the snapshot's own before the others, as lookups have it, would cost every row of a long answer something.
         """
-        with self.connection() as connection, wrapped(), connection.cursor() as cursor, reading(cursor, locked):
-            cursor.execute("SELECT pg_current_snapshot()::text")
-            snapshot = cursor.fetch_arrow_table().column(0)[0].as_py()
-            cursor.execute(sql)
-            rows = cursor.fetch_arrow_table()
-        return snapshot, rows
+
+        def request(cursor: Any) -> tuple[str, pa.Table]:
+            with reading(cursor, locked):
+                cursor.execute(f"SELECT {HERE}")
+                snapshot = cursor.fetch_arrow_table().column(0)[0].as_py()
+                cursor.execute(sql)
+                return snapshot, cursor.fetch_arrow_table()
+
+        return self.read(request)
 
     def run(self, statements: Sequence[str]) -> None:
         """Statements without rows, in one transaction."""
@@ -96,8 +120,14 @@ class Pool:
             cursor.execute("COMMIT")
 
     def close(self) -> None:
-        while not self._free.empty():
-            self._free.get().close()
+        """Close the connections that are free."""
+        with suppress(queue.Empty):
+            while True:
+                self._free.get_nowait().close()
+
+    def _ask(self, request: Callable[[Any], T]) -> T:
+        with self.connection() as connection, wrapped(), connection.cursor() as cursor:
+            return request(cursor)
 
     def _open(self) -> Any:
         try:
@@ -137,6 +167,16 @@ def wrapped() -> Iterator[None]:
         yield
     except dbapi.Error as error:
         raise StepError(f"PostgreSQL refused a request: {_brief(error)}") from error
+
+
+def _answers(connection: Any) -> bool:
+    """Whether there is a server at the other end, in whatever state a failed request has left the connection."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("ROLLBACK")
+    except Exception:  # noqa: BLE001  (the first error is the one to tell)
+        return False
+    return True
 
 
 def _brief(error: Exception) -> str:

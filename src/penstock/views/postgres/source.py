@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Sequence
 from math import inf
 from time import perf_counter
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,6 +23,7 @@ from penstock.planner.views.first import Estimate, keyed
 from penstock.planner.views.knee import Knee
 from penstock.planner.views.ways import Ways
 from penstock.views.postgres.capture import (
+    HERE,
     SIGN,
     Snapshot,
     between,
@@ -30,14 +32,14 @@ from penstock.views.postgres.capture import (
     quoted,
     remove,
     text_literal,
+    trim,
 )
-from penstock.views.postgres.change_table import begin_capture, check_change_table, kept_of, trim
+from penstock.views.postgres.change_table import begin_capture, check_change_table, kept_of, refuse_unsure, unsure
 from penstock.views.postgres.composite import fetch_composite
 from penstock.views.postgres.exact import compared, exact
 from penstock.views.postgres.keys import among_arrays, among_rows, storable
-from penstock.views.postgres.pool import Pool, reading, wrapped
+from penstock.views.postgres.pool import Pool, reading
 from penstock.views.postgres.stamped import (
-    UNASKED,
     Selection,
     cast_columns,
     header,
@@ -94,7 +96,7 @@ class PostgresReader:
     # -- positions --------------------------------------------------------------------------------------------------
 
     def position(self) -> int:
-        return self._seen(self._fetch("SELECT pg_current_snapshot()::text").column(0)[0].as_py())
+        return self._seen(self._fetch(f"SELECT {HERE}").column(0)[0].as_py())
 
     def mark(self, position: int) -> str:
         """What a later process needs to go on from a position that this reader gave."""
@@ -115,20 +117,21 @@ class PostgresReader:
         if self.source.changes == "trigger":
             snapshot = self._snapshot(position)
             self._count(1)
-            trim(self.pool, self._changes, snapshot)
+            self.pool.run(trim(self._changes, snapshot))
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
     def changes(self, after: int, until: int | None = None) -> tuple[pa.Table, int]:
         start = self._snapshot(after)
-        end = "pg_current_snapshot()" if until is None else f"{text_literal(self._snapshot(until).text)}::pg_snapshot"
+        stop = start if until is None else self._snapshot(until)
+        end = "pg_current_snapshot()" if until is None else f"{text_literal(stop.seen)}::pg_snapshot"
         names = [c.name for c in self.source.columns]
         body = (
             f"SELECT {cast_columns(self.source, names)}, {quoted(self._sign)}::bigint FROM {qualified(self._changes)} "
             f"WHERE {between(start, end)}"
         )
         captured = self.source.changes == "trigger"
-        asked = kept(self.table, self._capture) if captured else UNASKED
+        asked = kept(self.table, self._capture) if captured else unsure(self._changes, self._sign)
         try:
             raw = self._fetch(stamped(self.source, names, body, asked))
             found, stamp = opened(self.source, self._schema, names, raw)
@@ -136,17 +139,26 @@ class PostgresReader:
             if captured:  # perhaps the change table is gone
                 self._go_on(kept_of(self.pool, self.table, self._capture))
             raise
-        position = self._seen(stamp.snapshot)
+        position, now = self._seen(stamp.snapshot), Snapshot(stamp.snapshot)
+        known = Kept.read(stamp.told) if captured else None
         if captured:
-            self._go_on(stamp.kept)
-        if stamp.kept is not None and start.position < Snapshot(stamp.kept.trimmed).position:
+            self._go_on(known)
+        else:
+            refuse_unsure(self.source, self._changes, self._sign, stamp.told, found.column(COUNT))
+        if {start.life, stop.life} != {now.life}:
+            msg = (
+                f"source {self.source.name!r}: since it was read, its server has recovered from a crash, or another one has taken its "
+                "place (or the statistics of its archiver were reset), and what had not reached the disk may be lost"
+            )
+            raise ChangesLostError(msg)
+        if known is not None and start.over < Snapshot(known.trimmed).over:
             msg = (
                 f"source {self.source.name!r}: changes that are still needed are not in {self._changes}: another engine has removed them "
                 "(give each engine a capture of its own: OPTIONS (capture 'name')), or the capture was set up anew"
             )
             raise ChangesLostError(msg)
-        if until is None and position < start.position:
-            msg = f"source {self.source.name!r} is at position {position}, and had come to {start.position} before: was its database restored from a backup?"
+        if until is None and now.over < start.over:
+            msg = f"source {self.source.name!r} has seen {now.over} transactions, and had seen {start.over} before: was its database restored from a backup?"
             raise ChangesLostError(msg)
         return found, position if until is None else until
 
@@ -200,7 +212,8 @@ class PostgresReader:
         name = f"penstock_keys_{uuid.uuid4().hex[:12]}"
         test, rows = among_rows(keys, name, self._compared)
         asked = self._selection(columns, filters, [test])
-        with self.pool.connection() as connection, wrapped(), connection.cursor() as cursor:
+
+        def request(cursor: Any) -> pa.Table:
             self._count(4)
             cursor.adbc_ingest(name, rows, mode="create", temporary=True)
             # Without statistics PostgreSQL takes any temporary table for two thousand rows, and reads the whole source.
@@ -209,7 +222,9 @@ class PostgresReader:
                 cursor.execute(stamped(self.source, asked.read, asked.sql))
                 raw = cursor.fetch_arrow_table()
             cursor.execute(f"DROP TABLE {name}")
-        return self._answer(columns, asked, [raw])
+            return raw
+
+        return self._answer(columns, asked, [self.pool.read(request)])
 
     def _lookup_by_parts(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
         types = {n: (self._compared(n), server_type(self.source, n)) for n in keys.column_names}

@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 
 from penstock.model import Expression
 from penstock.model.view import Source
-from penstock.views.postgres.capture import qualified, quoted
+from penstock.views.postgres.capture import HERE, qualified, quoted
 from penstock.views.postgres.exact import Exact
 from penstock.views.postgres.pushdown import condition
 from penstock.views.postgres.tables import as_declared, type_of
-from penstock.views.postgres.witness import Kept
 from penstock.views.rows.evaluate import select
 from penstock.views.sources.source import COUNT
 
@@ -27,10 +26,10 @@ UNASKED = "NULL::text"
 
 @dataclass(frozen=True)
 class Stamp:
-    """What came with the rows of one statement: the snapshot that it read, and what is kept of the capture, if that was asked."""
+    """What came with the rows of one statement: the snapshot that it read, and what else was asked."""
 
     snapshot: str
-    kept: Kept | None
+    told: str | None
 
 
 @dataclass(frozen=True)
@@ -75,10 +74,10 @@ def server_type(source: Source, name: str) -> str:
     return type_of(column.type)
 
 
-def header(source: Source, names: Sequence[str], kept: str = UNASKED) -> str:
-    """The SELECT of one row with the snapshot that its statement reads, and what is `kept` (an expression)."""
+def header(source: Source, names: Sequence[str], asked: str = UNASKED) -> str:
+    """The SELECT of one row with the snapshot that its statement reads, and what else is `asked` (an expression)."""
     kinds = [f"NULL::{server_type(source, n)} AS {quoted(n)}" for n in names]
-    head = ", ".join(["pg_current_snapshot()::text AS _snapshot", f"{kept} AS _kept", *kinds, f"0::bigint AS {COUNT}"])
+    head = ", ".join([f"{HERE} AS _snapshot", f"{asked} AS _told", *kinds, f"0::bigint AS {COUNT}"])
     return f"SELECT {head}"
 
 
@@ -87,9 +86,9 @@ def unstamped(sql: str) -> str:
     return sql.replace("SELECT ", "SELECT NULL::text, NULL::text, ", 1)
 
 
-def stamped(source: Source, names: Sequence[str], sql: str, kept: str = UNASKED) -> str:
+def stamped(source: Source, names: Sequence[str], sql: str, asked: str = UNASKED) -> str:
     """The rows of a SELECT of these columns and a count, after one row with the snapshot that this very statement reads."""
-    return f"{header(source, names, kept)} UNION ALL {unstamped(sql)}"
+    return f"{header(source, names, asked)} UNION ALL {unstamped(sql)}"
 
 
 def opened(source: Source, schema: pa.Schema, names: Sequence[str], raw: pa.Table) -> tuple[pa.Table, Stamp]:
@@ -99,4 +98,4 @@ def opened(source: Source, schema: pa.Schema, names: Sequence[str], raw: pa.Tabl
     rows = raw.filter(pc.invert(marked))
     columns = {n: as_declared(rows.column(i + 2), source, n, schema.field(n).type) for i, n in enumerate(names)}
     columns[COUNT] = rows.column(len(names) + 2)
-    return pa.table(columns), Stamp(first.column(0)[0].as_py(), Kept.read(first.column(1)[0].as_py()))
+    return pa.table(columns), Stamp(first.column(0)[0].as_py(), first.column(1)[0].as_py())

@@ -16,7 +16,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.views.postgres.capture import CAPTURES, change_table, function_of, qualified, text_literal
+from penstock.views.postgres.capture import CAPTURES, OWN, change_table, function_of, qualified, text_literal
 
 _REASONS = (  # by the parts of a witness
     "{} lost its triggers, if only for a time (it was made anew, or they were dropped, disabled or changed)",
@@ -74,7 +74,8 @@ def witness(table: str, capture: str) -> str:
     triggers = f"SELECT string_agg(tgname || ' ' || xmin, ',' ORDER BY tgname) FROM pg_trigger WHERE tgrelid = {oid} AND tgfoid = {function}"
     columns = (
         "SELECT string_agg(a.attnum || ' ' || a.xmin, ',' ORDER BY a.attnum) FROM pg_attribute a "
-        f"JOIN pg_attribute c ON c.attrelid = {changes} AND c.attname = a.attname WHERE a.attrelid = {oid} AND a.attnum > 0"
+        f"JOIN pg_attribute c ON c.attrelid = {changes} AND c.attname = a.attname WHERE a.attrelid = {oid} AND a.attnum > 0 "
+        f"AND a.attname NOT IN {OWN}"
     )
     parts = [triggers, columns, *(f"SELECT {c} FROM pg_class WHERE oid = {oid}" for c in ("relfilenode::text", "relhassubclass::text"))]  # fmt: skip
     whole = ", ".join(f"coalesce(({part}), '')" for part in parts)

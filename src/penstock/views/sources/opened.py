@@ -18,6 +18,7 @@ from penstock.model.view import CAPTURES, SYSTEMS, Source
 from penstock.planner.views.first import Estimate, keyed
 from penstock.state.store import LocalStore
 from penstock.views.postgres import tables
+from penstock.views.postgres.capture import SIGN, XID
 from penstock.views.postgres.pool import CONNECTIONS, Pool
 from penstock.views.postgres.source import PostgresReader
 from penstock.views.rows.types import schema_of
@@ -185,8 +186,9 @@ def copy_of(name: str) -> str:
 
 
 def _refuse_taken(source: Source) -> None:
-    """Refuse columns that are called like those that views keep with each row."""
-    taken = (COUNT, FILE) if source.system == "parquet" else (COUNT,)
+    """Refuse columns that are called like those that views or change tables keep with each row."""
+    kept = {("parquet", "snapshot"): (FILE,), ("postgres", "trigger"): (SIGN, XID)}
+    taken = (COUNT, *kept.get((source.system, source.changes), ()))
     for column in source.columns:
         if column.name.lower() in taken:
             msg = f"source {source.name!r} has a column {column.name!r}, a name that views use themselves; rename it, or declare the source's columns without it"
