@@ -290,6 +290,8 @@ def test_an_interrupt_before_the_first_step_is_130(straw, capsys, number):
 
     code, run = straw(execute=execute, starting=lambda: signal.signal(number, spark_handler))
     assert (code, run.stopped) == (130, 0)
+    code, run = straw(execute=None, starting=send(number))  # while Spark starts: it waits for that, and nothing follows
+    assert (code, run.stopped) == (130, 0)
     assert "nothing was changed" not in capsys.readouterr().out
     assert signal.getsignal(number) is before
 

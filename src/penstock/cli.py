@@ -73,8 +73,8 @@ def _run(options: argparse.Namespace) -> int:
     console, began = console_for(), time.time()
     with Interrupts() as interrupts, plain_warnings(script.path):
         try:
-            engine = start_spark(state, options.cores, console, state / SPARK_LOG)
-            interrupts.install()
+            with interrupts.held():
+                engine = start_spark(state, options.cores, console, state / SPARK_LOG)
             with busy(console, "Registering streams and queries .."):
                 for shown in register(engine, script):
                     console.print(shown)

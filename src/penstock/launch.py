@@ -37,7 +37,7 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         self._before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
-        self.install()
+        self._install()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -48,10 +48,22 @@ class Interrupts:
     def gentle(self) -> None:
         """From now on finish the running step first."""
         self._gentle = True
-        self.install()
+        self._install()
 
-    def install(self) -> None:
-        """Be the one who is asked; again after Spark has started, which puts in a handler of its own."""
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """For the start of Spark, which would leave a process of Java behind: the first one ends the program after that.
+
+        Spark puts in a handler of its own, which is replaced.
+        """
+        self._gentle = True
+        yield
+        self._gentle = False
+        self._install()
+        if self.asked.is_set():
+            self._handle()
+
+    def _install(self) -> None:
         for number in self._before:
             signal.signal(number, self._handle)
 
