@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ import pytest
 from penstock import cli, options
 from penstock.errors import StepError
 from penstock.script import load
+from penstock.state.registry import Registry
 
 ROOT = Path(__file__).parents[1]
 PENSTOCK = [sys.executable, "-m", "penstock"]
@@ -26,6 +28,10 @@ STREAM = (
     " USING parquet OPTIONS (path 'in/{0}');\n"
 )
 STREAMS = STREAM.format("a") + STREAM.format("b")
+SOURCES = (
+    "CREATE SOURCE x (k INT) USING parquet OPTIONS (path 'x');\nCREATE SOURCE y USING parquet OPTIONS (path 'y');\n"
+)
+VIEW = "CREATE MATERIALIZED VIEW v AS SELECT x.k FROM x, y WHERE x.k = y.k;\n"
 QUERY = "CREATE QUERY q AS SELECT a.k FROM a [RANGE 1 HOUR], b [RANGE 1 HOUR] WHERE a.k = b.k;\n"
 
 
@@ -104,6 +110,7 @@ def test_an_error_shows_its_place_the_line_a_caret_and_a_hint(script, capsys):
         (STREAMS + QUERY + QUERY.replace("a.k F", "b.k F"), "app.sql:4:1: error: query 'q' is defined twice"),
         (STREAMS + "  CREATE QUERY q AS SELECT a.k FROM a, b WHERE a.k = b.k", "app.sql:3:3: error: rows of 'a' could"),
         (STREAMS + QUERY + "EXPLAIN SELECT x FROM a", "app.sql:4:16: error:"),
+        (SOURCES + "DROP SOURCE x;\n" + VIEW, "app.sql:4:47: error: Unknown source x"),
     ],
 )
 def test_what_is_wrong_with_a_script(script, capsys, text, message):
@@ -111,6 +118,23 @@ def test_what_is_wrong_with_a_script(script, capsys, text, message):
         assert cli.main([command, script(text)]) == 1  # found before Spark is started
         assert message in capsys.readouterr().err
     assert not Path("penstock-state").exists()
+
+
+def test_a_name_that_was_dropped_is_free(script):
+    queries = QUERY + "DROP QUERY q;\n" + QUERY.replace("a.k F", "b.k F")
+    sources = SOURCES + "DROP SOURCE x;\n" + SOURCES.splitlines()[0].replace("INT", "BIGINT") + VIEW
+    assert cli.main(["check", script(STREAMS + queries + sources), "--no-spark"]) == 0
+    altered = QUERY + "ALTER QUERY q AS SELECT k FROM a;\n" + QUERY
+    assert cli.main(["check", script(STREAMS + altered), "--no-spark"]) == 1
+
+
+@pytest.mark.parametrize("state", ["file", "file/x", "/proc/x"])
+def test_a_state_directory_that_cannot_be_used(script, capsys, state):
+    Path("file").touch()
+    assert cli.main(["run", script(STREAMS + QUERY), "--state", state]) == 1  # before Spark is started
+    err = capsys.readouterr().err
+    assert err.startswith(f"app.sql: error: {state} cannot be used: ")
+    assert err.endswith("give with --state a folder that is new, or that 'penstock run' has made\n")
 
 
 def test_a_file_that_cannot_be_read(script, capsys, tmp_path):
@@ -128,6 +152,7 @@ def test_a_file_that_cannot_be_read(script, capsys, tmp_path):
         (["run", "app.sql", "--final"], "--final needs --available-now"),
         (["run", "app.sql", "--for", "soon"], "cannot read 'soon' as a time"),
         (["run", "app.sql", "--trigger", "0 seconds"], "cannot read '0 seconds' as a time"),
+        (["run", "app.sql", "--trigger", "often"], "cannot read 'often' as a time"),
         (["run", "app.sql", "--cores", "0"], "must be a whole number above 0"),
         (["run"], "required: script"),
         ([], "required: COMMAND"),
@@ -207,16 +232,22 @@ class StrawRun:
 def straw(script, monkeypatch, tmp_path):
     """Runs `penstock run` on a straw engine; the exit code and the run."""
 
-    def run(*waits, arguments=()):
+    def run(*waits, arguments=(), execute=lambda _: [], starting=lambda: None):
         found = StrawRun(tmp_path, waits)
         engine = SimpleNamespace(
-            execute=lambda text: [],
+            execute=execute,
+            catalog=SimpleNamespace(registry=Registry()),
             manifest=lambda: SimpleNamespace(step=3),
             queries=lambda: [{"name": "q"}, {"name": "older"}],
             start=lambda *_, **__: found,
             spark=SimpleNamespace(stop=lambda: None),
         )
-        monkeypatch.setattr(cli, "start_spark", lambda *_: engine)
+
+        def start(*_):
+            starting()
+            return engine
+
+        monkeypatch.setattr(cli, "start_spark", start)
         return cli.main(["run", script(STREAMS + QUERY), *arguments]), found
 
     return run
@@ -245,6 +276,44 @@ def test_a_run_that_ends_by_itself_is_0(straw, capsys):
 def test_one_interrupt_stops_cleanly(straw, number):
     code, run = straw(send(number))
     assert (code, run.stopped, run.active) == (0, 1, False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_before_the_first_step_is_130(straw, capsys, number):
+    before = signal.getsignal(number)
+
+    def execute(_):
+        send(number)()
+
+    def spark_handler(*_):
+        raise AssertionError("Spark has put in a handler of its own")
+
+    code, run = straw(execute=execute, starting=lambda: signal.signal(number, spark_handler))
+    assert (code, run.stopped) == (130, 0)
+    code, run = straw(execute=None, starting=send(number))  # while Spark starts: it waits for that, and nothing follows
+    assert (code, run.stopped) == (130, 0)
+    assert "nothing was changed" not in capsys.readouterr().out
+    assert signal.getsignal(number) is before
+
+
+def test_what_the_state_refuses_while_the_script_is_registered(straw, capsys):
+    def execute(_):
+        raise NotADirectoryError(20, "Not a directory", str(Path("penstock-state/app/registry").absolute()))
+
+    code, _ = straw(execute=execute)
+    assert code == 1
+    assert "registry cannot be used: not a directory; penstock-state/app is to hold" in capsys.readouterr().err
+
+
+def test_a_warning_is_told_with_its_place_in_the_script(straw, capsys):
+    def execute(text):
+        if "QUERY" in text:
+            warnings.warn("[x] grows", stacklevel=1)
+        return []
+
+    code, _ = straw(lambda: True, execute=execute)
+    assert code == 0
+    assert capsys.readouterr().err == "app.sql:3: warning: [x] grows\n"
 
 
 def test_a_second_interrupt_leaves_at_once(straw, monkeypatch):

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from penstock.live import Rates, age, moment, plain_line, queries_table, screen_of, size
+from penstock.live import Rates, age, moment, plain_line, queries_table, screen_of, size, summary_of
 from penstock.model.time import FOREVER
 
 
@@ -67,6 +67,16 @@ def test_queries_in_trouble_come_first_when_not_all_fit():
     assert rows[2] == "q99"
     assert "no space" in text
     assert "stopped: division by zero" in text
+
+
+def test_the_summary_has_the_whole_text_of_a_failing_sink_and_all_columns():
+    found = status()
+    cause = f"failing: [DATA_SOURCE_NOT_FOUND] {'far ' * 40}away (3 steps owed)"
+    found["queries"]["q1"]["sink"] = cause
+    text = shown(summary_of(found, lambda _: 0.0))
+    assert f"q1: {cause}" in " ".join(text.split())
+    assert all(word in text for word in ("results/s", "errors", "sink", "51"))
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_one_line_says_it_all_in_a_log():

@@ -24,12 +24,12 @@ from rich.console import Console
 
 from penstock.ask import UnansweredError, add_statement, ask, drop_statement, queries, queries_table
 from penstock.errors import PenstockError, SqlError
-from penstock.launch import SPARK_LOG, Interrupts, brief, busy, start_spark
+from penstock.launch import SPARK_LOG, Interrupts, brief, busy, start_spark, unusable
 from penstock.live import console_for, follow, picture, summary_of
-from penstock.live_views import follow_views
+from penstock.live_views import follow_views, refresh_once
 from penstock.model import Sink
 from penstock.options import Command, parse
-from penstock.script import Script, check_sql, explain_views, load, needs_spark, register
+from penstock.script import Script, check_sql, explain_views, load, needs_spark, plain_warnings, register
 from penstock.sql import CreateQuery, CreateSource, CreateStream, CreateView, Statement
 from penstock.state.store import LocalStore
 
@@ -55,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read the output has gone; what is left in the buffer must not raise once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    except OSError as error:
+        place = getattr(options, "script", None) or options.state
+        return _complain(str(place), str(unusable(error, getattr(options, "state", None))))
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
@@ -66,31 +69,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     script = load(options.script)
     check_sql(script)
-    state = options.state or Path("penstock-state", script.path.stem)
-    console = console_for()
-    with Interrupts() as interrupts:
+    options.state = state = options.state or Path("penstock-state", script.path.stem)
+    console, began = console_for(), time.time()
+    with Interrupts() as interrupts, plain_warnings(script.path):
         try:
-            engine = start_spark(state, options.cores, console, state / SPARK_LOG)
+            with interrupts.held():
+                engine = start_spark(state, options.cores, console, state / SPARK_LOG)
             with busy(console, "Registering streams and queries .."):
                 for shown in register(engine, script):
                     console.print(shown)
-            if not script.count(CreateStream):
-                interrupts.gentle()
-                return _keep_views(engine, console, options, interrupts.asked)
             resumed = engine.manifest().step
-            run = engine.start(
-                options.trigger, latency=options.latency, available_now=options.available_now, final=options.final
-            )
+            run = _start(engine, options) if script.count(CreateStream) else None
         except KeyboardInterrupt:
-            console.print("Stopped before the first step; nothing was changed.")
-            return OK
+            console.print("Interrupted before the first step; what the script declares may be registered already.")
+            return INTERRUPTED
         interrupts.gentle()
-        console.print(_opening(script, engine, state, resumed), soft_wrap=True)
-        code = _watch(run, console, options.seconds, interrupts.asked, script)
-        if script.count(CreateView):
-            engine.view_catalog.close()
-        engine.spark.stop()
-        return code
+        try:
+            if run is None:
+                return _keep_views(engine, console, options, interrupts.asked, began)
+            console.print(_opening(script, engine, state, resumed), soft_wrap=True)
+            code = _watch(run, console, options.seconds, interrupts.asked, script)
+            if code == OK and options.available_now and script.count(CreateView):
+                return _keep_views(engine, console, options, interrupts.asked, time.time())
+            return code
+        finally:
+            if script.count(CreateView):
+                engine.view_catalog.close()
+            engine.spark.stop()
+
+
+def _start(engine: Engine, options: argparse.Namespace) -> Run:
+    return engine.start(
+        options.trigger, latency=options.latency, available_now=options.available_now, final=options.final
+    )
 
 
 def _watch(run: Run, console: Console, seconds: float | None, asked: threading.Event, script: Script) -> int:
@@ -122,14 +133,17 @@ def _watch(run: Run, console: Console, seconds: float | None, asked: threading.E
     return OK
 
 
-def _keep_views(engine: Engine, console: Console, options: argparse.Namespace, asked: threading.Event) -> int:
-    """Of a script without streams: keep its views fresh, and say what each refresh has changed."""
-    try:
-        follow_views(engine, console, seconds=0 if options.available_now else options.seconds, stop=asked)
-    finally:
-        engine.view_catalog.close()
-        engine.spark.stop()
-    return OK
+def _keep_views(
+    engine: Engine, console: Console, options: argparse.Namespace, asked: threading.Event, since: float
+) -> int:
+    """Keep views fresh, or with --available-now bring each up to date once, and say what each refresh since then has changed."""
+    views, code = engine.view_catalog.views, OK
+    if options.available_now:
+        for trouble in refresh_once(views, since=since, stop=asked):
+            _complain(str(options.script), trouble)
+            code = FAILED
+    follow_views(views, console, since=since, seconds=0 if options.available_now else options.seconds, stop=asked)
+    return code
 
 
 def _check(options: argparse.Namespace) -> int:

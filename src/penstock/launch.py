@@ -6,6 +6,7 @@ Spark is imported only when it is started.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -42,11 +43,25 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        logging.disable(logging.NOTSET)
 
     def gentle(self) -> None:
-        """From now on finish the running step first. Spark puts in a handler of its own: replace that too."""
+        """From now on finish the running step first."""
         self._gentle = True
         self._install()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """For the start of Spark, which would leave a process of Java behind: the first one ends the program after that.
+
+        Spark puts in a handler of its own, which is replaced.
+        """
+        self._gentle = True
+        yield
+        self._gentle = False
+        self._install()
+        if self.asked.is_set():
+            self._handle()
 
     def _install(self) -> None:
         for number in self._before:
@@ -56,12 +71,17 @@ class Interrupts:
         if self._gentle and not self.asked.is_set():
             self.asked.set()
         else:
+            logging.disable()  # the call to Spark that this ends would be logged with all of its stack
             raise KeyboardInterrupt
 
 
 def start_spark(state: Path, cores: int | None, console: Console, log: Path) -> Engine:
     """An engine on a local session. Spark's own messages, now and later, go to the log."""
-    state.mkdir(parents=True, exist_ok=True)
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        log.open("ab").close()
+    except OSError as error:
+        raise unusable(error, state) from None
     try:
         with _stderr_to(log), busy(console, "Starting Spark .."):
             from penstock.engine import Engine  # noqa: PLC0415  (starts nothing, but takes a second to import)
@@ -75,6 +95,17 @@ def start_spark(state: Path, cores: int | None, console: Console, log: Path) -> 
     except Exception as error:
         said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-10:]
         raise PenstockError("\n".join([f"Spark did not start: {brief(error)}", *said])) from error
+
+
+def unusable(error: OSError, state: Path | None) -> PenstockError:
+    """What a file or folder was refused for, and what to do if it belongs to the state directory."""
+    name = str(error.filename or state or "a file")
+    msg = f"{name} cannot be used: {(error.strerror or str(error)).lower()}"
+    if state is not None and Path(name).absolute().is_relative_to(state.absolute()):
+        msg += (
+            f"; {state} is to hold the state: give with --state a folder that is new, or that 'penstock run' has made"
+        )
+    return PenstockError(msg)
 
 
 def busy(console: Console, doing: str) -> contextlib.AbstractContextManager[object]:

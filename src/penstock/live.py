@@ -82,7 +82,7 @@ def picture(run: Run) -> Status:
         if sink is None:
             query["sink"] = "-"
         elif sink.error is not None:
-            query["sink"] = f"failing: {sink.error} ({_number(behind)} steps owed)"
+            query["sink"] = f"failing: {sink.error} ({_number(behind)} step{'' if behind == 1 else 's'} owed)"
         else:
             query["sink"] = "up to date" if behind <= 1 else f"{_number(behind)} steps behind"
     return status
@@ -149,6 +149,7 @@ def summary_of(status: Status, rate: Rate) -> RenderableType:
         streams_table(status, rate),
         queries_table(status, rate, len(status["queries"])),
         Text(state_line(status)),
+        *(Text(f"{name}: {trouble(q)}", style="red") for name, q in status["queries"].items() if _troubled(q)),
         *(Text(f"warning: {w}", style="yellow") for w in status["warnings"]),
     )
 
@@ -163,7 +164,7 @@ def streams_table(status: Status, rate: Rate) -> Table:
             age(s["lag_seconds"]),
             _warned(s["late"]),
             _warned(s["bad"]),
-            moment(s["progress"], integer=s["integer"]),
+            Text(moment(s["progress"], integer=s["integer"]), no_wrap=True),
         )
     return table
 
@@ -175,13 +176,12 @@ def queries_table(status: Status, rate: Rate, limit: int) -> Table:
     if len(queries) > limit:
         queries.sort(key=lambda item: (not _troubled(item[1]), -item[1]["results"]))
     for name, q in queries[:limit]:
-        trouble = f"stopped: {q['suspended']}" if q["suspended"] else q["sink"]
         table.add_row(
             Text(name),
             _number(q["results"]),
             _number(rate(f"query:{name}")),
             _warned(q["errors"]),
-            Text(trouble, style="red" if _troubled(q) else ""),
+            Text(trouble(q), style="red" if _troubled(q) else "", no_wrap=True),
         )
     if len(queries) > limit:
         rest = queries[limit:]
@@ -264,8 +264,13 @@ def _table(first: str, *numbers: str, last: str) -> Table:
     table.add_column(first, no_wrap=True, min_width=12)
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True, min_width=max(7, len(name)))
-    table.add_column(last, no_wrap=True, overflow="ellipsis")
+    table.add_column(last, overflow="ellipsis")  # the one that is cut where all do not fit
     return table
+
+
+def trouble(query: Mapping[str, Any]) -> str:
+    """Why a query is not answered any more, or how its sink stands."""
+    return f"stopped: {query['suspended']}" if query["suspended"] else str(query["sink"])
 
 
 def _troubled(query: Mapping[str, Any]) -> bool:

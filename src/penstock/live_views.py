@@ -4,29 +4,45 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
+from penstock.launch import brief
+
 if TYPE_CHECKING:
-    from penstock.engine import Engine
+    from penstock.views.view import ViewHandle
 
 _PAUSE = 0.2
 
 
-def follow_views(engine: Engine, console: Console, *, seconds: float | None, stop: threading.Event) -> None:
-    """Tell of every new version until the time is over or `stop` is set, and then how the views stand."""
-    views = engine.view_catalog.views
-    seen = dict.fromkeys(views, 0)
+def refresh_once(views: Mapping[str, ViewHandle], *, since: float, stop: threading.Event) -> Iterator[str]:
+    """Refresh each view that has not looked at its sources since then; what went wrong, view by view."""
+    for name, view in views.items():
+        if stop.is_set():
+            return
+        if (view.status()["refreshed_at"] or 0.0) >= since:
+            continue
+        try:
+            view.refresh()
+        except Exception as error:  # noqa: BLE001  (whatever a source did; the other views are refreshed all the same)
+            yield f"view {name!r} was not refreshed: {brief(error)}"
+
+
+def follow_views(
+    views: Mapping[str, ViewHandle], console: Console, *, since: float, seconds: float | None, stop: threading.Event
+) -> None:
+    """Tell of every refresh after `since` that changed something, until the time is over or `stop` is set; then how the views stand."""
+    seen = dict.fromkeys(views, since)
     troubles: dict[str, str | None] = dict.fromkeys(views)
     end = None if seconds is None else time.monotonic() + seconds
     while True:
         for name, view in views.items():
             status = view.status()
-            if status["version"] > seen[name]:
-                seen[name] = status["version"]
+            if (status["changed_at"] or 0.0) > seen[name]:
+                seen[name] = status["changed_at"]
                 console.print(told(status), highlight=False)
             if status["error"] != troubles[name]:
                 troubles[name] = status["error"]

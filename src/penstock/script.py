@@ -1,20 +1,23 @@
 """A script in a file: read, checked without Spark, and given to an engine statement by statement.
 
-Every error leaves here with its place in the file, also those that Spark or the engine raise about a whole statement.
+Every error and warning leaves here with its place in the file, also those that Spark or the engine raise about a whole statement.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError, SqlError
+from penstock.errors import PenstockError, SqlError, did_you_mean
 from penstock.model import Source, Stream
 from penstock.planner.bounds import check_bounded, time_bounds
+from penstock.resume import again
 from penstock.sql import (
     AlterQuery,
     CreateQuery,
@@ -22,10 +25,12 @@ from penstock.sql import (
     CreateStream,
     CreateView,
     DropQuery,
+    DropSource,
     DropStream,
     Explain,
     Results,
     Statement,
+    check_sources,
     parse_query,
     parse_script,
     parse_view,
@@ -92,18 +97,16 @@ def check_sql(script: Script) -> None:
                     if stream.name in streams:
                         raise PenstockError(f"stream {stream.name!r} is declared twice; choose another name")
                     streams[stream.name] = stream
-                case CreateQuery(name, select, line, column):
-                    if not statement.replace and selects.get(name, select) != select:
+                case CreateQuery(name, select, line, column) | AlterQuery(name, select, line, column):
+                    new = isinstance(statement, CreateQuery) and not statement.replace
+                    if new and selects.get(name, select) != select:
                         raise PenstockError(f"query {name!r} is defined twice; choose another name")
                     selects[name] = select
                     query = parse_query(select, streams, script=script.text, line=line, column=column, queries=queries)
                     check_bounded(query, time_bounds(query))
                     queries[name] = results_of(query, streams, queries)
-                case AlterQuery(name, select, line, column):
-                    query = parse_query(select, streams, script=script.text, line=line, column=column, queries=queries)
-                    check_bounded(query, time_bounds(query))
-                    queries[name] = results_of(query, streams, queries)
                 case DropQuery(name):
+                    selects.pop(name, None)
                     queries.pop(name, None)
                 case DropStream(name):
                     streams.pop(name, None)  # one that is not here may be registered already
@@ -111,9 +114,12 @@ def check_sql(script: Script) -> None:
                     if sources.get(source.name, source) != source:
                         raise PenstockError(f"source {source.name!r} is declared twice; choose another name")
                     sources[source.name] = source
-                case CreateView(name, select, line, column):
-                    if all(source.columns for source in sources.values()):  # else only its system knows them
-                        parse_view(select, sources, name=name, script=script.text, line=line, column=column)
+                case DropSource(name):
+                    sources.pop(name, None)
+                case CreateView(name, select, line, column) if all(s.columns for s in sources.values()):
+                    parse_view(select, sources, name=name, script=script.text, line=line, column=column)
+                case CreateView(_, select, line, column):  # columns are known to some system alone
+                    check_sources(select, sources, script=script.text, line=line, column=column)
                 case Explain(_, str() as select, line, column):
                     parse_query(select, streams, script=script.text, line=line, column=column, queries=queries)
                 case _:
@@ -123,18 +129,38 @@ def check_sql(script: Script) -> None:
 def register(engine: Engine, script: Script, *, compute: bool = True) -> Iterator[str]:
     """Execute the statements one by one, so that every error has a place; yields what SHOW and EXPLAIN say.
 
+    Of what is registered already only the last definition in the script counts: the script is run again to go on.
     Without `compute`, sources and views are looked at only: no change is captured and no view made.
     """
+    instead = again(script.statements, engine.catalog.registry)
     for index, statement in enumerate(script.statements):
-        with _placed(script, statement):
+        shown: list[Any] = []
+        with plain_warnings(f"{script.path}:{statement.at.line}"), _placed(script, statement):
             if isinstance(statement, ViewStatement) and not compute:
                 _look(engine, script, statement)
-                continue
-            for shown in engine.execute(script.alone(index)):
-                if isinstance(shown, str):
-                    yield shown
-                else:
-                    yield "\n".join(_entry(e) for e in shown) or "(none)"
+            elif index not in instead:
+                shown = _execute(engine, script, index)
+            elif (query := instead[index]) is not None:
+                engine.query(
+                    query.select, name=query.name, into=query.into, on_error=query.on_error, retain=query.retain,
+                    start=query.start, replace=query.replace,
+                )  # fmt: skip
+        for one in shown:
+            yield one if isinstance(one, str) else "\n".join(_entry(e) for e in one) or "(none)"
+
+
+def _execute(engine: Engine, script: Script, index: int) -> list[Any]:
+    """One statement. What is to be dropped may be gone since the last time the script was run."""
+    match script.statements[index]:
+        case DropQuery(name) if engine.catalog.registry.find(name) is None:
+            kind, known = "query", engine.catalog.names()
+        case DropStream(name) if name not in engine.catalog.streams:
+            kind, known = "stream", list(engine.catalog.streams)
+        case _:
+            return engine.execute(script.alone(index))
+    if not getattr(script.statements[index], "if_exists", False):
+        warnings.warn(f"there is no {kind} {name!r} to drop; {did_you_mean(name, known)}".rstrip("; "), stacklevel=1)
+    return []
 
 
 def explain_views(catalog: ViewCatalog, script: Script) -> Iterator[str]:
@@ -144,6 +170,8 @@ def explain_views(catalog: ViewCatalog, script: Script) -> Iterator[str]:
             match statement:
                 case CreateSource(source):
                     catalog.add_source(source)
+                case DropSource(name):
+                    catalog.sources.pop(name, None)
                 case CreateView(name, select, line, column):
                     yield catalog.explain_view(select, name, script=script.text, line=line, column=column)
                 case _:
@@ -163,11 +191,25 @@ def _look(engine: Engine, script: Script, statement: ViewStatement) -> None:
     match statement:
         case CreateSource(source):
             engine.view_catalog.add_source(source)
+        case DropSource(name):
+            engine.view_catalog.sources.pop(name, None)
         case CreateView(name, select, line, column):
             sources = engine.view_catalog.sources
             parse_view(select, sources, name=name, script=script.text, line=line, column=column)
         case _:
             pass
+
+
+@contextlib.contextmanager
+def plain_warnings(place: object) -> Iterator[None]:
+    """Warnings inside, of other threads too, are a line each, that says nothing of places in the package."""
+
+    def show(message: Warning | str, *_: object) -> None:
+        sys.stderr.write(f"{place}: warning: {message}\n")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
 
 
 @contextlib.contextmanager
@@ -181,7 +223,8 @@ def _placed(script: Script, statement: Statement) -> Iterator[None]:
         ) from error
     except PenstockError as error:
         at = statement.at
-        raise SqlError(str(error), text=script.text, line=at.line, column=at.column) from error
+        hint = f"relative paths begin in {Path.cwd()}" if "Path does not exist" in str(error) else ""
+        raise SqlError(str(error), text=script.text, line=at.line, column=at.column, hint=hint) from error
 
 
 def _entry(entry: Any) -> str:

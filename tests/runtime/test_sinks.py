@@ -1,12 +1,15 @@
 """Cursors of sinks: each group of queries that go to a sink together has its own, and goes on where a query took another's place."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from penstock.errors import StateError
+from penstock.model import Sink
 from penstock.runtime.results.sinks import Deliveries, Recipient, claim, group_sinks
 from penstock.state.manifest import Manifest, ResultFile
 
@@ -80,6 +83,20 @@ def test_what_a_failing_sink_is_owed_stays(tmp_path):
     delivered(Rows(1), sinks, found)
     made = Deliveries(Rows(), lambda *_: 0, sinks)
     assert [made.owes(found.results[name]) for name in ("s3", "s4")] == [True, False]
+
+
+def test_a_sink_of_spark_says_what_went_wrong_in_java(tmp_path):
+    java = SimpleNamespace(_target_id="o401", _gateway_client=None, getMessage=lambda: "No suitable driver\n at x")
+
+    def fail(_queries, _part, *, as_frame):
+        raise Py4JJavaError("An error occurred while calling o401.save.", java)
+
+    sinks = group_sinks([Recipient(1, "q", Sink("jdbc"), ("a",))], {}, -1)
+    delivered(fail, sinks, manifest(s3=(1,)))
+    assert sinks[0].error == "No suitable driver"
+    sinks = group_sinks([Recipient(1, "q", str(tmp_path), ("a",))], {}, -1)
+    delivered(Rows(1), sinks, manifest(s3=(1,)))
+    assert sinks[0].error == "OSError: no such place"
 
 
 def test_a_folder_with_results_of_another_state_directory_is_left_alone(tmp_path):

@@ -47,6 +47,11 @@ def test_refused_at_the_word_where_it_begins(text, column, fragment):
     assert (error.line, error.column) == (1, column)
 
 
+@pytest.mark.parametrize("text", ["SELECT 1 FROM (SELECT * FROM a) x", "WITH x AS (SELECT 1) SELECT * FROM x"])
+def test_a_subquery_can_be_a_query_of_its_own(text):
+    assert failure(text).hint == "register the inner SELECT as a query of its own, and name that query in FROM"
+
+
 @pytest.mark.parametrize(
     "call",
     ["rand()", "uuid()", "current_timestamp()", "current_timestamp", "now()", "current_date", "shuffle(arr)",

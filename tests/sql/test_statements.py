@@ -204,3 +204,19 @@ def test_create_stream_is_a_statement():
 
 def test_drop_of_a_query_that_need_not_exist():
     assert parse_script("DROP QUERY IF EXISTS q PURGE") == [DropQuery("q", purge=True, if_exists=True)]
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("CREATE QUERY", "query"),
+        ("CREATE OR REPLACE QUERY", "query"),
+        ("ALTER QUERY", "query"),
+        ("CREATE MATERIALIZED VIEW", "view"),
+    ],
+)
+def test_a_name_that_is_missing(words, what):
+    error = failure(f"{words} AS SELECT k FROM a")
+    assert (error.message, error.column) == (f"The name of the {what} is missing", len(words) + 2)
+    assert "name AS SELECT" in error.hint
+    assert one(f"{words} as AS SELECT k FROM a").name == "as"

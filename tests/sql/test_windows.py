@@ -212,7 +212,7 @@ def test_other_windows_are_refused_at_their_word(brackets, column):
         ("SELECT * FROM a [RANGE 0.5 MICROSECONDS]", 24, "whole microseconds"),
         ("SELECT * FROM a [RANGE 1 SECOND] x [RANGE 1 SECOND]", 36, "second window"),
         ("SELECT * FROM a [RANGE 99999999999 WEEKS]", 24, "too long"),
-        ("SELECT * FROM a [RANGE 5 SECONDS", 26, "Expecting ]"),
+        ("SELECT * FROM a [RANGE 5 SECONDS", 17, "window is not closed"),
         ("SELECT * FROM b [ROWS]", 18, "whole number of rows"),
         ("SELECT * FROM b [ROWS 0]", 23, "at least one row"),
         ("SELECT * FROM b [ROWS -1]", 23, "whole number of rows"),

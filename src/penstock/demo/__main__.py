@@ -55,7 +55,8 @@ def _demo(folder: Path, seconds: float, console: Console, interrupts: Interrupts
     script = load(path)
     greet(console, script)
     sensors = Sensors(folder / "input")
-    engine = start_spark(folder / "state", None, console, folder / SPARK_LOG)
+    with interrupts.held():
+        engine = start_spark(folder / "state", None, console, folder / SPARK_LOG)
     try:
         with busy(console, "Registering streams and queries .."):
             list(register(engine, script))

@@ -16,7 +16,7 @@ from penstock.sql.statements import (
     Statement,
     parse_script,
 )
-from penstock.sql.view import parse_view
+from penstock.sql.view import check_sources, parse_view
 from penstock.sql.view_statements import (
     CreateSource,
     CreateView,
@@ -31,5 +31,5 @@ from penstock.sql.view_statements import (
 __all__ = [
     "AdvanceStream", "AlterQuery", "CreateQuery", "CreateSource", "CreateStream", "CreateView", "DropQuery", "DropSource", "DropStream", "DropView",
     "Explain", "ExplainView", "Position", "RefreshView", "Results", "ShowQueries", "ShowSources", "ShowStreams", "ShowViews", "Statement",
-    "parse_query", "parse_script", "parse_view", "results_of",
+    "check_sources", "parse_query", "parse_script", "parse_view", "results_of",
 ]  # fmt: skip

@@ -61,6 +61,11 @@ class Cursor:
             raise self.source.error(self.offset, f"Expected the name of a {what}")
         return self.take()
 
+    def refuse_nameless(self, what: str, form: str) -> None:
+        """Complain where AS SELECT stands in place of a name."""
+        if self.peek() == "AS" and self.peek(1) in ("SELECT", "WITH", "("):
+            raise self.source.error(self.offset, f"The name of the {what} is missing", f"write {form}")
+
     def choice(self, *words: str) -> str:
         found = self.peek()
         if found not in words:

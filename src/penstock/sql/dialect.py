@@ -20,6 +20,7 @@ from penstock.sql.position import Text
 
 WINDOW = "penstock_window"  # key in a table's meta: the tokens between its brackets
 WINDOW_START = "penstock_window_start"
+_OPEN_WINDOW = "This window is not closed"
 
 
 class Penstock(Spark):
@@ -66,14 +67,15 @@ class Penstock(Spark):
                 return
             if WINDOW in table.meta:
                 self.raise_error("A second window on the same stream")
-            table.meta[WINDOW_START] = self._curr.start
+            opening = self._curr
+            table.meta[WINDOW_START] = opening.start
             self._advance()
             tokens: list[Token] = []
             while self._curr and not self._match(TokenType.R_BRACKET):
                 tokens.append(self._curr)
                 self._advance()
             if self._prev.token_type != TokenType.R_BRACKET:
-                self.raise_error("Expecting ]")
+                self.raise_error(_OPEN_WINDOW, opening)
             table.meta[WINDOW] = tokens
 
     Generator = SparkGenerator
@@ -102,7 +104,8 @@ def parse_select(source: Text, tokens: Sequence[Token]) -> exp.Expr:
     except ParseError as error:
         first = error.errors[0] if error.errors else {"description": str(error)}
         message = str(first["description"]).split("\n")[0].split(". Line ")[0]
-        raise source.error(int(first.get("start") or 0), _plain(message)) from None
+        hint = "write ] behind it, as in [RANGE 5 MINUTES]" if message == _OPEN_WINDOW else ""
+        raise source.error(int(first.get("start") or 0), _plain(message), hint) from None
     tree = trees[0] if trees else None
     if tree is None:
         raise source.error(0, "Expected a SELECT")

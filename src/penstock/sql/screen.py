@@ -47,7 +47,8 @@ _JOIN_KINDS = frozenset({"LEFT", "RIGHT", "FULL", "NATURAL", "SEMI", "ANTI", "AS
 _JOIN_WORDS = frozenset({"JOIN", "OUTER", "SEMI", "ANTI", "LEFT", "RIGHT", "FULL", "INNER"})
 _INNER_ONLY = "write [INNER] JOIN .. ON, CROSS JOIN, or a list of streams with the conditions in WHERE"
 _NO_OVER = "put the window on the stream and aggregate over it, as in FROM s [RANGE 5 MINUTES SLIDE 1 ROW]"
-_NO_SUBQUERY = "a query reads streams only, each named in its own FROM"
+_NO_SUBQUERY = "register the inner SELECT as a query of its own, and name that query in FROM"
+_NO_VALUES = "FROM names streams and queries; what has only constants needs no standing query"
 
 
 def refuse_unsupported(source: Text, tokens: Sequence[Token]) -> None:
@@ -88,7 +89,7 @@ def _refuse_clause(source: Text, token: Token, before: Token | None, after: Toke
     if kind == TokenType.SELECT and before is not None:
         raise source.unsupported(token.start, "Subqueries are not supported", _NO_SUBQUERY)
     if kind == TokenType.VALUES and after is not None and after.token_type == TokenType.L_PAREN:
-        raise source.unsupported(token.start, "VALUES is not supported", _NO_SUBQUERY)
+        raise source.unsupported(token.start, "VALUES is not supported", _NO_VALUES)
     if kind == TokenType.OVER and before is not None and before.token_type == TokenType.R_PAREN:
         raise source.unsupported(token.start, "Window functions (OVER) are not supported", _NO_OVER)
     if kind == TokenType.USING and after is not None and after.token_type == TokenType.L_PAREN:

@@ -205,6 +205,7 @@ def _clauses(cursor: Cursor) -> tuple[str | None, int | None, str]:
 
 
 def _query_name(cursor: Cursor) -> str:
+    cursor.refuse_nameless("query", "CREATE QUERY name AS SELECT ..")
     token = cursor.name("query")
     if token.text.startswith("_"):
         raise cursor.source.error(token.start, "Names that begin with _ are reserved")

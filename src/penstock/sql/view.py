@@ -38,7 +38,34 @@ def parse_view(
     text: str, sources: Mapping[str, Source], *, name: str, script: str | None = None, line: int = 1, column: int = 1
 ) -> View:
     """Parse the SELECT of a view. Errors point into `script`, where the text begins at `line`, `column`."""
-    source = Text(text, script, Position(line, column))
+    tokens, tree, tables, scope = _read(Text(text, script, Position(line, column)), sources)
+    source = scope.source
+    filters, edges, residuals = _sorted(conditions_of(tree, tables), scope)
+    _check_connected(source, scope, tables, edges, residuals)
+    groups = _groups(tree, scope)
+    select = _Select(scope, groups)
+    items = tuple(item for node in tree.expressions for item in select.items(node, star=not groups))
+    if not items:
+        raise source.error(tokens[0].start, "The select list is empty")
+    _check_names(source, tokens, items)
+    if select.aggregates or groups:
+        items = tuple(item for node in tree.expressions for item in select.items(node, star=False, above=True))
+    nodes = tuple(Node(role.alias, role.stream) for role in scope.roles)
+    return View(
+        name, text.strip(), nodes, edges, filters, items,
+        tuple(view_expression(g, source)[0] for g in groups), tuple(select.aggregates), residuals,
+    )  # fmt: skip
+
+
+def check_sources(
+    text: str, sources: Mapping[str, Source], *, script: str | None = None, line: int = 1, column: int = 1
+) -> None:
+    """All that can be checked of the SELECT of a view while the columns of its sources are not known."""
+    _read(Text(text, script, Position(line, column)), sources)
+
+
+def _read(source: Text, sources: Mapping[str, Source]) -> tuple[list[Token], exp.Select, Sequence[Table], Scope]:
+    """The tokens and the tree of a SELECT, and what its FROM names."""
     tokens = [t for t in tokenize(source) if t.token_type != TokenType.SEMICOLON]
     if not tokens:
         raise source.error(0, "Expected a SELECT")
@@ -58,22 +85,7 @@ def parse_view(
         raise source.unsupported(tokens[0].start, "Only a plain SELECT is supported")
     refuse_other_args(source, tree, _SELECT_ARGS, tokens[0].start)
     tables = read_tables(source, tree, tokens, "source")
-    scope = _scope(source, tables, sources)
-    filters, edges, residuals = _sorted(conditions_of(tree, tables), scope)
-    _check_connected(source, scope, tables, edges, residuals)
-    groups = _groups(tree, scope)
-    select = _Select(scope, groups)
-    items = tuple(item for node in tree.expressions for item in select.items(node, star=not groups))
-    if not items:
-        raise source.error(tokens[0].start, "The select list is empty")
-    _check_names(source, tokens, items)
-    if select.aggregates or groups:
-        items = tuple(item for node in tree.expressions for item in select.items(node, star=False, above=True))
-    nodes = tuple(Node(role.alias, role.stream) for role in scope.roles)
-    return View(
-        name, text.strip(), nodes, edges, filters, items,
-        tuple(view_expression(g, source)[0] for g in groups), tuple(select.aggregates), residuals,
-    )  # fmt: skip
+    return tokens, tree, tables, _scope(source, tables, sources)
 
 
 def _scope(source: Text, tables: Sequence[Table], sources: Mapping[str, Source]) -> Scope:

@@ -121,6 +121,7 @@ def _key(cursor: Cursor) -> tuple[str, ...]:
 
 
 def _create_view(cursor: Cursor, at: Position) -> CreateView:
+    cursor.refuse_nameless("view", "CREATE MATERIALIZED VIEW name AS SELECT ..")
     name = free_name(cursor, "view")
     every: int | None = None
     strategy: str | None = None

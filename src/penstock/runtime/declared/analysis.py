@@ -221,5 +221,6 @@ def _operators(plan: Any) -> Iterator[str]:
 def spark_message(error: Exception) -> str:
     """What Spark says of a mistake, in one line, without places in texts that the user did not write."""
     java = getattr(error, "java_exception", None)  # of an error that Spark's Python side has no class for
-    text = str(error if java is None else java.getMessage()).splitlines()[0]
+    whole = str(error) if java is None else java.getMessage() or java.toString()
+    text = next(iter(whole.splitlines()), type(error).__name__)
     return re.sub(r"( SQLSTATE: \w+)?(; line \d+ pos \d+)?;?$", "", text)

@@ -20,11 +20,14 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from penstock.errors import StateError
 from penstock.model import Sink
 from penstock.model.time import NEVER
+from penstock.runtime.declared.analysis import spark_message
 from penstock.runtime.results.part import Part
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.store import LocalStore
@@ -146,7 +149,7 @@ class Deliveries:
             sink.delivered = manifest.step
             sink.error, sink.wait = None, FIRST_RETRY
         except Exception as error:  # noqa: BLE001  (a sink may fail in any way; it must not stop the engine)
-            sink.error = f"{type(error).__name__}: {error}".splitlines()[0]
+            sink.error = _cause(error)
             sink.retry_at = time.monotonic() + sink.wait
             sink.wait = min(2 * sink.wait, LAST_RETRY)
 
@@ -169,6 +172,13 @@ class Deliveries:
                 publish(target, f"part-{step:08d}-{line[-1]}.parquet", table)
             else:
                 target(table, step)
+
+
+def _cause(error: Exception) -> str:
+    """What a sink said, in one line."""
+    if isinstance(error, PySparkException | Py4JJavaError):
+        return spark_message(error)
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def claim(folder: str, owner: str) -> None:

@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.errors import PySparkException
-
 from penstock.planner.network import Network
+from penstock.runtime.declared.analysis import spark_message
 from penstock.state.manifest import Entry, Manifest, ResultFile, SideFile
 from penstock.state.run import RunEntry
 
@@ -67,9 +66,8 @@ def counters_of(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
     return totals
 
 
-def failure(step: int, error: PySparkException) -> str:
+def failure(step: int, error: Exception) -> str:
     """The last cause that a failed job names, without the stacks around it."""
-    text = str(error)
-    causes = [line.strip() for line in text.splitlines() if _CAUSE.match(line.strip())]
-    cause = causes[-1] if causes else text.splitlines()[0]
+    causes = [line.strip() for line in str(error).splitlines() if _CAUSE.match(line.strip())]
+    cause = causes[-1] if causes else spark_message(error)
     return f"step {step} failed and nothing of it was committed: {cause}"

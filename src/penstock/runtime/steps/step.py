@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -144,7 +145,7 @@ class Stepper:
             planned = time.perf_counter()
             try:
                 reports, projecting = self._run_batch(batch, task)
-            except PySparkException as error:
+            except (PySparkException, Py4JJavaError) as error:
                 raise StepError(failure(step, error)) from error
             ran = time.perf_counter()
             kill_point("after_job", step)
