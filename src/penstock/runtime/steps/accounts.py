@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from penstock.errors import StepError
 from penstock.planner.network import Network
 from penstock.runtime.declared.analysis import spark_message
 from penstock.state.manifest import Entry, Manifest, ResultFile, SideFile
@@ -66,8 +71,12 @@ def counters_of(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
     return totals
 
 
-def failure(step: int, error: Exception) -> str:
-    """The last cause that a failed job names, without the stacks around it."""
-    causes = [line.strip() for line in str(error).splitlines() if _CAUSE.match(line.strip())]
-    cause = causes[-1] if causes else spark_message(error)
-    return f"step {step} failed and nothing of it was committed: {cause}"
+@contextmanager
+def failing_as_step(step: int) -> Iterator[None]:
+    """A job that fails inside fails its step, with the last cause that Spark names and without the stacks around it."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        causes = [line.strip() for line in str(error).splitlines() if _CAUSE.match(line.strip())]
+        cause = causes[-1] if causes else spark_message(error)
+        raise StepError(f"step {step} failed and nothing of it was committed: {cause}") from error

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import StepError
@@ -26,7 +24,14 @@ from penstock.runtime.arrivals.ingest import Layout
 from penstock.runtime.arrivals.intake import Intake
 from penstock.runtime.results.retention import Horizon, following_upkeep, renew_results
 from penstock.runtime.steps import commit
-from penstock.runtime.steps.accounts import counters_of, failure, results_of, runs_of, suspended_by, with_dropped
+from penstock.runtime.steps.accounts import (
+    counters_of,
+    failing_as_step,
+    results_of,
+    runs_of,
+    suspended_by,
+    with_dropped,
+)
 from penstock.runtime.steps.compose import compose_task, out_of_reach
 from penstock.runtime.steps.ending import ended, is_out, is_settled, most_ticks
 from penstock.runtime.steps.entries import all_taken, job_changes, tick_entry
@@ -118,7 +123,8 @@ class Stepper:
         """A step of its own: give the rows that are held the bits of new queries, and find the results among them."""
         with self.lock:
             task = replace(self._task(), merges=(), taking_over=shares)
-            reports = self.job.run(self.job.nothing(), task)
+            with failing_as_step(task.step):
+                reports = self.job.run(self.job.nothing(), task)
             numbers = {t.index for t in self.network.tables if any(e.query in shares for e in t.entries)}
             replaced = [run.name for index in numbers for run in task.runs.get(index, ())]
             entry = self._tick_entry(
@@ -143,10 +149,8 @@ class Stepper:
             kill_point("before_job", step)
             task = self._task()
             planned = time.perf_counter()
-            try:
+            with failing_as_step(step):
                 reports, projecting = self._run_batch(batch, task)
-            except (PySparkException, Py4JJavaError) as error:
-                raise StepError(failure(step, error)) from error
             ran = time.perf_counter()
             kill_point("after_job", step)
             self._commit(step, batch_id, identity, task, reports)
@@ -224,8 +228,10 @@ class Stepper:
         task = self._task(reached, progress)
         over = ended_tables(self.network, task.ahead, task.closed)
         task = replace(task, merges=() if final else tuple(m for m in task.merges if m.table in over))
-        rows = self._derived_rows(self.own_session()) if waiting else None
-        reports = self.job.run(self.job.nothing() if rows is None else self.job.projected(rows, task, sides=True), task)
+        with failing_as_step(task.step):
+            rows = self._derived_rows(self.own_session()) if waiting else None
+            sent = self.job.nothing() if rows is None else self.job.projected(rows, task, sides=True)
+            reports = self.job.run(sent, task)
         groups = closed_groups(self.network, progress)  # by which this step has closed, whatever it takes in
         if waiting:
             after, _ = self._moved(reports)
