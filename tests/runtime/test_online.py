@@ -1,5 +1,6 @@
 """Queries that come and go while the engine runs: each gets what it would get alone, and nobody else notices."""
 
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import pytest
@@ -63,13 +64,14 @@ class Live:
         return bag(rows_of(self.engine.results(name)))
 
 
-@pytest.fixture
-def live(spark, tmp_path):
+@contextmanager
+def started(spark, folder, streams):
+    """Starts engines over these streams, and ends in the end what still runs."""
     runs = []
 
-    def start(queries, **options):
-        replay = Replay(tmp_path / "source", *STREAMS)
-        engine = replay.engine(spark, tmp_path / "state", queries, **options)
+    def start(queries=None, **options):
+        replay = Replay(folder / "source", *streams)
+        engine = replay.engine(spark, folder / "state", queries, **options)
         runs.append(Live(replay, engine))
         return runs[-1]
 
@@ -77,6 +79,12 @@ def live(spark, tmp_path):
     for one in runs:
         if one.run.active:
             one.run.stop()
+
+
+@pytest.fixture
+def live(spark, tmp_path):
+    with started(spark, tmp_path, STREAMS) as start:
+        yield start
 
 
 # ---------------------------------------------------------------------------------------------------- any sequence

@@ -69,7 +69,7 @@ def _tell_odd(engine: Engine, status: Status, console: Console) -> None:
     console.print("Rows that took no part", style="bold")
     console.print(
         "A late row is older than its stream promised (three seconds behind the newest); a bad row has no readable time. "
-        "They are kept aside, whole, and can be read with engine.late(name) and engine.bad(name):"
+        "They are kept aside, as Spark read them, and can be seen with engine.late(name) and engine.bad(name):"
     )
     for name, stream in status["streams"].items():
         for word, read in (("late", engine.late), ("bad", engine.bad)):

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from penstock.errors import RegistrationError
-from penstock.model import Compare, Expression, Query, Ref, Rows, Stream, Term, Tumbling
+from penstock.model import Expression, Query, Ref, Rows, Stream, Term, Tumbling
 from penstock.model.expression import PSEUDO_ROLE
-from penstock.model.stream import INTEGER_TYPES
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import Bounds, check_bounded, time_bounds
 from penstock.planner.derived import DerivedStream
 from penstock.planner.grouped import check_aggregated, grouped_tables
 from penstock.planner.index import INDEXED_TYPES, ColumnIndex, build_index, indexable
-from penstock.planner.keys import INTEGRAL, common_type, normalized
+from penstock.planner.keys import INTEGRAL, common_type
 from penstock.planner.network import (
     Derived,
     Entry,
@@ -31,6 +30,7 @@ from penstock.planner.network import (
     out_column,
 )
 from penstock.planner.remap import remap_expression
+from penstock.planner.table_keys import KeyPart, TableKey, equation, table_key, tumble, within_another
 
 MAX_CELLS = 256  # of one state table under push_down
 STRATEGIES = ("state_slice", "push_down", "pull_up", "isolated")
@@ -66,11 +66,11 @@ class _Builder:
         aggregated = [q for q in known if q.query.aggregation is not None]
         for standing in aggregated:
             check_supported(standing)
-        keys: dict[str, _TableKey] = {}
+        keys: dict[str, TableKey] = {}
         for stream in self.streams:
             found = {t.name: t for plan in laid for own in plan.tables for t in own if t.stream == stream}
             if not found and not any(stream in role.streams for q in aggregated for role in q.query.roles):
-                found = {stream: _TableKey(stream, stream)}
+                found = {stream: TableKey(stream, stream)}
             keys.update(found)
         number = {name: i for i, name in enumerate(keys)}
         groups: dict[str, list[_Laid]] = {}
@@ -95,23 +95,23 @@ class _Builder:
         bounds = time_bounds(query)
         check_bounded(query, bounds)
         own = f" of query {standing.bits_of}" if self.strategy == "isolated" else ""
-        tables: list[list[_TableKey]] = [[] for _ in query.roles]
+        tables: list[list[TableKey]] = [[] for _ in query.roles]
         for key_class in classes:
             for i, key in key_class.items():
                 tables[i].append(replace(key, name=key.name + own))
         for i, role in enumerate(query.roles):
             if not tables[i]:
                 timed = len(query.roles) > 1 or isinstance(role.window, Rows)
-                tables[i].append(_TableKey(role.stream + ("()" if timed else "") + own, role.stream, timed=timed))
+                tables[i].append(TableKey(role.stream + ("()" if timed else "") + own, role.stream, timed=timed))
         roles = tuple(sorted(range(len(tables)), key=lambda i: ([t.name for t in tables[i]], i)))
         place = {role: p for p, role in enumerate(roles)}
         named = [tuple(sorted((place[i], key.name + own) for i, key in c.items())) for c in classes]
         return _Laid(standing, query, bounds, roles, tuple(tuple(tables[i]) for i in roles), tuple(sorted(named)))
 
-    def _key_classes(self, standing: StandingQuery) -> tuple[list[dict[int, _TableKey]], list[Expression]]:
+    def _key_classes(self, standing: StandingQuery) -> tuple[list[dict[int, TableKey]], list[Expression]]:
         """The key classes as role -> key, and the equalities that are conditions: those among roles that another class ties as well."""
         query = standing.query
-        groups: dict[tuple[int, ...], list[_Part]] = {}
+        groups: dict[tuple[int, ...], list[KeyPart]] = {}
         for number, part in enumerate(query.keys):
             declared = standing.key_types[number] if standing.key_types else _declared(query, part, self.streams)
             ends = {i: (e, declared[i]) for i, e in enumerate(part) if e is not None}
@@ -120,17 +120,17 @@ class _Builder:
                 sides = ", ".join(f"{query.roles[i].alias}: {kind}" for i, (_, kind) in ends.items())
                 msg = f"the join key of query {standing.name!r} has types that do not compare ({sides}); CAST one side"
                 raise RegistrationError(msg)
-            groups.setdefault(tuple(ends), []).append(_Part(ends, common))
+            groups.setdefault(tuple(ends), []).append(KeyPart(ends, common))
         if isinstance(query.roles[0].window, Tumbling) and len(query.roles) > 1:
-            _tumble(groups, range(len(query.roles)), query.roles[0].window)
+            tumble(groups, range(len(query.roles)), query.roles[0].window)
         classes, implied = [], []
         for roles, parts in groups.items():
-            if _within_another(roles, groups):
-                implied += [_equation(part, one, other) for part in parts for one, other in pairwise(roles)]
+            if within_another(roles, groups):
+                implied += [equation(part, one, other) for part in parts for one, other in pairwise(roles)]
                 continue
             # The order of conditions in WHERE means nothing: queries with the same key must get the same tables.
             parts.sort(key=lambda part: part.text(query))
-            classes.append({i: _table_key(query.roles[i].stream, i, parts) for i in roles})
+            classes.append({i: table_key(query.roles[i].stream, i, parts) for i in roles})
         return classes, implied
 
     def _join(self, index: int, name: str, number: Mapping[str, int], plans: Sequence[_Laid]) -> Join:
@@ -174,7 +174,7 @@ class _Builder:
         return Join(index, name, homes, tuple(members), classes, columns, closes=plans[0].closes)
 
     def _table(
-        self, index: int, key: _TableKey, keys: Mapping[str, _TableKey], joins: Sequence[Join], laid: Sequence[_Laid]
+        self, index: int, key: TableKey, keys: Mapping[str, TableKey], joins: Sequence[Join], laid: Sequence[_Laid]
     ) -> StateTable:
         stream = self.streams[key.stream]
         plans = {plan.standing.id: plan for plan in laid}
@@ -215,8 +215,8 @@ class _Builder:
         return built
 
     def _hold(
-        self, held: _Held, join: Join, position: int, key: _TableKey, linked: Mapping[str, str],
-        keys: Mapping[str, _TableKey], plans: Mapping[int, _Laid],
+        self, held: _Held, join: Join, position: int, key: TableKey, linked: Mapping[str, str],
+        keys: Mapping[str, TableKey], plans: Mapping[int, _Laid],
     ) -> None:  # fmt: skip
         """What a table holds for one position of a join: an entry for each share of its members, and the columns that they need.
 
@@ -256,7 +256,7 @@ class _Builder:
         """The columns in which rows at a position hold their keys in the position's other tables."""
         return {key_column(names[t]): names[t] for p, t in join.places if p == position and t != index}
 
-    def _told_apart(self, key: _TableKey, stream: Stream) -> tuple[str, ...]:
+    def _told_apart(self, key: TableKey, stream: Stream) -> tuple[str, ...]:
         """The columns by which keys of the same hash are told apart; none if the hash is one-to-one."""
         exact = len(key.types) == 1 and key.types[0] in INTEGRAL
         return () if exact else self._verify(key, stream)
@@ -286,7 +286,7 @@ class _Builder:
             truths.append(self.derive(stream.name, tuple(parts), risky=True))
         return terms, tuple(dict.fromkeys(truths))
 
-    def _verify(self, key: _TableKey, stream: Stream) -> tuple[str, ...]:
+    def _verify(self, key: TableKey, stream: Stream) -> tuple[str, ...]:
         """Columns that hold the key's real values: the declared column itself where it is the key as it stands."""
         names = []
         for part, kind, total in zip(key.key, key.types, key.total, strict=True):
@@ -309,70 +309,6 @@ class _Builder:
             found = Derived(f"_d{digest}", stream, parts, risky)
             self.derived[(stream, parts)] = found
         return found.name
-
-
-@dataclass(frozen=True)
-class _TableKey:
-    name: str
-    stream: str
-    key: tuple[tuple[str | Ref, ...], ...] = ()
-    types: tuple[str, ...] = ()
-    total: tuple[bool, ...] = ()
-    timed: bool = False
-
-
-@dataclass(frozen=True)
-class _Part:
-    """One equality of a key: by role the expression and its type, and the type in which they compare."""
-
-    ends: Mapping[int, tuple[Expression, str]]
-    common: str
-
-    def text(self, query: Query) -> list[tuple[str, str]]:
-        """As text, whatever the order of FROM."""
-        return sorted((query.roles[i].stream, e.sql(lambda ref: ref.column)) for i, (e, _) in self.ends.items())
-
-
-def _table_key(stream: str, role: int, parts: Sequence[_Part]) -> _TableKey:
-    """The key of a role's state table: its end of every part, in the common type."""
-    ends = [(*part.ends[role], part.common) for part in parts]
-    key = tuple(normalized(remap_expression(e, {role: 0}), declared, common) for e, declared, common in ends)
-    text = ", ".join("".join(p if isinstance(p, str) else p.column for p in part) for part in key)
-    types = tuple(part.common for part in parts)
-    return _TableKey(f"{stream}({text})", stream, key, types, tuple(e.total for e, _, _ in ends))
-
-
-def _within_another(roles: Sequence[int], groups: Collection[Sequence[int]]) -> bool:
-    return any(set(roles) < set(other) for other in groups)
-
-
-def _tumble(groups: dict[tuple[int, ...], list[_Part]], roles: Sequence[int], window: Tumbling) -> None:
-    """Rows join only within one piece of time: its number is a part of every key, or the key where the keys do not tie all roles."""
-    start, length = window.origin, window.length
-
-    def number(role: int) -> tuple[Expression, str]:
-        time = Ref(role, "_ts")
-        parts = ("((", time, f" - {start}L) - pmod(", time, f" - {start}L, {length}L)) DIV {length}L")
-        return Expression(parts, None, total=True), "bigint"
-
-    tied = {roles[0]}
-    while len(grown := tied.union(*(own for own in groups if tied & set(own)))) > len(tied):
-        tied = grown
-    if len(tied) < len(roles):
-        groups.setdefault(tuple(roles), [])
-    for own, parts in groups.items():
-        if not _within_another(own, groups):
-            parts.append(_Part({i: number(i) for i in own}, "bigint"))
-
-
-def _equation(part: _Part, one: int, other: int) -> Expression:
-    """The equality of two roles as a condition."""
-    (left, left_type), (right, right_type) = part.ends[one], part.ends[other]
-    term = None
-    alike = left_type == right_type or {left_type, right_type} <= INTEGER_TYPES
-    if left.term is not None and right.term is not None and alike and left_type in INDEXED_TYPES:
-        term = Compare("=", left.term, right.term)
-    return Expression(("(", *left.parts, ") = (", *right.parts, ")"), term, left.total and right.total)
 
 
 @dataclass
@@ -417,7 +353,7 @@ class _Laid:
     query: Query
     bounds: Bounds
     roles: tuple[int, ...]
-    tables: tuple[tuple[_TableKey, ...], ...]
+    tables: tuple[tuple[TableKey, ...], ...]
     classes: tuple[tuple[tuple[int, str], ...], ...]
 
     @property
