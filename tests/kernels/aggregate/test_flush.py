@@ -1,12 +1,13 @@
 """Results let out a few at a time: all of them, each once, never too many in a step, and none too late."""
 
+import pyarrow as pa
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.aggregate.close import gather, partials
 from penstock.kernels.aggregate.flush import Cap, Flushed, flush, least, share_of
 from penstock.kernels.aggregate.keep import settle
-from penstock.model import Aggregation
+from penstock.model import Aggregate, Aggregation, Sliding
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_aggregates
 from tests.effort import examples
@@ -83,6 +84,18 @@ def test_all_results_come_once_in_time_and_never_too_many(window, groups, parts,
             kept = settle(plan, state, least(ranges))
             state = [] if kept is None else [kept]
     assert_same(found, expected(aggregation, parts))
+
+
+def test_the_very_first_closing_may_be_too_large():
+    """Nothing is known then of how far results are out."""
+    aggregation = Aggregation(Sliding(4, 4), (), (Aggregate("count", None),), None)
+    (plan,) = plan_aggregates({0: aggregation}, {})
+    rows = pa.table({"_key": pa.array(range(6), pa.int64()), "_ts": pa.array([1] * 6, pa.int64())})
+    gathered = gather(plan, [partials(plan, rows)])
+    ((closed,), flushed) = flush(gathered, plan.queries[0], [], (0, None), 4, Cap(2, behind=3))
+    assert len(closed.table) == 2
+    ((closed,), flushed) = flush(gathered, plan.queries[0], [flushed], (0, None), 4, Cap(9, behind=3))
+    assert (len(closed.table), flushed) == (4, Flushed(0, None, 4))
 
 
 def inside(key, own):

@@ -124,11 +124,9 @@ def _add(kind, kept, values, row):  # type: ignore[no-untyped-def]
         return
     if values[row, 0] <= 0:
         return
-    if kept[0] == 0:  # nothing times a distance that overflows is not nothing
-        kept[:] = values[row]
-        return
     count = kept[0] + values[row, 0]
     share, apart = values[row, 0] / count, values[row, 1] - kept[1]
+    # In this order: a square may overflow, and nothing times infinity is no number.
     kept[2] += values[row, 2] + apart * (apart * (kept[0] * share))
     kept[1] = kept[1] + apart * share if np.isfinite(apart) else kept[1] * (1 - share) + values[row, 1] * share
     kept[0] = count
