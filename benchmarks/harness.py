@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -35,16 +35,19 @@ GENERATOR = 1  # part of every cache key: raise it when the generated rows chang
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of a benchmark. Ratios are 'ours over theirs', larger is better, and there are none without equality."""
+    """The outcome of a benchmark. There are no ratios without equality; the more the better, but for those named in `lower`."""
 
     name: str
     equal: bool
     ratios: Mapping[str, float]
     figures: Json = field(default_factory=dict)
+    lower: Collection[str] = ()
 
     def line(self) -> str:
         ratios = {name: round(ratio, 3) for name, ratio in self.ratios.items()} if self.equal else {}
-        return json.dumps({"name": self.name, "equal": self.equal, "ratios": ratios, "figures": self.figures})
+        better = {name: "lower" if name in self.lower else "higher" for name in ratios}
+        line = {"name": self.name, "equal": self.equal, "ratios": ratios, "better": better, "figures": self.figures}
+        return json.dumps(line)
 
 
 def finish(report: Report) -> int:
@@ -280,7 +283,7 @@ def session(cores: int, **settings: str) -> Any:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.shuffle.partitions": str(cores),
     }
-    return local_session(cores, **common, **settings)
+    return local_session(cores, **{**common, **settings})
 
 
 def read_stream(spark: Any, folder: str | Path) -> Any:

@@ -266,7 +266,8 @@ def measure(
         **more,
         "machine": harness.machine(load),
     }
-    return Report("reoptimize", equal and same and alike, ratios, shown)
+    lower = [name for name in ratios if name != "worst"]
+    return Report("reoptimize", equal and same and alike, ratios, shown, lower)
 
 
 def measured(options: Namespace) -> Report:

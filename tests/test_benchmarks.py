@@ -49,7 +49,8 @@ PARTS = {"receive", "prepare", "open", "probe", "write", "store", "merge"}
 
 def line_of(report):
     line = json.loads(report.line())
-    assert set(line) == {"name", "equal", "ratios", "figures"}
+    assert set(line) == {"name", "equal", "ratios", "better", "figures"}
+    assert set(line["better"]) == set(line["ratios"])
     return line
 
 
@@ -71,6 +72,10 @@ def here(fresh, spark, monkeypatch):
 def test_unequal_results_have_no_ratio():
     assert line_of(Report("x", True, {"spark": 2.00049}))["ratios"] == {"spark": 2.0}
     assert line_of(Report("x", False, {"spark": 2.0}))["ratios"] == {}
+
+
+def test_each_ratio_says_whether_more_is_better():
+    assert line_of(Report("x", True, {"rate": 2.0, "rows": 1.1}, lower=["rows"]))["better"] == {"rate": "higher", "rows": "lower"}
 
 
 def test_the_last_line_is_json_and_the_exit_code_tells_equality(capsys):
