@@ -41,6 +41,7 @@ def random_entry(step, draw):
         batch=None if tick else step,
         runs_removed=tuple(draw(st.lists(st.sampled_from(old), unique=True))) if old else (),
         results_removed=tuple(draw(st.lists(st.sampled_from(results), unique=True))) if results else (),
+        forgotten=tuple(draw(st.sets(st.sampled_from(("sink", "query:0", "p")), max_size=2))),
         suspended=draw(st.dictionaries(st.sampled_from("pq"), st.text(max_size=3), max_size=1)),
         runs_added=() if tick else (_run(step, draw),),
         sides=() if tick else entry(step).sides,

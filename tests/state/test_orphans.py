@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.state.manifest import Manifest, ResultFile, SideFile
-from penstock.state.orphans import GRACE_SECONDS, collect_orphans
+from penstock.state.orphans import GRACE_SECONDS, collect_orphans, collect_versions
 from penstock.state.store import LocalStore
 from tests.state.runs import entry_of
 
@@ -48,3 +48,19 @@ def test_a_young_file_stays_until_the_grace_time_is_over(store):
 
 def test_before_the_first_commit_every_file_may_still_be_committed(store):
     assert collect_orphans(store, Manifest(), grace=0) == []
+
+
+def test_versions_of_the_registry_stay_while_a_result_file_is_read_by_them(store):
+    for version in (1, 2, 3, 4, 5):
+        store.write(f"registry/{version:08d}.json", b"x")
+    manifest = Manifest(version=4, results={"r": ResultFile("r", "j", 2, 2, 1, 1, 0, 0, ())})
+    assert collect_versions(store, manifest) == []
+    names = [f"registry/{version:08d}.json" for version in (1, 2, 3, 4, 5)]
+    old = time.time() - GRACE_SECONDS - 1
+    for name in names:
+        os.utime(store.path(name), (old, old))
+    assert collect_versions(store, manifest) == [names[0], names[2]]
+    # Who still has a manifest that needs one finds it for the grace time.
+    assert collect_versions(store, Manifest(version=5)) == []
+    assert collect_versions(store, Manifest(version=5), grace=0) == [names[1], names[3]]
+    assert store.names("registry") == ["00000005.json"]

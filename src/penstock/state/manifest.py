@@ -88,7 +88,7 @@ class SideFile:
 
 @dataclass(frozen=True)
 class Entry:
-    """What one step changed."""
+    """What one step changed. `forgotten` are names of counters, cursors and suspensions that belong to nobody any longer."""
 
     step: int
     batch: int | None
@@ -113,6 +113,7 @@ class Entry:
     closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
     flushed: Mapping[str, tuple[tuple[int, int | None, int, int], ...]] = field(default_factory=dict)
     panes: Mapping[str, Any] = field(default_factory=dict)
+    forgotten: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,8 @@ class Manifest:
         dropped = set(entry.results_removed)
         results = {n: r for n, r in self.results.items() if n not in dropped} if dropped else dict(self.results)
         results.update((r.name, r) for r in entry.results)
-        counters = {name: dict(values) for name, values in self.counters.items()}
+        lost = set(entry.forgotten)
+        counters = {name: dict(values) for name, values in self.counters.items() if name not in lost}
         for name, values in entry.counters.items():
             total = counters.setdefault(name, {})
             for key, value in values.items():
@@ -162,7 +164,8 @@ class Manifest:
         return replace(
             self, step=entry.step, last_batch=entry.last_batch, identity=entry.identity, version=entry.version, clock=entry.clock,
             progress=dict(entry.progress), counters=counters, runs=runs, results=results, sides=(*self.sides, *entry.sides),
-            cursors={**self.cursors, **entry.cursors}, suspended={**self.suspended, **entry.suspended}, final=entry.final,
+            cursors={n: c for n, c in {**self.cursors, **entry.cursors}.items() if n not in lost},
+            suspended={n: why for n, why in {**self.suspended, **entry.suspended}.items() if n not in lost}, final=entry.final,
             orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
             closed={n: v for n, v in {**self.closed, **entry.closed}.items() if stream_of(n) in entry.progress},
             derived=dict(entry.derived),
@@ -270,6 +273,7 @@ def _entry(body: dict[str, Any]) -> Entry:
     body["runs_removed"] = tuple(body["runs_removed"])
     body["results"] = tuple(ResultFile.from_json(r) for r in body["results"])
     body["results_removed"] = tuple(body["results_removed"])
+    body["forgotten"] = tuple(body.get("forgotten", ()))
     return Entry(**body)
 
 

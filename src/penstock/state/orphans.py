@@ -1,4 +1,4 @@
-"""Collect files that no manifest names: left by crashed or repeated tasks, or given up by purge and compaction."""
+"""Collect files that nobody needs any longer: left by crashed or repeated tasks, given up by purge and compaction, or versions of the registry."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from penstock.state.manifest import Manifest
 from penstock.state.store import LocalStore
 
+REGISTRY = "registry"
 FOLDERS = ("runs", "results", "sides")
 GRACE_SECONDS = 600.0  # somebody may still read a file whose name he got from an older manifest
 
@@ -25,4 +26,21 @@ def collect_orphans(store: LocalStore, manifest: Manifest, grace: float = GRACE_
             if now - Path(store.path(name)).stat().st_mtime >= grace:
                 store.delete(name)
                 deleted.append(name)
+    return deleted
+
+
+def collect_versions(store: LocalStore, manifest: Manifest, grace: float = GRACE_SECONDS) -> list[str]:
+    """Delete versions of the registry that are neither the newest nor in use: by the manifest, or by a result file that says what its bits mean.
+
+    One that is in use counts as young, so that who has an older manifest can still read by it for the grace time.
+    """
+    versions = {int(name[:-5]): f"{REGISTRY}/{name}" for name in store.names(REGISTRY) if name.endswith(".json")}
+    used = {max(versions, default=0), manifest.version, *(f.version for f in manifest.results.values())}
+    now, deleted = time.time(), []
+    for version, name in versions.items():
+        if version in used:
+            store.touch(name)
+        elif now - Path(store.path(name)).stat().st_mtime >= grace:
+            store.delete(name)
+            deleted.append(name)
     return deleted

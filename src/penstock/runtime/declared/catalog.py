@@ -32,6 +32,7 @@ from penstock.runtime.declared.user_aggregates import declared
 from penstock.runtime.results.read import ResultView
 from penstock.runtime.results.read_aggregates import AggregateView
 from penstock.runtime.steps.compose import newest_time
+from penstock.state.forgetting import without_ended
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
 from penstock.state.store import LocalStore
@@ -289,6 +290,7 @@ class Catalog:
                 "start with the same strategy, or use a new state directory"
             )
             raise StateError(msg)
+        self.registry = without_ended(self.registry, manifest)
         begin(self, manifest)
         conf = {key: str(self.spark.conf.get(key)) for key in SQL_SETTINGS}
         settings = dict(self.registry.settings) or conf
@@ -298,6 +300,9 @@ class Catalog:
             wanted = replace(wanted, version=self.saved.version + 1)
             RegistryLog(self.store).append(wanted)
         self.registry = self.saved = wanted
+        known = {q.id for q in wanted.queries}
+        self._parsed = {n: parsed for n, parsed in self._parsed.items() if n in known}
+        self._positions = {n: positions for n, positions in self._positions.items() if n in known}
         network = self.cut(replace(network, version=wanted.version), manifest)
         self._network = (wanted, network)
         return wanted, network

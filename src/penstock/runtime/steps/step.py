@@ -48,10 +48,12 @@ from penstock.runtime.tasks.closing import (
     ended_tables,
     held_back,
     is_unshown,
+    shown_cursors,
 )
 from penstock.runtime.tasks.task import Task
+from penstock.state.forgetting import forgotten, handed_on
 from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile
-from penstock.state.orphans import collect_orphans
+from penstock.state.orphans import collect_orphans, collect_versions
 from penstock.state.registry import Registry
 from penstock.state.store import LocalStore
 
@@ -111,7 +113,7 @@ class Stepper:
         self.steering = self.steer(network, self.manifest)
         self.sessions.forget()
         before, self.job = self.job, make_job(self.spark, network, self.layout, self.tasks)
-        before.plan.unpersist()
+        before.plan.destroy()  # between two steps no job reads it, and its file on the driver would stay
 
     def forget_streams(self) -> None:
         """Give up the progress of streams that are gone: one that comes back begins anew."""
@@ -248,13 +250,16 @@ class Stepper:
         self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
 
     def _upkeep(self) -> None:
-        """Give up expired results, merge small files, and collect what no manifest names."""
+        """Give up expired results, merge small files, forget queries that have ended, and collect what no manifest names."""
         merged, removed = renew_results(self.store, self.network, self.registry, self.manifest, self.owes, self.horizon)
-        if removed:
+        lost = forgotten(self.registry, self.manifest, {*self.cursors, *shown_cursors(self.network)})
+        if removed or lost:
             expired = tuple(self._out_of_reach(self.manifest.reached()))
-            entry = self._tick_entry(results=merged, results_removed=removed, runs_removed=expired)
-            self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
+            entry = self._tick_entry(results=merged, results_removed=removed, runs_removed=expired, forgotten=lost)
+            counters = with_dropped(entry, self.manifest) | handed_on(self.registry, self.manifest)
+            self._append(replace(entry, counters=counters))
         collect_orphans(self.store, self.manifest)
+        collect_versions(self.store, self.manifest)
         network = self.cut(self.network, self.manifest)
         if network != self.network:
             self.adopt(network, self.registry)

@@ -99,6 +99,12 @@ def shown_by(task: Task) -> dict[str, int]:
     return {SHOWN.format(q): task.step for q in task.early} | {SHOWN_AT.format(q): now for q in task.early}
 
 
+def shown_cursors(network: Network) -> set[str]:
+    """The names under which it is remembered what was shown of open windows."""
+    early = [m.id for a in network.aggregates for m in a.members if m.every is not None]
+    return {cursor.format(query) for query in early for cursor in (SHOWN, SHOWN_AT)}
+
+
 def is_unshown(network: Network, manifest: Manifest) -> bool:
     """Whether something has come since the open windows of a query were last shown, and it is time."""
     early = shown_now(network, manifest)

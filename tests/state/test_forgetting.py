@@ -1,0 +1,92 @@
+"""Queries that came and went leave nothing behind once their results are given up."""
+
+from dataclasses import replace
+
+from penstock.state.forgetting import ended_queries, forgotten, handed_on, without_ended
+from penstock.state.manifest import Entry, Manifest, ResultFile
+from penstock.state.registry import QueryRecord, Reading, Registry
+
+
+def query(number, name="q", **facts):
+    return QueryRecord(number, name, "SELECT 1 FROM a", **{"retain": 5, **facts})
+
+
+def registry(*queries):
+    return Registry(1, 9, queries=queries)
+
+
+def holding(*numbers, **facts):
+    """A manifest with a result file of each of these queries."""
+    files = {f"r{n}": ResultFile(f"r{n}", "j", 0, 1, 1, 1, 0, 0, ((n, 1),)) for n in numbers}
+    return Manifest(results=files, **facts)
+
+
+def test_a_dropped_query_ends_when_its_last_results_are_given_up():
+    known = registry(query(1, dropped=True), query(2))
+    assert ended_queries(known, holding(1, 2)) == frozenset()
+    assert ended_queries(known, holding(2)) == {1}
+    assert without_ended(known, holding(2)).queries == (query(2),)
+
+
+def test_a_dropped_query_that_keeps_its_results_for_ever_stays_also_without_any():
+    assert ended_queries(registry(query(1, dropped=True, retain=None)), Manifest()) == frozenset()
+
+
+def test_what_is_still_referred_to_stays():
+    shared = registry(query(1, dropped=True), query(2, share=1))
+    read = registry(query(1, dropped=True), query(2, reads=(Reading("q", 1, ()),)))
+    part = registry(query(1, dropped=True), query(2, "_q", united=1, owner="q", dropped=True))
+    assert ended_queries(shared, Manifest()) == ended_queries(read, Manifest()) == frozenset()
+    assert ended_queries(part, holding(2)) == frozenset()
+    assert ended_queries(part, holding(1)) == {2}
+    assert ended_queries(part, Manifest()) == {1, 2}
+
+
+def test_of_queries_that_continue_each_other_none_ends_before_an_older_one():
+    known = registry(query(1, dropped=True), query(2, replaces=1, dropped=True), query(3, replaces=2))
+    assert ended_queries(known, holding(1)) == frozenset()
+    assert ended_queries(known, holding(2)) == {1}
+    assert ended_queries(known, Manifest()) == {1, 2}
+
+
+def test_a_replaced_query_without_results_ends_however_long_it_would_keep_them():
+    assert ended_queries(
+        registry(query(1, retain=None, dropped=True), query(2, retain=None, replaces=1)), Manifest()
+    ) == {1}
+
+
+def test_counts_go_to_the_query_that_goes_on_and_only_then_is_the_old_one_forgotten():
+    known = registry(
+        query(1, dropped=True), query(2, "_q", united=1, owner="q", dropped=True), query(3, replaces=1, dropped=True), query(4, replaces=3)
+    )  # fmt: skip
+    counts = {f"query:{n}": {"results": 10**n, "errors": n} for n in (1, 2, 3, 4)}
+    before = Manifest(counters=counts)
+    assert without_ended(known, before) == known
+    entry = Entry(0, None, -1, "", 1, 0.0, {}, handed_on(known, before), forgotten=forgotten(known, before, ()))
+    after = before.apply(entry)
+    assert after.counters == {"query:4": {"results": 11110, "errors": 10}}
+    assert [q.id for q in without_ended(known, after).queries] == [4]
+    assert handed_on(known, after) == {}
+    assert forgotten(without_ended(known, after), after, ()) == ()
+
+
+def test_counts_of_a_dropped_query_stay_as_long_as_it_is_known():
+    known = registry(query(1, dropped=True), query(2))
+    manifest = Manifest(counters={"query:1": {"results": 3}, "query:2": {"results": 4}, "stream:a": {"rows": 9}})
+    assert forgotten(known, manifest, ()) == ()
+    assert forgotten(without_ended(known, manifest), manifest, ()) == ("query:1",)
+
+
+def test_cursors_of_sinks_that_are_gone_and_suspensions_of_unknown_queries_go():
+    manifest = Manifest(cursors={"path:x #1": 3, "path:y #1": 4}, suspended={"1": "why", "7": "why"})
+    lost = forgotten(registry(query(1)), manifest, {"path:y #1"})
+    assert lost == ("7", "path:x #1")
+    after = manifest.apply(Entry(0, None, -1, "", 1, 0.0, {}, {}, forgotten=lost))
+    assert (after.cursors, after.suspended) == ({"path:y #1": 4}, {"1": "why"})
+
+
+def test_what_a_step_says_of_a_name_that_is_forgotten_goes_with_it():
+    manifest = Manifest(cursors={"a": 1})
+    entry = Entry(0, None, -1, "", 1, 0.0, {}, {}, cursors={"b": 2}, forgotten=("a",))
+    assert manifest.apply(entry).cursors == {"b": 2}
+    assert manifest.apply(replace(entry, cursors={"a": 2})).cursors == {}
