@@ -1,0 +1,109 @@
+"""The cases of other engines' suites, by the reference, by the kernels under every strategy, and by Spark in one engine."""
+
+from collections import Counter
+
+import pytest
+
+from penstock.planner.build import STRATEGIES
+from penstock.reference import admit, aggregate_results, results
+from penstock.sql import parse_query
+from tests.oracle import duckdb_results
+from tests.peers.cases import AGGREGATES, COLUMNS, JOINS, LATE, Case
+from tests.runtime.replay import Replay, drain, rows_of, stream
+from tests.simulation import simulate
+from tests.workloads import Workload
+
+STREAMS = {name: stream(name, COLUMNS, event_time="t", delay=1_000) for name in ("a", "b")}
+STRICT = {name: stream(name, COLUMNS, event_time="t", delay=2) for name in ("a", "b")}
+ALL = [*JOINS, *AGGREGATES]
+WAYS = (
+    {"tasks": 1, "merge_every": 0},
+    {"tasks": 3, "merge_every": 2},
+)
+
+
+def named(cases):
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+
+
+def steps_of(case, steps=3):
+    """The rows of a case dealt out to steps in turn, so that those of one moment come apart as well."""
+    return [{name: case.rows(name)[number::steps] for name in STREAMS} for number in range(steps)]
+
+
+def late_steps(case):
+    both = [dict(zip("ab", step, strict=True)) for step in case.steps]
+    return [{name: Case("", "", [], rows).rows("a") for name, rows in step.items()} for step in both]
+
+
+def answer(query, streams, rows):
+    if query.aggregation is None:
+        return Counter(results(query, streams, rows))
+    return Counter(aggregate_results(query, streams, rows))
+
+
+def test_each_case_has_a_name_of_its_own():
+    names = [case.name for case in (*ALL, *LATE)]
+    assert len(names) == len(set(names))
+
+
+@named(ALL)
+def test_the_reference_gives_what_is_written(case):
+    rows = {name: case.rows(name) for name in STREAMS}
+    query = parse_query(case.statement, STREAMS)
+    assert answer(query, STREAMS, rows) == Counter(case.want)
+    if query.aggregation is None:
+        assert Counter(duckdb_results(query, STREAMS, rows)) == Counter(case.want)
+
+
+@named(LATE)
+def test_the_reference_lets_late_rows_take_part_in_nothing(case):
+    steps = late_steps(case)
+    admitted = {name: admit(s, [step[name] for step in steps]) for name, s in STRICT.items()}
+    rows = {name: [row for step in judged for row in step.accepted] for name, judged in admitted.items()}
+    assert answer(parse_query(case.sql, STRICT), STRICT, rows) == Counter(case.want)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@named(JOINS)
+def test_the_kernels_give_what_is_written(case, strategy):
+    for steps in (1, 3):
+        work = Workload(STREAMS, (case.statement,), tuple(steps_of(case, steps)))
+        for way in WAYS:
+            assert Counter(simulate(work, strategy=strategy, **way).results[0]) == Counter(case.want)
+
+
+@named([case for case in LATE if "count" not in case.sql])
+def test_the_kernels_let_late_rows_take_part_in_nothing(case):
+    found = simulate(Workload(STRICT, (case.sql,), tuple(late_steps(case))))
+    assert Counter(found.results[0]) == Counter(case.want)
+
+
+@pytest.mark.spark
+def test_one_engine_gives_what_is_written(spark, tmp_path):
+    """All cases are queries over the same two streams, and share what they can; rows of all cases come in the same steps."""
+    replay = Replay(tmp_path / "in", *STREAMS.values())
+    for number in range(3):
+        of_each = [steps_of(case)[number] for case in ALL]
+        replay.add(**{name: [row for step in of_each for row in step[name]] for name in STREAMS})
+    engine = replay.engine(spark, tmp_path / "state", {f"q{n}": case.statement for n, case in enumerate(ALL)})
+    drain(engine, final=True)
+    wrong = {}
+    for number, case in enumerate(ALL):
+        found = Counter(rows_of(engine.results(f"q{number}")))
+        if found != Counter(case.want):
+            wrong[case.name] = {"missing": Counter(case.want) - found, "not expected": found - Counter(case.want)}
+    assert wrong == {}
+
+
+@pytest.mark.spark
+def test_one_engine_lets_late_rows_take_part_in_nothing(spark, tmp_path):
+    cases = [case for case in LATE if len(case.steps) == 2]
+    replay = Replay(tmp_path / "in", *STRICT.values())
+    for step in late_steps(cases[0]):
+        replay.add(**step)
+    assert all(case.steps == cases[0].steps for case in cases)
+    engine = replay.engine(spark, tmp_path / "state", {f"q{n}": case.sql for n, case in enumerate(cases)})
+    drain(engine, final=True)
+    found = {case.name: Counter(rows_of(engine.results(f"q{number}"))) for number, case in enumerate(cases)}
+    assert found == {case.name: Counter(case.want) for case in cases}
