@@ -330,6 +330,10 @@ def draw(found: Json) -> None:
     at, lines = series("X1", "scan", *WAYS)
     charts.draw("disorder-slides", "The greatest of the last 400 rows", "simulated",
                 [Panel("Values touched", "slide, rows", "values", at, lines, log="xy")])  # fmt: skip
+    cells = found["X4"]["cells"]
+    lines = {f"{count} panes": [cells[f"{rows} rows, {count} panes"]["ratio"] for rows in PANE_ROWS] for count in PANES}
+    charts.draw("disorder-panes", "Panes beside partials by window", "simulated",
+                [Panel("Values touched", "rows in a pane", "of those with partials by window", PANE_ROWS, lines)])  # fmt: skip
     at, lines = series("X2", "consistent", "generous")
     lines["punctuation"] = [found["X2"]["cells"]["punctuation"]["error_percent"]] * len(at)
     charts.draw("disorder-band", "Rows up to 3.2 s late", "simulated",

@@ -18,6 +18,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks import command, harness
@@ -37,7 +38,18 @@ CATEGORIES = range(10, 15)
 CHANNELS = ("Google", "Facebook", "Baidu", "Apple")
 OTHER_CHANNELS = 10_000
 STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
-CITIES = ("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond", "Seattle", "Kent", "Cheyenne")
+CITIES = (
+    "Phoenix",
+    "Los Angeles",
+    "San Francisco",
+    "Boise",
+    "Portland",
+    "Bend",
+    "Redmond",
+    "Seattle",
+    "Kent",
+    "Cheyenne",
+)
 FIRST_NAMES = ("Peter", "Paul", "Luke", "John", "Saul", "Vicky", "Kate", "Julie", "Sarah", "Deiter", "Walter")
 LAST_NAMES = ("Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smith", "Jones", "Noris")
 LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", np.uint8)
@@ -167,8 +179,6 @@ def _words(draw: np.random.Generator, count: int, least: int, most: int | None =
 
 
 def _joined(*parts: pa.Array | str) -> pa.Array:
-    import pyarrow.compute as pc
-
     return pc.binary_join_element_wise(*parts, "")
 
 
@@ -303,7 +313,9 @@ def measured(options: Namespace) -> Report:
 
 def main(arguments: list[str] | None = None) -> int:
     more = f"{Events.step:,} events of a step"
-    return command.run("nexmark", __doc__, measured, everything=more, sizes=SIZES, describe=describe, arguments=arguments)
+    return command.run(
+        "nexmark", __doc__, measured, everything=more, sizes=SIZES, describe=describe, arguments=arguments
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import threading
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -169,7 +169,7 @@ def watched(watch: Watch) -> Iterator[None]:
     """Note each batch, and delete what is given up soon."""
     from penstock.runtime.steps import step
 
-    run_batch, collect = step.Stepper.run_batch, step.collect_orphans
+    run_batch, collect, versions = step.Stepper.run_batch, step.collect_orphans, step.collect_versions
 
     def noted(self: Any, batch: Any, batch_id: int) -> None:
         with self.lock:
@@ -181,12 +181,12 @@ def watched(watch: Watch) -> Iterator[None]:
             watch.moved.notify_all()
 
     step.Stepper.run_batch = noted  # type: ignore[method-assign]
-    step.collect_orphans = partial(collect, grace=GRACE)
+    step.collect_orphans, step.collect_versions = partial(collect, grace=GRACE), partial(versions, grace=GRACE)
     try:
         yield
     finally:
         step.Stepper.run_batch = run_batch  # type: ignore[method-assign]
-        step.collect_orphans = collect
+        step.collect_orphans, step.collect_versions = collect, versions
 
 
 def sample(state: Path) -> dict[str, float]:
@@ -198,7 +198,7 @@ def sample(state: Path) -> dict[str, float]:
             found["open_files"] += process.num_fds()
     for folder, _, names in os.walk(state):
         found["files"] += len(names)
-        found[f"files {Path(folder).relative_to(state).parts[:1] or ('.',)}"[7:-3]] += len(names)
+        found[(*Path(folder).relative_to(state).parts, "itself")[0]] += len(names)
     snapshots = sorted((state / "manifest").glob("snapshot-*.json"))
     found["manifest"] = snapshots[-1].stat().st_size if snapshots else 0
     return dict(found)
@@ -356,7 +356,7 @@ class Answer:
 
     def _sum(self, sql: str) -> Sum:
         found = Sum()
-        found(self.base.execute(sql).to_arrow_table())
+        found(self.base.sql(sql).to_arrow_table())
         return found
 
     def folder(self, out: Path) -> Sum:

@@ -30,6 +30,7 @@ from benchmarks import (
     reoptimize_figures,
     sharing,
     sharing_figures,
+    soak,
     step,
 )
 from benchmarks.aggregates import Asked
@@ -75,7 +76,10 @@ def test_unequal_results_have_no_ratio():
 
 
 def test_each_ratio_says_whether_more_is_better():
-    assert line_of(Report("x", True, {"rate": 2.0, "rows": 1.1}, lower=["rows"]))["better"] == {"rate": "higher", "rows": "lower"}
+    assert line_of(Report("x", True, {"rate": 2.0, "rows": 1.1}, lower=["rows"]))["better"] == {
+        "rate": "higher",
+        "rows": "lower",
+    }
 
 
 def test_the_last_line_is_json_and_the_exit_code_tells_equality(capsys):
@@ -123,6 +127,46 @@ def test_kernels_agree_and_print_a_table(capsys):
     assert line["equal"]
     assert set(line["ratios"]) == {"numpy", "polars", "duckdb"}
     assert line["figures"]["even keys"]["matches"] > 0
+
+
+def test_growth_is_the_last_tenth_beside_the_first_one_after_the_warm_up(monkeypatch):
+    monkeypatch.setattr(soak, "ROUND", 5)
+    times = [0.0, *np.cumsum([9.0] * 9 + [1.0] * 25 + [2.0] * 25)]
+    samples = {n: {"memory": 100 + n, "files": 0} for n in range(0, 60, 2)}
+    found = soak.growth(times, samples, 10)
+    assert found["step"] == {"first": 1.0, "last": 2.0, "growth": 2.0}
+    assert found["memory"] == {"first": 112.0, "last": 157.0, "growth": 1.402}
+    assert found["files"]["growth"] == 1.0
+
+
+def test_a_sum_of_rows_knows_no_order_but_each_value_and_each_row():
+    table = pa.table({"a": [1, 2, 3], "b": [3, 2, None]})
+
+    def summed(*tables):
+        found = soak.Sum()
+        for one in tables:
+            found(one)
+        return found
+
+    assert summed(table) == summed(table.slice(1), table.slice(0, 1))
+    changed = (table.slice(1), pa.concat_tables([table, table.slice(0, 1)]), table.select(["b", "a"]))
+    assert all(summed(table) != summed(other) for other in changed)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_the_soak_is_equal_and_measures_five_kinds_of_growth(here, monkeypatch):
+    monkeypatch.setattr(soak, "ROUND", 2)
+    case = soak.Case(rows=20, warm_up=3, least=13, seconds=0, change_every=4)
+    line = line_of(soak.measure(case, cores=1))
+    assert (line["name"], line["equal"], set(line["ratios"])) == ("soak", True, {"soak"})
+    assert line["better"] == {"soak": "lower"}
+    figures = line["figures"]
+    assert all(figures["right"].values())
+    assert figures["changes"] == 3
+    assert figures["late"] == dict.fromkeys("ab", 3 * (figures["bad"]["a"] // 2 - 1))
+    assert set(soak.MEASURED) <= set(figures["growth"])
+    assert figures["growth"]["memory"]["first"] > 0
 
 
 @pytest.mark.long

@@ -8,9 +8,9 @@ from benchmarks import harness, nexmark
 from benchmarks.nexmark import Events
 from penstock import Engine
 
-FEW = Events(step=2_000, steps=3)
-# One of each kind: a filter, what Spark computes, joins of two and three streams, the first of each window, a session, one over a join, and its reader.
-SOME = ("q14", "q21", "q8", "q23", "q5", "q11", "q18", "q9", "q4")
+FEW = Events(step=2_500, steps=2, seed=2)
+# What Spark computes, a join of three streams, the first of each window, one over a join, and its reader.
+SOME = ("q21", "q23", "q5", "q9", "q4")
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def inputs(tmp_path, monkeypatch):
     return FEW.folder()
 
 
-def times(table, stream):
-    return np.concatenate([t[stream]["date_time"].cast(pa.int64()).to_numpy() for t in table])
+def times(tables, stream):
+    return np.concatenate([t[stream]["date_time"].cast(pa.int64()).to_numpy() for t in tables])
 
 
 def test_of_fifty_events_one_is_a_person_three_are_auctions_and_the_rest_are_bids():
@@ -29,7 +29,9 @@ def test_of_fifty_events_one_is_a_person_three_are_auctions_and_the_rest_are_bid
     assert tables["person"]["id"].to_pylist() == list(range(1040, 1060))
     assert tables["auction"]["id"].to_pylist() == list(range(1120, 1180))
     known = {"bidder": 1059, "auction": 1179}
-    assert all(1000 <= min(tables["bid"][c].to_pylist()) <= max(tables["bid"][c].to_pylist()) <= known[c] for c in known)
+    assert all(
+        1000 <= min(tables["bid"][c].to_pylist()) <= max(tables["bid"][c].to_pylist()) <= known[c] for c in known
+    )
 
 
 def test_events_are_the_same_for_the_same_seed_and_others_for_another():
@@ -39,12 +41,13 @@ def test_events_are_the_same_for_the_same_seed_and_others_for_another():
 
 
 def test_rows_are_out_of_order_but_never_further_than_streams_allow():
-    tables = [FEW.tables(number) for number in range(FEW.steps)]
+    dense = Events(step=5_000, steps=2, seconds=20)
+    tables = [dense.tables(number) for number in range(dense.steps)]
     for stream in nexmark.STREAMS:
         found = times(tables, stream)
         behind = (np.maximum.accumulate(found) - found).max()
         assert nexmark.SECOND < behind < nexmark.DISORDER
-    assert 170 * nexmark.SECOND < np.ptp(times(tables, "bid")) < 182 * nexmark.SECOND
+        assert 17 * nexmark.SECOND < np.ptp(found) < 22 * nexmark.SECOND
 
 
 def test_channels_are_known_ones_or_have_a_number_that_most_addresses_tell():
@@ -65,7 +68,7 @@ def test_every_query_has_its_question_for_duckdb():
 
 def test_rows_that_differ_are_named_with_their_query(inputs):
     answer, asked = nexmark.Answer(inputs), nexmark.queries()["q7"]
-    right = answer.base.execute(asked.duckdb).to_arrow_table()
+    right = answer.base.sql(asked.duckdb).to_arrow_table()
     assert answer.differences(asked, right) == []
     assert answer.differences(asked, right.slice(1))[0].startswith("q7: missing (")
     twice = pa.concat_tables([right, right.slice(0, 1)])
@@ -77,7 +80,7 @@ def equal_answers(spark, folder, inputs, names):
     engine, answer = Engine(spark, folder / "state", durable=False), nexmark.Answer(inputs)
     nexmark.register(engine, inputs, asked)
     engine.start(available_now=True, final=True).await_termination()
-    assert nexmark.compare(engine, answer, asked) == dict.fromkeys(asked, [])
+    assert {line for lines in nexmark.compare(engine, answer, asked).values() for line in lines} == set()
     assert all(answer.rows(one) for one in asked.values())
     counters = engine.manifest().counters
     assert [counters[f"stream:{name}"]["late"] for name in nexmark.STREAMS] == [0, 0, 0]
