@@ -8,8 +8,8 @@ from penstock.planner.build import STRATEGIES
 from penstock.reference import admit, aggregate_results, results
 from penstock.sql import parse_query
 from tests.oracle import duckdb_results
-from tests.peers.cases import AGGREGATES, COLUMNS, JOINS, LATE, Case
-from tests.runtime.replay import Replay, drain, rows_of, stream
+from tests.peers.cases import AGGREGATES, COLUMNS, FIRST, JOINS, LATE, SECOND, Case
+from tests.runtime.replay import Replay, drain, stream
 from tests.simulation import simulate
 from tests.workloads import Workload
 
@@ -79,6 +79,20 @@ def test_the_kernels_let_late_rows_take_part_in_nothing(case):
     assert Counter(found.results[0]) == Counter(case.want)
 
 
+def answered(spark, folder, replay, statements):
+    """What one engine delivers for each statement, as bags."""
+    found = [Counter() for _ in statements]
+
+    def collect(into):
+        return lambda table, _step: into.update(zip(*table.to_pydict().values(), strict=True))
+
+    engine = replay.engine(spark, folder / "state")
+    for number, sql in enumerate(statements):
+        engine.query(sql, name=f"q{number}", into=collect(found[number]))
+    drain(engine, final=True)
+    return found
+
+
 @pytest.mark.spark
 def test_one_engine_gives_what_is_written(spark, tmp_path):
     """All cases are queries over the same two streams, and share what they can; rows of all cases come in the same steps."""
@@ -86,24 +100,16 @@ def test_one_engine_gives_what_is_written(spark, tmp_path):
     for number in range(3):
         of_each = [steps_of(case)[number] for case in ALL]
         replay.add(**{name: [row for step in of_each for row in step[name]] for name in STREAMS})
-    engine = replay.engine(spark, tmp_path / "state", {f"q{n}": case.statement for n, case in enumerate(ALL)})
-    drain(engine, final=True)
-    wrong = {}
-    for number, case in enumerate(ALL):
-        found = Counter(rows_of(engine.results(f"q{number}")))
-        if found != Counter(case.want):
-            wrong[case.name] = {"missing": Counter(case.want) - found, "not expected": found - Counter(case.want)}
-    assert wrong == {}
+    found = answered(spark, tmp_path, replay, [case.statement for case in ALL])
+    assert {c.name: f for c, f in zip(ALL, found, strict=True)} == {c.name: Counter(c.want) for c in ALL}
 
 
 @pytest.mark.spark
 def test_one_engine_lets_late_rows_take_part_in_nothing(spark, tmp_path):
-    cases = [case for case in LATE if len(case.steps) == 2]
+    cases = [case for case in LATE if case.steps == [FIRST, SECOND]]
+    assert len(cases) == 4
     replay = Replay(tmp_path / "in", *STRICT.values())
     for step in late_steps(cases[0]):
         replay.add(**step)
-    assert all(case.steps == cases[0].steps for case in cases)
-    engine = replay.engine(spark, tmp_path / "state", {f"q{n}": case.sql for n, case in enumerate(cases)})
-    drain(engine, final=True)
-    found = {case.name: Counter(rows_of(engine.results(f"q{number}"))) for number, case in enumerate(cases)}
-    assert found == {case.name: Counter(case.want) for case in cases}
+    found = answered(spark, tmp_path, replay, [case.sql for case in cases])
+    assert {c.name: f for c, f in zip(cases, found, strict=True)} == {c.name: Counter(c.want) for c in cases}

@@ -1,6 +1,7 @@
 """Queries that come and go while the engine runs: each gets what it would get alone, and nobody else notices."""
 
 from contextlib import contextmanager
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -446,3 +447,13 @@ def test_a_query_with_several_keys_can_begin_from_the_rows_that_are_held(spark, 
         assert expected
         assert one.answer(name) == expected
     one.run.stop()
+
+
+def test_a_change_leaves_nothing_of_the_plan_before_it(live):
+    one = live({"q": WIDE})
+    before = Path(one.run.stepper.job.plan._path)
+    assert before.exists()
+    one.engine.query(NARROW, name="narrow")
+    one.feed(**rows_at(0))
+    assert Path(one.run.stepper.job.plan._path).exists()
+    assert not before.exists()
