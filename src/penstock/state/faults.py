@@ -34,10 +34,10 @@ def damaged(path: str, why: str, *, kind: str = "") -> StateError:
 
 def file_fault(error: OSError) -> str:
     """What the system says of a file of the state directory, and what to do."""
-    cause = os.strerror(error.errno).lower() if error.errno else str(error)
     remedy = _REMEDIES.get(error.errno or 0, "see to that place, which belongs to the state directory")
-    name = f"{error.filename!s} cannot be used" if error.filename else "a file of the state directory cannot be used"
-    return f"{name}: {cause}; {remedy}"
+    if error.filename and error.errno:
+        return f"{error.filename!s} cannot be used: {os.strerror(error.errno).lower()}; {remedy}"
+    return f"a file of the state directory cannot be used: {' '.join(str(error).split())}; {remedy}"
 
 
 def plainly(error: BaseException) -> BaseException:

@@ -27,12 +27,11 @@ def check_log(store: LocalStore) -> None:
     offsets, commits = (_numbers(store, f"{CHECKPOINT}/{log}") for log in ("offsets", "commits"))
     if not offsets and not commits:
         return
-    if f"{CHECKPOINT}/metadata" and "metadata" not in store.names(CHECKPOINT):
+    if "metadata" not in store.names(CHECKPOINT):
         _refuse(store, "metadata", "is missing")
     _check(store, "metadata", ("{",))
-    last = offsets[-1] if offsets else -1
-    done = commits[-1] if commits else -1
-    for batch in range(max(done, last - 1, 0), last + 1) if done <= last else [done]:
+    last, done = (numbers[-1] if numbers else -1 for numbers in (offsets, commits))
+    for batch in sorted({done, max(last, 0), max(last - 1, 0)} - {-1}):
         if batch not in offsets:
             _refuse(store, f"offsets/{batch}", "is missing")
     for batch in offsets[-2:]:
@@ -69,10 +68,15 @@ def _check(store: LocalStore, name: str, begins: tuple[str, ...]) -> None:
         _refuse(store, name, "is damaged")
     if len(lines) < len(begins) or any(line[:1] != b for line, b in zip(lines, begins, strict=False)):
         _refuse(store, name, "is cut short or damaged")
-    for line in (*(li for li in lines[:2] if li[:1] == "{"), lines[-1]):
-        text = line[line.index("{") :] if "{" in line else line
-        if not re.fullmatch(r"v\d+|-", text) and not _is_json(text):
-            _refuse(store, name, "is cut short or damaged")
+    if not all(_is_whole(line) for line in (*lines[:2], lines[-1])):
+        _refuse(store, name, "is cut short or damaged")
+
+
+def _is_whole(line: str) -> bool:
+    """A version, or JSON, with or without the name of its source; '-' is no offset."""
+    if re.fullmatch(r"v\d+", line):
+        return True
+    return any(text == "-" or _is_json(text) for text in (line, line.partition(":")[2]))
 
 
 def _is_json(text: str) -> bool:
