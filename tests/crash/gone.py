@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from unittest.mock import patch
@@ -70,17 +70,7 @@ def in_tick(spark: SparkSession) -> Callable[..., bool]:
     return tick
 
 
-def main(root: Path) -> None:
-    cases = (
-        "before_job",
-        "after_job",
-        "after_manifest",
-        "during the job",
-        "tick",
-        "delivery",
-        "between steps",
-        "clean",
-    )
+def main(root: Path, cases: Sequence[str]) -> None:
     for batches, case in enumerate(cases, start=1):
         spark = quick_session()
         source(root, batches)
@@ -122,4 +112,4 @@ def main(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -59,9 +59,7 @@ def local_session(cores: int | None = None, **settings: str) -> SparkSession:
 
 def gone(spark: SparkSession) -> str | None:
     """Why nothing can be asked of a session any more; None if it is there."""
-    context = spark.sparkContext
-    process = getattr(context._gateway, "proc", None)  # noqa: SLF001
-    code = None if process is None else process.poll()
+    context, code = spark.sparkContext, _exit_code(spark)
     if code is not None:
         return f"its Java process has ended (exit code {code})"
     try:
@@ -71,11 +69,23 @@ def gone(spark: SparkSession) -> str | None:
     return "it was stopped" if stopped else None
 
 
+def _exit_code(spark: SparkSession) -> int | None:
+    """Of the Java process of a session, if it was started here and has ended."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001
+    return None if process is None else process.poll()
+
+
 def refuse_gone(spark: SparkSession, state: str) -> None:
     """Say so if an engine's session is gone, instead of whatever the next call to Spark would raise."""
     if why := gone(spark):
-        msg = f"the Spark session of the engine on {state} is gone: {why}; make a new session, and with it a new Engine on the directory"
-        raise SessionError(msg)
+        raise SessionError(f"the Spark session of the engine on {state} is gone: {why}; {anew(spark)}")
+
+
+def anew(spark: SparkSession) -> str:
+    """What to do to go on without a session that is gone."""
+    again = "make a new session, and with it a new Engine on the directory"
+    # PySpark starts one Java process in the life of a program.
+    return again if _exit_code(spark) is None else f"start the program again: {again}"
 
 
 def end(spark: SparkSession) -> None:

@@ -42,7 +42,7 @@ def file_fault(error: OSError) -> str:
 
 def plainly(error: BaseException) -> BaseException:
     """An error of the file system in words; others as they are, also those of a connection."""
-    if isinstance(error, OSError) and not isinstance(error, ConnectionError | TimeoutError):
+    if isinstance(error, OSError) and error.errno is not None and not isinstance(error, ConnectionError | TimeoutError):
         return StateError(file_fault(error))
     return error
 

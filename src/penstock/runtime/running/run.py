@@ -35,7 +35,7 @@ from penstock.runtime.running.spark_query import (
     unread,
 )
 from penstock.runtime.running.status import Rates, query_status, state_status, stream_status
-from penstock.runtime.session import gone
+from penstock.runtime.session import anew, gone
 from penstock.runtime.steps import commit
 from penstock.runtime.steps.ending import is_ending
 from penstock.runtime.steps.spark_log import check_log
@@ -244,7 +244,10 @@ class Run:
         return lay_out([s for n, s in network.streams.items() if n in self.engine.catalog.frames])
 
     def status(self) -> dict[str, Any]:
-        """A picture of the run: steps, streams (rows, rates, lag), queries, state, sinks."""
+        """A picture of the run: steps, streams (rows, rates, lag), queries, state, sinks.
+
+        Rows that workers read themselves are counted here alone: Spark's own progress (`numInputRows`) does not know of them.
+        """
         stepper, sinks = self.stepper, self.deliveries.sinks
         manifest, streams, held = stepper.manifest, stepper.network.streams, self.throttle.held
         return {
@@ -343,16 +346,17 @@ class Run:
             self._refuse_gone()
         except SessionError as cause:
             if cause is not error:
-                cause.__context__ = error  # for the log; what says why is the cause
+                cause.__context__, cause.__suppress_context__ = error, True  # for the log alone
             self.error = cause
         else:
             self.error = plainly(error)
 
     def _refuse_gone(self) -> None:
         if why := gone(self.engine.spark):
+            step = self.stepper.manifest.step
             msg = (
-                f"the run on {self.engine.store.root} ended after step {self.stepper.manifest.step}, since the Spark session under it is gone: "
-                f"{why}; all that was committed is there: make a new session, and with it a new Engine on the directory, to go on"
+                f"the run on {self.engine.store.root} ended {f'after step {step}' if step >= 0 else 'before its first step'}, since the Spark session under it is gone: "
+                f"{why}; all that was committed is there, and goes on: {anew(self.engine.spark)}"
             )
             raise SessionError(msg)
 
@@ -395,7 +399,7 @@ class Run:
                         self.stepper.finish()
             except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
                 self._fail(error)
-                if isinstance(self.error, SessionError):
+                if gone(self.engine.spark):
                     abandon(self.spark_query)
             finally:
                 self.active = False
