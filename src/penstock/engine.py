@@ -462,6 +462,7 @@ class Engine:
         else:
             self._running.change(change)
 
+    @told_plainly()
     def _refuse_beside_others(self) -> None:
         """Refuse a change while another engine runs on the directory: it would not know of it."""
         if not self._starting and (self._run is None or self._run.ended):

@@ -16,6 +16,7 @@ from penstock.errors import RegistrationError, did_you_mean
 from penstock.model import Column
 from penstock.model.view import CAPTURES, SYSTEMS, Source
 from penstock.planner.views.first import Estimate, keyed
+from penstock.runtime.session import refuse_gone
 from penstock.state.place import local_path
 from penstock.state.store import LocalStore
 from penstock.views.postgres import tables
@@ -115,6 +116,7 @@ class Sources:
     def session(self) -> SparkSession:
         if self.spark is None:
             raise RegistrationError("this needs Spark, and there is none here; leave it to a running engine")
+        refuse_gone(self.spark, self.store.root)
         return self.spark
 
     def estimate(self, name: str, columns: Sequence[str]) -> Estimate | None:
