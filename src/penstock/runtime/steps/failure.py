@@ -19,7 +19,7 @@ from penstock.state.faults import file_fault, plainly
 
 _log = logging.getLogger("penstock.step")
 _CAUSE = re.compile(r"(?:[A-Za-z_.]*\.)?[A-Z][A-Za-z]*(?:Error|Exception)\b.*: ")
-_OURS = re.compile(r"penstock\.errors\.(?:\w+): (.+)")
+_OURS = re.compile(r"penstock\.errors\.(\w+): (.+)")
 _PLACE = re.compile(r"^Job aborted due to.*?\(TID \d+\)(?: \([^)]*\))?: ")
 _TIMES = re.compile(r"failed (\d+) times")
 _LESS = (
@@ -46,7 +46,7 @@ _FAULTS = (
         f"{_LESS}; if it is not memory (the system's log says whom it killed), set spark.python.worker.faulthandler.enabled=true to see where it crashed",
     ),
     (
-        r"\bMemoryError\b|ArrowMemoryError|malloc of size|Cannot allocate memory",
+        r"\b(?:Arrow)?MemoryError\b|\[Errno 12\]",
         "a Python worker of Spark has no memory left",
         _LESS,
     ),
@@ -56,7 +56,7 @@ _FAULTS = (
         "give it more (spark.driver.memory, before the session is made), or use smaller batches (maxFilesPerTrigger, maxOffsetsPerTrigger)",
     ),
     (
-        r"No space left on device|Disk quota exceeded",
+        r"\[Errno (?:28|122)\]|IOException: (?:No space left on device|Disk quota exceeded)",
         "a disk is full",
         "make room in the state directory and in Spark's scratch folder (spark.local.dir, mostly /tmp), and start again",
     ),
@@ -66,7 +66,7 @@ _FAULTS = (
         "restore it from a backup if it belongs to the state directory, or mend it where it comes from",
     ),
     (
-        r"Read-only file system|Permission denied",
+        r"\[Errno (?:13|30)\]|\((?:Permission denied|Read-only file system)\)|AccessDeniedException",
         "a file cannot be written",
         "let the state directory and Spark's scratch folder (spark.local.dir, mostly /tmp) be writable for this program and Spark's workers, and start again",
     ),
@@ -83,7 +83,8 @@ def failing_as_step(step: int) -> Iterator[None]:
         text = str(error)
         ours = _OURS.search(text)
         if ours is not None:  # a worker has said it all
-            raise StateError(f"step {step} failed and nothing of it was committed: {ours[1]}") from None
+            kind = StateError if ours[1] == StateError.__name__ else StepError
+            raise kind(f"step {step} failed and nothing of it was committed: {ours[2]}") from None
         raise StepError(
             f"step {step} failed and nothing of it was committed: {explained(text, last_cause(error))}"
         ) from None

@@ -18,7 +18,7 @@ REMEDY = (
 )
 _DAMAGE = re.compile(
     r"batch \S+ doesn't exist|[Ii]ncomplete log file|[Ll]og file was malformed|MALFORMED_LOG_FILE|[Ff]ailed to read log file|"
-    r"MISSING_\w*BATCH|INVALID_LOG|offset log|IllegalStateException|[Jj]son\w*Exception|MappingException|UNRECOGNIZED_\w*LOG"
+    r"MISSING_\w*BATCH|INVALID_LOG|UNRECOGNIZED_\w*LOG"
 )
 
 
