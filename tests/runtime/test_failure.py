@@ -1,12 +1,14 @@
 import errno
 import os
+import re
 import signal
 
 import pytest
 from py4j.protocol import Py4JNetworkError
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 
-from penstock.errors import StateError, StepError
+from penstock.errors import PenstockError, StateError, StepError
+from penstock.runtime.running.spark_query import query_failure
 from penstock.runtime.steps.failure import failing_as_step
 from tests.runtime.replay import Replay, drain, stream
 
@@ -94,6 +96,23 @@ def test_other_errors_pass():
             raise other
     with pytest.raises(StepError, match="Spark does not answer"), failing_as_step(7):
         raise Py4JNetworkError("x")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "told"),
+    [
+        ("batch 12 doesn't exist", StateError, r"^Spark's own log in /s/checkpoint is damaged: .*batch 12 doesn't exist.*Restore manifest/ and checkpoint/"),
+        ("Incomplete log file /s/x", StateError, "Spark's own log in /s/checkpoint is damaged"),
+        ("No space left on device", PenstockError, r"^the Spark query of the engine on /s ended with an error: a disk is full \(.*make room"),
+        ("Cannot fetch offset 7", PenstockError, r"^the Spark query of the engine on /s ended with an error: .*Cannot fetch offset 7$"),
+    ],
+)  # fmt: skip
+def test_what_ends_sparks_query_is_told_in_a_line(said, kind, told):
+    text = f"[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: {said}\n=== Streaming Query ===\nIdentifier: x"
+    error = query_failure(StreamingQueryException(text), "/s")
+    assert type(error) is kind
+    assert re.search(told, str(error))
+    assert "\n" not in str(error)
 
 
 class Deadly:

@@ -22,6 +22,7 @@ from penstock.runtime.arrivals.sources import name_sources
 from penstock.runtime.arrivals.throttle import Throttle, source_count
 from penstock.runtime.declared.analysis import spark_message
 from penstock.runtime.steps import commit
+from penstock.runtime.steps.failure import explained
 from penstock.runtime.steps.spark_log import REMEDY, of_log
 from penstock.state.registry import StreamRecord
 from penstock.state.store import LocalStore
@@ -103,4 +104,4 @@ def query_failure(error: StreamingQueryException, root: str) -> PenstockError:
 def _failure(text: str, root: str, what: str) -> PenstockError:
     if of_log(text):
         return StateError(f"Spark's own log in {root}/{commit.CHECKPOINT} is damaged: {text}. {REMEDY}")
-    return PenstockError(f"the Spark query of the engine on {root} {what}: {text}")
+    return PenstockError(f"the Spark query of the engine on {root} {what}: {explained(text, text)}")

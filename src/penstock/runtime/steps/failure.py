@@ -56,7 +56,7 @@ _FAULTS = (
         "give it more (spark.driver.memory, before the session is made), or use smaller batches (maxFilesPerTrigger, maxOffsetsPerTrigger)",
     ),
     (
-        r"\[Errno (?:28|122)\]|IOException: (?:No space left on device|Disk quota exceeded)",
+        r"\[Errno (?:28|122)\]|[Ee]xception: (?:No space left on device|Disk quota exceeded)",
         "a disk is full",
         "make room in the state directory and in Spark's scratch folder (spark.local.dir, mostly /tmp), and start again",
     ),
