@@ -8,7 +8,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import NotSupportedError, PenstockError, RegistrationError, SqlError, StateError, StepError
+from penstock.errors import (
+    NotSupportedError,
+    PenstockError,
+    RegistrationError,
+    SessionError,
+    SqlError,
+    StateError,
+    StepError,
+)
 from penstock.model import Sink
 
 if TYPE_CHECKING:
@@ -19,8 +27,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Engine", "NotSupportedError", "PenstockError", "QueryHandle", "RegistrationError", "Run", "Sink",
-    "SqlError", "StateError", "StepError",
+    "Engine", "NotSupportedError", "PenstockError", "QueryHandle", "RegistrationError", "Run", "SessionError",
+    "Sink", "SqlError", "StateError", "StepError",
 ]  # fmt: skip
 
 _LAZY = {"Engine": "penstock.engine", "QueryHandle": "penstock.handle", "Run": "penstock.runtime.running.run"}

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.errors import PenstockError, SqlError
+from penstock.state.faults import file_fault
 from penstock.state.manifest import ManifestLog
 from penstock.state.registry import RegistryLog
 from penstock.state.requests import Answer, RequestLog
@@ -43,7 +44,7 @@ def ask(state: Path, statement: str, seconds: float) -> Answer:
     """Leave a request in a state directory and wait for its answer."""
     with _in_plain_words():
         store = _opened(state)
-        log, running = RequestLog(store), store.owned()
+        log, running = RequestLog(store), store.owner() is not None
         if not running and ManifestLog(store).load().final:
             msg = "its streams have ended (final), and no engine can run on it again; use a new state directory"
             raise PenstockError(msg)
@@ -51,7 +52,7 @@ def ask(state: Path, statement: str, seconds: float) -> Answer:
         answer = log.wait(request, seconds) if running else None
         if answer is not None:
             return answer
-        if store.owned():
+        if store.owner() is not None:
             msg = f"no answer within {seconds:g} seconds; the request waits, and is taken after the running step"
         else:
             msg = "no engine runs; the request waits, and is taken at the next start"
@@ -102,7 +103,7 @@ def _in_plain_words() -> Iterator[None]:
     except SqlError as error:
         raise PenstockError(str(error)) from None
     except OSError as error:
-        raise PenstockError(f"cannot be used: {(error.strerror or str(error)).lower()}") from None
+        raise PenstockError(file_fault(error)) from None
 
 
 def _name(name: str) -> str:

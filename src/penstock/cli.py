@@ -15,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from rich.console import Console
 
 from penstock.ask import UnansweredError, add_statement, ask, drop_statement, queries, queries_table
 from penstock.errors import PenstockError, SqlError
-from penstock.launch import SPARK_LOG, Interrupts, brief, busy, start_spark, unusable
+from penstock.launch import SPARK_LOG, Interrupts, brief, busy, end_spark, is_foreign, logged, start_spark, unusable
 from penstock.live import console_for, follow, picture, summary_of
 from penstock.live_views import follow_views, refresh_once
 from penstock.model import Sink
@@ -60,6 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(str(place), str(unusable(error, getattr(options, "state", None))))
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:
+        if not is_foreign(error):
+            raise  # a fault of ours: whoever reports it needs the stack
+        state = getattr(options, "state", None)
+        log = logged(error, state / SPARK_LOG) if state is not None and state.is_dir() else ""
+        return _complain(str(getattr(options, "script", None) or options.state), brief(error), log)
     return code
 
 
@@ -95,7 +100,7 @@ def _run(options: argparse.Namespace) -> int:
         finally:
             if script.count(CreateView):
                 engine.view_catalog.close()
-            engine.spark.stop()
+            end_spark(engine)
 
 
 def _start(engine: Engine, options: argparse.Namespace) -> Run:
@@ -120,10 +125,8 @@ def _watch(run: Run, console: Console, seconds: float | None, asked: threading.E
         run.stop()
         raise
     except Exception as error:  # noqa: BLE001  (whatever stopped the run; it is shown, and kept in full in the log)
-        log = Path(run.engine.store.path(SPARK_LOG))
-        with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:
-            traceback.print_exception(error, file=file)
-        _complain(str(script.path), f"the run failed: {brief(error)}", f"details: {log}")
+        log = logged(error, Path(run.engine.store.path(SPARK_LOG)))
+        _complain(str(script.path), f"the run failed: {brief(error)}", log)
         return FAILED
     status = picture(run)
     rates.add(status, time.monotonic())
@@ -235,7 +238,7 @@ def _scratch_engine(state: Path | None = None) -> Iterator[Engine]:
             yield engine
         finally:
             engine.view_catalog.close()
-            engine.spark.stop()
+            end_spark(engine)
 
 
 # -- words ------------------------------------------------------------------------------------------------------

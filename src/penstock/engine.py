@@ -36,7 +36,8 @@ from penstock.runtime.results.part import Part
 from penstock.runtime.results.read import united
 from penstock.runtime.results.sides import side_rows
 from penstock.runtime.running.run import Run
-from penstock.runtime.session import local_session
+from penstock.runtime.session import local_session, refuse_gone
+from penstock.runtime.workers import check_workers
 from penstock.sql import (
     AdvanceStream,
     AlterQuery,
@@ -49,7 +50,9 @@ from penstock.sql import (
     ShowStreams,
     parse_script,
 )
+from penstock.state.faults import told_plainly
 from penstock.state.manifest import Manifest, ManifestLog
+from penstock.state.place import state_path
 from penstock.state.registry import QueryRecord
 from penstock.state.store import LocalStore
 from penstock.views.catalog import ViewCatalog
@@ -86,20 +89,24 @@ class Engine:
         answers are always the same.
         """
         self.spark = spark
-        self.store = LocalStore(str(Path(state_dir).absolute()), durable)
+        self.store = LocalStore(str(Path(state_path(state_dir)).absolute()), durable)
         if expire_every < 1:
             raise RegistrationError(f"expire_every must be at least 1 step, not {expire_every}")
         if tasks is not None and tasks < 1:
             raise RegistrationError(f"tasks must be at least 1, not {tasks}")
         self.expire_every = expire_every
+        refuse_gone(spark, self.store.root)
+        check_workers(spark)
         self.tasks = tasks or spark.sparkContext.defaultParallelism
         try:
             parameters = Parameters(**(order_options or {}))
         except (TypeError, ValueError) as error:
             raise RegistrationError(f"order_options: {error}") from None
-        self.catalog = Catalog(spark, self.store, Choices(strategy, chain, orders, parameters, plan))
+        with told_plainly():
+            self.catalog = Catalog(spark, self.store, Choices(strategy, chain, orders, parameters, plan))
         self._registration = Registration(self.catalog, self._change)
         self._run: Run | None = None
+        self._starting = False
         self._views: ViewCatalog | None = None
 
     @classmethod
@@ -157,6 +164,7 @@ class Engine:
         not. Then there is no other delay than the one given. A punctuation in a column of this stream is narrowed by the columns `patterns`
         of its row: one with a value speaks of rows with that value only.
         """
+        refuse_gone(self.spark, self.store.root)
         stream = given_stream(
             name, frame, event_time=event_time, delay=delay, late=late, bad=bad, idle=idle, idle_skew=idle_skew, heartbeat=heartbeat,
             sequence=sequence, ordered=ordered, told=punctuation is not None,
@@ -188,6 +196,7 @@ class Engine:
         being its newest, and `_final`. `flush` is the number of results that a step gives at most, so that the end of a window with many
         groups is no burst; a result is at most `behind` windows late for that, and output progress waits for it.
         """
+        refuse_gone(self.spark, self.store.root)
         kept = read_length(retain, f"query {name!r}, retain") if isinstance(retain, str) else retain
         sql = sql if emit is None else f"{sql.strip().rstrip(';')} EMIT EARLY EVERY {emit}"
         slow = None if flush is None else (flush, behind)
@@ -255,7 +264,7 @@ class Engine:
     def view_catalog(self) -> ViewCatalog:
         """Sources and views; nothing of it is there until it is first used."""
         if self._views is None:
-            self._views = ViewCatalog(self.spark, self.store, self._query_results)
+            self._views = ViewCatalog(self.spark, self.store, self._query_results, self._refuse_beside_others)
         return self._views
 
     def drop_stream(self, name: str) -> None:
@@ -270,6 +279,7 @@ class Engine:
         stream = self.catalog.stream(name)
         value = time_to_advance(stream, to)
         if self._running is None:
+            self._refuse_beside_others()
             raise StateError(f"stream {stream.name!r} can be advanced while the engine runs; start it first")
         self._running.advance(stream.name, value)
 
@@ -279,6 +289,7 @@ class Engine:
 
     def execute(self, script: str) -> list[Any]:
         """Run SQL statements; returns what SHOW and EXPLAIN print, one entry each."""
+        refuse_gone(self.spark, self.store.root)
         shown: list[Any] = []
         for statement in parse_script(script):
             if isinstance(statement, ViewStatement):
@@ -329,6 +340,7 @@ class Engine:
         `trigger` is the least time from one step to the next. With 'auto' it is chosen while running: as long as possible, since rarer steps
         cost less in all, but so that a row waits for its results no longer than `latency`.
         """
+        refuse_gone(self.spark, self.store.root)
         if final and not available_now:
             raise PenstockError("final=True needs available_now=True; a running engine ends with run.stop(final=True)")
         if self._running is not None:
@@ -339,7 +351,11 @@ class Engine:
         bound = read_length(latency, "latency") / SECOND
         if trigger != "auto":
             read_length(trigger, "trigger")
-        self._run = Run(self, trigger=trigger, latency=bound, available_now=available_now, final=final)
+        self._starting = True
+        try:
+            self._run = Run(self, trigger=trigger, latency=bound, available_now=available_now, final=final)
+        finally:
+            self._starting = False
         return self._run
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -348,8 +364,10 @@ class Engine:
         """Whether this is the run that is under way."""
         return self._running is run
 
+    @told_plainly()
     def results(self, name: str, *, step: bool = False, since_step: int | None = None) -> DataFrame:
         """The committed results of a query, also of one that was dropped. Those of an ordered query come in order."""
+        refuse_gone(self.spark, self.store.root)
         manifest = self.manifest()
         since = -1 if since_step is None else since_step
         newest = self.catalog.record(name)
@@ -363,12 +381,16 @@ class Engine:
                 frames.append(view.frame(self.spark, manifest, part, step=step, time=newest.ordered))
             return united(frames, ordered=newest.ordered)
 
+    @told_plainly()
     def late(self, stream: str) -> DataFrame:
         """Rows that came behind their stream's progress, whole, with `_step`, `_reason`, `_progress`."""
+        refuse_gone(self.spark, self.store.root)
         return side_rows(self.spark, self.store, self.manifest(), self.catalog.stream(stream), "late")
 
+    @told_plainly()
     def bad(self, stream: str) -> DataFrame:
         """Rows without a usable event time, whole, with `_step`, `_reason`, `_progress`."""
+        refuse_gone(self.spark, self.store.root)
         return side_rows(self.spark, self.store, self.manifest(), self.catalog.stream(stream), "bad")
 
     def queries(self) -> list[dict[str, Any]]:
@@ -421,6 +443,7 @@ class Engine:
             return self._running.stepper.network
         return arrange(self.catalog.network(), self.manifest().panes)
 
+    @told_plainly()
     def manifest(self) -> Manifest:
         """The last committed state."""
         return ManifestLog(self.store).load() if self._running is None else self._running.stepper.manifest
@@ -434,9 +457,16 @@ class Engine:
     def _change(self, change: Callable[[], None]) -> None:
         """Make a change now, or at the next step boundary of the run."""
         if self._running is None:
+            self._refuse_beside_others()
             change()
         else:
             self._running.change(change)
+
+    @told_plainly()
+    def _refuse_beside_others(self) -> None:
+        """Refuse a change while another engine runs on the directory: it would not know of it."""
+        if not self._starting and (self._run is None or self._run.ended):
+            self.store.refuse_beside_owner()
 
     def _query_results(self, name: str) -> QueryResults:
         record = self.catalog.record(name)

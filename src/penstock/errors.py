@@ -50,6 +50,10 @@ class StateError(PenstockError):
     """The state directory is damaged, owned by another engine, or does not fit Spark's log."""
 
 
+class SessionError(PenstockError):
+    """The Spark session under an engine is gone, or its workers cannot do what a step needs."""
+
+
 class ChangesLostError(StateError):
     """A source no longer knows all that has changed since a view was refreshed: the view must be recomputed."""
 

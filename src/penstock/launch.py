@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -97,6 +98,13 @@ def start_spark(state: Path, cores: int | None, console: Console, log: Path) -> 
         raise PenstockError("\n".join([f"Spark did not start: {brief(error)}", *said])) from error
 
 
+def end_spark(engine: Engine) -> None:
+    """Stop the engine's session, which may have ended by itself."""
+    from penstock.runtime.session import end  # noqa: PLC0415  (it was started, so all is imported)
+
+    end(engine.spark)
+
+
 def unusable(error: OSError, state: Path | None) -> PenstockError:
     """What a file or folder was refused for, and what to do if it belongs to the state directory."""
     name = str(error.filename or state or "a file")
@@ -126,6 +134,22 @@ def _stderr_to(log: Path) -> Iterator[None]:
         sys.stderr.flush()
         os.dup2(saved, 2)
         os.close(saved)
+
+
+def is_foreign(error: BaseException) -> bool:
+    """Whether an error was made by Spark, or by what lies between it and Python, and not by a fault of ours."""
+    return any(kind.__module__.partition(".")[0] in ("pyspark", "py4j", "pyarrow") for kind in type(error).__mro__)
+
+
+def logged(error: BaseException, log: Path) -> str:
+    """Put the whole stack of an error behind Spark's own messages; where that is, for people."""
+    whole = error.__context__ if error.__suppress_context__ else None  # what was left out of the message
+    with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:
+        for one in (whole, error):
+            if one is not None:
+                traceback.print_exception(one, file=file)
+        return f"details: {log}"
+    return ""
 
 
 def brief(error: BaseException) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from penstock import __version__
+from penstock.errors import RegistrationError
 from penstock.model.time import UNITS, duration
+from penstock.state.place import local_path, state_path
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -55,7 +58,9 @@ def parse(arguments: Sequence[str] | None, commands: Mapping[str, Command]) -> a
     run = parsers.add_parser("run", help="answer the queries of a script", description=_RUN)
     run.add_argument("script", type=Path)
     run.add_argument("--for", dest="seconds", type=_seconds, metavar="TIME", help="stop after this time, e.g. 60s, 5m")
-    run.add_argument("--state", type=Path, metavar="DIR", help="where state is kept (default: penstock-state/<script>)")
+    run.add_argument(
+        "--state", type=_state, metavar="DIR", help="where state is kept (default: penstock-state/<script>)"
+    )
     run.add_argument("--available-now", action="store_true", help="stop when all input that is there now is read")
     run.add_argument("--final", action="store_true", help="then the streams have ended (with --available-now)")
     run.add_argument(
@@ -85,7 +90,7 @@ def parse(arguments: Sequence[str] | None, commands: Mapping[str, Command]) -> a
     )
     explain.add_argument("script", type=Path)
     explain.add_argument("--query", metavar="NAME", help="only what concerns this query")
-    explain.add_argument("--state", type=Path, metavar="DIR", help="with what was counted in this state so far")
+    explain.add_argument("--state", type=_state, metavar="DIR", help="with what was counted in this state so far")
     explain.set_defaults(command=commands["explain"])
 
     _query_options(parsers, commands)
@@ -112,7 +117,9 @@ def _query_options(
         found = actions.add_parser(
             name, help=text, epilog=_QUERY_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        found.add_argument("--state", type=Path, metavar="DIR", required=True, help="where the engine keeps its state")
+        found.add_argument(
+            "--state", type=_state, metavar="DIR", required=True, help="where the engine keeps its state"
+        )
         found.set_defaults(command=commands[f"query {name}"])
         return found
 
@@ -123,7 +130,7 @@ def _query_options(
         "--from-state", action="store_true", help="begin with the rows that are held (default: with new rows)"
     )
     add.add_argument("--replace", action="store_true", help="take the place of a query of that name")
-    add.add_argument("--into", type=Path, metavar="PATH", help="a folder that gets the results as Parquet files")
+    add.add_argument("--into", type=_into, metavar="PATH", help="a folder that gets the results as Parquet files")
     drop = action("drop", "stop answering a query")
     drop.add_argument("name", metavar="NAME")
     drop.add_argument("--purge", action="store_true", help="give up its results too")
@@ -158,6 +165,22 @@ def _trigger(text: str) -> str:
 
 def _length(text: str) -> str:
     return f"{max(round(_seconds(text) * 1000), 1)} milliseconds"
+
+
+def _state(text: str) -> Path:
+    return _here(state_path, text)
+
+
+def _into(text: str) -> Path:
+    remedy = "let Spark write it, with INTO parquet OPTIONS (path '..') in a script"
+    return _here(partial(local_path, what="--into", remedy=remedy), text)
+
+
+def _here(place: Callable[[str], str], text: str) -> Path:
+    try:
+        return Path(place(text))
+    except RegistrationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _positive(text: str) -> int:

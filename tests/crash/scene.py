@@ -90,9 +90,9 @@ def expected(steps: int, queries: Mapping[str, str] = QUERIES | WINDOWED) -> dic
     return answers | {"by_spark": bag((v, f"b{w}") for v, w in pairs if one_edit_apart(str(v), str(w)))}
 
 
-def answers_of(engine: Engine) -> dict[str, Counter]:
+def answers_of(engine: Engine, queries: Mapping[str, str] = QUERIES | WINDOWED) -> dict[str, Counter]:
     """What the engine answers; of windows that are shown while they are open, what was final."""
-    found = {name: rows_of(engine.results(name)) for name in QUERIES | WINDOWED}
+    found = {name: rows_of(engine.results(name)) for name in queries}
     return {n: bag(r[:-2] for r in rows if r[-1]) if n == "early" else bag(rows) for n, rows in found.items()}
 
 

@@ -4,11 +4,12 @@ import os
 import subprocess
 import sys
 import textwrap
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
 
-from penstock import StateError
+from penstock import Engine, StateError
 from tests.crash import scene
 from tests.crash.scene import QUERIES, expected, in_folder, rows_of_step, source
 from tests.oracle import bag
@@ -112,21 +113,79 @@ def test_a_second_engine_in_the_process_is_refused(spark, stopped):
     drain(engine_of(spark, stopped))
 
 
-def test_an_engine_in_another_process_is_named(spark, stopped):
-    holder = textwrap.dedent("""
-        import sys
-        from penstock.state.store import LocalStore
-        with LocalStore(sys.argv[1]).owner_lock():
-            print("held", flush=True)
-            sys.stdin.read()
-    """)
-    command = [sys.executable, "-c", holder, str(stopped / "state")]
+HOLDER = textwrap.dedent("""
+    import sys
+    from penstock.state.store import LocalStore
+    with LocalStore(sys.argv[1]).owner_lock():
+        print("held", flush=True)
+        sys.stdin.read()
+""")
+
+
+@contextmanager
+def held_elsewhere(root):
+    """Another process holds the state directory, as an engine does that runs; its id."""
+    command = [sys.executable, "-c", HOLDER, str(root / "state")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "held\n"
-        with pytest.raises(StateError, match=rf"in use by .*{process.pid}"):
-            engine_of(spark, stopped).start()
+        yield process.pid
         process.stdin.close()
         process.wait(60)
+
+
+def test_an_engine_in_another_process_is_named(spark, stopped):
+    engine = engine_of(spark, stopped)
+    with held_elsewhere(stopped) as other, pytest.raises(StateError, match=rf"in use by process {other}"):
+        engine.start()
+    assert_whole(spark, stopped, BEFORE)
+
+
+def test_beside_an_engine_of_another_process_everything_is_read_and_nothing_changed(spark, stopped):
+    parquet = f"CREATE SOURCE side USING parquet OPTIONS (path '{stopped / 'source' / 'a'}')"
+    view = "CREATE MATERIALIZED VIEW {} AS SELECT v FROM side"
+    with_view = Engine(spark, stopped / "state")
+    with_view.execute(f"{parquet}; {view.format('there')}")
+    frame = source(stopped, BEFORE).frame(spark, "a")
+    changes = {
+        "stream": lambda e: e.stream("c", frame, event_time="ts", delay=0),
+        "query": lambda e: e.query("SELECT v FROM a", name="more"),
+        "replace": lambda e: e.query("SELECT ts FROM a", name="alone", replace=True),
+        "create": lambda e: e.execute("CREATE QUERY more AS SELECT v FROM a"),
+        "alter": lambda e: e.execute("ALTER QUERY alone AS SELECT v FROM b WHERE v > 2"),
+        "drop": lambda e: e.drop("kept"),
+        "drop stream": lambda e: e.drop_stream("a"),
+        "advance": lambda e: e.advance("a", "2024-01-01"),
+        "view": lambda e: e.view("SELECT v FROM side", name="more"),
+        "create view": lambda e: e.execute(view.format("more")),
+        "drop view": lambda e: e.execute("DROP VIEW there"),
+    }
+    with held_elsewhere(stopped) as other:
+        engine = Engine(spark, stopped / "state")
+        engine.execute(parquet)
+        refused = (
+            rf"state directory {stopped}/state is in use by process {other}, .*'penstock query add'.*or stop it first"
+        )
+        for change in changes.values():
+            with pytest.raises(StateError, match=refused):
+                change(engine)
+        answers = expected(BEFORE, QUERIES)
+        assert bag(rows_of(engine.results("alone"))) == answers["alone"]
+        assert "kept" in {q["name"] for q in engine.queries()}
+        assert engine.late("a").count() == 0
+        there = engine.view("SELECT v FROM side", name="there")
+        assert sum(row.v for row in there.read().collect()) == sum(
+            r["v"] for n in range(BEFORE) for r in rows_of_step(n)["a"]
+        )
+    engine.query("SELECT v FROM a", name="more")
+
+
+def test_an_engine_that_was_made_before_another_one_changed_the_queries_is_refused(spark, stopped):
+    before = engine_of(spark, stopped)
+    changing = engine_of(spark, stopped)
+    changing.query("SELECT v FROM a", name="more")
+    drain(changing)
+    with pytest.raises(StateError, match=r"changed by another engine since this one was made .*make a new Engine"):
+        before.start()
     assert_whole(spark, stopped, BEFORE)
 
 

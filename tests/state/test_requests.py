@@ -175,10 +175,10 @@ def test_a_request_waits_for_as_long_as_it_takes(log):
 
 def test_an_engine_is_seen_by_its_lock(tmp_path):
     store = LocalStore(str(tmp_path / "state"))
-    assert not store.owned()
+    assert store.owner() is None
     assert not (tmp_path / "state").exists()
     with store.owner_lock():
-        assert store.owned()
+        assert store.owner() == f"process {os.getpid()}"
         owner = Path(store.path("owner.lock")).read_text()
-    assert not store.owned()
+    assert store.owner() is None
     assert owner == f"process {os.getpid()}"

@@ -1,6 +1,8 @@
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,24 @@ def test_a_second_owner_in_another_process_is_refused(store):
         other.kill()
     with store.owner_lock():  # an owner that dies leaves no lock behind
         pass
+
+
+def test_who_looks_for_an_owner_keeps_nobody_out(store):
+    """A look shares the lock for an instant: an engine that starts just then waits for it."""
+    with store.owner_lock():
+        owner = f"process {os.getpid()}"
+        assert store.owner() == owner
+        with pytest.raises(StateError, match=rf"in use by {owner}.*'penstock query add'.*results can be read"):
+            store.refuse_beside_owner()
+    with Path(store.path("owner.lock")).open() as look:
+        fcntl.flock(look, fcntl.LOCK_SH)
+        over = threading.Timer(0.1, fcntl.flock, (look, fcntl.LOCK_UN))
+        over.start()
+        with store.owner_lock():
+            assert not over.is_alive() or over.finished.is_set()
+        over.join()
+    assert store.owner() is None
+    store.refuse_beside_owner()
 
 
 def test_folders_that_name_files_are_made_durable(tmp_path, monkeypatch):

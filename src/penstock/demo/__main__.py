@@ -18,7 +18,7 @@ from penstock.demo.sensors import Sensors
 from penstock.demo.shop import show
 from penstock.demo.summary import Peak, greet, tell
 from penstock.errors import PenstockError
-from penstock.launch import SPARK_LOG, Interrupts, brief, busy, start_spark
+from penstock.launch import SPARK_LOG, Interrupts, brief, busy, end_spark, start_spark
 from penstock.live import Status, console_for, follow, picture
 from penstock.script import load, register
 
@@ -74,7 +74,7 @@ def _demo(folder: Path, seconds: float, console: Console, interrupts: Interrupts
     finally:
         if sensors.is_alive():
             sensors.finish()
-        engine.spark.stop()
+        end_spark(engine)
 
 
 def _until_read(sensors: Sensors, seconds: float, asked: threading.Event, peak: Peak) -> Callable[[Status], bool]:

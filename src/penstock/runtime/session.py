@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
+from py4j.protocol import Py4JError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from penstock.errors import SessionError
 from penstock.runtime.java import ensure_java
 
 ATTEMPTS = 4
@@ -58,6 +60,46 @@ def local_session(cores: int | None = None, **settings: str) -> SparkSession:
     for key, value in {**SETTINGS, "spark.sql.shuffle.partitions": str(count), **given}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def gone(spark: SparkSession) -> str | None:
+    """Why nothing can be asked of a session any more; None if it is there."""
+    context, code = spark.sparkContext, _exit_code(spark)
+    if code is not None:
+        return f"its Java process has ended (exit code {code})"
+    try:
+        stopped = context._jsc is None or context._jsc.sc().isStopped()  # noqa: SLF001
+    except (Py4JError, OSError):
+        return "its Java process does not answer"
+    return "it was stopped" if stopped else None
+
+
+def _exit_code(spark: SparkSession) -> int | None:
+    """Of the Java process of a session, if it was started here and has ended."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001
+    return None if process is None else process.poll()
+
+
+def refuse_gone(spark: SparkSession, state: str) -> None:
+    """Say so if an engine's session is gone, instead of whatever the next call to Spark would raise."""
+    if why := gone(spark):
+        raise SessionError(f"the Spark session of the engine on {state} is gone: {why}; {anew(spark)}")
+
+
+def anew(spark: SparkSession) -> str:
+    """What to do to go on without a session that is gone."""
+    again = "make a new session, and with it a new Engine on the directory"
+    # PySpark starts one Java process in the life of a program.
+    return again if _exit_code(spark) is None else f"start the program again: {again}"
+
+
+def end(spark: SparkSession) -> None:
+    """Stop a session that may be gone already."""
+    try:
+        spark.stop()
+    except Exception:
+        if gone(spark) is None:
+            raise
 
 
 def raise_only() -> None:

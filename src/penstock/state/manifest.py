@@ -6,19 +6,23 @@ reads one snapshot and a few entries. A file that no entry names does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.errors import StateError
 from penstock.model.time import NEVER
 from penstock.planner.network import closing, stream_of
+from penstock.state.faults import RESTORE
 from penstock.state.run import RunEntry
-from penstock.state.seal import seal, unseal
+from penstock.state.seal import load, numbers, seal
 from penstock.state.store import Store
 
 SNAPSHOT_EVERY = 64
 DECISIONS = 256  # that are remembered
+DIGITS = 12  # of the number of a step in the name of its entry
+
+Found = TypeVar("Found")
 
 # Punctuations of groups: a pattern, and below which time no later row matches it.
 Patterns = tuple[tuple[str, int], ...]
@@ -193,19 +197,18 @@ class ManifestLog:
     def load(self) -> Manifest:
         """The manifest of the last committed step; an empty one if there is none."""
         names = self.store.names("manifest")
-        steps = sorted(int(n.removesuffix(".json")) for n in names if n.endswith(".json") and n[0].isdigit())
-        snapshots = sorted(int(n[9:-5]) for n in names if n.startswith("snapshot-") and n.endswith(".json"))
-        manifest = _manifest(self._read(f"manifest/snapshot-{snapshots[-1]:012d}.json")) if snapshots else Manifest()
-        for step in steps:
+        snapshots = numbers(names, DIGITS, "snapshot-")
+        manifest = self._read("snapshot-", snapshots[-1], _manifest) if snapshots else Manifest()
+        for step in numbers(names, DIGITS):
             if step <= manifest.step:
                 continue
             if step != manifest.step + 1:
                 msg = (
                     f"the manifest of step {manifest.step + 1} is missing in {self.store.path('manifest')} although step {step} "
-                    "is there; restore it from a backup, or remove the state directory and replay the sources"
+                    f"is there; {RESTORE}"
                 )
                 raise StateError(msg)
-            manifest = manifest.apply(_entry(self._read(f"manifest/{step:012d}.json")))
+            manifest = manifest.apply(self._read("", step, _entry))
         return manifest
 
     def append(self, entry: Entry) -> None:
@@ -219,22 +222,21 @@ class ManifestLog:
         if not self.store.put_if_absent(f"manifest/snapshot-{manifest.step:012d}.json", seal(_plain(manifest))):
             return
         names = self.store.names("manifest")
-        snapshots = sorted(int(n[9:-5]) for n in names if n.startswith("snapshot-") and n.endswith(".json"))
+        snapshots = numbers(names, DIGITS, "snapshot-")
         if len(snapshots) < 2:
             return
         for step in snapshots[:-2]:
             self.store.delete(f"manifest/snapshot-{step:012d}.json")
-        for name in names:
-            if name.endswith(".json") and name[0].isdigit() and int(name[:-5]) <= snapshots[-2]:
-                self.store.delete(f"manifest/{name}")
+        for step in numbers(names, DIGITS):
+            if step <= snapshots[-2]:
+                self.store.delete(f"manifest/{step:012d}.json")
 
-    def _read(self, name: str) -> dict[str, Any]:
+    def _read(self, prefix: str, step: int, decode: Callable[[dict[str, Any]], Found]) -> Found:
+        name = f"manifest/{prefix}{step:012d}.json"
         try:
-            text = self.store.read(name)
+            return load(self.store, name, decode, step=step)
         except FileNotFoundError:
-            msg = f"{self.store.path(name)} is missing; restore it from a backup"
-            raise StateError(msg) from None
-        return unseal(text, self.store.path(name))
+            raise StateError(f"{self.store.path(name)} is missing; {RESTORE}") from None
 
 
 def _plain(value: Entry | Manifest) -> dict[str, Any]:

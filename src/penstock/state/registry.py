@@ -13,7 +13,8 @@ from typing import Any
 from penstock.errors import StateError
 from penstock.model import Column, Reader, Sink, Stream
 from penstock.sql.words import words
-from penstock.state.seal import seal, unseal
+from penstock.state.faults import RESTORE
+from penstock.state.seal import load, numbers, seal
 from penstock.state.store import Store
 
 
@@ -153,19 +154,19 @@ class RegistryLog:
     def load(self, version: int | None = None) -> Registry:
         """A version, by default the newest; an empty registry if there is none yet."""
         if version is None:
-            versions = [int(n[:-5]) for n in self.store.names("registry") if n.endswith(".json")]
-            if not versions:
+            version = self.newest()
+            if not version:
                 return Registry()
-            version = max(versions)
         name = f"registry/{version:08d}.json"
         try:
-            return _decode(unseal(self.store.read(name), self.store.path(name)))
+            return load(self.store, name, _decode, version=version)
         except FileNotFoundError:
-            msg = f"registry version {version} is missing ({self.store.path(name)}); restore it from a backup"
+            msg = f"registry version {version} is missing ({self.store.path(name)}); {RESTORE}"
             raise StateError(msg) from None
-        except (ValueError, KeyError, TypeError) as error:
-            msg = f"{self.store.path(name)} is damaged ({error}); restore it from a backup"
-            raise StateError(msg) from None
+
+    def newest(self) -> int:
+        """The newest version; 0 if there is none yet."""
+        return max(numbers(self.store.names("registry"), 8), default=0)
 
     def append(self, registry: Registry) -> None:
         if not self.store.put_if_absent(f"registry/{registry.version:08d}.json", seal(_encode(registry))):

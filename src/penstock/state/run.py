@@ -156,11 +156,11 @@ def encode_run(rows: Rows, table: str) -> pa.Buffer:
     return sink.getvalue()
 
 
-def decode_run(buffer: pa.Buffer, entry: RunEntry) -> Rows:
-    """The rows of a run file, without copying; raises StateError if it is not what the manifest names."""
+def decode_run(buffer: pa.Buffer, entry: RunEntry, path: str = "") -> Rows:
+    """The rows of a run file, without copying; raises StateError, with the path if it is known, if it is not what the manifest names."""
     if buffer.size != entry.bytes or zlib.crc32(buffer) != entry.checksum:
         msg = (
-            f"state file {entry.name} is damaged (expected {entry.bytes} bytes with checksum {entry.checksum:08x}, "
+            f"state file {path or entry.name} is damaged (expected {entry.bytes} bytes with checksum {entry.checksum:08x}, "
             f"found {buffer.size} bytes); restore it from a backup, or remove the state directory and replay the sources"
         )
         raise StateError(msg)

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import IO, Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
 from penstock.errors import StateError
+
+LOOKING_SECONDS = 0.005  # for which somebody who looks for an owner has the lock, about
 
 
 class Store(Protocol):
@@ -67,17 +70,25 @@ class LocalStore:
         return f"{self.root}/{name}"
 
     def write(self, name: str, data: pa.Buffer | bytes) -> None:
-        path = self._make_folder(name)
-        with path.open("xb") as file:
+        with self.create(name) as file:
             file.write(data)
-            self._sync_file(file.fileno())
 
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
-        with self._make_folder(name).open("xb") as file:
-            yield file
-            file.flush()
-            self._sync_file(file.fileno())
+        path = self._make_folder(name)
+        try:
+            with path.open("xb") as file:
+                try:
+                    yield file
+                    file.flush()
+                    self._sync_file(file.fileno())
+                except BaseException:
+                    path.unlink(missing_ok=True)  # half a file takes up room that may be what is wanting
+                    raise
+        except OSError as error:
+            if error.filename is None:
+                error.filename = str(path)  # the system does not name the file that it cannot write on
+            raise
 
     def size(self, name: str) -> int:
         return Path(self.path(name)).stat().st_size
@@ -128,21 +139,21 @@ class LocalStore:
             os.utime(self.path(name))
 
     def names(self, folder: str) -> list[str]:
-        path = Path(self.path(folder))
-        return sorted(p.name for p in path.iterdir()) if path.is_dir() else []
+        try:
+            return sorted(path.name for path in Path(self.path(folder)).iterdir())
+        except FileNotFoundError:
+            return []
 
     @contextmanager
     def owner_lock(self) -> Iterator[None]:
         """Hold the state directory for one engine at a time, in this process and across processes."""
         path = self._make_folder("owner.lock")
         with path.open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            if not _lock_alone(file):
                 file.seek(0)
                 owner = file.read().strip() or "another engine"
                 msg = f"state directory {self.root} is in use by {owner}; stop it first, or choose another directory"
-                raise StateError(msg) from None
+                raise StateError(msg)
             mine = f"process {os.getpid()}"
             file.seek(0)
             if file.read() != mine:  # a lock that is taken for every commit is not worth a write each time
@@ -151,16 +162,24 @@ class LocalStore:
                 file.flush()
             yield
 
-    def owned(self) -> bool:
-        """True while an engine holds the state directory. Shares the lock for an instant: those who look do not see one another."""
+    def owner(self) -> str | None:
+        """Who holds the state directory now. Shares the lock for an instant: those who look do not see one another."""
         try:
-            with Path(self.path("owner.lock")).open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with Path(self.path("owner.lock")).open() as file:
+                if not _lock(file, fcntl.LOCK_SH):
+                    return file.read().strip() or "another engine"
         except FileNotFoundError:
-            return False
-        except BlockingIOError:
-            return True
-        return False
+            pass
+        return None
+
+    def refuse_beside_owner(self) -> None:
+        """Who only reads may do so at any time; to change what is declared is for the engine that runs on the directory."""
+        if owner := self.owner():
+            msg = (
+                f"state directory {self.root} is in use by {owner}, and only the engine that runs there may change what is declared; use "
+                "'penstock query add' or 'penstock query drop' to change its queries, or stop it first (results can be read meanwhile)"
+            )
+            raise StateError(msg)
 
     def _make_folder(self, name: str) -> Path:
         path = Path(self.path(name))
@@ -178,3 +197,21 @@ class LocalStore:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+
+def _lock_alone(file: IO[Any]) -> bool:
+    """Hold the file alone; False if somebody else does. Those who only look share it for an instant, and are waited for."""
+    while not _lock(file, fcntl.LOCK_EX):
+        if not _lock(file, fcntl.LOCK_SH):
+            return False
+        fcntl.flock(file, fcntl.LOCK_UN)
+        time.sleep(LOOKING_SECONDS)
+    return True
+
+
+def _lock(file: IO[Any], kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

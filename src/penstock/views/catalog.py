@@ -47,9 +47,14 @@ class ViewCatalog:
     """What is declared about views in one process."""
 
     def __init__(
-        self, spark: SparkSession | None, store: LocalStore, query: Callable[[str], QueryResults] | None = None
+        self,
+        spark: SparkSession | None,
+        store: LocalStore,
+        query: Callable[[str], QueryResults] | None = None,
+        may_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self.spark, self.store = spark, store
+        """`may_change` raises if no view may be defined or dropped now; those that are there are refreshed and read at any time."""
+        self.spark, self.store, self._may_change = spark, store, may_change
         self.views: dict[str, ViewHandle] = {}
         self._opened = Sources(spark, store, query)
         self._refreshes = 0
@@ -131,6 +136,7 @@ class ViewCatalog:
             if missing:
                 return
             self.view(name)
+        self._may_change()
         if name in self.views:
             self.views.pop(name).close()
         self._discard(folder)
@@ -161,6 +167,8 @@ class ViewCatalog:
             "id": uuid.uuid4().hex,
         }
         file = f"{folder}/{DEFINITION}"
+        if DEFINITION not in self.store.names(folder):
+            self._may_change()
         if self.store.put_if_absent(file, seal(body)):
             return str(body["id"])
         known = unseal(self.store.read(file), self.store.path(file))

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import StateError, StepError
-from penstock.state.seal import seal, unseal
+from penstock.state.seal import load, numbers, seal, unseal
 from penstock.state.store import LocalStore
 from penstock.views.refresh.aggregate import Grouping
 from penstock.views.rows.bag import consolidated, total
@@ -123,10 +123,10 @@ class ViewStore:
 
     def load(self) -> Installed:
         """The newest version there is; number 0 if the view was never computed."""
-        while numbers := [int(n[:-5]) for n in self.store.names(self.folder) if n.endswith(".json")]:
-            name = self._name(max(numbers))
+        while known := numbers(self.store.names(self.folder), 8):
+            name = self._name(known[-1])
             try:
-                return _decode(unseal(self.store.read(name), self.store.path(name)))
+                return load(self.store, name, _decode, number=known[-1])
             except FileNotFoundError:
                 continue  # two more versions have been installed since it was listed
         return Installed()

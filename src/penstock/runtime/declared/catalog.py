@@ -324,6 +324,16 @@ class Catalog:
         self._parsed.clear()  # their numbers are given out again
         self._positions.clear()
 
+    def check_newest(self) -> None:
+        """Refuse to begin with what was declared before another engine has changed it: what is new would be given up unseen."""
+        newest = RegistryLog(self.store).newest()
+        if newest != self.saved.version:
+            msg = (
+                f"what is declared in {self.store.root} was changed by another engine since this one was made (version {newest} of the "
+                f"registry, not {self.saved.version}); make a new Engine on the directory, and declare there what is new"
+            )
+            raise StateError(msg)
+
     def check_streams(self) -> None:
         """Every stream that a live query reads must be declared in this program, not only registered."""
         for record in self.registry.live():

@@ -23,6 +23,7 @@ from penstock.runtime.declared.readings import derived_of, readable
 from penstock.sql import parse_query
 from penstock.sql.position import Position, Text
 from penstock.sql.unions import differing
+from penstock.state.place import local_path
 from penstock.state.registry import QueryRecord, Reading
 
 if TYPE_CHECKING:
@@ -70,9 +71,7 @@ def prepare(
         _check_computed_late(name, query, query.aggregation)
     checked = (query,) if parsed.apart is not None else parsed.combinations
     facts = _facts(catalog, name, checked, streams, place)
-    into: Sink | str | None = CALLABLE if callable(target) else str(target) if isinstance(target, Path) else target
-    if not isinstance(into, Sink | str | None):
-        raise RegistrationError(f"query {name!r}: into= is a path, a function or a Sink, and not {into!r}")
+    into = _sink(name, target)
     ordered = record.ordered or query.ordered
     _check_sink(name, query, facts, into, ordered=ordered)
     if record.start == "state":
@@ -162,6 +161,18 @@ def _check_derived(catalog: Catalog, record: QueryRecord, parsed: Parsed) -> Non
             read = next(q.name for q in catalog.registry.queries if q.id == derived.query)
             msg = f"query {record.name!r} cannot read query {read!r}, which shows windows more than once (EMIT EARLY); read one without it"
             raise RegistrationError(msg)
+
+
+def _sink(name: str, target: Into | None) -> Sink | str | None:
+    """The sink as it is registered; a folder that is not on this machine is for Spark's own writer."""
+    if callable(target):
+        return CALLABLE
+    if isinstance(target, Sink | None):
+        return target
+    if not isinstance(target, str | Path):
+        raise RegistrationError(f"query {name!r}: into= is a path, a function or a Sink, and not {target!r}")
+    remedy = "let Spark write it: into=Sink('parquet', path=..), in SQL INTO parquet OPTIONS (path '..')"
+    return str(target) if target == CALLABLE else local_path(target, f"query {name!r}: into=", remedy)
 
 
 def _check_sink(name: str, query: Query, facts: Facts, into: Sink | str | None, *, ordered: bool) -> None:

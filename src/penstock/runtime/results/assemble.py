@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from penstock.kernels.aggregate.panes import Closing, assembled
 from penstock.planner.aggregates import AggregatePlan
 from penstock.runtime.results.part import Part
+from penstock.runtime.results.stored import columns, read
 from penstock.runtime.tasks.panes import piece_columns
 from penstock.state.run import BUCKETS, key_ranges
 
@@ -59,12 +59,12 @@ class Assembly:
         for path, bit in self.files:
             word = f"_bits{bit // 64}"
             parts = {}
-            for column in pq.read_schema(path).names:
+            for column in columns(path):
                 piece, _, part = column.partition("_")
                 if piece in names:
                     parts[names.index(piece), int(part)] = column
             chosen = ["_key", *groups, "_pane", *(parts[place] for place in sorted(parts))]
-            rows = pq.read_table(path, columns=[*chosen, word], filters=inside, page_checksum_verification=True)
+            rows = read(path, columns=[*chosen, word], filters=inside)
             mine = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(bit % 64) & np.uint64(1)
             called = ["_key", *groups, "_pane", *(f"p{piece}_{part}" for piece, part in sorted(parts))]
             pieces.append(rows.filter(pa.array(mine == 1)).select(chosen).rename_columns(called))

@@ -12,24 +12,19 @@ from functools import reduce
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from penstock.errors import StateError
 from penstock.model import Query, Ref, Stream, UserAggregate
 from penstock.model.expression import PSEUDO_ROLE, WINDOW_START
 from penstock.planner.network import result_column
 from penstock.runtime.results.part import Part
+from penstock.runtime.results.stored import VERIFIED, checked, read
 from penstock.runtime.tasks.panes import PANES
 from penstock.runtime.tasks.windows import KIND, RUN
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, RegistryLog
 from penstock.state.store import LocalStore
-
-VERIFIED = {
-    "parquet.page.verify-checksum.enabled": "true"
-}  # files have a checksum in every page; damaged ones are never read
 
 
 class ResultView:
@@ -87,7 +82,7 @@ class ResultView:
             bit = self._bit(file.version)
             word = f"_bits{bit // 64}"
             columns = [*wanted, word, *([RUN] if holds_runs(file) else [])]
-            rows = pq.read_table(self._checked(file), columns=columns, page_checksum_verification=True)
+            rows = read(self._checked(file), columns=columns)
             bits = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(bit % 64) & np.uint64(1)
             rows = rows.filter(pa.array(bits == 1))
             if holds_runs(file):
@@ -177,16 +172,7 @@ class ResultView:
         return RegistryLog(self.store).load(version).bits[self.record.id][1]
 
     def _checked(self, file: ResultFile) -> str:
-        path = self.store.path(file.name)
-        try:
-            found: int | None = self.store.size(file.name)
-        except FileNotFoundError:
-            found = None
-        if found != file.bytes:
-            state = "is missing" if found is None else f"has {found} bytes instead of {file.bytes}"
-            msg = f"result file {path} {state}; restore it from a backup, or remove the state directory and replay the sources"
-            raise StateError(msg)
-        return path
+        return checked(self.store, file)
 
 
 def holds_runs(file: ResultFile) -> bool:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from penstock.model.time import NEVER
 from penstock.planner.network import Network
 from penstock.runtime.arrivals import derived
+from penstock.runtime.results.stored import checked, read
 from penstock.runtime.tasks.write import file_name
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, Registry
@@ -76,7 +77,7 @@ def merge_results(store: LocalStore, files: Iterable[ResultFile], step: int) -> 
 
 
 def _merge(store: LocalStore, files: Sequence[ResultFile], step: int) -> ResultFile:
-    tables = [pq.read_table(store.path(f.name), page_checksum_verification=True) for f in files]
+    tables = [read(checked(store, f)) for f in files]
     merged = pa.concat_tables(tables, promote_options="default")
     name = file_name("results", step, "parquet")
     with store.create(name) as file:

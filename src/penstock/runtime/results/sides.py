@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.model import Stream
 from penstock.runtime.arrivals.ingest import SIDE_FORMATS
-from penstock.runtime.results.read import VERIFIED
+from penstock.runtime.results.stored import VERIFIED, checked
 from penstock.runtime.spelling import ddl
 from penstock.state.manifest import Manifest
 from penstock.state.store import LocalStore
@@ -22,7 +22,7 @@ def side_rows(spark: SparkSession, store: LocalStore, manifest: Manifest, stream
     """The whole late or bad rows of a stream, with `_step`, `_reason` and `_progress`."""
     files = [s for s in manifest.sides if s.stream == stream.name and s.reason == reason]
     if files:
-        raw = spark.read.schema(_SIDE_SCHEMA).options(**VERIFIED).parquet(*[store.path(f.name) for f in files])
+        raw = spark.read.schema(_SIDE_SCHEMA).options(**VERIFIED).parquet(*[checked(store, f) for f in files])
     else:
         raw = spark.createDataFrame([], _SIDE_SCHEMA)
     parsed = raw.withColumn("_row", F.from_json("_row", ddl(stream.columns), SIDE_FORMATS))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, SessionError
 from penstock.sql import DropQuery
 from penstock.state.requests import Answer, Change, Request, RequestLog, change_of
 
@@ -38,6 +38,8 @@ def do_request(run: Run, log: RequestLog, key: str) -> Answer:
         known = run.engine.catalog.registry.find(change.name)
         aim = log.take(key, known.id if known else None)
         return Answer(ok=True, text=_execute(run, request, change, aim))
+    except SessionError:
+        raise  # says nothing of the request, which the next run takes
     except Exception as error:  # noqa: BLE001  (whatever it is, the asker hears of it and the run goes on)
         return Answer(ok=False, text=_words(error))
 

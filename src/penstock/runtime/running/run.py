@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.errors import RegistrationError, StateError
+from penstock.errors import RegistrationError, SessionError, StateError
 from penstock.model.time import NEVER
 from penstock.planner.lead import leaders
 from penstock.planner.network import Network
@@ -25,18 +25,24 @@ from penstock.runtime.results.sinks import Deliveries, group_sinks
 from penstock.runtime.running.requests import take_requests
 from penstock.runtime.running.schedule import Schedule
 from penstock.runtime.running.spark_query import (
+    abandon,
     make_throttle,
     named_frames,
     query_failure,
     query_writer,
+    starting,
     trigger_seconds,
     unread,
 )
 from penstock.runtime.running.status import Rates, query_status, state_status, stream_status
+from penstock.runtime.session import anew, gone
 from penstock.runtime.steps import commit
 from penstock.runtime.steps.ending import is_ending
+from penstock.runtime.steps.spark_log import check_log
 from penstock.runtime.steps.step import Stepper, Stopping
 from penstock.runtime.tasks.warm import warm_workers
+from penstock.state.faults import plainly, told_plainly
+from penstock.state.identity import read_id
 from penstock.state.manifest import Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
 from penstock.state.progress import declare
@@ -67,22 +73,24 @@ class Run:
         self._switching = False
         self.schedule = Schedule(trigger, latency)
         self._stack = contextlib.ExitStack()
-        with contextlib.ExitStack() as stack:
+        with told_plainly(), contextlib.ExitStack() as stack:
             stack.enter_context(engine.store.owner_lock())
             self._begin()
             self._stack = stack.pop_all()
 
     def _begin(self) -> None:
         engine, catalog = self.engine, self.engine.catalog
+        catalog.check_newest()
         manifest = ManifestLog(engine.store).load()
         if manifest.final:
             self._refuse_ended()
         commit.check_start(engine.store, manifest.last_batch)
+        check_log(engine.store)
         if manifest.step >= 0:
             RegistryLog(engine.store).load(manifest.version)  # the state means nothing without it
         commit.check_runs(engine.store, manifest)
-        engine.store.put_if_absent("id", uuid.uuid4().hex.encode())
-        owner = engine.store.read("id").decode()
+        owner = read_id(engine.store)
+        self.name = f"penstock-{Path(engine.store.root).name}-{owner[:8]}"  # of Spark's query: the same at every start
         self.deliveries = Deliveries(
             self._rows, lambda query, now: catalog.released(catalog.numbered(query), now), owner=owner
         )
@@ -147,10 +155,10 @@ class Run:
         named = named_frames(frames, layout, catalog.registry.streams)
         with source_evolution(engine.spark):
             every = None if self.available_now else self.schedule.trigger
-            name = f"penstock-{id(self)}"
-            writer = query_writer(named, catalog.streams, layout, engine.store, self._on_batch, every, name)
+            writer = query_writer(named, catalog.streams, layout, engine.store, self._on_batch, every, self.name)
             self.schedule.begin(0.0 if every is None else trigger_seconds(engine.spark, every))
-            throttle.query = writer.start()
+            with starting(engine.store.root):
+                throttle.query = writer.start()
             return throttle.query
 
     def _connect(self, cursors: Mapping[str, int], step: int) -> None:
@@ -158,6 +166,11 @@ class Run:
         self.deliveries.sinks = group_sinks(receivers_of(self.engine.catalog), cursors, step)
 
     # -- what people call ---------------------------------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has let go of the state directory, so that another one may begin."""
+        return self._ended.is_set()
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the run has ended; True if it has. Raises what stopped it."""
@@ -172,7 +185,11 @@ class Run:
         if self.active:
             with self.stepper.lock:  # the running step ends first
                 self.stepper.closing = True
-            self.spark_query.stop()
+            try:
+                self.spark_query.stop()
+            except Exception:
+                if gone(self.engine.spark) is None:
+                    raise
         self._ended.wait()
         if self.error is not None:
             raise self.error
@@ -218,7 +235,7 @@ class Run:
                 self.stepper.closing = False
                 self.spark_query = self._start_query()
         except BaseException as error:
-            self.error = self.error or error
+            self._fail(error)
             raise
         finally:
             self._switching = False
@@ -227,7 +244,10 @@ class Run:
         return lay_out([s for n, s in network.streams.items() if n in self.engine.catalog.frames])
 
     def status(self) -> dict[str, Any]:
-        """A picture of the run: steps, streams (rows, rates, lag), queries, state, sinks."""
+        """A picture of the run: steps, streams (rows, rates, lag), queries, state, sinks.
+
+        Rows that workers read themselves are counted here alone: Spark's own progress (`numInputRows`) does not know of them.
+        """
         stepper, sinks = self.stepper, self.deliveries.sinks
         manifest, streams, held = stepper.manifest, stepper.network.streams, self.throttle.held
         return {
@@ -255,7 +275,7 @@ class Run:
         except Stopping:
             raise
         except BaseException as error:
-            self.error = error
+            self._fail(error)
             raise
         brought = {n for report in self.stepper.last_reports for n, c in report["streams"].items() if c["rows"]}
         manifest = self.stepper.manifest
@@ -302,6 +322,7 @@ class Run:
         try:
             while self._switching or self.spark_query.isActive or self._go_on():
                 time.sleep(TICK_SECONDS)
+                self._refuse_gone()  # else Spark's query would go on asking for batches that nobody can run
                 take_requests(self)
                 if self.stepper.lock.acquire(blocking=False):
                     try:
@@ -313,9 +334,31 @@ class Run:
                     warm_workers(self.engine.spark, self.engine.tasks)
                     warmed = time.monotonic()
         except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
-            self.error = self.error or error
+            self._fail(error)
         finally:
             self._close()
+
+    def _fail(self, error: BaseException) -> None:
+        """Keep what ends the run, the first time; if Spark is gone, that says more than what its absence made fail."""
+        if self.error is not None:
+            return
+        try:
+            self._refuse_gone()
+        except SessionError as cause:
+            if cause is not error:
+                cause.__context__, cause.__suppress_context__ = error, True  # for the log alone
+            self.error = cause
+        else:
+            self.error = plainly(error)
+
+    def _refuse_gone(self) -> None:
+        if why := gone(self.engine.spark):
+            step = self.stepper.manifest.step
+            msg = (
+                f"the run on {self.engine.store.root} ended {f'after step {step}' if step >= 0 else 'before its first step'}, since the Spark session under it is gone: "
+                f"{why}; all that was committed is there, and goes on: {anew(self.engine.spark)}"
+            )
+            raise SessionError(msg)
 
     def _tick(self) -> None:
         if time.monotonic() - self.stepper.last_active < QUIET_SECONDS:
@@ -343,18 +386,21 @@ class Run:
             if self._ended.is_set():
                 return
             try:
+                self._refuse_gone()
                 if self.spark_query.isActive:
                     self.spark_query.stop()
                 exception = self.spark_query.exception()
                 if exception is not None and self.error is None and not self.stepper.closing:
-                    self.error = query_failure(exception)
+                    self.error = query_failure(exception, self.engine.store.root)
                 if self.error is None:
                     self.stepper.settle()
                     self.stepper.tick()
                     if self.final:
                         self.stepper.finish()
             except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
-                self.error = self.error or error
+                self._fail(error)
+                if gone(self.engine.spark):
+                    abandon(self.spark_query)
             finally:
                 self.active = False
                 self._stack.close()

@@ -5,21 +5,29 @@ What happens with a batch is the run's business; here the query is only made, he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, StateError
 from penstock.model import Stream
 from penstock.runtime.arrivals.ingest import Layout, read_together, unify
 from penstock.runtime.arrivals.sources import name_sources
 from penstock.runtime.arrivals.throttle import Throttle, source_count
+from penstock.runtime.declared.analysis import spark_message
 from penstock.runtime.steps import commit
+from penstock.runtime.steps.failure import explained
+from penstock.runtime.steps.spark_log import REMEDY, of_log
 from penstock.state.registry import StreamRecord
 from penstock.state.store import LocalStore
+
+ABANDONED_SECONDS = 5  # a query with a longer trigger may be asleep, and sees that it has ended when it wakes up
 
 
 def make_throttle(spark: SparkSession, frames: Mapping[str, DataFrame], layout: Layout) -> Throttle:
@@ -70,7 +78,30 @@ def unread(query: Any) -> bool:
     return bool(status["isDataAvailable"] or looking)
 
 
-def query_failure(error: StreamingQueryException) -> PenstockError:
+def abandon(query: StreamingQuery) -> None:
+    """Let a query end whose session is gone: what is left of it must not write to the checkpoint beside another one."""
+    with contextlib.suppress(Exception):
+        query.stop()  # marks it as ended before it fails
+    with contextlib.suppress(Exception):
+        query.awaitTermination(ABANDONED_SECONDS)
+
+
+@contextlib.contextmanager
+def starting(root: str) -> Iterator[None]:
+    """What Spark refuses to start with, in one line."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise _failure(spark_message(error), root, "did not start") from None
+
+
+def query_failure(error: StreamingQueryException, root: str) -> PenstockError:
     """What ended the query, in one line."""
     text = str(error)
-    return PenstockError(f"the Spark query ended with an error: {text.splitlines()[0] if text else error!r}")
+    return _failure(text.splitlines()[0] if text else repr(error), root, "ended with an error")
+
+
+def _failure(text: str, root: str, what: str) -> PenstockError:
+    if of_log(text):
+        return StateError(f"Spark's own log in {root}/{commit.CHECKPOINT} is damaged: {text}. {REMEDY}")
+    return PenstockError(f"the Spark query of the engine on {root} {what}: {explained(text, text)}")

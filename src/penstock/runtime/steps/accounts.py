@@ -1,22 +1,13 @@
-"""What the reports of a step's tasks add up to: files, counts, queries to suspend, and what a failed job says."""
+"""What the reports of a step's tasks add up to: files, counts, and queries to suspend."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-
-from penstock.errors import StepError
 from penstock.planner.network import Network
-from penstock.runtime.declared.analysis import spark_message
 from penstock.state.manifest import Entry, Manifest, ResultFile, SideFile
 from penstock.state.run import RunEntry
-
-_CAUSE = re.compile(r"(?:[A-Za-z_.]*\.)?[A-Z][A-Za-z]*(?:Error|Exception)\b.*: ")
 
 
 def runs_of(reports: Sequence[dict[str, Any]]) -> tuple[RunEntry, ...]:
@@ -69,14 +60,3 @@ def counters_of(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
                 for key, value in counts.items():
                     total[key] = total.get(key, 0) + value
     return totals
-
-
-@contextmanager
-def failing_as_step(step: int) -> Iterator[None]:
-    """A job that fails inside fails its step, with the last cause that Spark names and without the stacks around it."""
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        causes = [line.strip() for line in str(error).splitlines() if _CAUSE.match(line.strip())]
-        cause = causes[-1] if causes else spark_message(error)
-        raise StepError(f"step {step} failed and nothing of it was committed: {cause}") from error

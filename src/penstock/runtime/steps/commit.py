@@ -15,7 +15,7 @@ CHECKPOINT = "checkpoint"
 
 def last_commit(store: LocalStore) -> int:
     """The last batch that Spark's own log holds as done, or -1."""
-    return max((int(n) for n in store.names(f"{CHECKPOINT}/commits") if n.isdigit()), default=-1)
+    return max((int(n) for n in store.names(f"{CHECKPOINT}/commits") if n.isdecimal()), default=-1)
 
 
 def check_start(store: LocalStore, last_batch: int) -> None:
@@ -41,7 +41,7 @@ def check_runs(store: LocalStore, manifest: Manifest) -> None:
     for run in manifest.runs.values():
         try:
             size = store.size(run.name)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             size = None
         if size != run.bytes:
             state = "is missing" if size is None else f"has {size} bytes instead of {run.bytes}"
@@ -92,7 +92,7 @@ def durable_names(store: LocalStore, batch: int) -> list[str]:
 
 def _source_logs(store: LocalStore, batch: int, before: int) -> list[str]:
     """Entries of file source logs that belong to this batch: those between the offsets of the two batches."""
-    now, old = _offsets(store, batch), _offsets(store, before)
+    now, old = last_offsets(store, batch), last_offsets(store, before)
     names: list[str] = []
     for source, offset in now.items():
         folder = f"{CHECKPOINT}/sources/{source}"
@@ -105,7 +105,8 @@ def _source_logs(store: LocalStore, batch: int, before: int) -> list[str]:
     return names
 
 
-def _offsets(store: LocalStore, batch: int) -> dict[str, int]:
+def last_offsets(store: LocalStore, batch: int) -> dict[str, int]:
+    """How far each file source has been read as of a batch: the number of the last entry of its log."""
     try:
         lines = store.read(f"{CHECKPOINT}/offsets/{batch}").decode().splitlines()[2:]
     except FileNotFoundError:

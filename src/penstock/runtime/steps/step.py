@@ -26,7 +26,6 @@ from penstock.runtime.results.retention import Horizon, following_upkeep, renew_
 from penstock.runtime.steps import commit
 from penstock.runtime.steps.accounts import (
     counters_of,
-    failing_as_step,
     results_of,
     runs_of,
     suspended_by,
@@ -35,6 +34,7 @@ from penstock.runtime.steps.accounts import (
 from penstock.runtime.steps.compose import compose_task, out_of_reach
 from penstock.runtime.steps.ending import ended, is_out, is_settled, most_ticks
 from penstock.runtime.steps.entries import all_taken, job_changes, tick_entry
+from penstock.runtime.steps.failure import failing_as_step
 from penstock.runtime.steps.job import Reports, make_job
 from penstock.runtime.steps.kill_points import kill_point
 from penstock.runtime.steps.learn import arranged, rearranged, steered

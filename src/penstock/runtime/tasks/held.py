@@ -22,6 +22,7 @@ from penstock.planner.segments import quantiles
 from penstock.runtime.tasks.task import Report, Task
 from penstock.runtime.tasks.write import file_name
 from penstock.state.compaction import Merge
+from penstock.state.faults import told_plainly
 from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, fading
 
 _opened: dict[str, Rows] = {}  # mapped runs of this process; mapping and verifying a file once is enough
@@ -80,7 +81,9 @@ class Held:
         if entry.name in self.ranked:
             return self.ranked[entry.name]
         if entry.name not in _opened:
-            _opened[entry.name] = decode_run(self.task.store.map(entry.name), entry)
+            store = self.task.store
+            with told_plainly():
+                _opened[entry.name] = decode_run(store.map(entry.name), entry, store.path(entry.name))
         return _opened[entry.name]
 
     def store(self, table: StateTable, rows: Rows) -> None:

@@ -206,7 +206,11 @@ class Slices:
         if buffer.size != file.bytes:
             msg = f"{self.store.path(file.name)} has {buffer.size} bytes instead of {file.bytes}; restore it from a backup, or recompute the view"
             raise StateError(msg)
-        return pa.ipc.open_file(buffer).read_all()
+        try:
+            return pa.ipc.open_file(buffer).read_all()
+        except (pa.ArrowException, OSError, ValueError) as error:
+            msg = f"{self.store.path(file.name)} is damaged ({next(iter(str(error).splitlines()), error)}); restore it from a backup, or recompute the view"
+            raise StateError(msg) from error
 
     def _order(self, file: SliceFile, columns: tuple[str, ...]) -> tuple[Ints, Ints]:
         """Sorted codes of the rows, and the rows in that order."""

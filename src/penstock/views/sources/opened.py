@@ -16,6 +16,8 @@ from penstock.errors import RegistrationError, did_you_mean
 from penstock.model import Column
 from penstock.model.view import CAPTURES, SYSTEMS, Source
 from penstock.planner.views.first import Estimate, keyed
+from penstock.runtime.session import refuse_gone
+from penstock.state.place import local_path
 from penstock.state.store import LocalStore
 from penstock.views.postgres import tables
 from penstock.views.postgres.capture import SIGN, XID
@@ -62,6 +64,10 @@ class Sources:
         for option in _NEEDED[source.system]:
             if option not in options:
                 raise RegistrationError(f"source {source.name!r} needs the option {option!r}")
+        if source.system == "parquet":
+            remedy = "let Spark read it: using='dataframe' with spark.read.parquet(..), in SQL USING dataframe OPTIONS (format 'parquet', path '..')"
+            options["path"] = local_path(options["path"], f"source {source.name!r}: path", remedy)
+            source = replace(source, options=tuple(sorted(options.items())))
         make = None
         if source.system == "dataframe":
             make = reader_frame(self.session, source) if frame is None else _maker(frame)
@@ -110,6 +116,7 @@ class Sources:
     def session(self) -> SparkSession:
         if self.spark is None:
             raise RegistrationError("this needs Spark, and there is none here; leave it to a running engine")
+        refuse_gone(self.spark, self.store.root)
         return self.spark
 
     def estimate(self, name: str, columns: Sequence[str]) -> Estimate | None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from penstock.errors import ChangesLostError, StateError
 from penstock.planner.views.first import Estimate
-from penstock.state.seal import seal, unseal
+from penstock.state.seal import load, numbers, seal
 from penstock.state.store import LocalStore
 from penstock.views.rows.bag import consolidated, counts, total
 from penstock.views.rows.codes import Ints, codes_of
@@ -84,9 +84,9 @@ class Versions:
             self.newest = version
             kept = {*content, *(f for _, f in deltas)}
             self.slices.forget([f for f in _files(before) if f not in kept])
-            for old in self.store.names(self.folder):
-                if old.endswith(".json") and int(old[:-5]) < number:
-                    self.store.delete(f"{self.folder}/{old}")
+            for old in numbers(self.store.names(self.folder), 8):
+                if old < number:
+                    self.store.delete(self._name(old))
             return version
 
     def reload(self) -> None:
@@ -183,10 +183,10 @@ class Versions:
         return content
 
     def _load(self) -> Version:
-        while numbers := [int(n[:-5]) for n in self.store.names(self.folder) if n.endswith(".json")]:
-            name = self._name(max(numbers))
+        while known := numbers(self.store.names(self.folder), 8):
+            name = self._name(known[-1])
             try:
-                return _decode(unseal(self.store.read(name), self.store.path(name)))
+                return load(self.store, name, _decode, number=known[-1])
             except FileNotFoundError:
                 continue  # another one has taken its place since it was listed
         return Version(0, (), (), {})
