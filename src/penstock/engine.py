@@ -265,7 +265,7 @@ class Engine:
         """Stop reading a stream that no query reads. A running engine lets Spark's query end, and starts it without the stream."""
         self._registration.drop_stream(name)
 
-    def alter_stream(self, name: str, *, delay: str | int | None = None, path: str | None = None) -> None:
+    def alter_stream(self, name: str, *, delay: str | int | None = None, path: str | Path | None = None) -> None:
         """Change the delay of a stream, or the path of one that SQL has declared, on a state directory that exists.
 
         It takes effect at a step boundary, or with the start. Progress never falls: with a longer delay it waits until the newest time less

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 from pyspark.sql import DataFrame
 
@@ -101,14 +102,14 @@ def with_punctuations(
     return stream, marked(stream, frame, other)
 
 
-def changed_stream(stream: Stream, delay: str | int | None, path: str | None) -> Stream:
+def changed_stream(stream: Stream, delay: str | int | None, path: str | Path | None) -> Stream:
     """A stream with another delay or path; what is None stays as it is."""
     if delay is None and path is None:
         raise RegistrationError(f"stream {stream.name!r}: nothing is to change; give delay= or path=")
     if delay is not None:
         length, rows = read_delay(stream.name, delay, ordered=False, told=True, integer=stream.integer_time)
         stream = replace(stream, delay=length, delay_rows=None) if rows is None else with_delay(stream, rows, "rows")
-    return stream if path is None else with_path(stream, path)
+    return stream if path is None else with_path(stream, str(path))
 
 
 def time_to_advance(stream: Stream, to: int | str | datetime) -> int:
