@@ -82,6 +82,23 @@ def test_a_stream_that_was_dropped_and_declared_anew_goes_on():
     assert left(script, streams=[STREAM.format(1)]) == [0, 1, 2]
 
 
+def test_a_stream_is_declared_as_the_changes_behind_it_leave_it():
+    script = f"{STREAM.format(1)}; ALTER STREAM a SET DELAY 2 MINUTES; ALTER STREAM a SET DELAY 3 MINUTES"
+    for registered in (Registry(), Registry().with_stream(StreamRecord(parse_script(STREAM.format(9))[0].stream))):
+        found = again(parse_script(script), registry=registered)
+        assert (found[0].stream, found[0].altered) == (parse_script(STREAM.format(3))[0].stream, True)
+        assert (found[1], found[2]) == (None, None)
+    assert again(parse_script("ALTER STREAM a SET DELAY 2 MINUTES"), Registry()) == {}  # of another script's stream
+
+
+def test_a_stream_that_was_altered_dropped_and_declared_anew_goes_on():
+    script = f"{STREAM.format(1)}; ALTER STREAM a SET DELAY 5 MINUTES; DROP STREAM a; {STREAM.format(2)}; ALTER STREAM a SET DELAY 7 MINUTES"
+    known = Registry().with_stream(StreamRecord(parse_script(STREAM.format(7))[0].stream))
+    found = again(parse_script(script), known)
+    assert found[3].stream.delay == 7 * 60_000_000
+    assert [found[n] for n in (0, 1, 2, 4)] == [None] * 4
+
+
 @pytest.mark.spark
 def test_a_script_that_changes_its_queries_can_be_run_again(spark, tmp_path, capsys):
     path = tmp_path / "app.sql"

@@ -27,7 +27,7 @@ from penstock.runtime.arrivals.sources import with_settings
 from penstock.runtime.declared.catalog import Catalog
 from penstock.runtime.declared.choices import Choices
 from penstock.runtime.declared.declare import read_length
-from penstock.runtime.declared.given import given_stream, punctuated, time_to_advance
+from penstock.runtime.declared.given import changed_stream, given_stream, punctuated, time_to_advance
 from penstock.runtime.declared.inputs import open_stream
 from penstock.runtime.declared.listing import counts_of, coverage, listed_queries, listed_streams
 from penstock.runtime.declared.prepare import Into, standing_alone
@@ -41,6 +41,7 @@ from penstock.runtime.workers import check_workers
 from penstock.sql import (
     AdvanceStream,
     AlterQuery,
+    AlterStream,
     CreateQuery,
     CreateStream,
     DropQuery,
@@ -48,6 +49,8 @@ from penstock.sql import (
     Explain,
     ShowQueries,
     ShowStreams,
+    Statement,
+    altered,
     parse_script,
 )
 from penstock.state.faults import told_plainly
@@ -271,6 +274,15 @@ class Engine:
         """Stop reading a stream that no query reads. A running engine lets Spark's query end, and starts it without the stream."""
         self._registration.drop_stream(name)
 
+    def alter_stream(self, name: str, *, delay: str | int | None = None, path: str | Path | None = None) -> None:
+        """Change the delay of a stream, or the path of one that SQL has declared, on a state directory that exists.
+
+        It takes effect at a step boundary, or with the start. Progress never falls: with a longer delay it waits until the newest time less
+        that delay has passed it; a shorter one moves it at once. All files of a new path are new to the stream, and what was not yet read of the
+        old one is left. From then on the stream is declared with what it was changed to.
+        """
+        self._registration.alter_stream(changed_stream(self.catalog.live_stream(name), delay, path))
+
     def advance(self, name: str, to: int | str | datetime) -> None:
         """Say that no later row of a stream has a time below `to`; one that has, also if it only waits to be read, is late.
 
@@ -289,41 +301,42 @@ class Engine:
 
     def execute(self, script: str) -> list[Any]:
         """Run SQL statements; returns what SHOW and EXPLAIN print, one entry each."""
+        return [shown for statement in parse_script(script) for shown in self.perform(statement, script)]
+
+    def perform(self, statement: Statement, script: str) -> list[Any]:
+        """Run one statement of a script; returns what SHOW and EXPLAIN print."""
         refuse_gone(self.spark, self.store.root)
-        shown: list[Any] = []
-        for statement in parse_script(script):
-            if isinstance(statement, ViewStatement):
-                shown += execute_view_statement(self.view_catalog, statement, script)
-                continue
-            match statement:
-                case CreateStream(stream):
-                    self._registration.declare(stream, open_stream(self.spark, stream))
-                case CreateQuery():
-                    record = QueryRecord(
-                        0, statement.name, statement.select.strip(), statement.on_error, statement.retain, start=statement.start
-                    )  # fmt: skip
-                    self._registration.add(record, statement.into, instead=statement.replace, at=(script, statement))
-                case AlterQuery():
-                    record, target = self._registration.altered(statement)
-                    self._registration.add(record, target, instead=True, at=(script, statement))
-                case DropQuery(name, purge, if_exists):
-                    if not if_exists or self.catalog.registry.find(name):
-                        self.drop(name, purge=purge)
-                case DropStream(name):
-                    self.drop_stream(name)
-                case AdvanceStream(name, to):
-                    self.advance(name, to)
-                case ShowQueries():
-                    shown.append(self.queries())
-                case ShowStreams():
-                    shown.append(self.streams())
-                case Explain():
-                    shown.append(
-                        self.explain(statement.name)
-                        if statement.select is None
-                        else self.explain_select(statement.select)
-                    )
-        return shown
+        if isinstance(statement, ViewStatement):
+            return execute_view_statement(self.view_catalog, statement, script)
+        match statement:
+            case CreateStream(stream):
+                self._registration.declare(stream, open_stream(self.spark, stream), altered=statement.altered)
+            case CreateQuery():
+                record = QueryRecord(
+                    0, statement.name, statement.select.strip(), statement.on_error, statement.retain, start=statement.start
+                )  # fmt: skip
+                self._registration.add(record, statement.into, instead=statement.replace, at=(script, statement))
+            case AlterQuery():
+                record, target = self._registration.altered(statement)
+                self._registration.add(record, target, instead=True, at=(script, statement))
+            case DropQuery(name, purge, if_exists):
+                if not if_exists or self.catalog.registry.find(name):
+                    self.drop(name, purge=purge)
+            case DropStream(name):
+                self.drop_stream(name)
+            case AlterStream(name):
+                self._registration.alter_stream(altered(self.catalog.live_stream(name), statement))
+            case AdvanceStream(name, to):
+                self.advance(name, to)
+            case ShowQueries():
+                return [self.queries()]
+            case ShowStreams():
+                return [self.streams()]
+            case Explain(name, None):
+                return [self.explain(name)]
+            case Explain(_, select):
+                return [self.explain_select(str(select))]
+        return []
 
     # -- running ------------------------------------------------------------------------------------------------
 

@@ -9,33 +9,58 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
-from penstock.sql import AlterQuery, CreateQuery, CreateStream, DropQuery, DropStream, Statement
+from penstock.model import Stream
+from penstock.sql import AlterQuery, AlterStream, CreateQuery, CreateStream, DropQuery, DropStream, Statement, altered
 from penstock.state.registry import QueryRecord, Registry
 
+Instead = CreateQuery | CreateStream | None
 
-def again(statements: Sequence[Statement], registry: Registry) -> dict[int, CreateQuery | None]:
-    """What takes the place of statements about queries and streams that are registered already; None: nothing has to be done."""
+
+def again(statements: Sequence[Statement], registry: Registry) -> dict[int, Instead]:
+    """What takes the place of statements about queries and streams; None: nothing has to be done.
+
+    A stream is declared as the ALTER STREAM statements behind it leave it, whether it is registered or not: its first path may be gone.
+    """
     queries: dict[str, dict[int, CreateQuery | AlterQuery | DropQuery]] = {}
-    streams: dict[str, dict[int, CreateStream | DropStream]] = {}
+    streams: dict[str, dict[int, CreateStream | AlterStream | DropStream]] = {}
     for index, statement in enumerate(statements):
         match statement:
             case CreateQuery(name) | AlterQuery(name) | DropQuery(name):
                 queries.setdefault(name, {})[index] = statement
-            case CreateStream() | DropStream():
-                name = statement.name if isinstance(statement, DropStream) else statement.stream.name
+            case AlterStream(name) | DropStream(name):
                 streams.setdefault(name, {})[index] = statement
+            case CreateStream(stream):
+                streams.setdefault(stream.name, {})[index] = statement
             case _:
                 pass
-    instead: dict[int, CreateQuery | None] = {}
+    instead: dict[int, Instead] = {}
     for name, found in queries.items():
         known = registry.find(name)
         if known is not None and len(found) > 1 and isinstance(next(iter(found.values())), CreateQuery):
             instead |= _query_again(found, known)
     for name, declared in streams.items():
         record = registry.streams.get(name)
-        *earlier, last = declared
-        if record is not None and not record.dropped and declared[last] == CreateStream(record.stream):
-            instead |= dict.fromkeys(earlier)
+        instead |= _stream_again(declared, None if record is None or record.dropped else record.stream)
+    return instead
+
+
+def _stream_again(
+    found: Mapping[int, CreateStream | AlterStream | DropStream], known: Stream | None
+) -> dict[int, Instead]:
+    """The same for the statements about one stream, which may be registered as `known`."""
+    instead: dict[int, Instead] = {}
+    created: int | None = None
+    left: CreateStream | None = None
+    for index, statement in found.items():
+        if isinstance(statement, AlterStream) and created is not None and left is not None:
+            left = replace(left, stream=altered(left.stream, statement), altered=True)
+            instead |= {created: left, index: None}
+        elif isinstance(statement, CreateStream):
+            created, left = index, statement
+        elif isinstance(statement, DropStream):
+            created = left = None
+    if created is not None and left is not None and left.stream == known:
+        instead |= dict.fromkeys(index for index in found if index < created)
     return instead
 
 

@@ -20,6 +20,7 @@ from penstock.planner.bounds import check_bounded, time_bounds
 from penstock.resume import again
 from penstock.sql import (
     AlterQuery,
+    AlterStream,
     CreateQuery,
     CreateSource,
     CreateStream,
@@ -30,6 +31,7 @@ from penstock.sql import (
     Explain,
     Results,
     Statement,
+    altered,
     check_sources,
     parse_query,
     parse_script,
@@ -105,6 +107,9 @@ def check_sql(script: Script) -> None:
                     query = parse_query(select, streams, script=script.text, line=line, column=column, queries=queries)
                     check_bounded(query, time_bounds(query))
                     queries[name] = results_of(query, streams, queries)
+                case AlterStream(name) if name in streams:  # one that is not here may be registered already
+                    with _placed(script, statement):
+                        streams[name] = altered(streams[name], statement)
                 case DropQuery(name):
                     selects.pop(name, None)
                     queries.pop(name, None)
@@ -140,11 +145,8 @@ def register(engine: Engine, script: Script, *, compute: bool = True) -> Iterato
                 _look(engine, script, statement)
             elif index not in instead:
                 shown = _execute(engine, script, index)
-            elif (query := instead[index]) is not None:
-                engine.query(
-                    query.select, name=query.name, into=query.into, on_error=query.on_error, retain=query.retain,
-                    start=query.start, replace=query.replace,
-                )  # fmt: skip
+            elif (other := instead[index]) is not None:
+                engine.perform(other, script.text)
         for one in shown:
             yield one if isinstance(one, str) else "\n".join(_entry(e) for e in one) or "(none)"
 

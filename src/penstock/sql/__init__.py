@@ -1,10 +1,10 @@
 """SQL text to the model: scripts to statements, SELECTs to queries, with errors at their line and column."""
 
+from penstock.sql.alter_stream import AdvanceStream, AlterStream, altered
 from penstock.sql.named import Results, results_of
 from penstock.sql.position import Position
 from penstock.sql.select import parse_query
 from penstock.sql.statements import (
-    AdvanceStream,
     AlterQuery,
     CreateQuery,
     CreateStream,
@@ -29,7 +29,7 @@ from penstock.sql.view_statements import (
 )
 
 __all__ = [
-    "AdvanceStream", "AlterQuery", "CreateQuery", "CreateSource", "CreateStream", "CreateView", "DropQuery", "DropSource", "DropStream", "DropView",
+    "AdvanceStream", "AlterQuery", "AlterStream", "CreateQuery", "CreateSource", "CreateStream", "CreateView", "DropQuery", "DropSource", "DropStream", "DropView",
     "Explain", "ExplainView", "Position", "RefreshView", "Results", "ShowQueries", "ShowSources", "ShowStreams", "ShowViews", "Statement",
-    "check_sources", "parse_query", "parse_script", "parse_view", "results_of",
+    "altered", "check_sources", "parse_query", "parse_script", "parse_view", "results_of",
 ]  # fmt: skip

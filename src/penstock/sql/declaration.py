@@ -5,6 +5,7 @@ Checks what can be checked without Spark: names, types of the event time, and th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import Token, TokenType
@@ -14,6 +15,7 @@ from penstock.model import Column, Reader, Stream
 from penstock.model.stream import INTEGER_TYPES, POLICIES, TIME_TYPES
 from penstock.sql.cursor import Cursor
 from penstock.sql.lengths import duration_length, positive_length
+from penstock.sql.position import Text
 from penstock.sql.types import parse_type
 
 _RESERVED_OPTIONS = ("self", "format")
@@ -196,10 +198,9 @@ def _delay(cursor: Cursor, watermark: _Watermark, *, integer: bool) -> tuple[int
         return None, None
     if not tokens:
         return 0, None
-    if len(tokens) == 2 and tokens[1].text.upper() in ("ROW", "ROWS"):
-        if not tokens[0].text.isdigit() or int(tokens[0].text) < 1:
-            raise source.error(tokens[0].start, "A delay in rows is a whole number above zero", "as in ts - 100 ROWS")
-        return None, int(tokens[0].text)
+    rows = delay_in_rows(source, tokens)
+    if rows is not None:
+        return None, rows
     if integer:
         if len(tokens) != 1 or not tokens[0].text.isdigit():
             raise source.error(tokens[0].start, "The delay of an integer event time is a whole number", "as in ts - 5")
@@ -208,6 +209,15 @@ def _delay(cursor: Cursor, watermark: _Watermark, *, integer: bool) -> tuple[int
     if delay < 0:
         raise source.error(tokens[0].start, "The delay must not be negative")
     return delay, None
+
+
+def delay_in_rows(source: Text, tokens: Sequence[Token]) -> int | None:
+    """The number of `100 ROWS`; None if the tokens say something else."""
+    if len(tokens) != 2 or tokens[1].text.upper() not in ("ROW", "ROWS"):
+        return None
+    if not tokens[0].text.isdigit() or int(tokens[0].text) < 1:
+        raise source.error(tokens[0].start, "A delay in rows is a whole number above zero", "as in ts - 100 ROWS")
+    return int(tokens[0].text)
 
 
 def _clauses(cursor: Cursor, *, integer: bool) -> _Clauses:

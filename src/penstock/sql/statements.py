@@ -13,7 +13,7 @@ from itertools import groupby
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.model import Sink, Stream
-from penstock.model.time import instant
+from penstock.sql.alter_stream import AdvanceStream, AlterStream, alter_stream
 from penstock.sql.cursor import Cursor
 from penstock.sql.declaration import options, stream_declaration
 from penstock.sql.dialect import tokenize
@@ -24,9 +24,13 @@ from penstock.sql.view_statements import VIEW_PARSERS, ViewStatement
 
 @dataclass(frozen=True)
 class CreateStream:
-    """`CREATE STREAM ..`. `at` is here and below where the statement starts; it is no part of what it says."""
+    """`CREATE STREAM ..`. `at` is here and below where the statement starts; it is no part of what it says.
+
+    `altered`: this is the stream as an ALTER STREAM behind it has left it, so what is registered takes its delay and path.
+    """
 
     stream: Stream
+    altered: bool = False
     at: Position = field(default=Position(), compare=False)
 
 
@@ -79,15 +83,6 @@ class DropStream:
 
 
 @dataclass(frozen=True)
-class AdvanceStream:
-    """`ALTER STREAM .. ADVANCE TO ..`: no later row has a time below `to`, in units of the stream's event time."""
-
-    name: str
-    to: int | str
-    at: Position = field(default=Position(), compare=False)
-
-
-@dataclass(frozen=True)
 class ShowQueries:
     at: Position = field(default=Position(), compare=False)
 
@@ -115,6 +110,7 @@ Statement = (
     | DropQuery
     | DropStream
     | AdvanceStream
+    | AlterStream
     | ShowQueries
     | ShowStreams
     | Explain
@@ -150,7 +146,7 @@ def _statement(source: Text, tokens: list[Token]) -> Statement:
 
 
 def _create_stream(cursor: Cursor, at: Position) -> CreateStream:
-    return CreateStream(stream_declaration(cursor), at)
+    return CreateStream(stream_declaration(cursor), at=at)
 
 
 def _create_query(cursor: Cursor, at: Position) -> CreateQuery:
@@ -244,27 +240,6 @@ def _drop_stream(cursor: Cursor, at: Position) -> DropStream:
     return DropStream(name, at)
 
 
-def _advance_stream(cursor: Cursor, at: Position) -> AdvanceStream:
-    name = cursor.name("stream").text
-    if not cursor.accept("ADVANCE", "TO"):
-        raise cursor.source.error(cursor.offset, "Expected ADVANCE TO with the time below which no later row comes")
-    named = cursor.accept("TIMESTAMP")
-    sign = -1 if not named and cursor.accept("-") else 1
-    place, token = cursor.offset, cursor.take()
-    cursor.end()
-    if token.token_type == TokenType.NUMBER and not named and token.text.isdecimal():
-        return AdvanceStream(name, sign * int(token.text), at)
-    if token.token_type != TokenType.STRING or sign < 0:
-        raise cursor.source.error(
-            place, "Expected a time", "for example TIMESTAMP '2024-05-01 12:30:00', or a whole number"
-        )
-    try:
-        instant(token.text)
-    except ValueError as error:
-        raise cursor.source.error(place, str(error)) from None
-    return AdvanceStream(name, token.text, at)
-
-
 def _show_queries(cursor: Cursor, at: Position) -> ShowQueries:
     cursor.end()
     return ShowQueries(at)
@@ -294,7 +269,7 @@ _PARSERS: dict[str, Callable[[Cursor, Position], Statement]] = {
     "CREATE QUERY": _create_query,
     "CREATE OR REPLACE QUERY": _replace_query,
     "ALTER QUERY": _alter_query,
-    "ALTER STREAM": _advance_stream,
+    "ALTER STREAM": alter_stream,
     "DROP QUERY": _drop_query,
     "DROP STREAM": _drop_stream,
     "SHOW QUERIES": _show_queries,

@@ -66,7 +66,7 @@ def move(stream: Stream, old: Progress, seen: Seen, clock: int | None = None) ->
         bounds.append((newest - stream.delay, "delay"))
     if stream.heartbeat is not None and clock is not None and clock - seen.newest <= stream.heartbeat:
         bounds.append((clock - stream.heartbeat, "heartbeat"))
-    stairs = old.stairs
+    stairs: tuple[tuple[int, int], ...] = ()  # of an earlier delay in rows they would not count what has come since
     if stream.delay_rows is not None:
         passed, stairs = _climb(old.stairs, seen, stream.delay_rows)
         bounds.append((passed, "rows"))
@@ -75,6 +75,11 @@ def move(stream: Stream, old: Progress, seen: Seen, clock: int | None = None) ->
         value, kind = old.value, old.kind
     closed, ignored = _close(old.closed, seen.said, value)
     return replace(old, value=value, newest=newest, kind=kind, stairs=stairs, closed=closed), ignored
+
+
+def follow_delay(stream: Stream, old: Progress) -> Progress:
+    """Progress between two steps by the delay that is in force: one that has become shorter moves it, any other leaves it."""
+    return move(stream, old, Seen())[0]
 
 
 def declare(old: Progress, value: int) -> Progress:

@@ -25,13 +25,14 @@ from penstock.planner.steering import Steering
 from penstock.runtime.arrivals.derived import Parsed, join_below, join_name, parse, parts_of
 from penstock.runtime.declared.begin import begin
 from penstock.runtime.declared.choices import Choices
-from penstock.runtime.declared.declare import check_stream, difference
+from penstock.runtime.declared.declare import check_stream, difference, remedy
 from penstock.runtime.declared.prepare import CALLABLE, Into
 from penstock.runtime.declared.readings import check_replaced, check_unread, derived_of
 from penstock.runtime.declared.user_aggregates import declared
 from penstock.runtime.results.read import ResultView
 from penstock.runtime.results.read_aggregates import AggregateView
 from penstock.runtime.steps.compose import newest_time
+from penstock.sql.alter_stream import alike_but_for_changes
 from penstock.state.forgetting import without_ended
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
@@ -70,7 +71,13 @@ class Catalog:
             raise RegistrationError(f"there is no stream {name!r}; {did_you_mean(name, self.registry.streams)}")
         return found
 
-    def add_stream(self, stream: Stream, frame: DataFrame) -> None:
+    def live_stream(self, name: str) -> Stream:
+        if name not in self.streams:
+            raise RegistrationError(f"there is no stream {name!r}; {did_you_mean(name, self.streams)}")
+        return self.streams[name]
+
+    def add_stream(self, stream: Stream, frame: DataFrame, *, altered: bool = False) -> None:
+        """Declare a stream; one that is registered must be the same, but that with `altered` it takes the delay and the path of this one."""
         check_stream(stream)
         if stream.name in self.frames:
             raise RegistrationError(f"stream {stream.name!r} is declared twice; choose another name")
@@ -85,8 +92,10 @@ class Catalog:
             record = StreamRecord(stream, known.generation + 1, shared=self._same_source(stream, frame))
             self.registry = self.registry.with_stream(record)
         elif known is not None and known.stream != stream:
-            msg = f"stream {stream.name!r} differs from the one registered in {self.store.root}: {difference(known.stream, stream)}; "
-            raise RegistrationError(msg + "declare it as before, or use a new state directory")
+            if not (altered and alike_but_for_changes(known.stream, stream)):
+                msg = f"stream {stream.name!r} differs from the one registered in {self.store.root}: {difference(known.stream, stream)}; "
+                raise RegistrationError(msg + remedy(known.stream, stream))
+            self.alter_stream(stream)
         if known is None:
             self.registry = self.registry.with_stream(StreamRecord(stream, shared=self._same_source(stream, frame)))
         # Streams on one source have one DataFrame, by which they are known to be read together.
@@ -104,9 +113,21 @@ class Catalog:
                 return record.source_name
         return None
 
+    def alter_stream(self, stream: Stream, frame: DataFrame | None = None) -> None:
+        """Let a registered stream have the delay and the path of this one; `frame` reads the new path, if the stream is declared here.
+
+        A new path is a new source to Spark's checkpoint: all of its files are new.
+        """
+        known = self.registry.streams[stream.name]
+        if known.stream.source == stream.source:
+            self.registry = self.registry.with_stream(replace(known, stream=stream))
+            return
+        self.registry = self.registry.with_stream(StreamRecord(stream, known.generation + 1))
+        if frame is not None:
+            self.frames[stream.name] = frame
+
     def drop_stream(self, name: str) -> None:
-        if name not in self.streams:
-            raise RegistrationError(f"there is no stream {name!r}; {did_you_mean(name, self.streams)}")
+        self.live_stream(name)
         for record in self.registry.live():
             if any(name in role.streams for role in self.parsed(record).roles):
                 raise RegistrationError(

@@ -9,6 +9,7 @@ from penstock.model import Stream
 from penstock.model.stream import INTEGER_TYPES, POLICIES, TIME_TYPES
 from penstock.model.time import duration
 from penstock.runtime.arrivals.punctuation import check_punctuation
+from penstock.sql.alter_stream import alike_but_for_changes
 
 _ROWS = re.compile(r"\s*(\d+)\s+rows?\s*", re.IGNORECASE)
 MOST_DELAY_ROWS = 10_000  # every step reports the last rows of each task
@@ -130,3 +131,15 @@ def difference(old: Stream, new: Stream) -> str:
         if getattr(old, f) != getattr(new, f)
     ]
     return ", ".join(f"{f} was {getattr(old, f)!r}, is {getattr(new, f)!r}" for f in changed)
+
+
+def remedy(old: Stream, new: Stream) -> str:
+    """What to do about a declaration that differs from the registered one."""
+    if not alike_but_for_changes(old, new):
+        return "declare it as before, declare it under another name, or use a new state directory"
+    delay = (old.delay, old.delay_rows) != (new.delay, new.delay_rows)
+    words, named = ("DELAY ..", "delay=..") if delay else ("OPTIONS (path '..')", "path=..")
+    return (
+        f"declare it as before, or say that it changes: ALTER STREAM {new.name} SET {words} (in a script after its CREATE STREAM; "
+        f"in Python engine.alter_stream({new.name!r}, {named}) before it is declared)"
+    )

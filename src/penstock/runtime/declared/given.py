@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 from pyspark.sql import DataFrame
 
@@ -19,6 +20,7 @@ from penstock.runtime.arrivals.punctuation import marked, pattern_columns
 from penstock.runtime.declared.analysis import check_source, columns_of
 from penstock.runtime.declared.catalog import Catalog
 from penstock.runtime.declared.declare import check_stream, read_delay, read_length
+from penstock.sql.alter_stream import with_delay, with_path
 
 
 def given_stream(
@@ -98,6 +100,16 @@ def with_punctuations(
         stream = replace(stream, patterns=pattern_columns(other))
     check_stream(stream)
     return stream, marked(stream, frame, other)
+
+
+def changed_stream(stream: Stream, delay: str | int | None, path: str | Path | None) -> Stream:
+    """A stream with another delay or path; what is None stays as it is."""
+    if delay is None and path is None:
+        raise RegistrationError(f"stream {stream.name!r}: nothing is to change; give delay= or path=")
+    if delay is not None:
+        length, rows = read_delay(stream.name, delay, ordered=False, told=True, integer=stream.integer_time)
+        stream = replace(stream, delay=length, delay_rows=None) if rows is None else with_delay(stream, rows, "rows")
+    return stream if path is None else with_path(stream, str(path))
 
 
 def time_to_advance(stream: Stream, to: int | str | datetime) -> int:

@@ -11,9 +11,12 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
+from penstock.errors import RegistrationError
 from penstock.model import Stream
 from penstock.runtime.declared.catalog import Catalog
+from penstock.runtime.declared.declare import check_stream
 from penstock.runtime.declared.given import with_punctuations
+from penstock.runtime.declared.inputs import open_stream
 from penstock.runtime.declared.prepare import Into, prepare
 from penstock.sql import AlterQuery, CreateQuery
 from penstock.state.registry import QueryRecord
@@ -26,10 +29,24 @@ class Registration:
     catalog: Catalog
     make: Callable[[Callable[[], None]], None]
 
-    def declare(self, stream: Stream, frame: DataFrame, other: DataFrame | None = None) -> None:
+    def declare(
+        self, stream: Stream, frame: DataFrame, other: DataFrame | None = None, *, altered: bool = False
+    ) -> None:
         """Register a stream with its punctuations: those of another DataFrame, or of a declared stream."""
         stream, whole = with_punctuations(self.catalog, stream, frame, other)
-        self.make(partial(self.catalog.add_stream, stream, whole))
+        self.make(partial(self.catalog.add_stream, stream, whole, altered=altered))
+
+    def alter_stream(self, stream: Stream) -> None:
+        """Let a registered stream have another delay or path, also one that this program has not declared yet."""
+        known, frame = self.catalog.streams[stream.name], None
+        check_stream(stream)
+        if known.source != stream.source and stream.name in self.catalog.frames:
+            reader = next((s.name for s in self.catalog.streams.values() if s.punctuated_by == stream.name), None)
+            if reader is not None:
+                msg = f"stream {reader!r} has its punctuations from stream {stream.name!r}, whose path cannot change while it does; drop it first"
+                raise RegistrationError(msg)
+            stream, frame = with_punctuations(self.catalog, stream, open_stream(self.catalog.spark, stream), None)
+        self.make(partial(self.catalog.alter_stream, stream, frame))
 
     def drop_stream(self, name: str) -> None:
         self.make(partial(self.catalog.drop_stream, name))

@@ -45,7 +45,7 @@ from penstock.state.faults import plainly, told_plainly
 from penstock.state.identity import read_id
 from penstock.state.manifest import Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
-from penstock.state.progress import declare
+from penstock.state.progress import declare, follow_delay
 from penstock.state.registry import Registry, RegistryLog
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class Run:
             self.stepper.finish()
             self._refuse_ended()
         self._take_over()
+        self._follow_delays()
         self.warnings += take_requests(self)  # nobody waits for the answers of what was asked before
         warm_workers(self.engine.spark, self.engine.tasks)
         self.spark_query = self._start_query()
@@ -211,7 +212,8 @@ class Run:
                     catalog.revert()
                     catalog.frames, catalog.callables = frames, callables
                     raise
-                if catalog.frames.keys() == frames.keys():
+                same = catalog.frames.keys() == frames.keys() and all(catalog.frames[n] is f for n, f in frames.items())
+                if same and not self._reads_otherwise(network):
                     if network.version != self.stepper.network.version:
                         self._adopt(registry, network)
                     return
@@ -224,6 +226,22 @@ class Run:
         self._connect({**manifest.cursors, **self.stepper.cursors}, manifest.step)
         self._take_over()
         self.stepper.forget_streams()
+        self._follow_delays()
+
+    def _reads_otherwise(self, network: Network) -> bool:
+        """Whether rows must come with other columns from now on: a delay in rows needs their sequence."""
+        before = self.stepper.network.streams
+        return any(
+            (before[name].delay_rows is None) != (network.streams[name].delay_rows is None)
+            for name in self.stepper.layout.order
+        )
+
+    def _follow_delays(self) -> None:
+        """A delay that has become shorter moves progress now, before any row is judged by it; also if the engine died before this."""
+        progress, streams = self.stepper.manifest.progress, self.stepper.network.streams
+        moved = {n: follow_delay(streams[n], progress[n]) for n in self.stepper.layout.order if n in progress}
+        if any(p.value > progress[n].value for n, p in moved.items()):
+            self.stepper.tick({**progress, **moved})
 
     def _switch(self, registry: Registry, network: Network) -> None:
         """Let Spark's query end between two steps, and start it with the streams that there are now."""

@@ -1,0 +1,142 @@
+"""ALTER STREAM: what may change of a stream on a state directory that exists, and what its declaration is then.
+
+Columns, types and event time are what state and results are made of: they cannot change. The delay can, and the path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from sqlglot.tokenizer_core import TokenType
+
+from penstock.errors import RegistrationError
+from penstock.model import Reader, Stream
+from penstock.model.time import instant
+from penstock.sql.cursor import Cursor
+from penstock.sql.declaration import delay_in_rows, options
+from penstock.sql.lengths import duration_length
+from penstock.sql.position import Position
+
+
+@dataclass(frozen=True)
+class AdvanceStream:
+    """`ALTER STREAM .. ADVANCE TO ..`: no later row has a time below `to`, in units of the stream's event time."""
+
+    name: str
+    to: int | str
+    at: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True)
+class AlterStream:
+    """`ALTER STREAM .. SET ..`: what is None stays as it is. `delay` is a length in `unit`: "time" (microseconds), "number" or "rows"."""
+
+    name: str
+    delay: int | None = None
+    unit: str = "time"
+    path: str | None = None
+    at: Position = field(default=Position(), compare=False)
+
+
+def alter_stream(cursor: Cursor, at: Position) -> AdvanceStream | AlterStream:
+    """What follows the words ALTER STREAM."""
+    name = cursor.name("stream").text
+    if cursor.accept("ADVANCE", "TO"):
+        return _advance(cursor, name, at)
+    if cursor.accept("SET", "DELAY"):
+        delay, unit = _delay(cursor)
+        return AlterStream(name, delay, unit, at=at)
+    if cursor.accept("SET", "OPTIONS"):
+        return AlterStream(name, path=_path(cursor), at=at)
+    raise cursor.source.error(
+        cursor.offset, "Expected ADVANCE TO, SET DELAY or SET OPTIONS", "for example SET DELAY INTERVAL 10 SECONDS"
+    )
+
+
+def altered(stream: Stream, change: AlterStream) -> Stream:
+    """The declaration of the stream after the change."""
+    if change.delay is not None:
+        stream = with_delay(stream, change.delay, change.unit)
+    return stream if change.path is None else with_path(stream, change.path)
+
+
+def with_delay(stream: Stream, delay: int, unit: str) -> Stream:
+    if unit == "rows":
+        if stream.sequence is None:
+            msg = f"stream {stream.name!r} has no SEQUENCE BY to count rows by; give its delay as a length of time"
+            raise RegistrationError(msg)
+        return replace(stream, delay=None, delay_rows=delay)
+    if stream.integer_time != (unit == "number"):
+        cause = "is an integer, so that its delay has no unit" if stream.integer_time else "is a time"
+        example = "2" if stream.integer_time else "INTERVAL 10 SECONDS"
+        msg = f"the event time of stream {stream.name!r} {cause}; write for example SET DELAY {example}"
+        raise RegistrationError(msg)
+    return replace(stream, delay=delay, delay_rows=None)
+
+
+def with_path(stream: Stream, path: str) -> Stream:
+    if stream.source is None or "path" not in {key.lower() for key, _ in stream.source.options}:
+        msg = f"stream {stream.name!r} is not read from a path that it declares; declare its DataFrame over the new path at the next start"
+        raise RegistrationError(msg)
+    read = [(key, path if key.lower() == "path" else value) for key, value in stream.source.options]
+    return replace(stream, source=Reader(stream.source.format, tuple(read)))
+
+
+def alike_but_for_changes(one: Stream, other: Stream) -> bool:
+    """True if ALTER STREAM can make the one of the other: they differ in no more than delay and path."""
+    return replace(one, delay=None, delay_rows=None, source=_anywhere(one)) == replace(
+        other, delay=None, delay_rows=None, source=_anywhere(other)
+    )
+
+
+def _anywhere(stream: Stream) -> Reader | None:
+    if stream.source is None:
+        return None
+    given = ((key, "" if key.lower() == "path" else value) for key, value in stream.source.options)
+    return Reader(stream.source.format, tuple(given))
+
+
+def _delay(cursor: Cursor) -> tuple[int, str]:
+    place, tokens = cursor.offset, cursor.until()
+    if not tokens:
+        raise cursor.source.error(place, "Expected a delay", "for example INTERVAL 10 SECONDS, 100 ROWS, or 2")
+    rows = delay_in_rows(cursor.source, tokens)
+    if rows is not None:
+        return rows, "rows"
+    if len(tokens) == 1 and tokens[0].text.isdecimal() and tokens[0].token_type == TokenType.NUMBER:
+        return int(tokens[0].text), "number"
+    delay = duration_length(cursor.source, tokens)
+    if delay < 0:
+        raise cursor.source.error(place, "The delay must not be negative")
+    return delay, "time"
+
+
+def _path(cursor: Cursor) -> str:
+    place = cursor.offset
+    given = dict(options(cursor))
+    cursor.end()
+    other = next((key for key in given if key.lower() != "path"), None)
+    if other is not None or not given:
+        cause = "No option is given" if other is None else f"Option {other} cannot be changed"
+        raise cursor.source.unsupported(
+            place, cause, "only the path can: SET OPTIONS (path 'folder'); or declare another stream"
+        )
+    return next(iter(given.values()))
+
+
+def _advance(cursor: Cursor, name: str, at: Position) -> AdvanceStream:
+    named = cursor.accept("TIMESTAMP")
+    sign = -1 if not named and cursor.accept("-") else 1
+    place, token = cursor.offset, cursor.take()
+    cursor.end()
+    if token.token_type == TokenType.NUMBER and not named and token.text.isdecimal():
+        return AdvanceStream(name, sign * int(token.text), at)
+    if token.token_type != TokenType.STRING or sign < 0:
+        raise cursor.source.error(
+            place, "Expected a time", "for example TIMESTAMP '2024-05-01 12:30:00', or a whole number"
+        )
+    try:
+        instant(token.text)
+    except ValueError as error:
+        raise cursor.source.error(place, str(error)) from None
+    return AdvanceStream(name, token.text, at)

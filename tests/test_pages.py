@@ -1,0 +1,92 @@
+"""What the documentation shows is run: its Python in a process of its own, its SQL as scripts; and its links lead somewhere."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.script import check_sql, load
+from penstock.sql import (
+    AlterQuery,
+    AlterStream,
+    CreateQuery,
+    CreateSource,
+    CreateStream,
+    CreateView,
+    DropQuery,
+    Explain,
+    RefreshView,
+    ShowViews,
+)  # fmt: skip
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")))
+SCRIPTS = [["docs/sql.md", "docs/views.md"], ["docs/coming-from-flink-and-spark.md"]]  # pages whose SQL is one script
+
+
+def blocks(language: str, page: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
+
+
+def script_of(pages: list[str], path: Path):
+    path.write_text("\n".join(block for page in pages for block in blocks("sql", page)))
+    return load(path)
+
+
+@pytest.mark.spark
+def test_python_examples_run_one_after_the_other(tmp_path):
+    code = "\n".join(block for page in ("README.md", "docs/python.md") for block in blocks("python", page))
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("join humidity(location) x temperature(location): 2 queries in one probe") == 2
+    assert "|   attic|   35.5|    55.0|" in done.stdout
+    assert "'covered'" in done.stdout
+
+
+@pytest.mark.parametrize("pages", SCRIPTS, ids=lambda pages: pages[0])
+def test_the_sql_of_a_page_is_one_script(pages, tmp_path):
+    check_sql(script_of(pages, tmp_path / "page.sql"))
+
+
+def test_the_page_about_the_language_shows_all_kinds_of_statements(tmp_path):
+    assert {type(statement) for statement in script_of(SCRIPTS[0], tmp_path / "page.sql").statements} == {
+        CreateStream,
+        AlterStream,
+        CreateQuery,
+        AlterQuery,
+        DropQuery,
+        Explain,
+        CreateSource,
+        CreateView,
+        RefreshView,
+        ShowViews,
+    }
+
+
+def test_no_example_is_on_a_page_that_nobody_runs():
+    tested = {page for pages in SCRIPTS for page in pages}
+    assert {page for page in PAGES if blocks("sql", page)} == tested
+    assert {page for page in PAGES if blocks("python", page)} == {"README.md", "docs/python.md"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files_and_headings_that_are_there(page):
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, anchor = target.partition("#")
+        if "://" in target:
+            continue
+        file = ((ROOT / page).parent / name).resolve() if name else ROOT / page
+        assert file.exists(), target
+        assert not anchor or anchor in {
+            _anchor(title) for title in re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+        }, target
+
+
+def _anchor(title: str) -> str:
+    """As pages are shown: lower case, hyphens for blanks, no other signs."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
