@@ -197,7 +197,7 @@ class Asked:
 
 def queries() -> dict[str, Asked]:
     """All queries by their names, in an order in which they can be registered."""
-    ours, theirs = _sections("nexmark.sql"), _sections("nexmark_duckdb.sql")
+    ours, theirs = sections("nexmark.sql"), sections("nexmark_duckdb.sql")
     return {
         name: Asked(name, sql, head.split(":")[1].strip() == "both", theirs[name][1])
         for name, (head, sql) in ours.items()
@@ -210,7 +210,7 @@ def streams(inputs: Path) -> str:
     return text[text.index("CREATE STREAM") : text.index("-- q")].replace("{inputs}", str(inputs))
 
 
-def _sections(file: str) -> dict[str, tuple[str, str]]:
+def sections(file: str) -> dict[str, tuple[str, str]]:
     """The statements of a file by the number above them, each with the line that the number stands in."""
     parts = re.split(r"^-- (?=q\d)", (HERE / file).read_text(), flags=re.MULTILINE)[1:]
     heads = [part.split("\n", 1) for part in parts]

@@ -1,0 +1,318 @@
+"""A fleet of different queries: those of NEXMark in one engine, beside Spark running them side by side, and DuckDB over all rows at once.
+
+Every side delivers each query's own select list to a folder of Parquet files, and its time ends when the last row is there. A run has many or
+few steps of equal size; the time of a step is the difference between both runs, shared out over the steps that one has more than the
+other, so that starting does not count. Every process is fresh, and each answer is compared with DuckDB's: whole, or (Spark, whose
+watermark closes no window behind the last rows) up to the last window that has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import threading
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from benchmarks import command, harness, nexmark
+from benchmarks.command import CORES
+from benchmarks.harness import Json, Report, median, say
+from benchmarks.nexmark import SECOND, STREAMS, Answer, Asked, Events
+
+SECONDS_PER_STEP = 18  # of event time, so that ten steps cover three minutes
+TINY = 1000  # events of a small step
+DEAREST = "q20"  # of the queries alone
+SAMPLE_SECONDS = 2.0
+# Spark runs with the faster of its state stores for state of this size, and lets its queries share the cores fairly.
+NATIVE = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    ),
+    "spark.sql.streaming.join.stateFormatVersion": "2",
+    "spark.scheduler.mode": "FAIR",
+}
+
+
+# -- the sides, each in a process of its own -------------------------------------------------------------------------------
+
+
+@dataclass
+class Memory:
+    """The most that all processes of a run have held at once, shared pages counted once."""
+
+    most: int = 0
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def watch(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
+            held = 0
+            for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+                with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                    held += process.memory_full_info().pss
+            self.most = max(self.most, held)
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        watcher = threading.Thread(target=self.watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            watcher.join()
+
+
+def penstock_run(folder: Path, inputs: Path, asked: Mapping[str, Asked], cores: int) -> Json:
+    from penstock import Engine
+
+    engine = Engine(harness.session(cores), folder / "state", durable=False)
+    engine.execute(nexmark.streams(inputs))
+    for name, one in asked.items():
+        engine.execute(f"{one.sql} INTO '{folder / 'out' / name}'")
+    first: list[float] = []
+    used, started = harness.cpu_seconds(), time.perf_counter()
+    with _first_commit(first):
+        run = engine.start(available_now=True, final=True)
+        run.await_termination()
+    seconds, used = time.perf_counter() - started, harness.cpu_seconds() - used
+    counters = engine.manifest().counters
+    late = sum(counters[f"stream:{name}"]["late"] for name in STREAMS if f"stream:{name}" in counters)
+    shipped = sum(counts.get("shipped", 0) for name, counts in counters.items() if name.startswith("table:"))
+    return {
+        "seconds": seconds,
+        "cpu_seconds": used,
+        "late": late,
+        "shipped": shipped,
+        "first_seconds": first[0] - started,
+    }
+
+
+@contextlib.contextmanager
+def _first_commit(found: list[float]) -> Iterator[None]:
+    """When steps were committed."""
+    from penstock.runtime.steps.step import Stepper
+
+    original = Stepper._append  # noqa: SLF001
+
+    def noted(self: Any, entry: Any) -> None:
+        original(self, entry)
+        found.append(time.perf_counter())
+
+    Stepper._append = noted  # type: ignore[method-assign]  # noqa: SLF001
+    try:
+        yield
+    finally:
+        Stepper._append = original  # type: ignore[method-assign]  # noqa: SLF001
+
+
+def spark_run(folder: Path, inputs: Path, asked: Mapping[str, Asked], cores: int) -> Json:
+    spark = harness.session(cores, **NATIVE)
+    statements = nexmark.sections("nexmark_spark.sql")
+    for stream in STREAMS:
+        schema = spark.read.parquet(str(inputs / stream)).schema
+        frame = spark.readStream.schema(schema).option("maxFilesPerTrigger", "1").parquet(str(inputs / stream))
+        frame.withWatermark("date_time", "2 seconds").createOrReplaceTempView(stream)
+
+    def start(name: str) -> Any:
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
+        writer = spark.sql(statements[name][1]).writeStream.format("parquet").outputMode("append")
+        writer = writer.option("path", str(folder / "out" / name))
+        return writer.option("checkpointLocation", str(folder / "log" / name)).trigger(availableNow=True).start()
+
+    found = harness.run_queries(lambda: [start(name) for name in asked])
+    return {"seconds": found["seconds"], "cpu_seconds": found["cpu_seconds"], "late": 0}
+
+
+def duckdb_run(folder: Path, inputs: Path, asked: Mapping[str, Asked]) -> Json:
+    used, started = harness.cpu_seconds(), time.perf_counter()
+    answer = Answer(inputs)
+    for name, one in asked.items():
+        (folder / "out" / name).mkdir(parents=True)
+        answer.base.execute(f"COPY ({one.duckdb}) TO '{folder / 'out' / name / 'all.parquet'}' (FORMAT parquet)")
+    return {"seconds": time.perf_counter() - started, "cpu_seconds": harness.cpu_seconds() - used, "late": 0}
+
+
+def worker(job: Json) -> Json:
+    """One run in this process, with its answers compared."""
+    inputs = Events(**job["events"]).folder()
+    known = nexmark.queries()
+    asked = {name: known[name] for name in job["queries"]}
+    sides: dict[str, Callable[[Path], Json]] = {
+        "penstock": partial(penstock_run, inputs=inputs, asked=asked, cores=job["cores"]),
+        "spark": partial(spark_run, inputs=inputs, asked=asked, cores=job["cores"]),
+        "duckdb": partial(duckdb_run, inputs=inputs, asked=asked),
+    }
+    memory = Memory()
+    with harness.scratch() as folder:
+        with memory.watched():
+            found = sides[job["side"]](folder)
+        different = [] if job["side"] == "duckdb" else wrong(job, inputs, folder / "out", asked)
+    for line in different:
+        say(f"  {job['side']}: {line}")
+    says = f"{found['seconds']:6.1f} s {found['cpu_seconds']:6.1f} s CPU"
+    return {**found, "memory": memory.most, "equal": not different and not found["late"], "says": says}
+
+
+# -- the check -------------------------------------------------------------------------------------------------------------
+
+
+def wrong(job: Json, inputs: Path, out: Path, asked: Mapping[str, Asked]) -> list[str]:
+    """The first rows of each query that differ from DuckDB's."""
+    answer, lines = Answer(inputs), []
+    for name, one in asked.items():
+        found = _read(out / name, one)
+        if job["side"] == "spark":
+            one, missing = _ended(one, found, job)  # noqa: PLW2901
+            lines += missing
+        lines += answer.differences(one, found)
+    return lines
+
+
+def _read(folder: Path, asked: Asked) -> pa.Table:
+    """What was delivered; only files with a name count, as all readers of such folders have it."""
+    files = sorted(str(file) for file in folder.glob("*.parquet")) if folder.is_dir() else []
+    if not files:
+        names = re.findall(r"\w+", asked.name)
+        return pa.table({name: pa.nulls(0, pa.int64()) for name in names})
+    tables = [pq.read_table(file, partitioning=None) for file in files]
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _ended(asked: Asked, found: pa.Table, job: Json) -> tuple[Asked, list[str]]:
+    """What is asked of DuckDB where windows end, if Spark's watermark stands at the rows before the last step; and what shows that it got so far."""
+    events = Events(**job["events"])
+    before = max(
+        events.tables(n)["bid"].column("date_time").cast(pa.int64()).to_numpy().max() for n in range(events.steps - 1)
+    )
+    until = int(before) - nexmark.DISORDER
+    if asked.name == "q11":  # a session ends a gap behind its last row
+        return Asked(
+            asked.name, asked.sql, asked.native, f"{asked.duckdb} HAVING max(t) + {10 * SECOND} <= {until}"
+        ), []
+    if not re.search(r"\bended\b", asked.duckdb):
+        return asked, []
+    sql = f"SELECT * FROM ({asked.duckdb}) WHERE ended <= {until}"
+    return Asked(asked.name, asked.sql, asked.native, sql), []
+
+
+# -- the benchmark ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two runs of one side that differ in their number of steps."""
+
+    side: str
+    queries: tuple[str, ...]
+    step: int
+    few: int
+    many: int
+    cores: int
+    seconds_per_step: int = SECONDS_PER_STEP
+
+    def run(self, steps: int) -> Json:
+        events = {"step": self.step, "steps": steps, "seconds": steps * self.seconds_per_step}
+        job = {"side": self.side, "queries": list(self.queries), "events": events, "cores": self.cores}
+        found = harness.in_fresh_process("benchmarks.fleet", job)
+        say(f"  {self.side:<9} {len(self.queries):>2} queries {steps:>3} steps of {self.step:>7,}  {found['says']}")
+        return found
+
+    def measure(self) -> Json:
+        few, many = self.run(self.few), self.run(self.many)
+        more = self.many - self.few
+        events = self.step * self.many
+        return {
+            "equal": few["equal"] and many["equal"],
+            "step_seconds": round((many["seconds"] - few["seconds"]) / more, 3),
+            "step_cpu_seconds": round((many["cpu_seconds"] - few["cpu_seconds"]) / more, 3),
+            "cpu_seconds_per_million": round(1e6 * (many["cpu_seconds"] - few["cpu_seconds"]) / more / self.step, 2),
+            "peak_gigabytes": round(many["memory"] / 2**30, 2),
+            **({"shipped_per_event": round(many["shipped"] / events, 2)} if "shipped" in many else {}),
+            **(
+                {"first_seconds": round(median([few["first_seconds"], many["first_seconds"]]), 2)}
+                if "first_seconds" in many
+                else {}
+            ),
+        }
+
+
+def measure(step: int, few: int, many: int, cores: int) -> Report:
+    load, known = harness.load(), nexmark.queries()
+    both, every = tuple(n for n, q in known.items() if q.native), tuple(known)
+    size = {"step": step, "few": few, "many": many, "cores": cores}
+    tiny = {"step": min(TINY, step), "few": few, "many": few + 6 * (many - few), "cores": cores, "seconds_per_step": 1}
+    cases = {
+        "17": Case("penstock", both, **size),
+        "spark": Case("spark", both, **size),
+        "duckdb": Case("duckdb", both, **size),
+        "21": Case("penstock", every, **size),
+        "1": Case("penstock", (DEAREST,), **size),
+        "tiny 21": Case("penstock", every, **tiny),
+        "tiny 1": Case("penstock", (DEAREST,), **tiny),
+    }
+    say(f"{len(both)} queries that both can answer, {len(every)} in all; {step:,} events a step")
+    found = {name: case.measure() for name, case in cases.items()}
+    seconds = {name: one["step_seconds"] for name, one in found.items()}
+    ratios = {
+        "spark_fleet": seconds["spark"] / seconds["17"],
+        "duckdb_fleet": seconds["17"] / seconds["duckdb"],
+        "fleet_one": seconds["21"] / seconds["1"],
+        "fleet_tiny": seconds["tiny 21"] / seconds["tiny 1"],
+        "fleet_first": found["21"]["first_seconds"] / found["1"]["first_seconds"],
+    }
+    lower = ("duckdb_fleet", "fleet_one", "fleet_tiny", "fleet_first")
+    figures = {**found, "machine": harness.machine(load)}
+    return Report("fleet", all(one["equal"] for one in found.values()), ratios, figures, lower)
+
+
+def describe(report: Report) -> str:
+    names = (
+        "step_seconds",
+        "step_cpu_seconds",
+        "cpu_seconds_per_million",
+        "peak_gigabytes",
+        "shipped_per_event",
+        "first_seconds",
+    )
+    rows = [[name, *[one.get(n, "") for n in names]] for name, one in report.figures.items() if name != "machine"]
+    return harness.table(["case", *[name.replace("_", " ") for name in names]], rows)
+
+
+SIZES = {
+    "events": (200_000, "events of a step"),
+    "few": (4, "steps of the shorter run"),
+    "many": (10, "steps of the longer run"),
+    **CORES,
+}
+
+
+def measured(options: Namespace) -> Report:
+    return measure(options.events, options.few, options.many, options.cores)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return command.run(
+        "fleet",
+        __doc__,
+        measured,
+        everything="nothing more yet",
+        sizes=SIZES,
+        worker=worker,
+        describe=describe,
+        arguments=arguments,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
