@@ -199,7 +199,9 @@ class Engine:
         """Declare an aggregate of your own, to be used in queries under this name; every program that reads the state must do so.
 
         `function` has the methods `zero()`, `add(state, value)`, `merge(left, right)` and `finish(state)`, and in `type` Spark's name of
-        the result's type; `merge` must not care for order. States are kept between steps, so they must be picklable.
+        the result's type; `merge` must not care for order. States are kept between steps, as data that nobody ever runs: they are made of None,
+        bool, int, float, str, bytes, Decimal, date, datetime, timedelta, list, tuple, set and dict, or `function` also has the methods
+        `encode(state)`, which gives bytes, and `decode(bytes)`.
         """
         self.catalog.add_aggregate(name, function)
 

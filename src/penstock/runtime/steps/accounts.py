@@ -49,9 +49,13 @@ def with_dropped(entry: Entry, manifest: Manifest) -> dict[str, dict[str, int]]:
 
 
 def suspended_by(network: Network, reports: Sequence[dict[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
-    """Queries that stop at their first error, and had one; the parts of a query over unions stop together."""
+    """Queries that cannot go on, or stop at their first error and had one; the parts of a query over unions stop together."""
     found: dict[str, str] = {}
     for query in network.queries:
+        refused = next((r["refused"][str(query.id)] for r in reports if str(query.id) in r["refused"]), None)
+        if refused is not None and str(query.id) not in before:
+            found[str(query.id)] = f"query {query.name!r}: {refused}; then drop the query and create it again"
+            continue
         errors = sum(r["queries"].get(str(query.id), {}).get("errors", 0) for r in reports)
         if query.on_error == "stop" and errors:
             why = f"an expression of the query raised on {errors} row(s), and on_error is 'stop'"
