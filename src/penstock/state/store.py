@@ -1,6 +1,8 @@
 """Where files live. Everything durable goes through a `Store`, so that object stores can stand in for a local disk.
 
 Paths are relative and use `/`. A store never lists directories for readers: names come from the manifest.
+Rows of streams lie in state files, so these and their folders are their owner's alone, from the moment they are made. What a folder that
+others read gets (a sink's) is made as the umask says; state files are never linked there.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ class Store(Protocol):
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
         """A new file to write to in pieces; durable when the context ends."""
 
+    def make(self, folder: str) -> None:
+        """See that a folder is there, for other programs to write to."""
+
     def size(self, name: str) -> int:
         """The file's length in bytes; raises FileNotFoundError."""
 
@@ -58,26 +63,36 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class LocalStore:
-    """A folder on a local or shared POSIX file system. `durable=False` skips all syncs (for comparisons)."""
+    """A folder on a local or shared POSIX file system. `durable=False` skips all syncs (for comparisons).
+
+    Only its owner reads what is made in it, unless it is `shared`. Folders that are there already stay as they are.
+    """
 
     root: str
     durable: bool = True
+    shared: bool = False
 
     def path(self, name: str) -> str:
         return f"{self.root}/{name}"
 
     def write(self, name: str, data: pa.Buffer | bytes) -> None:
-        path = self._make_folder(name)
-        with path.open("xb") as file:
+        with self.create(name) as file:
             file.write(data)
-            self._sync_file(file.fileno())
 
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
-        with self._make_folder(name).open("xb") as file:
+        with os.fdopen(self._open(name, os.O_WRONLY | os.O_EXCL), "wb") as file:
             yield file
             file.flush()
             self._sync_file(file.fileno())
+
+    def make(self, folder: str) -> None:
+        path, root = Path(self.path(folder)), Path(self.root)
+        if path.is_dir():
+            return
+        root.parent.mkdir(parents=True, exist_ok=True)  # where others may have something too
+        for each in (root, *reversed([p for p in (path, *path.parents) if root in p.parents])):
+            each.mkdir(0o777 if self.shared else 0o700, exist_ok=True)
 
     def size(self, name: str) -> int:
         return Path(self.path(name)).stat().st_size
@@ -134,8 +149,7 @@ class LocalStore:
     @contextmanager
     def owner_lock(self) -> Iterator[None]:
         """Hold the state directory for one engine at a time, in this process and across processes."""
-        path = self._make_folder("owner.lock")
-        with path.open("a+") as file:
+        with os.fdopen(self._open("owner.lock", os.O_RDWR | os.O_APPEND), "a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -162,10 +176,10 @@ class LocalStore:
             return True
         return False
 
-    def _make_folder(self, name: str) -> Path:
-        path = Path(self.path(name))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
+    def _open(self, name: str, flags: int) -> int:
+        """A file that is made with its final mode, so that nobody can open it before."""
+        self.make(name.rpartition("/")[0] or ".")
+        return os.open(self.path(name), flags | os.O_CREAT | os.O_CLOEXEC, 0o666 if self.shared else 0o600)
 
     def _sync_file(self, descriptor: int) -> None:
         if self.durable:

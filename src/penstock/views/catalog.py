@@ -102,6 +102,7 @@ class ViewCatalog:
 
         def on_spark(wanted: View, sources: Mapping[str, Given], machine: Machine) -> Computed:
             scratch = Path(self.store.path(f"{folder}/scratch"))
+            self.store.make(f"{folder}/scratch")
             return compute_on_spark(self._opened.session, wanted, sources, scratch, machine, self._measure)
 
         given = None if self.spark is None else on_spark

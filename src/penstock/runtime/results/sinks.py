@@ -183,7 +183,7 @@ def _cause(error: Exception) -> str:
 
 def claim(folder: str, owner: str) -> None:
     """See that nobody else writes to a folder: files of another state directory would have the same names."""
-    place = LocalStore(folder)
+    place = LocalStore(folder, shared=True)
     place.put_if_absent(OWNER, owner.encode())
     if place.read(OWNER).decode() != owner:
         msg = f"{folder} has results of another state directory; choose another folder, or empty it (with {OWNER})"
@@ -191,7 +191,7 @@ def claim(folder: str, owner: str) -> None:
 
 
 def publish(folder: str, name: str, table: pa.Table) -> None:
-    """Put a whole file into a folder that others list: it appears complete, under its name, once."""
+    """Put a whole file into a folder that others list: it appears complete, under its name, once, with the mode that the umask says."""
     final = Path(folder) / name
     if final.exists():
         return

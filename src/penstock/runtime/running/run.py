@@ -149,6 +149,7 @@ class Run:
             every = None if self.available_now else self.schedule.trigger
             name = f"penstock-{id(self)}"
             writer = query_writer(named, catalog.streams, layout, engine.store, self._on_batch, every, name)
+            engine.store.make(commit.CHECKPOINT)  # Spark would let everybody look into it
             self.schedule.begin(0.0 if every is None else trigger_seconds(engine.spark, every))
             throttle.query = writer.start()
             return throttle.query
