@@ -288,7 +288,7 @@ class Engine:
                 continue
             match statement:
                 case CreateStream(stream):
-                    self._registration.declare(stream, open_stream(self.spark, stream))
+                    self._registration.declare(stream.stored, open_stream(self.spark, stream))
                 case CreateQuery():
                     record = QueryRecord(
                         0, statement.name, statement.select.strip(), statement.on_error, statement.retain, start=statement.start

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
+from penstock.model import Sink, Stream
 from penstock.sql import AlterQuery, CreateQuery, CreateStream, DropQuery, DropStream, Statement
 from penstock.state.registry import QueryRecord, Registry
 
@@ -34,7 +35,7 @@ def again(statements: Sequence[Statement], registry: Registry) -> dict[int, Crea
     for name, declared in streams.items():
         record = registry.streams.get(name)
         *earlier, last = declared
-        if record is not None and not record.dropped and declared[last] == CreateStream(record.stream):
+        if record is not None and not record.dropped and _declares(declared[last], record.stream):
             instead |= dict.fromkeys(earlier)
     return instead
 
@@ -57,7 +58,14 @@ def _query_again(
         0, wanted.name, wanted.select.strip(), wanted.on_error, wanted.retain, wanted.into, start=wanted.start
     )
     alike = replace(known, ordered=False).same_declaration(record)  # ORDER BY is part of the text
-    return dict.fromkeys(found if alike else (index for index in found if index < dropped))
+    if not alike:
+        return dict.fromkeys(index for index in found if index < dropped)
+    # Declared again all the same if the sink has secrets, which nobody else gives.
+    return {**dict.fromkeys(found), **({last: wanted} if isinstance(wanted.into, Sink) else {})}
+
+
+def _declares(statement: CreateStream | DropStream, stream: Stream) -> bool:
+    return isinstance(statement, CreateStream) and stream.same(statement.stream)
 
 
 def _then(query: CreateQuery | None, statement: CreateQuery | AlterQuery | DropQuery) -> CreateQuery | None:

@@ -19,7 +19,7 @@ def test_all_that_is_made_below_a_state_directory_is_closed_to_others_and_what_i
     try:
         state.mkdir()  # wide, as somebody's mkdir makes it
         for number in range(2):
-            replay.add(a=[{"ts": 10 * number, "k": 1}, {"ts": 10 * number + 1, "k": 1}, {"ts": 1, "k": number}])
+            replay.add(a=[{"ts": 10 * number, "k": 1}, {"ts": 10 * number + 1, "k": 1}, {"ts": 0, "k": number}])
             engine = replay.engine(spark, state)
             engine.query("SELECT k, count(*) AS n, window_end FROM a [RANGE 4 SLIDE 4] GROUP BY k", name="n", into=out)
             engine.query("SELECT x.k FROM a [RANGE 5] x, a [RANGE 5] y WHERE x.k = y.k", name="j")
@@ -35,7 +35,11 @@ def test_all_that_is_made_below_a_state_directory_is_closed_to_others_and_what_i
     tops = {name.parts[0] for name in made}
     assert tops >= {"runs", "results", "sides", "manifest", "registry", "views", "checkpoint", "owner.lock", "id"}
     # What Spark makes in its checkpoint is shut in by the folder.
-    own = {str(n): stat.S_IMODE(p.stat().st_mode) for n, p in made.items() if n.parts[0] != "checkpoint" or len(n.parts) == 1}
+    own = {
+        str(n): stat.S_IMODE(p.stat().st_mode)
+        for n, p in made.items()
+        if n.parts[0] != "checkpoint" or len(n.parts) == 1
+    }
     assert own == {name: 0o700 if (state / name).is_dir() else 0o600 for name in own}
     published = [out, *out.iterdir()]
     assert len(published) > 2

@@ -95,3 +95,20 @@ def test_declarations_are_compared_by_what_the_user_wrote():
 
 def test_a_stream_declared_anew_is_another_source():
     assert StreamRecord(A).source_name != StreamRecord(A, 1).source_name
+
+
+def test_no_version_holds_a_secret_that_is_given_literally(log):
+    """Older versions have stored them: they go on to no later one."""
+    sink = Sink("jdbc", url="jdbc:x://u:hunter2@db", password="hunter2")
+    stream = replace(B, source=Reader("kafka", (("sasl.jaas.config", "hunter2"),)))
+    log.append(full().with_query(replace(ONE, id=6, into=sink)).with_stream(StreamRecord(stream)))
+    found = log.load()
+    assert found.queries[-1].into == sink.stored
+    assert found.streams["b"].stream == stream.stored
+    assert found.queries[-1].same_declaration(replace(ONE, id=6, into=replace_password(sink)))
+    log.append(replace(found, version=2))
+    assert "hunter2" not in Path(log.store.path("registry/00000002.json")).read_text(encoding="utf-8")
+
+
+def replace_password(sink):
+    return Sink(sink.format, **{**dict(sink.options), "password": "${ENV:PW}"})

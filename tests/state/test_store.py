@@ -134,7 +134,9 @@ def test_state_is_its_owners_alone_from_the_moment_it_is_made(tmp_path, umask, m
         return found
 
     monkeypatch.setattr(os, "open", watched)
-    monkeypatch.setattr(os, "link", lambda old, new: seen.append(stat.S_IMODE(old.stat().st_mode)) or plain_link(old, new))
+    monkeypatch.setattr(
+        os, "link", lambda old, new: seen.append(stat.S_IMODE(old.stat().st_mode)) or plain_link(old, new)
+    )
     store.write("runs/deep/a", b"x")
     with store.create("results/x") as file:
         file.write(b"x")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from penstock.model.secrets import masked, withheld
 
 INTEGER_TYPES = frozenset({"tinyint", "smallint", "int", "bigint"})
 TIME_TYPES = frozenset({"timestamp", "timestamp_ntz", "date"})
@@ -26,12 +28,21 @@ class Column:
         return not self.type or self.type in ORDERED_TYPES or self.type.startswith(("decimal(", "char(", "varchar("))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Reader:
     """Where a stream declared in SQL is read from: a Spark format and its options."""
 
     format: str
     options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def stored(self) -> Reader:
+        """As the registry has it: without secrets that are given literally."""
+        return Reader(self.format, withheld(self.options))
+
+    def __repr__(self) -> str:
+        """What people are shown; a secret is none of it."""
+        return f"{self.format} with the options {dict(masked(self.options))}"
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,20 @@ class Stream:
     punctuated_by: str | None = None
     patterns: tuple[Column, ...] = ()
     heartbeat: int | None = None
+
+    @property
+    def stored(self) -> Stream:
+        """As the registry has it: without secrets that are given literally."""
+        return self if self.source is None else replace(self, source=self.source.stored)
+
+    def same(self, other: Stream) -> bool:
+        """Whether both were declared alike, whatever the secrets of their sources are and however they are given."""
+        return self._apart_from_secrets() == other._apart_from_secrets()
+
+    def _apart_from_secrets(self) -> Stream:
+        if self.source is None:
+            return self
+        return replace(self, source=Reader(self.source.format, masked(self.source.options)))
 
     def column(self, name: str) -> Column | None:
         """The column of that name, whatever its case, as in Spark SQL."""

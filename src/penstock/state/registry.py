@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.errors import StateError
 from penstock.model import Column, Reader, Sink, Stream
+from penstock.model.secrets import masked
 from penstock.sql.words import words
 from penstock.state.seal import seal, unseal
 from penstock.state.store import Store
@@ -174,11 +175,12 @@ class RegistryLog:
 
 
 def _declared(record: QueryRecord) -> tuple[object, ...]:
+    into = record.into
     return (
         words(record.sql),
         record.on_error,
         record.retain,
-        record.into,
+        (into.format, masked(into.options)) if isinstance(into, Sink) else into,
         record.ordered,
         record.start,
         record.flush,
@@ -221,14 +223,15 @@ def _decode(data: dict[str, Any]) -> Registry:
         source = item["source"]
         item["columns"] = tuple(Column(*c) for c in item["columns"])
         item["patterns"] = tuple(Column(*c) for c in item.get("patterns", ()))
+        # Older versions have stored secrets, which go on to no later one.
         item["source"] = (
-            None if source is None else Reader(source["format"], tuple((k, v) for k, v in source["options"]))
+            None if source is None else Reader(source["format"], tuple((k, v) for k, v in source["options"])).stored
         )
         streams[item["name"]] = StreamRecord(Stream(**item), *kept)
     queries = []
     for item in data["queries"]:
         into = item["into"]
-        item["into"] = Sink(into["format"], **into["options"]) if isinstance(into, dict) else into
+        item["into"] = Sink(into["format"], **into["options"]).stored if isinstance(into, dict) else into
         item["item_names"], item["item_types"] = tuple(item["item_names"]), tuple(item["item_types"])
         item["key_types"] = tuple(tuple(t) for t in item["key_types"])
         item["uses"] = tuple(item.get("uses", ()))

@@ -71,6 +71,7 @@ def prepare(
     checked = (query,) if parsed.apart is not None else parsed.combinations
     facts = _facts(catalog, name, checked, streams, place)
     into: Sink | str | None = CALLABLE if callable(target) else str(target) if isinstance(target, Path) else target
+    into = into.stored if isinstance(into, Sink) else into
     if not isinstance(into, Sink | str | None):
         raise RegistrationError(f"query {name!r}: into= is a path, a function or a Sink, and not {into!r}")
     ordered = record.ordered or query.ordered

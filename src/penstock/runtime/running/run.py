@@ -184,7 +184,7 @@ class Run:
             with self.stepper.lock:  # between two steps
                 self.stepper.catch_up()  # who comes now reads the results of later steps only
                 catalog, manifest = self.engine.catalog, self.stepper.manifest
-                frames, callables = dict(catalog.frames), dict(catalog.callables)
+                frames, given = dict(catalog.frames), dict(catalog.given)
                 try:
                     change()
                     catalog.check_streams()
@@ -193,7 +193,7 @@ class Run:
                     registry, network = catalog.commit(manifest)
                 except BaseException:
                     catalog.revert()
-                    catalog.frames, catalog.callables = frames, callables
+                    catalog.frames, catalog.given = frames, given
                     raise
                 if catalog.frames.keys() == frames.keys():
                     if network.version != self.stepper.network.version:
