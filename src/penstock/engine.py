@@ -142,12 +142,13 @@ class Engine:
         ordered: bool = False,
         punctuation: str | DataFrame | None = None,
         patterns: Sequence[str] = (),
+        side_retain: str = "7 days",
     ) -> None:
         """Register a streaming DataFrame under a name.
 
         `delay` bounds how far rows may come behind the newest event time, or with '100 rows' how many positions by `sequence`; a row
         further behind is late. `ordered` says that none comes behind. `late` and `bad` say what happens to such
-        rows: 'side' (kept, see `late()` and `bad()`), 'drop', or 'error'. `idle` lets the stream's progress follow the clock once it
+        rows: 'side' (kept for the time `side_retain` of the clock, or 'forever'; see `late()` and `bad()`), 'drop', or 'error'. `idle` lets the stream's progress follow the clock once it
         has been silent for that long. `heartbeat` promises that a row is read no later than that after its event time, so that progress
         follows the clock with every step.
 
@@ -159,7 +160,7 @@ class Engine:
         """
         stream = given_stream(
             name, frame, event_time=event_time, delay=delay, late=late, bad=bad, idle=idle, idle_skew=idle_skew, heartbeat=heartbeat,
-            sequence=sequence, ordered=ordered, told=punctuation is not None,
+            sequence=sequence, ordered=ordered, told=punctuation is not None, side_retain=side_retain,
         )  # fmt: skip
         stream, other = punctuated(stream, punctuation, patterns, self.catalog.streams)
         self._registration.declare(stream, frame, other)

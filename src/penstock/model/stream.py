@@ -10,6 +10,7 @@ INTEGER_TYPES = frozenset({"tinyint", "smallint", "int", "bigint"})
 TIME_TYPES = frozenset({"timestamp", "timestamp_ntz", "date"})
 ORDERED_TYPES = INTEGER_TYPES | TIME_TYPES | {"float", "double", "boolean", "string", "binary"}
 POLICIES = ("side", "drop", "error")
+SIDE_RETAIN = 7 * 86_400_000_000
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Stream:
     Progress is the greatest of the bounds it has: the newest time less `delay`; the newest time of all but the last
     `delay_rows` rows by its sequence; punctuations, as rows with a value in the column `punctuation` that the columns `patterns` narrow,
     or from elsewhere (the stream `punctuated_by`, or a DataFrame) with the columns `patterns`; the clock less `idle` while it is silent; the clock less `heartbeat`
-    at each step, if it promises that a row is read no later than that after its event time.
+    at each step, if it promises that a row is read no later than that after its event time. `side_retain` are the microseconds of
+    the clock for which late and bad rows are kept (None: for ever); it may change over restarts.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Stream:
     punctuated_by: str | None = None
     patterns: tuple[Column, ...] = ()
     heartbeat: int | None = None
+    side_retain: int | None = SIDE_RETAIN
 
     @property
     def stored(self) -> Stream:
@@ -77,13 +80,12 @@ class Stream:
         return self if self.source is None else replace(self, source=self.source.stored)
 
     def same(self, other: Stream) -> bool:
-        """Whether both were declared alike, whatever the secrets of their sources are and however they are given."""
-        return self._apart_from_secrets() == other._apart_from_secrets()
+        """Whether both are declared alike in all that state depends on: not in secrets, nor in how long late rows are kept."""
+        return self._lasting() == other._lasting()
 
-    def _apart_from_secrets(self) -> Stream:
-        if self.source is None:
-            return self
-        return replace(self, source=Reader(self.source.format, masked(self.source.options)))
+    def _lasting(self) -> Stream:
+        source = None if self.source is None else Reader(self.source.format, masked(self.source.options))
+        return replace(self, source=source, side_retain=None)
 
     def column(self, name: str) -> Column | None:
         """The column of that name, whatever its case, as in Spark SQL."""

@@ -76,7 +76,7 @@ class ResultFile:
 
 @dataclass(frozen=True)
 class SideFile:
-    """A committed file of whole rows that were late or bad."""
+    """A committed file of whole rows that were late or bad; `at` is the clock of the step that committed it, in seconds."""
 
     name: str
     stream: str
@@ -84,6 +84,7 @@ class SideFile:
     step: int
     rows: int
     bytes: int
+    at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ class Entry:
     results: tuple[ResultFile, ...] = ()
     results_removed: tuple[str, ...] = ()
     sides: tuple[SideFile, ...] = ()
+    sides_removed: tuple[str, ...] = ()
     cursors: Mapping[str, int] = field(default_factory=dict)
     suspended: Mapping[str, str] = field(default_factory=dict)
     final: bool = False
@@ -154,6 +156,9 @@ class Manifest:
         dropped = set(entry.results_removed)
         results = {n: r for n, r in self.results.items() if n not in dropped} if dropped else dict(self.results)
         results.update((r.name, r) for r in entry.results)
+        aside = {s.name: s for s in (*self.sides, *(replace(s, at=s.at or entry.clock) for s in entry.sides))}
+        for name in entry.sides_removed:
+            aside.pop(name, None)
         counters = {name: dict(values) for name, values in self.counters.items()}
         for name, values in entry.counters.items():
             total = counters.setdefault(name, {})
@@ -161,7 +166,7 @@ class Manifest:
                 total[key] = total.get(key, 0) + value
         return replace(
             self, step=entry.step, last_batch=entry.last_batch, identity=entry.identity, version=entry.version, clock=entry.clock,
-            progress=dict(entry.progress), counters=counters, runs=runs, results=results, sides=(*self.sides, *entry.sides),
+            progress=dict(entry.progress), counters=counters, runs=runs, results=results, sides=tuple(aside.values()),
             cursors={**self.cursors, **entry.cursors}, suspended={**self.suspended, **entry.suspended}, final=entry.final,
             orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
             closed={n: v for n, v in {**self.closed, **entry.closed}.items() if stream_of(n) in entry.progress},
@@ -270,10 +275,13 @@ def _entry(body: dict[str, Any]) -> Entry:
     body["runs_removed"] = tuple(body["runs_removed"])
     body["results"] = tuple(ResultFile.from_json(r) for r in body["results"])
     body["results_removed"] = tuple(body["results_removed"])
+    body["sides_removed"] = tuple(body.get("sides_removed", ()))
     return Entry(**body)
 
 
 def _manifest(body: dict[str, Any]) -> Manifest:
+    # Older snapshots do not say when sides were committed: by then at the latest.
+    body["sides"] = [{"at": body["clock"], **side} for side in body["sides"]]
     body = _common(body)
     body["runs"] = {r["name"]: RunEntry.from_json(r) for r in body["runs"]}
     body["results"] = {r["name"]: ResultFile.from_json(r) for r in body["results"]}

@@ -38,13 +38,19 @@ def flushed_by(reports: Sequence[dict[str, Any]]) -> dict[str, tuple[tuple[int, 
 
 
 def with_dropped(entry: Entry, manifest: Manifest) -> dict[str, dict[str, int]]:
-    """The step's counters with the rows that left each state table: purged, or left out by a merge."""
+    """The step's counters with the rows that left each state table (purged, or left out by a merge), and late and bad ones that are given up."""
     counters = {name: dict(values) for name, values in entry.counters.items()}
     gone = [manifest.runs[name] for name in entry.runs_removed]
     merged = [run for run in entry.runs_added if run.level > 0]
     for run, sign in [(r, 1) for r in gone] + [(r, -1) for r in merged]:
         counts = counters.setdefault(f"table:{run.table}", {})
         counts["dropped"] = counts.get("dropped", 0) + sign * run.rows
+    removed = set(entry.sides_removed)
+    if removed:  # then those that the step adds are merged ones
+        aside = [(s, 1) for s in manifest.sides if s.name in removed] + [(s, -1) for s in entry.sides]
+        for side, sign in aside:
+            counts = counters.setdefault(f"stream:{side.stream}", {})
+            counts["expired"] = counts.get("expired", 0) + sign * side.rows
     return counters
 
 
