@@ -81,7 +81,7 @@ def start_spark(state: Path, cores: int | None, console: Console, log: Path) -> 
     """An engine on a local session. Spark's own messages, now and later, go to the log."""
     try:
         for folder in (".", WAREHOUSE):
-            LocalStore(str(state.absolute())).make(folder)
+            LocalStore(str(state)).make(folder)
         os.close(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))  # it may show rows
     except OSError as error:
         raise unusable(error, state) from None

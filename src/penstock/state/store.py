@@ -90,9 +90,14 @@ class LocalStore:
         path, root = Path(self.path(folder)), Path(self.root)
         if path.is_dir():
             return
-        root.parent.mkdir(parents=True, exist_ok=True)  # where others may have something too
-        for each in (root, *reversed([p for p in (path, *path.parents) if root in p.parents])):
-            each.mkdir(0o777 if self.shared else 0o700, exist_ok=True)
+        mode = 0o777 if self.shared else 0o700
+        try:
+            root.mkdir(mode, exist_ok=True)
+        except FileNotFoundError:
+            root.parent.mkdir(parents=True, exist_ok=True)  # where others may have something too
+            root.mkdir(mode, exist_ok=True)
+        for each in reversed([p for p in (path, *path.parents) if root in p.parents]):
+            each.mkdir(mode, exist_ok=True)
 
     def size(self, name: str) -> int:
         return Path(self.path(name)).stat().st_size
