@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.errors import StateError
 from penstock.model import Column, Reader, Sink, Stream
-from penstock.model.secrets import masked
+from penstock.model.secrets import masked, withheld
 from penstock.sql.words import words
 from penstock.state.seal import seal, unseal
 from penstock.state.store import Store
@@ -167,6 +167,30 @@ class RegistryLog:
         except (ValueError, KeyError, TypeError) as error:
             msg = f"{self.store.path(name)} is damaged ({error}); restore it from a backup"
             raise StateError(msg) from None
+
+    def forget_secrets(self) -> None:
+        """Take secrets out of the versions of a directory whose newest one has some: older versions of Penstock have stored them.
+
+        Only who holds the directory may do so. The newest goes last, so that a crash in between leaves something to be seen.
+        """
+        names = sorted(f"registry/{name}" for name in self.store.names("registry") if name.endswith(".json"))
+        for name in names if names and self._without_secrets(names[-1]) is not None else ():
+            clean = self._without_secrets(name)
+            if clean is not None:
+                self.store.replace(name, clean)
+
+    def _without_secrets(self, name: str) -> bytes | None:
+        """The file without secrets; None if it has none."""
+        body = unseal(self.store.read(name), self.store.path(name))
+        found = False
+        places = [q["into"] for q in body["queries"]] + [s["source"] for s in body["streams"]]
+        for place in places:
+            if isinstance(place, dict):
+                given = place["options"]
+                pairs = tuple((k, v) for k, v in (given.items() if isinstance(given, dict) else given))
+                place["options"] = dict(withheld(pairs)) if isinstance(given, dict) else list(withheld(pairs))
+                found |= withheld(pairs) != pairs
+        return seal(body) if found else None
 
     def append(self, registry: Registry) -> None:
         if not self.store.put_if_absent(f"registry/{registry.version:08d}.json", seal(_encode(registry))):

@@ -42,6 +42,9 @@ class Store(Protocol):
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Create a durable file; False, and nothing written, if the name exists already."""
 
+    def replace(self, name: str, data: bytes) -> None:
+        """Put a durable file in the place of one, at once for all who read it."""
+
     def map(self, name: str) -> pa.Buffer:
         """The file's bytes, mapped into memory where that is possible."""
 
@@ -115,6 +118,13 @@ class LocalStore:
             source.unlink()
         self._sync_folder(target.parent)
         return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        temporary = f"{name}.{uuid.uuid4().hex}.tmp"
+        self.write(temporary, data)
+        target = Path(self.path(name))
+        Path(self.path(temporary)).replace(target)
+        self._sync_folder(target.parent)
 
     def map(self, name: str) -> pa.Buffer:
         with pa.memory_map(self.path(name)) as file:

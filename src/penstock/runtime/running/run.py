@@ -78,6 +78,7 @@ class Run:
         if manifest.final:
             self._refuse_ended()
         commit.check_start(engine.store, manifest.last_batch)
+        RegistryLog(engine.store).forget_secrets()
         if manifest.step >= 0:
             RegistryLog(engine.store).load(manifest.version)  # the state means nothing without it
         commit.check_runs(engine.store, manifest)
