@@ -61,3 +61,32 @@ def _imported(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ImportFrom) and node.level == 0:
         return [node.module or ""]
     return []
+
+
+# What turns bytes into code that runs. Functions that a program gives travel to the workers of its own run, and never through a file.
+RUNNING = frozenset({"pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "jsonpickle", "yaml"})
+CALLS = frozenset({"eval", "exec", "compile", "__import__", "allow_pickle", "read_pickle"})
+TRAVELLING = "runtime/declared/user_aggregates.py: cloudpickle"
+
+
+def test_nothing_that_lies_on_disk_can_be_run():
+    """State, registry, manifest, views and requests are data; so no module can read anything but data."""
+    found = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted(ROOT.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in _running(node)
+    }
+    assert found == {TRAVELLING}
+
+
+def _running(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return [node.func.id] if node.func.id in CALLS else []
+    if isinstance(node, ast.Attribute):
+        return [node.attr] if node.attr in RUNNING | {"read_pickle"} else []
+    if isinstance(node, ast.keyword):
+        return [node.arg] if node.arg in CALLS else []
+    parts = {part for name in _imported(node) for part in name.split(".")}
+    parts |= {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
+    return sorted(parts & RUNNING)

@@ -129,3 +129,18 @@ def test_a_script_that_changes_its_queries_can_be_run_again(spark, tmp_path, cap
     }
     assert told[0].startswith(f"{path}:6: warning: query 'p' has other columns from now on")
     assert again_told == [f"{path}:9: warning: there is no query 'older' to drop; known: above, p, q"]
+
+
+def test_a_sink_with_a_secret_is_declared_again_by_the_script_that_has_it():
+    into = " INTO jdbc OPTIONS (dbtable 't', password '{}');"
+    script = CREATE + DROP + CREATE.rstrip(";") + into.format("changed")
+    registered = parse_script(CREATE.rstrip(";") + into.format("hunter2"))[0].into.stored
+    assert left(script, known("SELECT 1", into=registered)) == ["SELECT 1"]
+
+
+def test_a_stream_is_the_same_with_another_secret():
+    text = STREAM.format(1) + " OPTIONS (token '{}')"
+    script = "DROP STREAM a;" + text.format("changed")
+    record = parse_script(text.format("hunter2"))[0].stream.stored
+    registry = Registry(1, 9).with_stream(StreamRecord(record))
+    assert again(parse_script(script), registry) == {0: None}

@@ -152,12 +152,13 @@ class Engine:
         ordered: bool = False,
         punctuation: str | DataFrame | None = None,
         patterns: Sequence[str] = (),
+        side_retain: str = "7 days",
     ) -> None:
         """Register a streaming DataFrame under a name.
 
         `delay` bounds how far rows may come behind the newest event time, or with '100 rows' how many positions by `sequence`; a row
         further behind is late. `ordered` says that none comes behind. `late` and `bad` say what happens to such
-        rows: 'side' (kept, see `late()` and `bad()`), 'drop', or 'error'. `idle` lets the stream's progress follow the clock once it
+        rows: 'side' (kept for the time `side_retain` of the clock, or 'forever'; see `late()` and `bad()`), 'drop', or 'error'. `idle` lets the stream's progress follow the clock once it
         has been silent for that long. `heartbeat` promises that a row is read no later than that after its event time, so that progress
         follows the clock with every step.
 
@@ -170,7 +171,7 @@ class Engine:
         refuse_gone(self.spark, self.store.root)
         stream = given_stream(
             name, frame, event_time=event_time, delay=delay, late=late, bad=bad, idle=idle, idle_skew=idle_skew, heartbeat=heartbeat,
-            sequence=sequence, ordered=ordered, told=punctuation is not None,
+            sequence=sequence, ordered=ordered, told=punctuation is not None, side_retain=side_retain,
         )  # fmt: skip
         stream, other = punctuated(stream, punctuation, patterns, self.catalog.streams)
         self._registration.declare(stream, frame, other)
@@ -211,7 +212,9 @@ class Engine:
         """Declare an aggregate of your own, to be used in queries under this name; every program that reads the state must do so.
 
         `function` has the methods `zero()`, `add(state, value)`, `merge(left, right)` and `finish(state)`, and in `type` Spark's name of
-        the result's type; `merge` must not care for order. States are kept between steps, so they must be picklable.
+        the result's type; `merge` must not care for order. States are kept between steps, as data that nobody ever runs: they are made of None,
+        bool, int, float, str, bytes, Decimal, date, datetime, timedelta, list, tuple, set and dict, or `function` also has the methods
+        `encode(state)`, which gives bytes, and `decode(bytes)`.
         """
         self.catalog.add_aggregate(name, function)
 
@@ -310,7 +313,7 @@ class Engine:
             return execute_view_statement(self.view_catalog, statement, script)
         match statement:
             case CreateStream(stream):
-                self._registration.declare(stream, open_stream(self.spark, stream), altered=statement.altered)
+                self._registration.declare(stream.stored, open_stream(self.spark, stream), altered=statement.altered)
             case CreateQuery():
                 record = QueryRecord(
                     0, statement.name, statement.select.strip(), statement.on_error, statement.retain, start=statement.start

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 
 from penstock.errors import PenstockError
+from penstock.state.store import LocalStore
 
 if TYPE_CHECKING:
     from penstock.engine import Engine
 
 SPARK_LOG = "spark.log"
+WAREHOUSE = "spark-warehouse"
 
 
 class Interrupts:
@@ -79,8 +81,9 @@ class Interrupts:
 def start_spark(state: Path, cores: int | None, console: Console, log: Path) -> Engine:
     """An engine on a local session. Spark's own messages, now and later, go to the log."""
     try:
-        state.mkdir(parents=True, exist_ok=True)
-        log.open("ab").close()
+        for folder in (".", WAREHOUSE):
+            LocalStore(str(state)).make(folder)
+        os.close(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))  # it may show rows
     except OSError as error:
         raise unusable(error, state) from None
     try:
@@ -89,7 +92,7 @@ def start_spark(state: Path, cores: int | None, console: Console, log: Path) -> 
             from penstock.runtime.session import raise_only  # noqa: PLC0415
 
             raise_only()
-            warehouse = str((state / "spark-warehouse").absolute())  # Spark makes it wherever it is started
+            warehouse = str((state / WAREHOUSE).absolute())  # Spark makes it wherever it is started
             return Engine.local(state, cores=cores, spark__sql__warehouse__dir=warehouse)
     except PenstockError:
         raise

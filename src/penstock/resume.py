@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
-from penstock.model import Stream
+from penstock.model import Sink, Stream
 from penstock.sql import AlterQuery, AlterStream, CreateQuery, CreateStream, DropQuery, DropStream, Statement, altered
 from penstock.state.registry import QueryRecord, Registry
 
@@ -59,7 +59,7 @@ def _stream_again(
             created, left = index, statement
         elif isinstance(statement, DropStream):
             created = left = None
-    if created is not None and left is not None and left.stream == known:
+    if created is not None and left is not None and known is not None and known.same(left.stream):
         instead |= dict.fromkeys(index for index in found if index < created)
     return instead
 
@@ -82,7 +82,10 @@ def _query_again(
         0, wanted.name, wanted.select.strip(), wanted.on_error, wanted.retain, wanted.into, start=wanted.start
     )
     alike = replace(known, ordered=False).same_declaration(record)  # ORDER BY is part of the text
-    return dict.fromkeys(found if alike else (index for index in found if index < dropped))
+    if not alike:
+        return dict.fromkeys(index for index in found if index < dropped)
+    # Declared again all the same if the sink has secrets, which nobody else gives.
+    return {**dict.fromkeys(found), **({last: wanted} if isinstance(wanted.into, Sink) else {})}
 
 
 def _then(query: CreateQuery | None, statement: CreateQuery | AlterQuery | DropQuery) -> CreateQuery | None:

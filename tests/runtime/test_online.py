@@ -258,7 +258,7 @@ def test_a_change_that_is_refused_changes_nothing(live):
         one.engine.query(NARROW, name="wide", into=lambda _table, _step: None)
     with patch.object(one.engine.catalog, "commit", side_effect=OSError("disk full")), pytest.raises(OSError):
         one.engine.query(NARROW, name="new", into=lambda _table, _step: None)
-    assert not one.engine.catalog.callables
+    assert not one.engine.catalog.given
     assert one.engine.network().version == version
     one.feed(**rows_at(1))
     assert one.answer("wide") == reference(WIDE, range(2))

@@ -109,3 +109,30 @@ def test_a_punctuation_may_be_narrowed_by_columns():
         with pytest.raises(SqlError) as caught:
             declared(text.format(clause))
         assert fragment in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("clause", "kept"),
+    [
+        ("", 7 * 86_400_000_000),
+        ("SIDE RETAIN 3 DAYS", 3 * 86_400_000_000),
+        ("LATE side SIDE RETAIN '90 seconds' BAD drop", 90_000_000),
+        ("SIDE RETAIN ALL", None),
+    ],
+)
+def test_a_stream_says_how_long_late_and_bad_rows_are_kept(clause, kept):
+    assert declared(f"CREATE STREAM s (t INT, WATERMARK FOR t AS t) {clause} USING rate").side_retain == kept
+
+
+@pytest.mark.parametrize(
+    ("clause", "message"),
+    [
+        ("SIDE 3 DAYS", "Expected RETAIN"),
+        ("SIDE RETAIN", "Expected a length of time"),
+        ("SIDE RETAIN 1 MONTH", "MONTH"),
+        ("SIDE RETAIN ALL SIDE RETAIN ALL", "SIDE is given twice"),
+    ],
+)
+def test_what_else_may_not_stand_behind_side(clause, message):
+    with pytest.raises(SqlError, match=message):
+        declared(f"CREATE STREAM s (t INT, WATERMARK FOR t AS t) {clause} USING rate")

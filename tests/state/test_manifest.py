@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from penstock.errors import StateError
 from penstock.state.manifest import Entry, Manifest, ManifestLog, Progress, ResultFile, SideFile
 from penstock.state.run import RunEntry
+from penstock.state.seal import seal, unseal
 from penstock.state.store import LocalStore
 from tests.effort import examples
 from tests.state.runs import entry_of
@@ -35,6 +36,7 @@ def random_entry(step, draw):
     """A step with all that may be in one."""
     old = [f"runs/{s}-x.arrow" for s in range(step)]
     results = [f"results/{s}-y.parquet" for s in range(step)]
+    sides = [f"sides/{s}-z.parquet" for s in range(step)]
     tick = draw(st.booleans())
     return entry(
         step,
@@ -43,6 +45,7 @@ def random_entry(step, draw):
         results_removed=tuple(draw(st.lists(st.sampled_from(results), unique=True))) if results else (),
         forgotten=tuple(draw(st.sets(st.sampled_from(("sink", "query:0", "p")), max_size=2))),
         suspended=draw(st.dictionaries(st.sampled_from("pq"), st.text(max_size=3), max_size=1)),
+        sides_removed=tuple(draw(st.lists(st.sampled_from(sides), unique=True))) if sides else (),
         runs_added=() if tick else (_run(step, draw),),
         sides=() if tick else entry(step).sides,
         closed={"a": step},
@@ -182,3 +185,23 @@ def test_a_newer_format_is_refused(log):
     log.store.write("manifest/000000000000.json", f"{zlib.crc32(body.encode()):08x} {body}\n".encode())
     with pytest.raises(StateError, match="another version of Penstock"):
         log.load()
+
+
+def test_side_files_have_the_clock_of_their_step_and_leave_when_they_are_removed(log):
+    entries = [entry(0), entry(1), entry(2, sides_removed=("sides/0-z.parquet",))]
+    for one in entries:
+        log.append(one)
+    log.snapshot(replay(entries))
+    for path in Path(log.store.path("manifest")).glob("0*.json"):
+        path.unlink()
+    assert [(s.name, s.at) for s in log.load().sides] == [("sides/1-z.parquet", 1.5), ("sides/2-z.parquet", 3.0)]
+
+
+def test_side_files_of_an_older_snapshot_count_as_young(log):
+    name = log.store.path("manifest/snapshot-000000000002.json")
+    log.snapshot(replay([entry(0), entry(1), entry(2)]))
+    body = unseal(Path(name).read_bytes(), name)
+    for side in body["sides"]:
+        del side["at"]
+    Path(name).write_bytes(seal(body))
+    assert {s.at for s in log.load().sides} == {3.0}

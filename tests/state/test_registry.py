@@ -95,3 +95,33 @@ def test_declarations_are_compared_by_what_the_user_wrote():
 
 def test_a_stream_declared_anew_is_another_source():
     assert StreamRecord(A).source_name != StreamRecord(A, 1).source_name
+
+
+def test_no_version_that_is_written_holds_a_secret(log):
+    sink = Sink("jdbc", url="jdbc:x://u:hunter2@db", password="hunter2")
+    stream = replace(B, source=Reader("kafka", (("sasl.jaas.config", "hunter2"),)))
+    log.append(full().with_query(replace(ONE, id=6, into=sink)).with_stream(StreamRecord(stream)))
+    found = log.load()
+    assert found.queries[-1].into == sink.stored
+    assert found.streams["b"].stream == stream.stored
+    changed = Sink(sink.format, **{**dict(sink.options), "password": "${ENV:PW}"})
+    assert found.queries[-1].same_declaration(replace(ONE, id=6, into=changed))
+    log.append(replace(found, version=2))
+    assert "hunter2" not in Path(log.store.path("registry/00000002.json")).read_text(encoding="utf-8")
+
+
+def test_secrets_of_older_versions_are_taken_out_of_all_files(log):
+    sink = Sink("jdbc", url="jdbc:x://u:hunter2@db", password="hunter2")
+    log.append(full())
+    log.append(replace(full(2), streams={"b": StreamRecord(replace(B, source=Reader("x", (("token", "hunter2"),))))}))
+    log.append(full(3).with_query(replace(ONE, id=6, into=sink)))
+    files = sorted(Path(log.store.path("registry")).iterdir())
+    before = files[0].read_bytes(), [log.load(version) for version in (1, 2, 3)]
+    assert [b"hunter2" in file.read_bytes() for file in files] == [False, True, True]
+    log.forget_secrets()
+    assert sorted(Path(log.store.path("registry")).iterdir()) == files
+    assert not any(b"hunter2" in file.read_bytes() for file in files)
+    assert (files[0].read_bytes(), [log.load(version) for version in (1, 2, 3)]) == before
+    stamps = [file.stat().st_mtime_ns for file in files]
+    log.forget_secrets()
+    assert [file.stat().st_mtime_ns for file in files] == stamps

@@ -182,3 +182,14 @@ def test_an_engine_is_seen_by_its_lock(tmp_path):
         owner = Path(store.path("owner.lock")).read_text()
     assert store.owner() is None
     assert owner == f"process {os.getpid()}"
+
+
+def test_a_request_holds_no_secret(log):
+    create = "CREATE QUERY q AS SELECT a.v FROM a INTO jdbc OPTIONS (dbtable 't', password '{}')"
+    with pytest.raises(
+        PenstockError,
+        match=r"option 'password' of the sink is a secret, and a request lies in a file .* refer to it as",
+    ):
+        log.ask(create.format("hunter2"))
+    assert files(log) == []
+    log.ask(create.format("${ENV:PW}"))

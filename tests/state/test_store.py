@@ -1,5 +1,6 @@
 import fcntl
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -128,3 +129,56 @@ def test_a_file_that_is_given_up_counts_as_young(tmp_path):
     store.touch("results/1-a.parquet")
     assert path.stat().st_mtime > 0
     store.touch("results/gone.parquet")
+
+
+def modes(root):
+    return {str(p.relative_to(root)): stat.S_IMODE(p.lstat().st_mode) for p in (root, *root.rglob("*"))}
+
+
+@pytest.fixture
+def umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def test_state_is_its_owners_alone_from_the_moment_it_is_made(tmp_path, umask, monkeypatch):
+    root = tmp_path / "app" / "state"
+    store = LocalStore(str(root))
+    seen = []
+    plain_open, plain_link = os.open, os.link
+
+    def watched(path, flags, *mode, **given):
+        found = plain_open(path, flags, *mode, **given)
+        seen.append(stat.S_IMODE(os.fstat(found).st_mode))
+        return found
+
+    monkeypatch.setattr(os, "open", watched)
+    monkeypatch.setattr(
+        os, "link", lambda old, new: seen.append(stat.S_IMODE(old.stat().st_mode)) or plain_link(old, new)
+    )
+    store.write("runs/deep/a", b"x")
+    with store.create("results/x") as file:
+        file.write(b"x")
+    store.put_if_absent("log/1.json", b"one")
+    store.make("checkpoint")
+    with store.owner_lock():
+        pass
+    assert modes(root) == {
+        ".": 0o700, "runs": 0o700, "runs/deep": 0o700, "runs/deep/a": 0o600, "results": 0o700, "results/x": 0o600, "log": 0o700,
+        "log/1.json": 0o600, "checkpoint": 0o700, "owner.lock": 0o600,
+    }  # fmt: skip
+    assert set(seen) <= {0o600, 0o700}
+    assert stat.S_IMODE(root.parent.stat().st_mode) == 0o755  # what else is there is none of our business
+
+
+def test_a_wider_folder_is_used_as_it_is_and_gets_narrow_files(tmp_path, umask):
+    (tmp_path / "runs").mkdir()
+    LocalStore(str(tmp_path)).write("runs/a", b"x")
+    assert modes(tmp_path) == {".": 0o700, "runs": 0o755, "runs/a": 0o600}
+
+
+def test_what_is_shared_is_made_as_the_umask_says(tmp_path, umask):
+    store = LocalStore(str(tmp_path / "out"), shared=True)
+    store.write("x/a", b"x")
+    assert modes(tmp_path / "out") == {".": 0o755, "x": 0o755, "x/a": 0o644}

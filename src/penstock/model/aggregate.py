@@ -79,7 +79,8 @@ class Aggregation:
 class UserAggregate(Protocol):
     """A user's own aggregate. `merge` must not care for order, and `zero` must change nothing in it.
 
-    `type` is Spark's simple name of the result's type. `add` is not called for NULL.
+    `type` is Spark's simple name of the result's type. `add` is not called for NULL. States are plain values, or it also has
+    `encode(state) -> bytes` and `decode(bytes) -> state`, by which they are kept between steps.
     """
 
     type: str

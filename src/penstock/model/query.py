@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from penstock.model.aggregate import Aggregation
 from penstock.model.expression import Expression
 from penstock.model.item import Item
+from penstock.model.secrets import masked, withheld
 from penstock.model.windows import AggregateWindow
 
 _WRITTEN_TO = ("path", "dbtable", "table", "topic")
@@ -97,9 +98,19 @@ class Sink:
         object.__setattr__(self, "options", tuple(sorted((k, str(v)) for k, v in options.items())))
 
     def __str__(self) -> str:
-        """Its format, what is written to, and a sum over all options, which tells sinks apart and no password."""
-        shown = "".join(f" {value}" for key, value in self.options if key.lower() in _WRITTEN_TO)
-        return f"{self.format}{shown} #{zlib.crc32(repr(self.options).encode()):08x}"
+        """Its format, what is written to, and a sum over all options but secrets, which tells sinks apart."""
+        told = masked(self.options)
+        shown = "".join(f" {value}" for key, value in told if key.lower() in _WRITTEN_TO)
+        return f"{self.format}{shown} #{zlib.crc32(repr(told).encode()):08x}"
+
+    @property
+    def stored(self) -> Sink:
+        """The sink as the registry has it: without secrets that are given literally."""
+        return Sink(self.format, **dict(withheld(self.options)))
+
+    def same(self, other: object) -> bool:
+        """Whether this is the same sink, whatever its secrets are and however they are given."""
+        return isinstance(other, Sink) and (self.format, masked(self.options)) == (other.format, masked(other.options))
 
 
 @dataclass(frozen=True)

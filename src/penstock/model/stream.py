@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from penstock.model.secrets import masked, withheld
 
 INTEGER_TYPES = frozenset({"tinyint", "smallint", "int", "bigint"})
 TIME_TYPES = frozenset({"timestamp", "timestamp_ntz", "date"})
 ORDERED_TYPES = INTEGER_TYPES | TIME_TYPES | {"float", "double", "boolean", "string", "binary"}
 POLICIES = ("side", "drop", "error")
+SIDE_RETAIN = 7 * 86_400_000_000
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,21 @@ class Column:
         return not self.type or self.type in ORDERED_TYPES or self.type.startswith(("decimal(", "char(", "varchar("))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Reader:
     """Where a stream declared in SQL is read from: a Spark format and its options."""
 
     format: str
     options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def stored(self) -> Reader:
+        """As the registry has it: without secrets that are given literally."""
+        return Reader(self.format, withheld(self.options))
+
+    def __repr__(self) -> str:
+        """What people are shown; a secret is none of it."""
+        return f"{self.format} with the options {dict(masked(self.options))}"
 
 
 @dataclass(frozen=True)
@@ -41,7 +53,8 @@ class Stream:
     Progress is the greatest of the bounds it has: the newest time less `delay`; the newest time of all but the last
     `delay_rows` rows by its sequence; punctuations, as rows with a value in the column `punctuation` that the columns `patterns` narrow,
     or from elsewhere (the stream `punctuated_by`, or a DataFrame) with the columns `patterns`; the clock less `idle` while it is silent; the clock less `heartbeat`
-    at each step, if it promises that a row is read no later than that after its event time.
+    at each step, if it promises that a row is read no later than that after its event time. `side_retain` are the microseconds of
+    the clock for which late and bad rows are kept (None: for ever); it may change over restarts.
     """
 
     name: str
@@ -59,6 +72,20 @@ class Stream:
     punctuated_by: str | None = None
     patterns: tuple[Column, ...] = ()
     heartbeat: int | None = None
+    side_retain: int | None = SIDE_RETAIN
+
+    @property
+    def stored(self) -> Stream:
+        """As the registry has it: without secrets that are given literally."""
+        return self if self.source is None else replace(self, source=self.source.stored)
+
+    def same(self, other: Stream) -> bool:
+        """Whether both are declared alike in all that state depends on: not in secrets, nor in how long late rows are kept."""
+        return self._lasting() == other._lasting()
+
+    def _lasting(self) -> Stream:
+        source = None if self.source is None else Reader(self.source.format, masked(self.source.options))
+        return replace(self, source=source, side_retain=None)
 
     def column(self, name: str) -> Column | None:
         """The column of that name, whatever its case, as in Spark SQL."""

@@ -6,7 +6,7 @@ index of a node; above aggregates it is `GROUP_ROLE` or `AGGREGATE_ROLE`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from penstock.model.expression import Expression
@@ -29,7 +29,7 @@ class Source:
     name: str
     columns: tuple[Column, ...]
     system: str
-    options: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # there may be a password
     key: tuple[str, ...] = ()
     changes: str = "snapshot"
     change_table: str | None = None

@@ -84,9 +84,11 @@ def with_path(stream: Stream, path: str) -> Stream:
 
 def alike_but_for_changes(one: Stream, other: Stream) -> bool:
     """True if ALTER STREAM can make the one of the other: they differ in no more than delay and path."""
-    return replace(one, delay=None, delay_rows=None, source=_anywhere(one)) == replace(
-        other, delay=None, delay_rows=None, source=_anywhere(other)
-    )
+    return _without_changes(one).same(_without_changes(other))
+
+
+def _without_changes(stream: Stream) -> Stream:
+    return replace(stream, delay=None, delay_rows=None, source=_anywhere(stream))
 
 
 def _anywhere(stream: Stream) -> Reader | None:

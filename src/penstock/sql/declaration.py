@@ -12,14 +12,14 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.errors import did_you_mean
 from penstock.model import Column, Reader, Stream
-from penstock.model.stream import INTEGER_TYPES, POLICIES, TIME_TYPES
+from penstock.model.stream import INTEGER_TYPES, POLICIES, SIDE_RETAIN, TIME_TYPES
 from penstock.sql.cursor import Cursor
 from penstock.sql.lengths import duration_length, positive_length
 from penstock.sql.position import Text
 from penstock.sql.types import parse_type
 
 _RESERVED_OPTIONS = ("self", "format")
-_CLAUSES = ("LATE", "BAD", "IDLE", "HEARTBEAT", "ORDERED", "PUNCTUATION", "USING", "OPTIONS")
+_CLAUSES = ("LATE", "BAD", "IDLE", "HEARTBEAT", "ORDERED", "PUNCTUATION", "SIDE", "USING", "OPTIONS")
 _BY_CLOCK = ("IDLE", "HEARTBEAT")
 _WATERMARK = "add for example: WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS"
 
@@ -43,6 +43,7 @@ class _Clauses:
     patterns: list[Token]
     punctuated_by: str | None
     source: Reader
+    side_retain: int | None
 
 
 def stream_declaration(cursor: Cursor) -> Stream:
@@ -111,6 +112,7 @@ def stream_declaration(cursor: Cursor) -> Stream:
         punctuated_by=clauses.punctuated_by,
         patterns=tuple(patterns),
         heartbeat=clauses.heartbeat,
+        side_retain=clauses.side_retain,
     )
 
 
@@ -228,6 +230,7 @@ def _clauses(cursor: Cursor, *, integer: bool) -> _Clauses:
     punctuation: Token | None = None
     patterns: list[Token] = []
     punctuated_by: str | None = None
+    side_retain: int | None = SIDE_RETAIN
     seen: set[str] = set()
     last = cursor.offset
     while not cursor.done:
@@ -253,6 +256,8 @@ def _clauses(cursor: Cursor, *, integer: bool) -> _Clauses:
             else:
                 punctuation = cursor.name("column")
                 patterns = _narrowed_by(cursor)
+        elif clause == "SIDE":
+            side_retain = _side_retain(cursor)
         elif clause == "USING":
             form = cursor.name("source format").text
         elif clause == "OPTIONS":
@@ -275,7 +280,19 @@ def _clauses(cursor: Cursor, *, integer: bool) -> _Clauses:
         patterns,
         punctuated_by,
         reader,
+        side_retain,
     )
+
+
+def _side_retain(cursor: Cursor) -> int | None:
+    """How long late and bad rows are kept: what follows the word SIDE; None is for ever."""
+    cursor.expect("RETAIN", "write for example SIDE RETAIN 7 DAYS, or SIDE RETAIN ALL")
+    if cursor.accept("ALL"):
+        return None
+    length = cursor.until(*_CLAUSES)
+    if not length:
+        raise cursor.source.error(cursor.offset, "Expected a length of time, for example 7 DAYS, or ALL")
+    return positive_length(cursor.source, length)
 
 
 def _narrowed_by(cursor: Cursor) -> list[Token]:

@@ -80,7 +80,7 @@ class ResultFile:
 
 @dataclass(frozen=True)
 class SideFile:
-    """A committed file of whole rows that were late or bad."""
+    """A committed file of whole rows that were late or bad; `at` is the clock of the step that committed it, in seconds."""
 
     name: str
     stream: str
@@ -88,6 +88,7 @@ class SideFile:
     step: int
     rows: int
     bytes: int
+    at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ class Entry:
     results: tuple[ResultFile, ...] = ()
     results_removed: tuple[str, ...] = ()
     sides: tuple[SideFile, ...] = ()
+    sides_removed: tuple[str, ...] = ()
     cursors: Mapping[str, int] = field(default_factory=dict)
     suspended: Mapping[str, str] = field(default_factory=dict)
     final: bool = False
@@ -159,6 +161,9 @@ class Manifest:
         dropped = set(entry.results_removed)
         results = {n: r for n, r in self.results.items() if n not in dropped} if dropped else dict(self.results)
         results.update((r.name, r) for r in entry.results)
+        aside = {s.name: s for s in (*self.sides, *(replace(s, at=s.at or entry.clock) for s in entry.sides))}
+        for name in entry.sides_removed:
+            aside.pop(name, None)
         lost = set(entry.forgotten)
         counters = {name: dict(values) for name, values in self.counters.items() if name not in lost}
         for name, values in entry.counters.items():
@@ -167,7 +172,7 @@ class Manifest:
                 total[key] = total.get(key, 0) + value
         return replace(
             self, step=entry.step, last_batch=entry.last_batch, identity=entry.identity, version=entry.version, clock=entry.clock,
-            progress=dict(entry.progress), counters=counters, runs=runs, results=results, sides=(*self.sides, *entry.sides),
+            progress=dict(entry.progress), counters=counters, runs=runs, results=results, sides=tuple(aside.values()),
             cursors={n: c for n, c in {**self.cursors, **entry.cursors}.items() if n not in lost},
             suspended={n: why for n, why in {**self.suspended, **entry.suspended}.items() if n not in lost}, final=entry.final,
             orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
@@ -276,10 +281,13 @@ def _entry(body: dict[str, Any]) -> Entry:
     body["results"] = tuple(ResultFile.from_json(r) for r in body["results"])
     body["results_removed"] = tuple(body["results_removed"])
     body["forgotten"] = tuple(body.get("forgotten", ()))
+    body["sides_removed"] = tuple(body.get("sides_removed", ()))
     return Entry(**body)
 
 
 def _manifest(body: dict[str, Any]) -> Manifest:
+    # Older snapshots do not say when sides were committed: by then at the latest.
+    body["sides"] = [{"at": body["clock"], **side} for side in body["sides"]]
     body = _common(body)
     body["runs"] = {r["name"]: RunEntry.from_json(r) for r in body["runs"]}
     body["results"] = {r["name"]: ResultFile.from_json(r) for r in body["results"]}

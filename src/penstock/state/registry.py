@@ -12,9 +12,10 @@ from typing import Any
 
 from penstock.errors import StateError
 from penstock.model import Column, Reader, Sink, Stream
+from penstock.model.secrets import masked, withheld
 from penstock.sql.words import words
 from penstock.state.faults import RESTORE
-from penstock.state.seal import load, numbers, seal
+from penstock.state.seal import load, numbers, seal, unseal
 from penstock.state.store import Store
 
 
@@ -168,6 +169,30 @@ class RegistryLog:
         """The newest version; 0 if there is none yet."""
         return max(numbers(self.store.names("registry"), 8), default=0)
 
+    def forget_secrets(self) -> None:
+        """Take secrets out of the versions of a directory whose newest one has some: older versions of Penstock have stored them.
+
+        Only who holds the directory may do so. The newest goes last, so that a crash in between leaves something to be seen.
+        """
+        names = [f"registry/{version:08d}.json" for version in numbers(self.store.names("registry"), 8)]
+        for name in names if names and self._without_secrets(names[-1]) is not None else ():
+            clean = self._without_secrets(name)
+            if clean is not None:
+                self.store.replace(name, clean)
+
+    def _without_secrets(self, name: str) -> bytes | None:
+        """The file without secrets; None if it has none."""
+        body = unseal(self.store.read(name), self.store.path(name))
+        found = False
+        places = [q["into"] for q in body["queries"]] + [s["source"] for s in body["streams"]]
+        for place in places:
+            if isinstance(place, dict):
+                given = place["options"]
+                pairs = tuple((k, v) for k, v in (given.items() if isinstance(given, dict) else given))
+                place["options"] = dict(withheld(pairs)) if isinstance(given, dict) else list(withheld(pairs))
+                found |= withheld(pairs) != pairs
+        return seal(body) if found else None
+
     def append(self, registry: Registry) -> None:
         if not self.store.put_if_absent(f"registry/{registry.version:08d}.json", seal(_encode(registry))):
             msg = f"registry version {registry.version} was already written by another engine on {self.store.path('')}"
@@ -175,11 +200,12 @@ class RegistryLog:
 
 
 def _declared(record: QueryRecord) -> tuple[object, ...]:
+    into = record.into
     return (
         words(record.sql),
         record.on_error,
         record.retain,
-        record.into,
+        (into.format, masked(into.options)) if isinstance(into, Sink) else into,
         record.ordered,
         record.start,
         record.flush,
@@ -222,14 +248,15 @@ def _decode(data: dict[str, Any]) -> Registry:
         source = item["source"]
         item["columns"] = tuple(Column(*c) for c in item["columns"])
         item["patterns"] = tuple(Column(*c) for c in item.get("patterns", ()))
+        # Older versions have stored secrets, which go on to no later one.
         item["source"] = (
-            None if source is None else Reader(source["format"], tuple((k, v) for k, v in source["options"]))
+            None if source is None else Reader(source["format"], tuple((k, v) for k, v in source["options"])).stored
         )
         streams[item["name"]] = StreamRecord(Stream(**item), *kept)
     queries = []
     for item in data["queries"]:
         into = item["into"]
-        item["into"] = Sink(into["format"], **into["options"]) if isinstance(into, dict) else into
+        item["into"] = Sink(into["format"], **into["options"]).stored if isinstance(into, dict) else into
         item["item_names"], item["item_types"] = tuple(item["item_names"]), tuple(item["item_types"])
         item["key_types"] = tuple(tuple(t) for t in item["key_types"])
         item["uses"] = tuple(item.get("uses", ()))

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.model import Sink
+from penstock.model.secrets import literal_secrets
 from penstock.sql import AlterQuery, CreateQuery, DropQuery, parse_script
 from penstock.state.seal import seal, unseal
 from penstock.state.store import Store
@@ -48,6 +50,15 @@ def change_of(statement: str) -> Change:
     return found[0]
 
 
+def _refuse_secrets(change: Change) -> None:
+    """A request lies in a file until it is answered, and a secret must not."""
+    into = None if isinstance(change, DropQuery) else change.into
+    given = literal_secrets(into.options) if isinstance(into, Sink) else {}
+    for option in given:
+        msg = f"option {option!r} of the sink is a secret, and a request lies in a file until it is answered; refer to it as ${{ENV:NAME}} or ${{file:/path}}"
+        raise PenstockError(msg)
+
+
 class RequestLog:
     """The requests of one state directory, for those who ask and for the engine that answers."""
 
@@ -58,7 +69,7 @@ class RequestLog:
 
     def ask(self, statement: str) -> Request:
         """Put a request; the engine that runs, or else the next one, takes it."""
-        change_of(statement)
+        _refuse_secrets(change_of(statement))
         now = time.time()
         request = Request(f"{int(now * 1000):013d}-{uuid.uuid4().hex}", statement, now)
         self._put(f"{request.id}.request", {"statement": statement, "time": now})

@@ -1,6 +1,8 @@
 """Where files live. Everything durable goes through a `Store`, so that object stores can stand in for a local disk.
 
 Paths are relative and use `/`. A store never lists directories for readers: names come from the manifest.
+Rows of streams lie in state files, so these and their folders are their owner's alone, from the moment they are made. What a folder that
+others read gets (a sink's) is made as the umask says; state files are never linked there.
 """
 
 from __future__ import annotations
@@ -34,11 +36,17 @@ class Store(Protocol):
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
         """A new file to write to in pieces; durable when the context ends."""
 
+    def make(self, folder: str) -> None:
+        """See that a folder is there, for other programs to write to."""
+
     def size(self, name: str) -> int:
         """The file's length in bytes; raises FileNotFoundError."""
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Create a durable file; False, and nothing written, if the name exists already."""
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put a durable file in the place of one, at once for all who read it."""
 
     def map(self, name: str) -> pa.Buffer:
         """The file's bytes, mapped into memory where that is possible."""
@@ -61,10 +69,14 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class LocalStore:
-    """A folder on a local or shared POSIX file system. `durable=False` skips all syncs (for comparisons)."""
+    """A folder on a local or shared POSIX file system. `durable=False` skips all syncs (for comparisons).
+
+    Only its owner reads what is made in it, unless it is `shared`. Folders that are there already stay as they are.
+    """
 
     root: str
     durable: bool = True
+    shared: bool = False
 
     def path(self, name: str) -> str:
         return f"{self.root}/{name}"
@@ -75,9 +87,9 @@ class LocalStore:
 
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
-        path = self._make_folder(name)
+        path = Path(self.path(name))
         try:
-            with path.open("xb") as file:
+            with os.fdopen(self._open(name, os.O_WRONLY | os.O_EXCL), "wb") as file:
                 try:
                     yield file
                     file.flush()
@@ -89,6 +101,19 @@ class LocalStore:
             if error.filename is None:
                 error.filename = str(path)  # the system does not name the file that it cannot write on
             raise
+
+    def make(self, folder: str) -> None:
+        path, root = Path(self.path(folder)), Path(self.root)
+        if path.is_dir():
+            return
+        mode = 0o777 if self.shared else 0o700
+        try:
+            root.mkdir(mode, exist_ok=True)
+        except FileNotFoundError:
+            root.parent.mkdir(parents=True, exist_ok=True)  # where others may have something too
+            root.mkdir(mode, exist_ok=True)
+        for each in reversed([p for p in (path, *path.parents) if root in p.parents]):
+            each.mkdir(mode, exist_ok=True)
 
     def size(self, name: str) -> int:
         return Path(self.path(name)).stat().st_size
@@ -106,6 +131,13 @@ class LocalStore:
             source.unlink()
         self._sync_folder(target.parent)
         return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        temporary = f"{name}.{uuid.uuid4().hex}.tmp"
+        self.write(temporary, data)
+        target = Path(self.path(name))
+        Path(self.path(temporary)).replace(target)
+        self._sync_folder(target.parent)
 
     def map(self, name: str) -> pa.Buffer:
         with pa.memory_map(self.path(name)) as file:
@@ -147,8 +179,7 @@ class LocalStore:
     @contextmanager
     def owner_lock(self) -> Iterator[None]:
         """Hold the state directory for one engine at a time, in this process and across processes."""
-        path = self._make_folder("owner.lock")
-        with path.open("a+") as file:
+        with os.fdopen(self._open("owner.lock", os.O_RDWR | os.O_APPEND), "a+") as file:
             if not _lock_alone(file):
                 file.seek(0)
                 owner = file.read().strip() or "another engine"
@@ -181,10 +212,10 @@ class LocalStore:
             )
             raise StateError(msg)
 
-    def _make_folder(self, name: str) -> Path:
-        path = Path(self.path(name))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
+    def _open(self, name: str, flags: int) -> int:
+        """A file that is made with its final mode, so that nobody can open it before."""
+        self.make(name.rpartition("/")[0] or ".")
+        return os.open(self.path(name), flags | os.O_CREAT | os.O_CLOEXEC, 0o666 if self.shared else 0o600)
 
     def _sync_file(self, descriptor: int) -> None:
         if self.durable:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import ChangesLostError, RegistrationError, did_you_mean
+from penstock.model.secrets import masked
 from penstock.model.view import Source, View
 from penstock.planner.views.first import Machine
 from penstock.planner.views.shape_cost import Costs
@@ -107,6 +108,7 @@ class ViewCatalog:
 
         def on_spark(wanted: View, sources: Mapping[str, Given], machine: Machine) -> Computed:
             scratch = Path(self.store.path(f"{folder}/scratch"))
+            self.store.make(f"{folder}/scratch")
             return compute_on_spark(self._opened.session, wanted, sources, scratch, machine, self._measure)
 
         given = None if self.spark is None else on_spark
@@ -217,7 +219,7 @@ class ViewCatalog:
 
 def _identity(source: Source) -> list[Any]:
     """What makes a source this source; how it is reached may change."""
-    options = {k: v for k, v in source.options if k in ("table", "path", "query", "capture", "format", "sign")}
+    options = {k: v for k, v in masked(source.options) if k in ("table", "path", "query", "capture", "format", "sign")}
     columns = [[c.name, c.type] for c in source.columns]
     return [source.system, options, columns, source.changes, source.change_table]
 

@@ -25,7 +25,7 @@ from penstock.kernels.aggregate.codes import (
     wrapped,
 )
 from penstock.kernels.aggregate.columns import Column, Extremes, Floats, Integers, Picks, moments_of
-from penstock.kernels.aggregate.states import NAN, Lists, Ranked, States
+from penstock.kernels.aggregate.states import NAN, Lists, Lost, Own, Ranked, States
 from penstock.kernels.aggregate.types import arrow_type
 from penstock.model.aggregate import Aggregate, UserAggregate, exact_share
 from penstock.planner.taxonomy import MOMENTS, REPEATS_CHANGE_NOTHING
@@ -70,16 +70,19 @@ def finished(
 
 
 def overflows(aggregate: Aggregate, columns: Sequence[Column], low: Ints, high: Ints, found: pa.Array) -> Flags | None:
-    """Where there were values, and their sum or mean is too large for its type; None if nowhere."""
+    """Where there were values, and their sum or mean is too large for its type, or a state is lost; None if nowhere."""
+    if found.null_count and isinstance(columns[0], States) and columns[0].lost:
+        folded = columns[0].fold(low, high)
+        return np.array([isinstance(state, Lost) for state in folded.made()], dtype=np.bool_)
     if aggregate.function not in {"sum", "avg"} or not found.null_count:
         return None
     first = columns[0]
     if isinstance(first, Bags):
         counts = first.distinct(low, high)
     else:
-        folded = first.fold(low, high)
-        assert isinstance(folded, Integers)
-        counts = folded.parts[0]
+        whole = first.fold(low, high)
+        assert isinstance(whole, Integers)
+        counts = whole.parts[0]
     return np.asarray((counts > 0) & found.is_null().to_numpy(zero_copy_only=False))
 
 
@@ -216,8 +219,9 @@ def _of_states(aggregate: Aggregate, states: States, kind: pa.DataType, own: Map
             return _percentiles(made, aggregate.parameters[1:], kind)
         case "approx_top_k":
             return _frequent(made, int(aggregate.parameters[0]), kind)
-    user = own[aggregate.function]
-    return pa.array([user.finish(s) for s in made], type=arrow_type(user.type))
+    assert isinstance(states.function, Own)
+    kind = arrow_type(own[aggregate.function].type)
+    return pa.array([states.function.finish(s) for s in made], type=kind)
 
 
 def _percentiles(made: Sequence[Ranked], shares: Sequence[float], kind: pa.DataType) -> pa.Array:

@@ -1,6 +1,7 @@
 """States that only their own functions understand: sketches of Apache DataSketches, and users' own aggregates.
 
-They are Python objects, merged one by one: two stacks spare most merges when windows overlap, and a whole window of raw rows is
+What lies in files is bytes that are never run: those of sketches, plain values (`state.values`), or what a user's own `encode` made.
+In memory states are Python objects, merged one by one: two stacks spare most merges when windows overlap, and a whole window of raw rows is
 taken in at once. Sketches are within the bounds that DataSketches states for their size; quantiles draw random numbers, so that
 two runs may differ within the bound.
 """
@@ -8,9 +9,8 @@ two runs may differ within the bound.
 from __future__ import annotations
 
 import math
-import pickle
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol
@@ -18,10 +18,13 @@ from typing import Any, Protocol
 import datasketches as ds
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from penstock.errors import StateError
 from penstock.kernels.aggregate.codes import doubles, tidy
 from penstock.model.aggregate import UserAggregate
 from penstock.planner.taxonomy import Piece
+from penstock.state import values as plain
 from penstock.state.run import Ints
 
 _DOUBLES = frozenset({"double", "float", "int", "smallint", "tinyint"})  # whose values a double holds
@@ -128,7 +131,7 @@ class Quantiles:
     def load(self, data: bytes) -> Ranked:
         nans, rest = int.from_bytes(data[:8], "little"), data[8:]
         if self.exact:
-            return Ranked(ds.kll_items_sketch.deserialize(rest, _Items()), nans)
+            return Ranked(_read_items(ds.kll_items_sketch, rest), nans)
         return Ranked(ds.kll_doubles_sketch.deserialize(rest), nans)
 
     def _empty(self) -> Any:
@@ -161,42 +164,121 @@ class Frequent:
         return bytes(state.serialize(_Items()))
 
     def load(self, data: bytes) -> Any:
-        return ds.frequent_items_sketch.deserialize(data, _Items())
+        return _read_items(ds.frequent_items_sketch, data)
 
 
 class _Items(ds.PyObjectSerDe):  # type: ignore[misc]
-    """How the values in a sketch of frequent items lie in its bytes: a length and a pickle each."""
+    """How the values in a sketch of items lie in its bytes: a length and the plain value each."""
+
+    refusal: StateError | None = None  # of an item that was read: DataSketches would give another error in its place
 
     def get_size(self, item: Any) -> int:
         return len(self.to_bytes(item))
 
     def to_bytes(self, item: Any) -> bytes:
-        data = pickle.dumps(item, protocol=5)
+        data = plain.encode(item)
         return len(data).to_bytes(4, "little") + data
 
     def from_bytes(self, data: bytes, offset: int) -> tuple[Any, int]:
         size = int.from_bytes(data[offset : offset + 4], "little")
-        return pickle.loads(data[offset + 4 : offset + 4 + size]), size + 4  # noqa: S301  (the engine's own checked files)
+        try:
+            return plain.decode(data[offset + 4 : offset + 4 + size]), size + 4
+        except StateError as error:
+            self.refusal = error
+            raise
+
+
+def _read_items(sketch: Any, data: bytes) -> Any:
+    items = _Items()
+    try:
+        return sketch.deserialize(data, items)
+    except Exception:
+        if items.refusal is not None:
+            raise items.refusal from None
+        raise
+
+
+_CODEC, _LOST = b"c", b"!"  # marks of what a user's own `encode` made, and of why there is no state
+
+
+@dataclass(frozen=True)
+class Lost:
+    """In the place of a state that could not be kept; all that it is merged with is lost too."""
+
+    why: str
 
 
 @dataclass(frozen=True)
 class Own:
     """A user's function."""
 
+    name: str
     function: UserAggregate
 
     def of(self, values: pa.Array) -> Any:
         return reduce(self.function.add, values.drop_null().to_pylist(), self.function.zero())
 
     def merge(self, left: Any, right: Any) -> Any:
+        lost = next((state for state in (left, right) if isinstance(state, Lost)), None)
+        if lost is not None:
+            return lost
         # `merge` of a user may change its left side: begin with a fresh one.
         return self.function.merge(self.function.merge(self.function.zero(), left), right)
 
+    def finish(self, state: Any) -> Any:
+        return None if isinstance(state, Lost) else self.function.finish(state)
+
     def dump(self, state: Any) -> bytes:
-        return pickle.dumps(state, protocol=5)
+        """The bytes of a state; of one that cannot be kept, those that say why."""
+        if isinstance(state, Lost):
+            return _LOST + state.why.encode()
+        codec = codec_of(self.function)
+        try:
+            if codec is None:
+                return plain.encode(state)
+            data = codec[0](state)
+        except plain.NotPlain as error:
+            why = (
+                f"has a state of type {error}, which cannot be kept between steps: make it of {plain.PLAIN}, {_REMEDY}"
+            )
+        except Exception as error:  # noqa: BLE001  (whatever a user's code raises concerns its own queries alone)
+            why = f"cannot keep its state: encode() raised {type(error).__name__}: {error}"
+        else:
+            if isinstance(data, bytes):
+                return _CODEC + data
+            why = f"cannot keep its state: encode() gave {type(data).__name__} and not bytes"
+        return _LOST + f"aggregate {self.name!r} {why}".encode()
 
     def load(self, data: bytes) -> Any:
-        return pickle.loads(data)  # noqa: S301  (the engine's own checked files)
+        mark, codec = data[:1], codec_of(self.function)
+        if mark == _LOST:
+            return Lost(data[1:].decode())
+        if mark != _CODEC:
+            return plain.decode(data)
+        if codec is None:
+            msg = f"states of aggregate {self.name!r} were written by its encode(); declare it with encode() and decode() as before"
+            raise StateError(msg)
+        try:
+            return codec[1](data[1:])
+        except Exception as error:  # noqa: BLE001  (as above)
+            return Lost(
+                f"aggregate {self.name!r} cannot read its state: decode() raised {type(error).__name__}: {error}"
+            )
+
+
+_REMEDY = "or give the aggregate encode(state) -> bytes and decode(bytes) -> state"
+
+
+def codec_of(function: UserAggregate) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]] | None:
+    """How a user's function writes and reads its states, if it does so itself."""
+    encode, decode = (getattr(function, name, None) for name in ("encode", "decode"))
+    return None if encode is None or decode is None else (encode, decode)
+
+
+def why_lost(states: pa.Array | pa.ChunkedArray) -> str | None:
+    """Why some of these states, as they lie in files, could not be kept; None if all could."""
+    lost = states.filter(pc.starts_with(states, _LOST))
+    return lost[0].as_py()[1:].decode() if len(lost) else None
 
 
 def function_of(piece: Piece, kind: str, own: Mapping[str, UserAggregate]) -> Function:
@@ -209,7 +291,7 @@ def function_of(piece: Piece, kind: str, own: Mapping[str, UserAggregate]) -> Fu
             return Quantiles(given[0], exact=kind not in _DOUBLES)
         case "approx_top_k":
             return Frequent(int(given[1]) if len(given) > 1 else 10_000)
-    return Own(own[piece.function])
+    return Own(piece.function, own[piece.function])
 
 
 @dataclass(frozen=True)
@@ -250,6 +332,11 @@ class States:
             done, last = max(done, end), begin
             found.append(older[begin] if newer is None else merge(older[begin], newer))
         return tuple(found)
+
+    @property
+    def lost(self) -> bool:
+        """Whether some of the states could not be kept."""
+        return any(isinstance(state, Lost) for state in self.states or ())
 
     def made(self) -> tuple[Any, ...]:
         """The states; of raw values, one for each row."""

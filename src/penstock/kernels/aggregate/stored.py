@@ -16,8 +16,10 @@ import pyarrow as pa
 
 from penstock.kernels.aggregate.close import partials
 from penstock.kernels.aggregate.entries import patterns_of, with_patterns
+from penstock.kernels.aggregate.states import why_lost
 from penstock.kernels.aggregate.types import arrow_type
 from penstock.model.windows import PerRow, SlidingRows
+from penstock.planner.aggregates import AggregatePlan
 from penstock.planner.network import MAX_ROLES, AggregateSource, WindowAggregate
 from penstock.planner.taxonomy import ROWS, Piece
 from penstock.state.run import Rows
@@ -62,6 +64,19 @@ def to_rows(aggregate: WindowAggregate, table: pa.Table) -> Rows:
         columns[stored.get(name, name)] = _array(table, name)
     key, position, bits = (table.column(name).to_numpy() for name in ("_key", time, "_bits"))
     return Rows(key, position, bits, patterns_of(table) or (), columns)
+
+
+def refused(plan: AggregatePlan, table: pa.Table) -> dict[int, str]:
+    """The queries of a user's aggregate whose state could not be kept in this table, and why."""
+    own = [
+        (n, f"p{n}_0") for n, piece in enumerate(plan.pieces) if piece.kind == "state" and piece.function in plan.own
+    ]
+    lost = {n: why for n, name in own if name in table.column_names and (why := why_lost(table.column(name)))}
+    return {
+        query.query: lost[piece]
+        for query in plan.queries
+        for piece in (number for measure in query.measures for number in measure if number in lost)
+    }
 
 
 def from_rows(aggregate: WindowAggregate, rows: Rows) -> pa.Table:

@@ -14,7 +14,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import PenstockError, RegistrationError, StateError, did_you_mean
-from penstock.model import Query, Stream, UserAggregate
+from penstock.model import Query, Sink, Stream, UserAggregate
+from penstock.model.secrets import is_withheld, literal_secrets
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.arranging import arrange
 from penstock.planner.build import build_network
@@ -47,7 +48,8 @@ class Catalog:
     def __init__(self, spark: SparkSession, store: LocalStore, choices: Choices) -> None:
         self.spark, self.store, self.choices = spark, store, choices
         self.frames: dict[str, DataFrame] = {}
-        self.callables: dict[str, Callable[[pa.Table, int], None]] = {}
+        # What the registry does not hold of sinks: functions, and those with secrets that are given literally.
+        self.given: dict[str, Callable[[pa.Table, int], None] | Sink] = {}
         self.own: dict[str, UserAggregate] = {}
         self.registry = self.saved = RegistryLog(store).load()
         self._parsed: dict[int, Parsed] = {}
@@ -91,11 +93,15 @@ class Catalog:
             # Spark's checkpoint knows the old source by its name: a new one must not resume its position.
             record = StreamRecord(stream, known.generation + 1, shared=self._same_source(stream, frame))
             self.registry = self.registry.with_stream(record)
-        elif known is not None and known.stream != stream:
+        elif known is not None and not known.stream.same(stream):
             if not (altered and alike_but_for_changes(known.stream, stream)):
                 msg = f"stream {stream.name!r} differs from the one registered in {self.store.root}: {difference(known.stream, stream)}; "
                 raise RegistrationError(msg + remedy(known.stream, stream))
             self.alter_stream(stream)
+        elif (
+            known is not None and known.stream != stream
+        ):  # a secret is given in another way, or late rows are kept for another time
+            self.registry = self.registry.with_stream(replace(known, stream=stream))
         if known is None:
             self.registry = self.registry.with_stream(StreamRecord(stream, shared=self._same_source(stream, frame)))
         # Streams on one source have one DataFrame, by which they are known to be read together.
@@ -107,7 +113,9 @@ class Catalog:
         """The source of a declared stream that a new one reads too: from the same DataFrame, or declared in SQL in the same words."""
         for name, other in self.frames.items():
             record = self.registry.streams[name]
-            declared = stream.source is not None and stream.source == record.stream.source
+            source = stream.source
+            # Of secrets that are withheld nobody knows whether they are the same.
+            declared = source is not None and source == record.stream.source and not is_withheld(source.options)
             alike = declared and set(stream.columns) == set(record.stream.columns)
             if (alike or frame is other) and not (stream.punctuated or record.stream.punctuated):
                 return record.source_name
@@ -180,10 +188,13 @@ class Catalog:
                 warnings.warn(msg, stacklevel=2)
             record = replace(record, replaces=known.id if same else None)
             self.registry = self.registry.without_query(record.name).without_query(join_name(record.name))
-        if callable(target):
-            self.callables[record.name] = target
+        if callable(target) or (isinstance(target, Sink) and literal_secrets(target.options)):
+            self.given[record.name] = target
         else:
-            self.callables.pop(record.name, None)
+            self.given.pop(record.name, None)
+        if alike and known is not None and known.into != record.into:  # a secret is given in another way
+            changed = tuple(replace(q, into=record.into) if q.id == known.id else q for q in self.registry.queries)
+            self.registry = replace(self.registry, queries=changed)
         if not alike:
             combinations = parse(record, self.known_streams, self.own).combinations
             below = join_below(record, self.registry.next_id)
@@ -280,7 +291,7 @@ class Catalog:
         return least - record.retain if least > NEVER + 1 else NEVER
 
     def target(self, record: QueryRecord) -> Into | None:
-        target = self.callables.get(record.name, record.into)
+        target = self.given.get(record.name, record.into)
         if target == CALLABLE:
             raise PenstockError(f"query {record.name!r} delivers to a function; give it again with into= before start")
         return target

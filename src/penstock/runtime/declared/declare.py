@@ -48,6 +48,10 @@ def check_stream(stream: Stream) -> None:
             raise RegistrationError(
                 f"stream {stream.name!r}: {what} must be one of {', '.join(POLICIES)}, not {policy!r}"
             )
+    if stream.side_retain is not None and stream.side_retain <= 0:
+        raise RegistrationError(
+            f"stream {stream.name!r}: side_retain must be a length of time above zero, or 'forever'"
+        )
     if stream.sequence is not None and stream.column(stream.sequence) is None:
         raise RegistrationError(f"stream {stream.name!r} has no column {stream.sequence!r} for its sequence")
     if stream.delay_rows is not None:

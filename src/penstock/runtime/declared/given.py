@@ -22,6 +22,8 @@ from penstock.runtime.declared.catalog import Catalog
 from penstock.runtime.declared.declare import check_stream, read_delay, read_length
 from penstock.sql.alter_stream import with_delay, with_path
 
+FOR_EVER = "forever"
+
 
 def given_stream(
     name: str,
@@ -37,6 +39,7 @@ def given_stream(
     sequence: str | None,
     ordered: bool,
     told: bool,
+    side_retain: str,
 ) -> Stream:
     """The stream that these words declare, as yet without punctuations; `told` if it will have some."""
     check_source(name, frame)
@@ -60,6 +63,7 @@ def given_stream(
         sequence,
         delay_rows=rows,
         heartbeat=length_of("heartbeat", heartbeat),
+        side_retain=None if side_retain == FOR_EVER else length_of("side_retain", side_retain),
     )
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import RegistrationError
 from penstock.model import Stream
 from penstock.runtime.declared.analysis import spark_message
+from penstock.runtime.secrets import redacted, resolved
 from penstock.runtime.spelling import ddl, quote
 
 # What one step takes in at most unless the stream says otherwise: the first batch after a pause must not be everything.
@@ -30,7 +31,8 @@ def open_stream(spark: SparkSession, stream: Stream) -> DataFrame:
     if stream.source.format == "socket":
         msg = f"stream {stream.name!r}: what a socket has sent cannot be read again after a crash; put a log in between (files, Kafka)"
         raise RegistrationError(msg)
-    reader = spark.readStream.format(stream.source.format).options(**dict(stream.source.options))
+    given = resolved(stream.source.options, f"stream {stream.name!r}")
+    reader = spark.readStream.format(stream.source.format).options(**given)
     if stream.source.format not in ("rate", "rate-micro-batch", "kafka"):
         reader = reader.schema(ddl(stream.columns))
     limit = _ADMISSION.get(stream.source.format)
@@ -42,4 +44,5 @@ def open_stream(spark: SparkSession, stream: Stream) -> DataFrame:
             return frame  # as it is, workers may read its files themselves
         return frame.selectExpr(*[f"CAST({quote(c.name)} AS {c.type}) AS {quote(c.name)}" for c in stream.columns])
     except (PySparkException, Py4JJavaError) as error:
-        raise RegistrationError(f"stream {stream.name!r}: {spark_message(error)}") from None
+        said = redacted(spark_message(error), stream.source.options)
+        raise RegistrationError(f"stream {stream.name!r}: {said}") from None

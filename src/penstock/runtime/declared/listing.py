@@ -38,6 +38,7 @@ def listed_streams(streams: Iterable[Stream]) -> list[dict[str, Any]]:
     return [
         {
             "name": s.name, "event_time": s.event_time, "delay": s.delay, "delay_rows": s.delay_rows, "heartbeat": s.heartbeat, "late": s.late, "bad": s.bad,
+            "side_retain": s.side_retain,
             "punctuation": s.punctuation or s.punctuated_by or ("<dataframe>" if s.patterns else None),
             "columns": {c.name: c.type for c in s.columns},
         }

@@ -167,8 +167,10 @@ def _sink(name: str, target: Into | None) -> Sink | str | None:
     """The sink as it is registered; a folder that is not on this machine is for Spark's own writer."""
     if callable(target):
         return CALLABLE
-    if isinstance(target, Sink | None):
-        return target
+    if isinstance(target, Sink):
+        return target.stored
+    if target is None:
+        return None
     if not isinstance(target, str | Path):
         raise RegistrationError(f"query {name!r}: into= is a path, a function or a Sink, and not {target!r}")
     remedy = "let Spark write it: into=Sink('parquet', path=..), in SQL INTO parquet OPTIONS (path '..')"

@@ -69,7 +69,7 @@ class Registration:
         known = self.catalog.live(statement.name)
         by_hand = known.ordered and not self.catalog.parsed(known).ordered  # not by its own ORDER BY
         into = known.into if statement.into is None else statement.into
-        target = self.catalog.callables.get(known.name, into) if statement.into is None else into
+        target = self.catalog.given.get(known.name, into) if statement.into is None else into
         record = replace(
             known, id=0, sql=statement.select.strip(), on_error=statement.on_error or known.on_error,
             retain=known.retain if statement.retain is None else statement.retain, start=statement.start,

@@ -1,4 +1,7 @@
-"""Users' own aggregates: checked when they are declared, and made ready to travel to the workers."""
+"""Users' own aggregates: checked when they are declared, and made ready to travel to the workers.
+
+They travel within the run alone. None is ever written to the state directory: a program that goes on with it declares them again.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 from pyspark import cloudpickle
 
 from penstock.errors import RegistrationError
+from penstock.kernels.aggregate.states import Lost, Own
 from penstock.kernels.aggregate.types import arrow_type
 from penstock.model import UserAggregate
 from penstock.sql.functions import ANSWERED_AGGREGATES
@@ -44,4 +48,22 @@ def declared(name: str, function: UserAggregate) -> tuple[str, UserAggregate]:
         arrow_type(str(getattr(function, "type", None)))
     except ValueError as error:
         raise RegistrationError(f"aggregate {name!r}: {error} as its attribute `type`") from None
+    _check_states(name, function)
     return called, Travelling(function)
+
+
+def _check_states(name: str, function: UserAggregate) -> None:
+    """Refuse an aggregate whose first state cannot be kept: no later one could."""
+    lacking = [method for method in ("encode", "decode") if not callable(getattr(function, method, None))]
+    if len(lacking) == 1:
+        raise RegistrationError(
+            f"aggregate {name!r} lacks {lacking[0]}; it needs both encode(state) and decode(bytes), or none of them"
+        )
+    kept = Own(name, function)
+    try:
+        first = function.zero()
+    except Exception as error:
+        raise RegistrationError(f"aggregate {name!r}: zero() raised {type(error).__name__}: {error}") from error
+    again = kept.load(kept.dump(first))
+    if isinstance(again, Lost):
+        raise RegistrationError(again.why)

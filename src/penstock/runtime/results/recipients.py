@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from penstock.model import Sink
 from penstock.runtime.declared.catalog import Catalog
 from penstock.runtime.results.part import Part
 from penstock.runtime.results.read import united
@@ -59,7 +60,9 @@ def _continued(catalog: Catalog, record: QueryRecord) -> list[QueryRecord]:
     """The record and those before it whose results go to the same sink in the same way, oldest first."""
     found: list[QueryRecord] = []
     for one in reversed(catalog.lineage(record)):
-        if (one.into, one.ordered) != (record.into, record.ordered):
+        into = one.into
+        alike = into == record.into or (isinstance(into, Sink) and into.same(record.into))
+        if not alike or one.ordered != record.ordered:
             break
         found.insert(0, one)
     return found

@@ -26,9 +26,11 @@ from pyspark.sql import DataFrame
 
 from penstock.errors import StateError
 from penstock.model import Sink
+from penstock.model.secrets import is_withheld
 from penstock.model.time import NEVER
 from penstock.runtime.declared.analysis import spark_message
 from penstock.runtime.results.part import Part
+from penstock.runtime.secrets import redacted, resolved
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.store import LocalStore
 
@@ -149,7 +151,8 @@ class Deliveries:
             sink.delivered = manifest.step
             sink.error, sink.wait = None, FIRST_RETRY
         except Exception as error:  # noqa: BLE001  (a sink may fail in any way; it must not stop the engine)
-            sink.error = _cause(error)
+            said = _cause(error)
+            sink.error = redacted(said, sink.target.options) if isinstance(sink.target, Sink) else said
             sink.retry_at = time.monotonic() + sink.wait
             sink.wait = min(2 * sink.wait, LAST_RETRY)
 
@@ -160,8 +163,9 @@ class Deliveries:
 
     def _send(self, target: Target, lines: Sequence[tuple[int, ...]], step: int, part: Part) -> None:
         if isinstance(target, Sink):
+            options = resolved(target.options, f"sink {target}")
             union = reduce(DataFrame.union, [self.rows(line, part, as_frame=True) for line in lines])
-            union.write.format(target.format).options(**dict(target.options)).mode("append").save()
+            union.write.format(target.format).options(**options).mode("append").save()
             return
         for line in lines:
             table = self.rows(line, part, as_frame=False)
@@ -183,7 +187,7 @@ def _cause(error: Exception) -> str:
 
 def claim(folder: str, owner: str) -> None:
     """See that nobody else writes to a folder: files of another state directory would have the same names."""
-    place = LocalStore(folder)
+    place = LocalStore(folder, shared=True)
     place.put_if_absent(OWNER, owner.encode())
     if place.read(OWNER).decode() != owner:
         msg = f"{folder} has results of another state directory; choose another folder, or empty it (with {OWNER})"
@@ -191,7 +195,7 @@ def claim(folder: str, owner: str) -> None:
 
 
 def publish(folder: str, name: str, table: pa.Table) -> None:
-    """Put a whole file into a folder that others list: it appears complete, under its name, once."""
+    """Put a whole file into a folder that others list: it appears complete, under its name, once, with the mode that the umask says."""
     final = Path(folder) / name
     if final.exists():
         return
@@ -231,5 +235,7 @@ def group_sinks(recipients: Iterable[Recipient], cursors: Mapping[str, int], ste
         begun = cursors.get(key, cursors.get(name, step))  # by its name alone in older state directories
         released = cursors.get(key + RELEASED, cursors.get(name + RELEASED, NEVER)) if members[0].ordered else None
         continued = {r.query: r.line or (r.query,) for r in members}
-        found.append(Delivery(members[0].target, queries, begun, released, begun, schema, continued))
+        # One may have been declared by this program, with its secrets, and the others by an earlier one.
+        targets = sorted((r.target for r in members), key=lambda t: isinstance(t, Sink) and is_withheld(t.options))
+        found.append(Delivery(targets[0], queries, begun, released, begun, schema, continued))
     return found

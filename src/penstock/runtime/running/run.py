@@ -86,6 +86,7 @@ class Run:
             self._refuse_ended()
         commit.check_start(engine.store, manifest.last_batch)
         check_log(engine.store)
+        RegistryLog(engine.store).forget_secrets()
         if manifest.step >= 0:
             RegistryLog(engine.store).load(manifest.version)  # the state means nothing without it
         commit.check_runs(engine.store, manifest)
@@ -157,6 +158,7 @@ class Run:
         with source_evolution(engine.spark):
             every = None if self.available_now else self.schedule.trigger
             writer = query_writer(named, catalog.streams, layout, engine.store, self._on_batch, every, self.name)
+            engine.store.make(commit.CHECKPOINT)  # Spark would let everybody look into it
             self.schedule.begin(0.0 if every is None else trigger_seconds(engine.spark, every))
             with starting(engine.store.root):
                 throttle.query = writer.start()
@@ -201,7 +203,7 @@ class Run:
             with self.stepper.lock:  # between two steps
                 self.stepper.catch_up()  # who comes now reads the results of later steps only
                 catalog, manifest = self.engine.catalog, self.stepper.manifest
-                frames, callables = dict(catalog.frames), dict(catalog.callables)
+                frames, given = dict(catalog.frames), dict(catalog.given)
                 try:
                     change()
                     catalog.check_streams()
@@ -210,7 +212,7 @@ class Run:
                     registry, network = catalog.commit(manifest)
                 except BaseException:
                     catalog.revert()
-                    catalog.frames, catalog.callables = frames, callables
+                    catalog.frames, catalog.given = frames, given
                     raise
                 same = catalog.frames.keys() == frames.keys() and all(catalog.frames[n] is f for n, f in frames.items())
                 if same and not self._reads_otherwise(network):

@@ -35,17 +35,23 @@ class Rates:
 
 
 def stream_status(stream: Stream, manifest: Manifest, rates: Rates, held: Collection[str]) -> dict[str, Any]:
-    """What is known of a stream; `held` are those that are held back."""
+    """What is known of a stream; `held` are those that are held back. `sides`: late and bad rows that are kept, those given up, the oldest's clock."""
     counts = manifest.counters.get(f"stream:{stream.name}", {})
     progress = manifest.progress.get(stream.name)
     rows = counts.get("rows", 0)
     rate = rates.rate(stream.name, rows)
+    aside = [s for s in manifest.sides if s.stream == stream.name]
     known = progress is not None and progress.newest > NEVER
     return {
         "rows": rows,
         "accepted": counts.get("accepted", 0),
         "late": counts.get("late", 0),
         "bad": counts.get("bad", 0),
+        "sides": {
+            "kept": sum(s.rows for s in aside),
+            "expired": counts.get("expired", 0),
+            "oldest": min((s.at for s in aside), default=None),
+        },
         "punctuations": counts.get("punctuations", 0),
         "rows_per_second": round(rate, 1),
         "throttled": stream.name in held,

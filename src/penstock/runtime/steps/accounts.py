@@ -29,20 +29,30 @@ def flushed_by(reports: Sequence[dict[str, Any]]) -> dict[str, tuple[tuple[int, 
 
 
 def with_dropped(entry: Entry, manifest: Manifest) -> dict[str, dict[str, int]]:
-    """The step's counters with the rows that left each state table: purged, or left out by a merge."""
+    """The step's counters with the rows that left each state table (purged, or left out by a merge), and late and bad ones that are given up."""
     counters = {name: dict(values) for name, values in entry.counters.items()}
     gone = [manifest.runs[name] for name in entry.runs_removed]
     merged = [run for run in entry.runs_added if run.level > 0]
     for run, sign in [(r, 1) for r in gone] + [(r, -1) for r in merged]:
         counts = counters.setdefault(f"table:{run.table}", {})
         counts["dropped"] = counts.get("dropped", 0) + sign * run.rows
+    removed = set(entry.sides_removed)
+    if removed:  # then those that the step adds are merged ones
+        aside = [(s, 1) for s in manifest.sides if s.name in removed] + [(s, -1) for s in entry.sides]
+        for side, sign in aside:
+            counts = counters.setdefault(f"stream:{side.stream}", {})
+            counts["expired"] = counts.get("expired", 0) + sign * side.rows
     return counters
 
 
 def suspended_by(network: Network, reports: Sequence[dict[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
-    """Queries that stop at their first error, and had one; the parts of a query over unions stop together."""
+    """Queries that cannot go on, or stop at their first error and had one; the parts of a query over unions stop together."""
     found: dict[str, str] = {}
     for query in network.queries:
+        refused = next((r["refused"][str(query.id)] for r in reports if str(query.id) in r["refused"]), None)
+        if refused is not None and str(query.id) not in before:
+            found[str(query.id)] = f"query {query.name!r}: {refused}; then drop the query and create it again"
+            continue
         errors = sum(r["queries"].get(str(query.id), {}).get("errors", 0) for r in reports)
         if query.on_error == "stop" and errors:
             why = f"an expression of the query raised on {errors} row(s), and on_error is 'stop'"

@@ -23,6 +23,7 @@ from penstock.runtime.arrivals import derived
 from penstock.runtime.arrivals.ingest import Layout
 from penstock.runtime.arrivals.intake import Intake
 from penstock.runtime.results.retention import Horizon, following_upkeep, renew_results
+from penstock.runtime.results.sides import merge_sides
 from penstock.runtime.steps import commit
 from penstock.runtime.steps.accounts import (
     counters_of,
@@ -55,6 +56,7 @@ from penstock.state.forgetting import forgotten, handed_on
 from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile
 from penstock.state.orphans import collect_orphans, collect_versions
 from penstock.state.registry import Registry
+from penstock.state.sides import expired_sides, next_expiry
 from penstock.state.store import LocalStore
 
 
@@ -103,6 +105,7 @@ class Stepper:
         self.planning = 0.0  # seconds of the last step in which probe orders were looked at
         self.seconds = {"planning": 0.0, "probing": 0.0}  # of all steps, the slowest task of each
         self.last_active = time.monotonic()
+        self._due, self._due_of = 0.0, Manifest()
         self.network, self.registry = network, registry
         self.steering = steer(network, manifest)
         self.job = make_job(spark, network, layout, tasks)
@@ -186,10 +189,12 @@ class Stepper:
             ):
                 self._close(moved, ahead, final=final, waiting=waiting)
                 return True
-            if not (changed or expired or final or owed):
+            now = time.time()
+            if not (changed or expired or final or owed or now >= self._sides_due()):
                 return False
+            old = expired_sides(self.manifest.sides, self._retained, now)
             entry = self._tick_entry(
-                progress=moved, runs_removed=tuple(expired), final=final, closed=closed_by(self.network, values),
+                progress=moved, clock=now, sides_removed=tuple(s.name for s in old), runs_removed=tuple(expired), final=final, closed=closed_by(self.network, values),
                 closed_groups=closed_without_job(self.network, self.manifest, moved),
             )  # fmt: skip
             self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
@@ -250,12 +255,20 @@ class Stepper:
         self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
 
     def _upkeep(self) -> None:
-        """Give up expired results, merge small files, forget queries that have ended, and collect what no manifest names."""
+        """Give up expired results, late and bad rows, merge small files, forget queries that have ended, and collect what no manifest names."""
         merged, removed = renew_results(self.store, self.network, self.registry, self.manifest, self.owes, self.horizon)
         lost = forgotten(self.registry, self.manifest, {*self.cursors, *shown_cursors(self.network)})
-        if removed or lost:
+        now = time.time()
+        old = {s.name for s in expired_sides(self.manifest.sides, self._retained, now)}
+        young = [s for s in self.manifest.sides if s.name not in old]
+        joined = merge_sides(self.store, young, self._retained, self.manifest.step)
+        old |= {name for _, names in joined for name in names}
+        if removed or lost or old:
             expired = tuple(self._out_of_reach(self.manifest.reached()))
-            entry = self._tick_entry(results=merged, results_removed=removed, runs_removed=expired, forgotten=lost)
+            entry = self._tick_entry(
+                results=merged, results_removed=removed, runs_removed=expired, forgotten=lost, clock=now,
+                sides=tuple(side for side, _ in joined), sides_removed=tuple(sorted(old)),
+            )  # fmt: skip
             counters = with_dropped(entry, self.manifest) | handed_on(self.registry, self.manifest)
             self._append(replace(entry, counters=counters))
         collect_orphans(self.store, self.manifest)
@@ -337,7 +350,7 @@ class Stepper:
         kill_point("after_delivery", entry.step)
         for name in entry.runs_removed:
             self.store.delete(name)
-        for name in entry.results_removed:
+        for name in (*entry.results_removed, *entry.sides_removed):
             self.store.touch(name)
         if entry.step % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1 or entry.final:
             self.log.snapshot(self.manifest)
@@ -345,6 +358,17 @@ class Stepper:
     def lulls(self, progress: Mapping[str, Progress], names: Iterable[str], now: float) -> dict[str, Progress]:
         """Progress with that of these streams, of which nothing is left to read, by the clock."""
         return self.tracker.lulls(self.network, self.layout.order, progress, names, now)
+
+    @property
+    def _retained(self) -> dict[str, int | None]:
+        """How long late and bad rows of each stream are kept, also of one that was dropped."""
+        return {name: record.stream.side_retain for name, record in self.registry.streams.items()}
+
+    def _sides_due(self) -> float:
+        """The clock at which late and bad rows are to be given up; looked for once for each state."""
+        if self._due_of is not self.manifest:
+            self._due, self._due_of = next_expiry(self.manifest.sides, self._retained), self.manifest
+        return self._due
 
     def _moved(self, reports: Reports) -> tuple[dict[str, Progress], dict[str, int]]:
         return self.tracker.moved(self.network, self.layout.order, self.manifest, reports)

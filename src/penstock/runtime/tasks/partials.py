@@ -16,7 +16,7 @@ from penstock.kernels.aggregate.flush import Cap, Flushed, flush, share_of
 from penstock.kernels.aggregate.forms import are_rows, as_partials, buckets_of, keep_rows, settle_forms
 from penstock.kernels.aggregate.keep import needed_until
 from penstock.kernels.aggregate.outside import count_outside
-from penstock.kernels.aggregate.stored import from_rows, received, served, to_rows
+from penstock.kernels.aggregate.stored import from_rows, received, refused, served, to_rows
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.arranging import PANES
 from penstock.planner.network import WindowAggregate, closing
@@ -128,6 +128,8 @@ def _kept_as_rows(held: Held, aggregate: WindowAggregate) -> npt.NDArray[np.bool
 
 
 def _write(held: Held, aggregate: WindowAggregate, table: pa.Table, level: int) -> None:
+    for query, why in refused(aggregate.plan, table).items():
+        held.report.refused.setdefault(str(query), why)
     rows = to_rows(aggregate, table)
     until = dict.fromkeys(map(closing, aggregate.closings), needed_until(aggregate.plan, int(rows.time.max())))
     table = replace(held.network.tables[aggregate.home], name=aggregate.name)

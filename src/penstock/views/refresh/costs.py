@@ -35,6 +35,7 @@ def measured_costs(store: LocalStore, spark: SparkSession) -> Costs:
     found = known_costs(store, cores)
     if found is None:
         scratch = Path(store.path(f"{_FOLDER}/scratch"))
+        store.make(f"{_FOLDER}/scratch")
         try:
             found = calibrate(spark, scratch, _ROWS, repetitions=2)
         finally:

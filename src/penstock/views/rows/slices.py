@@ -154,6 +154,7 @@ class Slices:
 
         Another process makes one in less than a moment, so it is waited for.
         """
+        self.store.make(self.folder)
         lock = LocalStore(self.store.path(self.folder), self.store.durable)
         with ExitStack() as held:
             for left in reversed(range(_WAITS)):

@@ -18,6 +18,7 @@ from penstock.errors import RegistrationError, StepError
 from penstock.model import Column
 from penstock.model.view import Source
 from penstock.runtime.declared.analysis import columns_of, spark_message
+from penstock.runtime.secrets import resolved
 from penstock.views.rows.files import read_files, to_arrow
 from penstock.views.rows.slices import Files
 from penstock.views.rows.types import KNOWN, arrow_type, schema_of
@@ -66,7 +67,7 @@ class FrameFeed:
 
 def reader_frame(spark: SparkSession, source: Source) -> MakeFrame:
     """How to make the DataFrame of a source that SQL declares: `format`, and the options of that format."""
-    options = dict(source.options)
+    options = resolved(source.options, f"source {source.name!r}")
     form = options.pop("format", None)
     if form is None:
         raise RegistrationError(f"source {source.name!r} needs a format; write OPTIONS (format 'csv', path '..')")

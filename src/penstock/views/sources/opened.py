@@ -16,6 +16,7 @@ from penstock.errors import RegistrationError, did_you_mean
 from penstock.model import Column
 from penstock.model.view import CAPTURES, SYSTEMS, Source
 from penstock.planner.views.first import Estimate, keyed
+from penstock.runtime.secrets import resolved
 from penstock.runtime.session import refuse_gone
 from penstock.state.place import local_path
 from penstock.state.store import LocalStore
@@ -71,7 +72,7 @@ class Sources:
         make = None
         if source.system == "dataframe":
             make = reader_frame(self.session, source) if frame is None else _maker(frame)
-        found = source if source.columns else replace(source, columns=self._columns(source, options, make))
+        found = source if source.columns else replace(source, columns=self._columns(source, make))
         schema_of(found.name, found.columns)
         _refuse_taken(found)
         found = replace(found, key=tuple(_declared(found, name) for name in found.key))
@@ -122,7 +123,7 @@ class Sources:
     def estimate(self, name: str, columns: Sequence[str]) -> Estimate | None:
         """What can be said of a source that is not opened."""
         source = self.declared[name]
-        options = dict(source.options)
+        options = _resolved(source)
         match source.system:
             case "postgres":
                 pool = self._pool(options)
@@ -140,7 +141,8 @@ class Sources:
             raise RegistrationError(f"query {query!r} is a standing query, and no engine runs here")
         return self._query(query)
 
-    def _columns(self, source: Source, options: dict[str, str], make: MakeFrame | None) -> tuple[Column, ...]:
+    def _columns(self, source: Source, make: MakeFrame | None) -> tuple[Column, ...]:
+        options = _resolved(source)
         match source.system:
             case "postgres":
                 return tables.columns_of(self._pool(options), options["table"])
@@ -158,7 +160,7 @@ class Sources:
         return self._frames[name]()
 
     def _open(self, source: Source) -> LiveReader:
-        options = dict(source.options)
+        options = _resolved(source)
         if source.system == "postgres" and source.changes != "snapshot":
             return PostgresReader(source, self._pool(options))
         return SnapshotReader(source, self.store, copy_of(source.name), self._feed(source, options))
@@ -185,6 +187,11 @@ class Sources:
             self._pools[url] = Pool(url, connections)
             self._pools[url].warm()
         return self._pools[url]
+
+
+def _resolved(source: Source) -> dict[str, str]:
+    """The options with the values that they refer to."""
+    return resolved(source.options, f"source {source.name!r}")
 
 
 def copy_of(name: str) -> str:

@@ -20,6 +20,7 @@ from penstock.errors import RegistrationError, StepError
 from penstock.model import Column
 from penstock.model.view import Source
 from penstock.planner.views.first import Estimate
+from penstock.runtime.secrets import resolved
 from penstock.views.rows.types import KNOWN, schema_of, spark_type
 from penstock.views.sources.difference import difference
 from penstock.views.sources.snapshot import STAMPS, Rows, counted
@@ -36,7 +37,7 @@ class ParquetFeed:
     told = False
 
     def __init__(self, source: Source) -> None:
-        self.path = dict(source.options)["path"]
+        self.path = resolved(source.options, f"source {source.name!r}")["path"]
         self.schema = schema_of(source.name, source.columns)
 
     def look(self, state: dict[str, Any], held: Rows) -> tuple[pa.Table, dict[str, Any]] | None:

@@ -1,0 +1,84 @@
+"""Passwords among the options of sinks, streams and sources: which they are, and how options look without them.
+
+A secret is given literally or by a reference: `${NAME}` or `${ENV:NAME}`, a variable of the environment, or `${file:/path}`, what a file
+holds. References are stored as they are written. A literal secret is never stored: `${withheld}` stands in its place, and it is
+given again by the program that declares its owner again. Where secrets come from at last is said in `runtime.secrets`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+WITHHELD = "${withheld}"
+REFERENCE = re.compile(r"\$\{(?:(ENV|env):([A-Za-z_]\w*)|(file):([^}]+)|([A-Za-z_]\w*))\}", re.ASCII)
+
+Options = tuple[tuple[str, str], ...]
+
+_NAMES = re.compile(
+    r"pass(word|wd|phrase)|(?<![a-z])pwd|secret|credential|jaas|(?<![a-z])tokens?(?![a-z])|(access|api|private|account|shared|auth|keystore)[._-]?key|"
+    r"(^|[._-])key$",
+    re.IGNORECASE,
+)
+_PLACES = re.compile(
+    r"ur[il]|dsn|conn|server|endpoint|host", re.IGNORECASE
+)  # options that say how something is reached
+_USER = r"(?:\$\{[^}]*\}|[^/?#\s:@$]|\$(?!\{))*+"
+_IN_URL = re.compile(rf"(://{_USER}:)(?!\d+[/?#])(\S+)(?=@)|(^jdbc:oracle:\w+:{_USER}/)([^\s@]+)(?=@)")
+_IN_PAIRS = re.compile(
+    r"((?:passw(?:or)?d|pwd|passphrase|secret|token|credential|sig|(?:access|account|api|shared\w*)[._-]?key)\s*=\s*)(\"[^\"]*\"|'[^']*'|[^\s;&\"']+)",
+    re.IGNORECASE,
+)
+
+
+def is_secret(name: str) -> bool:
+    """Whether an option of this name holds a secret."""
+    return _NAMES.search(name) is not None
+
+
+def withheld(options: Options) -> Options:
+    """The options as they are stored: references as they are written, `WITHHELD` for each literal secret."""
+    return tuple(
+        (name, _replaced(name, value, lambda part: part if _refers(part) else WITHHELD)) for name, value in options
+    )
+
+
+def masked(options: Options) -> Options:
+    """The options without their secrets, however these are given: what tells two declarations apart."""
+    return tuple((name, _replaced(name, value, lambda _: "***")) for name, value in options)
+
+
+def literal_secrets(options: Options) -> dict[str, list[str]]:
+    """The secrets that options give literally, by option."""
+    found: dict[str, list[str]] = {}
+
+    def note(name: str) -> Callable[[str], str]:
+        def noted(part: str) -> str:
+            if not _refers(part):
+                found.setdefault(name, []).append(part)
+            return part
+
+        return noted
+
+    for name, value in options:
+        _replaced(name, value, note(name))
+    return found
+
+
+def is_withheld(options: Options) -> bool:
+    """Whether some secret of these options is not known any more."""
+    return any(WITHHELD in value for _, value in options)
+
+
+def _refers(part: str) -> bool:
+    return REFERENCE.search(part) is not None
+
+
+def _replaced(name: str, value: str, instead: Callable[[str], str]) -> str:
+    """The value with all of its secrets replaced."""
+    if is_secret(name) and not _PLACES.search(name):
+        return instead(value) if value else value
+    if "://" in value or value.startswith("jdbc:") or _PLACES.search(name):
+        value = _IN_URL.sub(lambda m: (m[1] or m[3]) + instead(m[2] or m[4]), value)
+        value = _IN_PAIRS.sub(lambda m: m[1] + instead(m[2]), value)
+    return value

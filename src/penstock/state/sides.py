@@ -1,0 +1,46 @@
+"""Late and bad rows are kept for a while by the clock: which of their files go, and which small ones become one.
+
+A pure choice from the manifest's lines. A merged file is as old as its newest rows, so files are merged only with those of about
+their age: rows stay a good tenth of their time too long at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from penstock.state.manifest import SideFile
+
+Retained = Mapping[str, int | None]  # stream -> microseconds; None: for ever
+
+MANY_FILES = 64  # of one stream and reason, before they are merged
+SMALL_BYTES = 8 << 20
+_SECOND = 1_000_000
+_PARTS = 10  # of the time that rows are kept; files of one part are merged
+_SLACK = 0.01  # by which rows may stay longer than that, so that a quiet engine needs no step for each file
+
+
+def expired_sides(sides: Iterable[SideFile], retained: Retained, now: float) -> list[SideFile]:
+    """Files that are older at this clock than their stream keeps them."""
+    return [side for side in sides if (end := _end(side, retained)) is not None and end <= now]
+
+
+def next_expiry(sides: Iterable[SideFile], retained: Retained) -> float:
+    """The clock at which a step is worth while that gives up files; infinite if none ever is."""
+    ends = (end + _SLACK * (end - side.at) for side in sides if (end := _end(side, retained)) is not None)
+    return min(ends, default=float("inf"))
+
+
+def alike_sides(sides: Iterable[SideFile], retained: Retained) -> list[list[SideFile]]:
+    """Small files of one stream, reason and age, that are many."""
+    groups: dict[tuple[object, ...], list[SideFile]] = {}
+    for side in sides:
+        if side.bytes < SMALL_BYTES:
+            kept = retained.get(side.stream)
+            age = 0 if kept is None else int(side.at * _SECOND * _PARTS // kept)
+            groups.setdefault((side.stream, side.reason, age), []).append(side)
+    return [group for group in groups.values() if len(group) >= MANY_FILES]
+
+
+def _end(side: SideFile, retained: Retained) -> float | None:
+    kept = retained.get(side.stream)
+    return None if kept is None else side.at + kept / _SECOND
