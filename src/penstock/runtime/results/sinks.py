@@ -8,6 +8,7 @@ query go out by time instead: what progress has released since the last delivery
 from __future__ import annotations
 
 import os
+import threading
 import time
 import uuid
 import zlib
@@ -148,7 +149,9 @@ class Deliveries:
                     sink.released = until
             sink.delivered = manifest.step
             sink.error, sink.wait = None, FIRST_RETRY
-        except Exception as error:  # noqa: BLE001  (a sink may fail in any way; it must not stop the engine)
+        except BaseException as error:  # a sink may fail in any way, by sys.exit() too; it must not stop the engine
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise  # Ctrl-C comes to the main thread only, and is meant for the program
             sink.error = _cause(error)
             sink.retry_at = time.monotonic() + sink.wait
             sink.wait = min(2 * sink.wait, LAST_RETRY)
@@ -174,7 +177,7 @@ class Deliveries:
                 target(table, step)
 
 
-def _cause(error: Exception) -> str:
+def _cause(error: BaseException) -> str:
     """What a sink said, in one line."""
     if isinstance(error, PySparkException | Py4JJavaError):
         return spark_message(error)
