@@ -33,7 +33,7 @@ class Rows:
     def __call__(self, queries, part, *, as_frame):
         if self.broken & set(queries):
             raise OSError("no such place")
-        return pa.table({"query": list(queries), "step": [part.until] * len(queries)})
+        return iter([pa.table({"query": list(queries), "step": [part.until] * len(queries)})])
 
 
 def delivered(rows, sinks, found):

@@ -12,10 +12,11 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,7 +38,7 @@ Target = str | Sink | Callable[[pa.Table, int], None]
 
 
 class Rows(Protocol):
-    """A part of the committed rows of a query and those that it continues, oldest first, as a DataFrame or as an Arrow table."""
+    """A part of the committed rows of a query and those that it continues, oldest first, as a DataFrame or as Arrow tables of bounded size."""
 
     def __call__(self, queries: Sequence[int], part: Part, *, as_frame: bool) -> Any: ...
 
@@ -167,14 +168,13 @@ class Deliveries:
             union.write.format(target.format).options(**dict(target.options)).mode("append").save()
             return
         for line in lines:
-            table = self.rows(line, part, as_frame=False)
-            if len(table) == 0:
-                continue
-            if isinstance(target, str):
+            tables = (table for table in self.rows(line, part, as_frame=False) if len(table))
+            if not isinstance(target, str):
+                for table in tables:
+                    target(table, step)
+            elif (first := next(tables, None)) is not None:
                 self._claim(target)
-                publish(target, f"part-{step:08d}-{line[-1]}.parquet", table)
-            else:
-                target(table, step)
+                publish(target, f"part-{step:08d}-{line[-1]}.parquet", chain([first], tables))
 
 
 def _cause(error: BaseException) -> str:
@@ -193,14 +193,17 @@ def claim(folder: str, owner: str) -> None:
         raise StateError(msg)
 
 
-def publish(folder: str, name: str, table: pa.Table) -> None:
-    """Put a whole file into a folder that others list: it appears complete, under its name, once."""
+def publish(folder: str, name: str, tables: Iterator[pa.Table]) -> None:
+    """Put a whole file of tables of one schema into a folder that others list: it appears complete, under its name, once."""
     final = Path(folder) / name
     if final.exists():
         return
     temporary = final.parent / f".{name}.{uuid.uuid4().hex}"  # hidden from those who list the folder
     try:
-        pq.write_table(table, temporary)
+        first = next(tables)
+        with pq.ParquetWriter(temporary, first.schema) as file:
+            for table in chain([first], tables):
+                file.write_table(table)
         LocalStore(folder).sync([temporary.name])
         with suppress(FileExistsError):
             os.link(temporary, final)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -24,7 +25,10 @@ def runs_of(reports: Sequence[dict[str, Any]]) -> tuple[RunEntry, ...]:
 
 
 def results_of(reports: Sequence[dict[str, Any]]) -> tuple[ResultFile, ...]:
-    return tuple(ResultFile.from_json(file) for report in reports for file in report["results"])
+    refused = refused_by(reports)
+    files = [ResultFile.from_json(file) for report in reports for file in report["results"]]
+    # What other tasks have found of such a query is a part of the answer, and nobody shall take it for the whole.
+    return tuple(replace(f, counts=tuple(c for c in f.counts if c[0] not in refused)) for f in files)
 
 
 def sides_of(reports: Sequence[dict[str, Any]]) -> tuple[SideFile, ...]:
@@ -49,14 +53,27 @@ def with_dropped(entry: Entry, manifest: Manifest) -> dict[str, dict[str, int]]:
 
 
 def suspended_by(network: Network, reports: Sequence[dict[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
-    """Queries that stop at their first error, and had one; the parts of a query over unions stop together."""
+    """Queries that stop at their first error, and had one, and those that asked for too much; the parts of a query over unions stop together."""
     found: dict[str, str] = {}
+    refused = refused_by(reports)
     for query in network.queries:
         errors = sum(r["queries"].get(str(query.id), {}).get("errors", 0) for r in reports)
-        if query.on_error == "stop" and errors:
+        if query.id in refused:
+            why = (
+                f"its results would be too many: {refused[query.id]}; give it fewer windows (a longer SLIDE, a shorter RANGE), or leave out what "
+                "needs each window by itself (LIMIT, flush=, HAVING over window_start and window_end)"
+            )
+        elif query.on_error == "stop" and errors:
             why = f"an expression of the query raised on {errors} row(s), and on_error is 'stop'"
-            found |= {str(q.id): why for q in network.parts_of(query) if str(q.id) not in before}
+        else:
+            continue
+        found |= {str(q.id): why for q in network.parts_of(query) if str(q.id) not in before}
     return found
+
+
+def refused_by(reports: Sequence[dict[str, Any]]) -> dict[int, str]:
+    """Queries for which a task could not build the results, and why."""
+    return {int(query): why for report in reports for query, why in report["refused"].items()}
 
 
 def counters_of(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
@@ -68,6 +85,8 @@ def counters_of(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
                 total = totals.setdefault(f"{word}:{name}", {})
                 for key, value in counts.items():
                     total[key] = total.get(key, 0) + value
+    for query in refused_by(reports):
+        totals.get(f"query:{query}", {}).pop("results", None)
     return totals
 
 

@@ -263,7 +263,9 @@ class Stepper:
         return tick_entry(self.network, self.manifest, self.cursors, **changes)
 
     def _job_changes(self, task: Task, reports: Reports) -> dict[str, Any]:
-        return job_changes(self.network, self.manifest, self.cursors, task, reports)
+        changes = job_changes(self.network, self.manifest, self.cursors, task, reports)
+        changes["suspended"] |= derived.suspended_by(self.network, self.manifest, self.views)
+        return changes
 
     def _derived_rows(self, session: SparkSession) -> DataFrame | None:
         return derived.derived_rows(session, self.network, self.manifest, self.views, self.job.whole)

@@ -74,6 +74,7 @@ class Report:
     joins: dict[str, dict[str, int]] = field(default_factory=dict)  # composites as 'start:positions'
     flushed: dict[str, tuple[int, int | None, int, int]] = field(default_factory=dict)  # aggregate -> how far it is out
     errors: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)  # query -> why it has no results: they would be too many
     wants_sides: bool = (
         False  # late or bad rows have to be kept, and came without their text: the step must be repeated
     )
