@@ -367,7 +367,7 @@ def _expressions(standing: StandingQuery) -> set[Expression]:
 
 
 def _text(expression: Expression) -> str:
-    return expression.sql(lambda ref: ref.column)
+    return expression.shown(lambda ref: ref.column)
 
 
 def _aggregation(standing: StandingQuery) -> Aggregation:

@@ -43,12 +43,14 @@ def _place(text: str) -> str:
 def _sequence(a: Sequence[str]) -> str:
     step = f"CASE WHEN typeof({a[0]}) LIKE 'date%' OR typeof({a[0]}) LIKE 'timestamp%' THEN 86400000000D ELSE 1D END"
     if len(a) > 2:
-        step = f"nullif(abs(({_place(f'try_add({a[0]}, {a[2]})')}) - ({_place(a[0])})), 0D)"
+        second = _place(f"try_add({a[0]}, {a[2]})")
+        step = f"nullif(abs(({second}) - ({_place(a[0])})), 0D)"
     return f"8 * (abs(({_place(a[1])}) - ({_place(a[0])})) / ({step}) + 1)"
 
 
 def _replace(a: Sequence[str]) -> str:
-    found = f"({_bytes(a[0])} - {_bytes(f"replace({a[0]}, {a[1]}, '')")}) / nullif({_bytes(a[1])}, 0D)"
+    left = _bytes(f"replace({a[0]}, {a[1]}, '')")
+    found = f"({_bytes(a[0])} - {left}) / nullif({_bytes(a[1])}, 0D)"
     return f"{_bytes(a[0])} + ({found}) * {_bytes(a[2])}"
 
 
@@ -90,6 +92,7 @@ _SIZES: dict[str, Size] = {
 _ROUNDED = frozenset({"round", "bround", "ceil", "ceiling", "floor"})  # they want their digits as a constant
 _LENGTHS = {"repeat": 1, "space": 0, "lpad": 1, "rpad": 1, "array_repeat": 1, "array_insert": 1, "format_number": 1} | dict.fromkeys(_ROUNDED, 1)  # fmt: skip
 _LEAST = {"sequence": 2, "replace": 3, "regexp_replace": 3, "array_join": 2, "concat_ws": 2, "format_string": 1, "printf": 1}  # fmt: skip
+_MULTIPLIES = frozenset(_SIZES) - _ROUNDED - {"concat"}
 _FOLDS = frozenset({"aggregate", "reduce"})
 
 
@@ -99,10 +102,12 @@ def grows(name: str, arguments: Sequence[exp.Expr]) -> bool:
         if len(arguments) <= _LENGTHS[name]:
             return False
         length = integer_literal(arguments[_LENGTHS[name]])
-        return length is None or abs(length[0]) > (MANY if name != "repeat" else FEW) or any(map(_grown, arguments))
+        return (
+            length is None or abs(length[0]) > (MANY if name != "repeat" else FEW) or any(map(_multiplied, arguments))
+        )
     if name not in _LEAST or len(arguments) < _LEAST[name]:
         return False
-    if any(map(_grown, arguments)):
+    if any(map(_multiplied, arguments)):
         return True
     if name == "replace":
         return not _few(arguments[2], arguments[1])
@@ -128,7 +133,23 @@ def _few(node: exp.Expr, beside: exp.Expr | None = None) -> bool:
 
 
 def _grown(node: exp.Expr) -> bool:
+    """Whether something in a tree has a test."""
     return any(n.meta.get(GROWN) for n in node.walk())
+
+
+def _multiplied(node: exp.Expr) -> bool:
+    """Whether something in a tree has a test, or is larger than its arguments by a factor: several of these multiply."""
+    calls = (function_call(n) for n in node.walk())
+    return _grown(node) or any(c is not None and c[0] in _MULTIPLIES and not _shrinks(*c) for c in calls)
+
+
+def _shrinks(name: str, arguments: Sequence[exp.Expr]) -> bool:
+    """Whether what is put in is no longer than what it takes the place of."""
+    if name != "replace" or len(arguments) != 3:
+        return name == "replace"
+    old, new = (unwrapped(a) for a in arguments[1:])
+    constant = all(isinstance(a, exp.Literal) and a.is_string for a in (old, new))
+    return constant and len(new.name.encode()) <= len(old.name.encode())
 
 
 def guarded(tree: exp.Expr) -> exp.Expr:
@@ -162,6 +183,8 @@ def _guard(node: exp.Expr, name: str) -> str | None:
     if call_of is None:
         return None
     function, arguments = call_of
+    if any(isinstance(a, exp.Kwarg | exp.PropertyEQ) for a in arguments):
+        return None  # Spark takes the arguments of these functions by their places only
     if not (any(map(_grown, arguments)) if function == "concat" else grows(function, arguments)):
         return None
     constant = {1} if function in _ROUNDED else set()
@@ -169,7 +192,11 @@ def _guard(node: exp.Expr, name: str) -> str | None:
 
 
 def _tested(
-    name: str, arguments: Sequence[exp.Expr], size: Size, call: Callable[[Sequence[str]], str], constant: set[int] | None = None
+    name: str,
+    arguments: Sequence[exp.Expr],
+    size: Size,
+    call: Callable[[Sequence[str]], str],
+    constant: set[int] | None = None,
 ) -> str:
     texts = [generate(argument) for argument in arguments]
     inline = constant or set()

@@ -31,7 +31,7 @@ FINAL = "_final"  # of queries whose open windows are shown too: whether the win
 
 def measure_column(aggregate: Aggregate) -> str:
     """The name under which the values of an aggregate are stored: it follows from what is computed."""
-    argument = "" if aggregate.argument is None else aggregate.argument.sql(lambda ref: f"\0{ref.column}\0")
+    argument = "" if aggregate.argument is None else aggregate.argument.shown(lambda ref: f"\0{ref.column}\0")
     text = f"{aggregate.function}\0{argument}\0{aggregate.distinct}\0{aggregate.parameters}"
     return "m" + hashlib.sha256(text.encode()).hexdigest()[:12]
 
