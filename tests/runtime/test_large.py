@@ -126,7 +126,7 @@ def test_values_that_would_take_all_memory_count_as_null_or_stop_their_query(spa
     run = drain(engine, final=True)
     queries = run.status()["queries"]
     assert {name for name, own in queries.items() if own["suspended"]} == {"stops"}
-    found = {name: {k: r for k, r in rows_of(engine.results(name))} for name in GROWING}
+    found = {name: dict(rows_of(engine.results(name))) for name in GROWING}
     large = 2_000_000_000
     assert all(found[name][large] is None for name in GROWING)
     every = {"constant", "times", "replace", "regexp", "concat", "fold", "digits"}  # whatever the row holds

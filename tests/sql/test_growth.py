@@ -18,7 +18,7 @@ TESTED = [
     "concat_ws(v, l)", "replace(v, 'a', v)", "replace(v, 'a', 'aaaaaaaaaaaaaaaaa')", "regexp_replace(v, 'a', v)",
     "regexp_replace(v, '(?=(.*))', '$1')", "format_string(v, k)", "format_string('%9999d', k)", "printf('%1$100000s', v)",
     "format_number(k, k)", "round(k, 100000)", "aggregate(l, v, (a, x) -> a || a)", "system.builtin.repeat(v, k)", "`repeat`(v, k)",
-    "replace(replace(v, 'a', 'aa'), 'a', 'aa')", "length(REPEAT(v, k))", "CASE WHEN k > 1 THEN space(k) END",
+    "replace(replace(v, 'a', 'aa'), 'a', 'aa')", "length(REPEAT(v, k))", "CASE WHEN k > 1 THEN space(k) END", "transform(l, x -> v)", "transform(l, x -> space(5000))", "regexp_extract_all(v, '(?=(.*))', 1)",
 ]  # fmt: skip
 PLAIN = [
     "repeat(v, 16)", "lpad(v, 10, '0')", "array_repeat(v, 3)", "concat(v, v)", "v || v", "replace(v, 'a', 'b')", "concat_ws(', ', v, v)",

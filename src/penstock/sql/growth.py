@@ -18,6 +18,7 @@ from penstock.sql.inference import function_call, integer_literal
 from penstock.sql.scope import unwrapped
 
 GROWN = "grown"
+MARKED = re.compile("\ue000\\d+\ue001")  # the name of a column of the query, and not of a lambda's argument
 FEW = 16  # what is at most so many times its arguments needs no test
 MANY = 1000  # a constant length or number of digits that is no larger needs no test
 
@@ -80,6 +81,7 @@ _SIZES: dict[str, Size] = {
     "array_insert": lambda a: f"8 * abs({_number(a[1])}) + {_sum(a)}",
     "array_join": lambda a: f"{_bytes(a[0])} + size({a[0]}) * ({_sum(a[1:])})",
     "concat_ws": lambda a: f"({_sum(a[1:])}) * (1 + {_bytes(a[0])})",
+    "regexp_extract_all": lambda a: f"IF(contains({a[1]}, '(?='), {_bytes(a[0])} * length({a[0]}), 0D)",
     "sequence": _sequence,
     "replace": _replace,
     "regexp_replace": _regexp_replace,
@@ -91,9 +93,10 @@ _SIZES: dict[str, Size] = {
 }  # fmt: skip
 _ROUNDED = frozenset({"round", "bround", "ceil", "ceiling", "floor"})  # they want their digits as a constant
 _LENGTHS = {"repeat": 1, "space": 0, "lpad": 1, "rpad": 1, "array_repeat": 1, "array_insert": 1, "format_number": 1} | dict.fromkeys(_ROUNDED, 1)  # fmt: skip
-_LEAST = {"sequence": 2, "replace": 3, "regexp_replace": 3, "array_join": 2, "concat_ws": 2, "format_string": 1, "printf": 1}  # fmt: skip
+_LEAST = {"regexp_extract_all": 2, "sequence": 2, "replace": 3, "regexp_replace": 3, "array_join": 2, "concat_ws": 2, "format_string": 1, "printf": 1}  # fmt: skip
 _MULTIPLIES = frozenset(_SIZES) - _ROUNDED - {"concat"}
 _FOLDS = frozenset({"aggregate", "reduce"})
+_EACH = frozenset({"transform", "zip_with", "transform_keys", "transform_values", "map_zip_with"})
 
 
 def grows(name: str, arguments: Sequence[exp.Expr]) -> bool:
@@ -113,6 +116,8 @@ def grows(name: str, arguments: Sequence[exp.Expr]) -> bool:
         return not _few(arguments[2], arguments[1])
     if name == "regexp_replace":
         return not _few(arguments[2]) or "$" in arguments[2].name
+    if name == "regexp_extract_all":  # a group may lie outside of its match
+        return not isinstance(unwrapped(arguments[1]), exp.Literal) or "(?=" in unwrapped(arguments[1]).name
     if name == "array_join":
         return not all(map(_few, arguments[1:]))
     if name == "concat_ws":
@@ -183,6 +188,8 @@ def _guard(node: exp.Expr, name: str) -> str | None:
     if call_of is None:
         return None
     function, arguments = call_of
+    if function in _EACH and isinstance(arguments[-1], exp.Lambda):
+        return _each(name, function, arguments[:-1], arguments[-1])
     if any(isinstance(a, exp.Kwarg | exp.PropertyEQ) for a in arguments):
         return None  # Spark takes the arguments of these functions by their places only
     if not (any(map(_grown, arguments)) if function == "concat" else grows(function, arguments)):
@@ -191,17 +198,36 @@ def _guard(node: exp.Expr, name: str) -> str | None:
     return _tested(name, arguments, _SIZES[function], lambda a: f"{function}({', '.join(a)})", constant)
 
 
+def _each(name: str, function: str, collections: Sequence[exp.Expr], body: exp.Lambda) -> str | None:
+    """A call that computes something for every element: of a column, or of what may grow, it makes as many as there are elements."""
+    columns = [generate(column) for column in body.this.find_all(exp.Column)]
+    captured = [text for text in columns if MARKED.search(text)]
+    grown = _grown(body.this)
+    if not captured and not grown:
+        return None
+    number = f"size({name}.a0)"
+    if grown:
+        most = f"{LARGEST_VALUE} / greatest(1, {number})"
+        body.set("this", exp.Var(this=_tested(f"{name}_each", [body.this], _sum, lambda a: a[0], most=most)))
+    text = generate(body)
+    return _tested(
+        name, collections, lambda _: f"{number} * ({_sum(captured)})", lambda a: f"{function}({', '.join(a)}, {text})"
+    )
+
+
 def _tested(
     name: str,
     arguments: Sequence[exp.Expr],
     size: Size,
     call: Callable[[Sequence[str]], str],
     constant: set[int] | None = None,
+    most: str | None = None,
 ) -> str:
     texts = [generate(argument) for argument in arguments]
     inline = constant or set()
     bound = [text if n in inline else f"{name}.a{n}" for n, text in enumerate(texts)]
     fields = ", ".join(f"'a{n}', {text}" for n, text in enumerate(texts) if n not in inline)
+    most = most or str(LARGEST_VALUE)
     error = f"raise_error('a value is larger than {LARGEST_VALUE:,} bytes')"
-    value = f"CASE WHEN {size(bound)} > {LARGEST_VALUE} THEN {error} ELSE {call(bound)} END"
+    value = f"CASE WHEN {size(bound)} > {most} THEN {error} ELSE {call(bound)} END"
     return f"element_at(transform(array(named_struct({fields})), {name} -> {value}), 1)"
