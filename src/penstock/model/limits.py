@@ -9,3 +9,4 @@ MOST_TAKEN = 50_000_000  # results of a query that a step takes in for those tha
 MOST_SORTED = 1 << 24  # results that are put together in the memory of the driver
 MOST_TICKS = 1_000_000  # ticks at which one joined row counts
 LARGEST_VALUE = 64 << 20  # bytes of a value that a function which can make more of its arguments may return
+TOO_LARGE = f"a value is larger than {LARGEST_VALUE:,} bytes"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
-from penstock.model.limits import LARGEST_VALUE
+from penstock.model.limits import LARGEST_VALUE, TOO_LARGE
 from penstock.sql.dialect import generate
 from penstock.sql.inference import function_call, integer_literal
 from penstock.sql.scope import unwrapped
@@ -228,6 +228,6 @@ def _tested(
     bound = [text if n in inline else f"{name}.a{n}" for n, text in enumerate(texts)]
     fields = ", ".join(f"'a{n}', {text}" for n, text in enumerate(texts) if n not in inline)
     most = most or str(LARGEST_VALUE)
-    error = f"raise_error('a value is larger than {LARGEST_VALUE:,} bytes')"
+    error = f"raise_error('{TOO_LARGE}')"
     value = f"CASE WHEN {size(bound)} > {most} THEN {error} ELSE {call(bound)} END"
     return f"element_at(transform(array(named_struct({fields})), {name} -> {value}), 1)"
