@@ -490,7 +490,12 @@ class Engine:
         columns = tuple(Column(n, t) for n, t in zip(record.item_names, record.item_types, strict=True))
         # Results that are given up after a while, or held back until progress releases them, do not only grow by steps.
         growing = all(one.retain is None for one in lineage) and not record.ordered
-        return QueryResults(columns, partial(self.results, name), growing, tuple(one.id for one in lineage))
+
+        def count(since: int) -> int:
+            manifest = self.manifest()
+            return sum(self.catalog.view(one).count(manifest, Part(since=since)) for one in lineage)
+
+        return QueryResults(columns, partial(self.results, name), count, growing, tuple(one.id for one in lineage))
 
     def _query_stats(self, name: str) -> dict[str, int]:
         return counts_of(self.catalog.lineage(self.catalog.record(name)), self.manifest())

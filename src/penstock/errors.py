@@ -58,6 +58,10 @@ class ChangesLostError(StateError):
     """A source no longer knows all that has changed since a view was refreshed: the view must be recomputed."""
 
 
+class ResultsError(PenstockError):
+    """Results that are too many for what is asked of them; they are there all the same."""
+
+
 class StepError(PenstockError):
     """A step failed; nothing of it was committed."""
 

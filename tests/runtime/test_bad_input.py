@@ -507,6 +507,28 @@ def test_a_failing_sink_delays_only_itself_and_is_served_later(spark, replay, st
     assert [rows for _, rows in fine] == [[{"v": 1, "w": 1}], [{"v": 2, "w": 2}]]
 
 
+def test_a_sink_that_would_end_the_program_delays_only_itself(spark, replay, state):
+    one_pair(replay, 0, 1)
+    tried, fine = [], []
+
+    def leaves(table, step):
+        tried.append(step)
+        if len(tried) < 3:
+            raise [SystemExit("gone"), KeyboardInterrupt()][len(tried) - 1]
+
+    engine = replay.engine(spark, state)
+    engine.query(JOIN, name="leaves", into=leaves)
+    engine.query(JOIN, name="fine", into=lambda table, step: fine.append(table.to_pylist()))
+    run = engine.start("100 milliseconds")
+    wait_until(lambda: run.status()["sinks"][0]["error"] == "SystemExit: gone")
+    one_pair(replay, 1, 2)
+    wait_until(lambda: len(fine) == 2 and len(tried) >= 4)
+    wait_until(lambda: run.status()["sinks"][0]["error"] is None)
+    run.stop()
+    assert tried[0] == tried[1] == tried[2]
+    assert sorted(set(tried)) == sorted({step for *_, step in rows_of(engine.results("fine", step=True))})
+
+
 def test_a_sink_of_spark_gets_one_write_a_step_for_all_queries_of_one_schema(spark, replay, state, tmp_path):
     folder = tmp_path / "delivered"
     one_pair(replay, 0, 1)

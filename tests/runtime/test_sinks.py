@@ -1,5 +1,6 @@
 """Cursors of sinks: each group of queries that go to a sink together has its own, and goes on where a query took another's place."""
 
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -32,7 +33,7 @@ class Rows:
     def __call__(self, queries, part, *, as_frame):
         if self.broken & set(queries):
             raise OSError("no such place")
-        return pa.table({"query": list(queries), "step": [part.until] * len(queries)})
+        return iter([pa.table({"query": list(queries), "step": [part.until] * len(queries)})])
 
 
 def delivered(rows, sinks, found):
@@ -111,3 +112,29 @@ def test_ordered_rows_of_both_come_together(tmp_path):
     recipient = Recipient(2, "q", lambda table, _: got.append(table.column("query").to_pylist()), ("a",), True, (1, 2))
     delivered(Rows(), group_sinks([recipient], {}, 0), manifest(s3=(1,), s4=(2,)))
     assert got == [[1, 2]]
+
+
+def failing(error):
+    def sink(_table, _step):
+        raise error
+
+    return group_sinks([Recipient(1, "q", sink, ("a",))], {}, -1)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=lambda e: type(e).__name__)
+def test_whatever_a_sink_raises_in_a_thread_of_the_engine_is_its_own_failure(error):
+    sinks = failing(error)
+    cursors = []
+    thread = threading.Thread(target=lambda: cursors.append(delivered(Rows(), sinks, manifest(s3=(1,)))))
+    thread.start()
+    thread.join()
+    assert list(cursors[0].values()) == [-1]
+    assert sinks[0].error.startswith(type(error).__name__)
+
+
+def test_in_the_main_thread_ctrl_c_stops_the_program_and_sys_exit_does_not():
+    with pytest.raises(KeyboardInterrupt):
+        delivered(Rows(), failing(KeyboardInterrupt()), manifest(s3=(1,)))
+    sinks = failing(SystemExit(1))
+    delivered(Rows(), sinks, manifest(s3=(1,)))
+    assert sinks[0].error == "SystemExit: 1"

@@ -24,7 +24,9 @@ class Standing:
     def __init__(self, *columns: str) -> None:
         self.rows: list[tuple[int, ...]] = []
         self.read: list[int] = []  # the step from which on
-        self.now = QueryResults(tuple(Column(c, "bigint") for c in columns), self.results, growing=True, lineage=(1,))
+        self.now = QueryResults(
+            tuple(Column(c, "bigint") for c in columns), self.results, lambda _: 0, growing=True, lineage=(1,)
+        )
 
     def results(self, *, step: bool = False, since_step: int = -1) -> Frame:
         self.read.append(since_step)

@@ -92,12 +92,14 @@ class Expression:
     """One scalar expression of a query.
 
     `parts` is its Spark SQL text with columns left open, so that each layer can fill in the names under which
-    it holds them. `total` means that evaluating it can never raise.
+    it holds them. `total` means that evaluating it can never raise. `written` is what the user wrote, where `parts` also tests how
+    large values become.
     """
 
     parts: tuple[str | Ref, ...]
     term: Term | None
     total: bool
+    written: tuple[str | Ref, ...] = ()
 
     @property
     def refs(self) -> tuple[Ref, ...]:
@@ -111,4 +113,12 @@ class Expression:
 
     def sql(self, name: Callable[[Ref], str]) -> str:
         """The text with every column written by `name`."""
-        return "".join(p if isinstance(p, str) else name(p) for p in self.parts)
+        return _filled(self.parts, name)
+
+    def shown(self, name: Callable[[Ref], str]) -> str:
+        """The text as it was written."""
+        return _filled(self.written or self.parts, name)
+
+
+def _filled(parts: tuple[str | Ref, ...], name: Callable[[Ref], str]) -> str:
+    return "".join(p if isinstance(p, str) else name(p) for p in parts)

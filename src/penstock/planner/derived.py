@@ -32,6 +32,7 @@ from penstock.model import (
     Window,
 )
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WINDOW_START
+from penstock.model.limits import MOST_TICKS
 from penstock.model.time import FOREVER, NEVER, format_length
 from penstock.planner.aggregates import INSTANT
 from penstock.planner.bounds import Bounds, time_bounds
@@ -56,6 +57,11 @@ class Ticks:
     @property
     def start(self) -> int:
         return self.origin or 0
+
+    @property
+    def most(self) -> int:
+        """The most ticks at which a row counts."""
+        return max(1, -(-min(length for _, length in self.ranges if length is not None) // self.slide))
 
     def of(self, times: Sequence[int]) -> range:
         """The ticks at which a row with these times of its roles counts."""
@@ -213,6 +219,12 @@ def take_apart(query: Query, streams: Mapping[str, Stream], name: str) -> Apart:
         assert isinstance(window, Sliding | Landmark)
         times = [names[Ref(i, stream.event_time)] for i, stream in enumerate(own)]
         ticks = Ticks(window.slide, window.origin, tuple(zip(times, ranges, strict=True)))
+        if ticks.most > MOST_TICKS:
+            msg = (
+                f"each joined row would count in up to {ticks.most:,} windows, and a step makes a row of each; at most {MOST_TICKS:,} are "
+                "possible: take a longer SLIDE or a shorter RANGE"
+            )
+            raise RegistrationError(msg)
         lag = max(length for length in ranges if length is not None) - window.slide
         window = Sliding(window.slide, window.slide, window.origin)
     else:

@@ -93,5 +93,5 @@ def _aggregate(
 def _piece(aggregate: WindowAggregate, piece: Piece) -> str:
     what = "rows"
     if piece.argument != ROWS:
-        what = aggregate.plan.arguments[piece.argument].sql(lambda ref: ref.column)
+        what = aggregate.plan.arguments[piece.argument].shown(lambda ref: ref.column)
     return f"{piece.function or piece.kind} of {what}"

@@ -334,10 +334,8 @@ def is_paned(standing: StandingQuery) -> bool:
 
 
 def has_runs(standing: StandingQuery) -> bool:
-    """Whether windows that hold the same need no rows of their own: nobody gets them but by `results()`, which writes them out."""
-    aggregation = _aggregation(standing)
-    rows = standing.delivered or standing.flush is not None or aggregation.emit is not None
-    return not rows and isinstance(aggregation.window, Sliding | Landmark)
+    """Whether windows that hold the same need no rows of their own: they are written out where they are read, a few at a time."""
+    return standing.flush is None and isinstance(_aggregation(standing).window, Sliding | Landmark)
 
 
 def _every(standing: StandingQuery) -> int | None:
@@ -369,7 +367,7 @@ def _expressions(standing: StandingQuery) -> set[Expression]:
 
 
 def _text(expression: Expression) -> str:
-    return expression.sql(lambda ref: ref.column)
+    return expression.shown(lambda ref: ref.column)
 
 
 def _aggregation(standing: StandingQuery) -> Aggregation:

@@ -27,6 +27,7 @@ from penstock.model import (
     Tumbling,
     UserAggregate,
 )
+from penstock.model.limits import TOO_LARGE
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import AggregatePlan
 from penstock.planner.bounds import Bounds
@@ -391,6 +392,17 @@ class Network:
         derived = {d.name for d in self.derived_streams}
         known = {name: [o for o in origins if o is not None] for name, origins in found.items() if name not in derived}
         return {name: min(given) for name, given in known.items() if len(given) == len(found[name])}
+
+    @cached_property
+    def grows(self) -> bool:
+        """Whether some values that Spark computes may be large, though the rows are not."""
+        items = [e.parts for join in self.joins for m in join.members for _, e in m.computed]
+        return any(
+            TOO_LARGE in part
+            for parts in (*(d.parts for d in self.derived), *items)
+            for part in parts
+            if isinstance(part, str)
+        )
 
     def parts_of(self, query: StandingQuery) -> list[StandingQuery]:
         """Those that answer together with one another what people know as one query: the combinations of the streams of its unions."""

@@ -18,7 +18,8 @@ def rename_expression(expression: Expression, rename: Rename) -> Expression:
     """The same expression with each column replaced."""
     parts = tuple(p if isinstance(p, str) else rename(p) for p in expression.parts)
     term = None if expression.term is None else map_term(expression.term, rename)
-    return Expression(parts, term, expression.total)
+    written = tuple(p if isinstance(p, str) else rename(p) for p in expression.written)
+    return Expression(parts, term, expression.total, written)
 
 
 def map_term(term: Term, instead: Callable[[Ref], Term]) -> Term:

@@ -16,6 +16,7 @@ from sqlglot import exp
 from penstock.model import And, Arithmetic, Compare, Expression, In, IsNull, Literal, Not, Or, Ref, Term
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE
 from penstock.sql.dialect import generate
+from penstock.sql.growth import guarded
 from penstock.sql.inference import VOID, integer_literal, type_of
 from penstock.sql.scope import bound_column, marker, ref_of, unwrapped
 from penstock.sql.totality import is_total
@@ -44,7 +45,9 @@ class _Value:
 def expression(node: exp.Expr) -> Expression:
     """The model's form of a bound syntax tree."""
     tree = unwrapped(node)
-    return Expression(_parts(tree), term_of(tree), is_total(tree))
+    written = _parts(tree)
+    parts = _parts(tree, test=True)
+    return Expression(parts, term_of(tree), is_total(tree), () if parts == written else written)
 
 
 def column_expression(ref: Ref) -> Expression:
@@ -64,8 +67,8 @@ def roles_of(node: exp.Expr) -> tuple[int, ...]:
     return tuple(sorted({r.role for r in refs if r is not None and r.role >= 0}))
 
 
-def _parts(node: exp.Expr) -> tuple[str | Ref, ...]:
-    """Generate the text with numbered markers for columns, then cut it at them."""
+def _parts(node: exp.Expr, *, test: bool = False) -> tuple[str | Ref, ...]:
+    """Generate the text with numbered markers for columns, then cut it at them; with a `test` before what may grow."""
     tree = exp.Paren(this=node.copy())
     refs: list[Ref] = []
     for column in _columns(tree):
@@ -73,7 +76,7 @@ def _parts(node: exp.Expr) -> tuple[str | Ref, ...]:
         assert ref is not None
         column.this.set("this", marker(len(refs)))
         refs.append(ref)
-    pieces = _MARKER.split(generate(tree.this))
+    pieces = _MARKER.split(generate(guarded(tree.this) if test else tree.this))
     parts: list[str | Ref] = []
     for index, piece in enumerate(pieces):
         if index % 2:

@@ -23,6 +23,7 @@ from sqlglot import exp
 
 from penstock.model.stream import TIME_TYPES
 from penstock.sql import functions
+from penstock.sql.growth import grows
 from penstock.sql.inference import COMPARISONS, NUMBER_RANK, VOID, choices, function_call, integer_literal, type_of
 from penstock.sql.scope import ref_of, unwrapped
 from penstock.sql.types import decimal_digits, decimals_widen, family
@@ -172,6 +173,8 @@ def _total_call(name: str, arguments: list[exp.Expr]) -> bool:
     if not all(is_total(a) for a in arguments):
         return False
     types = [type_of(a) for a in arguments]
+    if grows(name, arguments):  # what is too large raises
+        return False
     if name in functions.STRING_FUNCTIONS:
         return all(t in ("string", VOID) for t in types)
     if name in functions.SUBSTRING_FUNCTIONS:

@@ -6,13 +6,13 @@ for each bound that occurs. Windows that compare groups, count rows or never end
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.kernels.aggregate.close import Closed, close, merge
+from penstock.kernels.aggregate.close import Closed, close_tables, merge
 from penstock.kernels.aggregate.keep import settle
 from penstock.kernels.groups import group_bounds
 from penstock.model import Stream
@@ -56,22 +56,30 @@ def close_groups(
     progress: Mapping[str, int],
     ahead: Ahead,
     newest: int,
+    runs: Collection[int] = (),
 ) -> list[Closed]:
-    """The results of every query for the windows that this step closes, of each group by how far it has come itself."""
+    """The results of every query for the windows that this step closes, of each group by how far it has come itself.
+
+    `runs` are the queries whose windows of equal content are put together.
+    """
     plan, (before, now) = aggregate.plan, aggregate.closed(progress)
     if not ahead.concerns(aggregate):
-        return close(plan, tables, before, now, newest=newest)
+        return close_tables(plan, tables, before, now, newest, runs)
     alone, others = _parted(plan)
-    found = close(others, tables, before, now, newest=newest) if others.queries else []
+    found = close_tables(others, tables, before, now, newest, runs) if others.queries else []
     done = {stream: progress.get(closing(stream), NEVER) for stream in aggregate.streams}
     from_bounds = [_bounds(aggregate, streams, table, done, ahead.before) for table in tables]
     to_bounds = [_bounds(aggregate, streams, table, progress, ahead.now) for table in tables]
     pieces: dict[int, list[Closed]] = {}
     for (begin, end), parts in _split(tables, from_bounds, to_bounds):
         if end > begin:
-            for closed in close(alone, parts, begin, end, newest=newest):
+            for closed in close_tables(alone, parts, begin, end, newest, runs):
                 pieces.setdefault(closed.query, []).append(closed)
     for query, own in pieces.items():
+        why = next((c.refused for c in own if c.refused), None)
+        if why is not None:
+            found.append(Closed(query, pa.table({}), refused=why))
+            continue
         found.append(Closed(query, pa.concat_tables([c.table for c in own]), errors=sum(c.errors for c in own)))
     return found
 

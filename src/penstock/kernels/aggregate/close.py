@@ -31,7 +31,7 @@ from penstock.kernels.aggregate.entries import (
 from penstock.kernels.aggregate.finish import finished, overflows
 from penstock.kernels.aggregate.frames import Frames
 from penstock.kernels.aggregate.ranking import row_windows
-from penstock.kernels.aggregate.results import Shown, leading, table_of
+from penstock.kernels.aggregate.results import Shown, TooManyError, leading, table_of
 from penstock.kernels.aggregate.types import arrow_type
 from penstock.kernels.compare import holds, values
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, WINDOW_START, Ref, Term
@@ -47,13 +47,15 @@ class Closed:
     """Results of one query: `g0`.., `window_start`, `window_end`, `a0`..; with runs also `_windows`.
 
     A row then stands for that many windows, one slide apart, of which it shows the first. `early` results are of windows still open.
-    `errors` are the windows with a sum that its type cannot hold, which is NULL then, or with a HAVING that raised.
+    `errors` are the windows with a sum that its type cannot hold, which is NULL then, or with a HAVING that raised. `refused` says why there are no
+    results at all: they would be too many.
     """
 
     query: int
     table: pa.Table
     early: bool = False
     errors: int = 0
+    refused: str | None = None
 
 
 def partials(plan: AggregatePlan, rows: pa.Table) -> pa.Table:
@@ -89,9 +91,16 @@ def close(
     `until` FOREVER ends the streams: every window that holds a row is closed, a landmark's up to the first that covers `newest`,
     the time of the newest row of the whole stream. `runs` puts windows of equal content together.
     """
-    gathered = gather(plan, tables)
     queries = [q.query for q in plan.queries] if runs else ()
-    return [] if gathered is None else close_gathered(gathered, after, until, newest=newest, runs=queries)
+    return close_tables(plan, tables, after, until, newest, queries)
+
+
+def close_tables(
+    plan: AggregatePlan, tables: Sequence[pa.Table], after: int, until: int, newest: int | None, runs: Collection[int]
+) -> list[Closed]:
+    """As `close`; `runs` are the queries whose windows of equal content are put together."""
+    gathered = gather(plan, tables)
+    return [] if gathered is None else close_gathered(gathered, after, until, newest=newest, runs=runs)
 
 
 @dataclass(frozen=True)
@@ -133,7 +142,7 @@ def close_gathered(
     runs: Collection[int] = (),
     leave: Collection[int] = (),
 ) -> list[Closed]:
-    """As `close`, of what was gathered; `runs` are the queries whose windows of equal content are put together, those to `leave` get no results."""
+    """As `close_tables`, of what was gathered; queries to `leave` get no results."""
     plan, ordered = gathered.plan, gathered.ordered
     if newest is None:
         newest = int(ordered.positions.max())
@@ -141,15 +150,23 @@ def close_gathered(
     for query in plan.queries:
         if query.query in leave:
             continue
-        if isinstance(query.window, SlidingRows | PerRow):
-            entries, frames, shown = row_windows(query, ordered, gathered.columns, after, until)
-        else:
-            entries = gathered.entries(query)
-            frames = time_frames(plan, query, entries, after, until, newest)
-            shown = shown_as(query, frames)
         together = query.query in runs
-        found.append(results_of(plan, query, entries, frames, shown, runs=together))
+        try:
+            if isinstance(query.window, SlidingRows | PerRow):
+                entries, frames, shown = row_windows(query, ordered, gathered.columns, after, until)
+            else:
+                entries = gathered.entries(query)
+                frames = time_frames(plan, query, entries, after, until, newest)
+                shown = shown_as(query, frames)
+            found.append(results_of(plan, query, entries, frames, shown, runs=together))
+        except TooManyError as error:
+            found.append(refused(query, error))
     return found
+
+
+def refused(query: Windowed, error: TooManyError) -> Closed:
+    """No results of a query, and why."""
+    return Closed(query.query, pa.table({}), refused=str(error))
 
 
 def merged_anew(plan: AggregatePlan, tables: Sequence[pa.Table]) -> pa.Table:

@@ -13,12 +13,14 @@ import pyarrow as pa
 from penstock.kernels.aggregate.close import (
     Closed,
     Gathered,
+    refused,
     results_of,
     serving,
     shown_as,
     since_origin,
     time_frames,
 )
+from penstock.kernels.aggregate.results import TooManyError
 from penstock.model.time import FOREVER
 from penstock.model.windows import Landmark
 from penstock.planner.aggregates import Windowed
@@ -31,8 +33,11 @@ def marked(table: pa.Table, step: int) -> pa.Table:
     return table.append_column(CAME, pa.array(np.full(len(table), step, dtype=np.int64)))
 
 
-def open_windows(gathered: Gathered, query: Windowed, progress: int, since: int) -> Closed:
-    """The windows that end after `progress` and hold something that came after step `since`; tables must be `marked`."""
+def open_windows(gathered: Gathered, query: Windowed, progress: int, since: int, *, runs: bool = False) -> Closed:
+    """The windows that end after `progress` and hold something that came after step `since`; tables must be `marked`.
+
+    `runs` puts windows of equal content together.
+    """
     entries = since_origin(serving(gathered.ordered, gathered.columns, query.selection, fold=False), query)
     newest = max(int(gathered.ordered.positions.max()), progress)
     frames = time_frames(gathered.plan, query, entries, progress, FOREVER, newest)
@@ -43,4 +48,7 @@ def open_windows(gathered: Gathered, query: Windowed, progress: int, since: int)
         whole = frames.high == entries.starts[frames.group + 1]
         frames = replace(frames, last=np.where(whole, frames.first, frames.last))
     shown = shown_as(query, frames)
-    return replace(results_of(gathered.plan, query, entries, frames, shown), early=True)
+    try:
+        return replace(results_of(gathered.plan, query, entries, frames, shown, runs=runs), early=True)
+    except TooManyError as error:
+        return refused(query, error)

@@ -25,6 +25,7 @@ from penstock.kernels.aggregate.codes import (
     wrapped,
 )
 from penstock.kernels.aggregate.columns import Column, Extremes, Floats, Integers, Picks, moments_of
+from penstock.kernels.aggregate.results import check_built, total_of
 from penstock.kernels.aggregate.states import NAN, Lists, Lost, Own, Ranked, States
 from penstock.kernels.aggregate.types import arrow_type
 from penstock.model.aggregate import Aggregate, UserAggregate, exact_share
@@ -150,6 +151,8 @@ def _exact_variance(parts: Sequence[Ints], divisor: Ints, scale: int) -> npt.NDA
 
 def _listed(lists: Lists, low: Ints, high: Ints, *, distinct: bool) -> pa.Array:
     values = tidy(lists.values) if distinct else lists.values
+    items = total_of(high - low)
+    check_built(max(items, items * values.nbytes // max(1, 64 * len(values))), "items of lists")
     kept = []
     for a, b in zip(low.tolist(), high.tolist(), strict=True):
         inside = values[a:b].drop_null()
@@ -163,6 +166,7 @@ def _of_bags(aggregate: Aggregate, bags: Bags, low: Ints, high: Ints, own: Mappi
     assert aggregate.distinct or aggregate.function == "heavy_hitters"
     if aggregate.function == "count":
         return pa.array(bags.distinct(low, high))
+    check_built(total_of(bags.distinct(low, high)), "distinct values in windows")
     folded = bags.fold(low, high)
     if aggregate.function == "heavy_hitters":
         return _heavy_hitters(folded, exact_share(aggregate.parameters[0]))

@@ -7,15 +7,15 @@ of groups with smaller keys than a bound. A step goes on from there, in the orde
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from penstock.kernels.aggregate import frames as framing
-from penstock.kernels.aggregate.close import Closed, Gathered, results_of, shown_as
+from penstock.kernels.aggregate.close import Closed, Gathered, refused, results_of, shown_as
 from penstock.kernels.aggregate.entries import Entries
 from penstock.kernels.aggregate.frames import Frames
-from penstock.kernels.aggregate.results import Shown
+from penstock.kernels.aggregate.results import TooManyError, total_of
 from penstock.model.time import FOREVER, NEVER
 from penstock.model.windows import Landmark, Sliding
 from penstock.planner.aggregates import Windowed
@@ -68,40 +68,59 @@ def flush(
         return [], everything
     keys = gathered.ordered.table.column("_key").to_numpy()[entries.row_of[entries.starts[:-1]]]
     ranges = _touching(before, own)
+    least_place = _least_place(window, ranges, until, cap)
     first = np.full(len(keys), window.closed(NEVER), dtype=np.int64)
     for known in ranges:
         inside = (keys >= known.low) & (keys < known.high if known.high is not None else True)
         first = np.where(inside, known.window(window) + (keys < known.bound), first)
-    frames, shown = _windows(query, window, entries, first, until, last)
+    frames = _runs(window, entries, first, until, last)
+    whole = total_of(frames.windows)
+    if until < FOREVER and whole > cap.rows:
+        frames = _first_ones(frames, cap.rows, least_place[0])
+    try:
+        frames, shown = shown_as(query, frames).expanded(frames)
+    except TooManyError as error:
+        return [refused(query, error)], everything
     reached = everything
-    if until < FOREVER and len(frames) > cap.rows:
+    if until < FOREVER and whole > cap.rows:
         order = np.lexsort((keys[frames.group], frames.first))
         cut = order[cap.rows - 1] if cap.rows else None
         place = (NEVER, LEAST_KEY) if cut is None else (int(frames.first[cut]), int(keys[frames.group[cut]]) + 1)
-        place = max(place, _least_place(window, ranges, until, cap))
+        place = max(place, least_place)
         number, bound = place if place[1] <= GREATEST_KEY else (place[0] + 1, LEAST_KEY)
         out = (frames.first < number) | ((frames.first == number) & (keys[frames.group] < bound))
-        if not out.all():
+        if int(out.sum()) < whole:
             reached = Flushed(*own, window.start + number * window.slide, bound)
             frames, shown = frames.take(out), shown.take(out)
     return [results_of(gathered.plan, query, entries, frames, shown)], reached
 
 
-def _windows(
-    query: Windowed, window: Sliding | Landmark, entries: Entries, first: Ints, until: int, last: tuple[int, int]
-) -> tuple[Frames, Shown]:
-    """Every window by itself that ends by `until`, of each group from its `first` on."""
+def _runs(window: Sliding | Landmark, entries: Entries, first: Ints, until: int, last: tuple[int, int]) -> Frames:
+    """The windows that end by `until`, of each group from its `first` on."""
     if isinstance(window, Sliding):
         ends = np.full(len(first), window.closed(until) - 1, dtype=np.int64)
         places = entries.starts, entries.positions, window.range, window.slide, window.start
-        frames = framing.sliding(*places, first, ends)
-        return shown_as(query, frames).expanded(frames)
+        return framing.sliding(*places, first, ends)
     progress, newest = last
     end = max(window.closed(progress) - 1, window.closed(newest)) if until >= FOREVER else window.closed(until) - 1
     frames = framing.landmark(entries.starts, entries.positions, window.slide, window.start, int(first.min()), end)
-    frames, shown = shown_as(query, frames).expanded(frames)
-    due = frames.first >= first[frames.group]
-    return frames.take(due), shown.take(due)
+    frames = replace(frames, first=np.maximum(frames.first, first[frames.group]))
+    return frames.take(frames.first <= frames.last)
+
+
+def _first_ones(frames: Frames, rows: int, least: int) -> Frames:
+    """So many of the first windows that more than `rows` are among them, and all before `least`: others do not come out in this step."""
+
+    def until(last: int) -> Ints:
+        return np.clip(np.minimum(frames.last, last) - frames.first + 1, 0, None)
+
+    low, high = int(frames.first.min()), int(frames.last.max())
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if total_of(until(middle)) > rows else (middle + 1, high)
+    last = max(low, least)
+    cut = replace(frames, last=np.minimum(frames.last, last))
+    return cut.take(cut.first <= cut.last)
 
 
 def _least_place(window: Sliding | Landmark, ranges: Sequence[Flushed], until: int, cap: Cap) -> tuple[int, int]:

@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from penstock.kernels.aggregate.close import close, folded, gather, serving, since_origin, time_frames
 from penstock.kernels.aggregate.entries import Entries, load, patterns_of, sort_together
+from penstock.kernels.aggregate.repeats import END, RUN, moved
+from penstock.kernels.aggregate.results import total_of
 from penstock.model.time import FOREVER
 from penstock.model.windows import Sliding
 from penstock.planner.aggregates import AggregatePlan, Windowed
@@ -39,7 +41,7 @@ def window_counts(
             seen[alike] = serving(gathered.ordered, (None,) * len(plan.pieces), query.selection, fold=False)
         entries = since_origin(seen[alike], query)
         frames = time_frames(plan, query, entries, _seen_whole(query, first, after), until, newest)
-        found.append(int(frames.windows.sum()))
+        found.append(total_of(frames.windows))
     return found
 
 
@@ -82,22 +84,33 @@ def _inside(table: pa.Table, since: int, edge: int, selections: set[int]) -> pa.
 
 
 def assembled(plan: AggregatePlan, panes: pa.Table, closings: Sequence[Closing], first: int) -> pa.Table | None:
-    """The windows of the plan's only query that these closings have closed, from all its panes, each with its `_step`; None if there are none."""
+    """The windows of the plan's only query that these closings have closed, from all its panes; None if there are none.
+
+    Equal ones that one step has closed, its `_step`, are one row with their number.
+    """
     if not closings:
         return None
     query = plan.queries[0]
     ordered = sorted(closings, key=lambda closing: closing[2])
     steps, after, until = (np.array(column, dtype=np.int64) for column in zip(*ordered, strict=True))
     low = _seen_whole(query, first, int(after.min()))
-    found = close(plan, [panes], low, int(until[-1]))
+    found = close(plan, [panes], low, int(until[-1]), runs=True)
     if not found:
         return None
+    assert isinstance(query.window, Sliding)
     table = found[0].table
-    ends = table.column("window_end").to_numpy()
-    place = np.minimum(np.searchsorted(until, ends), len(until) - 1)
-    mine = (after[place] < ends) & (ends <= until[place])
-    table = table.append_column("_step", pa.array(steps[place]))
-    return table if mine.all() else table.filter(pa.array(mine))
+    ends, counts = (table.column(name).to_numpy() for name in (END, RUN))
+    slide = query.window.slide
+    # The closings that a run lies in, of which each has closed a part; no window is closed twice.
+    begun = np.searchsorted(until, ends)
+    pieces = np.maximum(np.searchsorted(after, ends + (counts - 1) * slide) - begun, 0)
+    index = np.repeat(np.arange(len(ends)), pieces)
+    place = begun[index] + np.arange(len(index)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    begins = np.maximum(-((ends[index] - after[place] - 1) // slide), 0)
+    stops = np.minimum((until[place] - ends[index]) // slide + 1, counts[index])
+    mine = np.flatnonzero(stops > begins)
+    table = moved(table.take(pa.array(index[mine])), query.window, begins[mine], (stops - begins)[mine])
+    return table.append_column("_step", pa.array(steps[place[mine]]))
 
 
 def _seen_whole(query: Windowed, first: int, after: int) -> int:

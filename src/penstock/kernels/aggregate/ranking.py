@@ -17,7 +17,7 @@ from penstock.kernels.aggregate.codes import numbers_of, order_ranks
 from penstock.kernels.aggregate.columns import Column
 from penstock.kernels.aggregate.entries import Entries, Sorted, group_columns
 from penstock.kernels.aggregate.frames import Frames
-from penstock.kernels.aggregate.results import Shown
+from penstock.kernels.aggregate.results import Shown, check_built, total_of
 from penstock.model.time import FOREVER, NEVER
 from penstock.model.windows import PerRow, SlidingRows
 from penstock.planner.aggregates import Windowed
@@ -100,6 +100,7 @@ def _per_row(
         entries.starts, entries.positions, window.range, ends, bounds[partition], bounds[partition + 1]
     )
     counts = frames.windows
+    check_built(total_of(counts), "windows of rows")
     single = np.repeat(np.arange(len(frames)), counts)
     number = frames.first[single] + np.arange(len(single)) - np.repeat(np.cumsum(counts) - counts, counts)
     each = Frames(frames.group[single], number, number, frames.low[single], frames.high[single])

@@ -12,9 +12,25 @@ import pyarrow as pa
 from penstock.kernels.aggregate.codes import ordered
 from penstock.kernels.aggregate.frames import Frames
 from penstock.model import Expression, SortKey, Top
+from penstock.model.limits import MOST_BUILT
 from penstock.state.run import Ints
 
 NOTHING = Expression((), None, total=True)
+
+
+class TooManyError(Exception):
+    """A query asks for more in one step than a task can build; the text says for how much of what."""
+
+
+def check_built(number: int, what: str) -> None:
+    """Refuse to build more than memory holds."""
+    if number > MOST_BUILT:
+        raise TooManyError(f"one step has {number:,} {what}, of which a task can build {MOST_BUILT:,}")
+
+
+def total_of(counts: Ints) -> int:
+    """The sum of counts that may be too large for 64 bits."""
+    return int(counts.sum()) if counts.sum(dtype=np.float64) < 2.0**62 else sum(counts.tolist())
 
 
 @dataclass(frozen=True)
@@ -55,6 +71,7 @@ class Shown:
         counts = self.counts(frames)
         if not self.slide or (counts == 1).all():
             return frames, self
+        check_built(total_of(counts), "windows that it needs one by one")
         index = np.repeat(np.arange(len(frames)), counts)
         number = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
         each = frames.first[index] + number

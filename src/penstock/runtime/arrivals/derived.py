@@ -14,6 +14,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.model import Column, Query, Stream, UserAggregate
+from penstock.model.limits import MOST_TAKEN
 from penstock.model.punctuation import TO, part_of
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import INSTANT
@@ -196,11 +197,45 @@ def derived_rows(
 ) -> DataFrame | None:
     """The rows that derived streams have for the next step, laid out like a batch; None if there are none."""
     taken = cursors(network, manifest)
+    left = too_many(network, manifest, views)
     frames = []
     for derived in waiting(network, manifest, views):
+        if derived.name in left or all(str(query) in manifest.suspended for query in _readers(network, derived)):
+            continue
         part = Part(since=taken[derived.name], until=manifest.step)
         frames += [_branch(derived, view, view.frame(session, manifest, part), layout) for view in views(derived.query)]
     return reduce(DataFrame.unionByName, frames) if frames else None
+
+
+def too_many(network: Network, manifest: Manifest, views: Views) -> dict[str, str]:
+    """The derived streams that have more rows for the next step than it can take in, and what there is of each."""
+    taken, found = cursors(network, manifest), {}
+    for derived in waiting(network, manifest, views):
+        part = Part(since=taken[derived.name], until=manifest.step)
+        own = views(derived.query)
+        ticks = 1 if derived.ticks is None else derived.ticks.most
+        count = ticks * sum(view.count(manifest, part) for view in own)
+        if count > MOST_TAKEN:
+            what = "the join below it" if derived.joined else f"query {own[-1].record.name!r}, which it reads,"
+            found[derived.name] = f"{what} has up to {count:,} rows for one step, which can take in {MOST_TAKEN:,}"
+    return found
+
+
+def suspended_by(network: Network, manifest: Manifest, views: Views) -> dict[str, str]:
+    """Queries that can no longer be answered, since the next step does not take in what they read; and why."""
+    found: dict[str, str] = {}
+    left = too_many(network, manifest, views)
+    for derived in network.derived_streams:
+        if derived.name in left:
+            why = f"{left[derived.name]}; there, give windows a longer SLIDE or a shorter RANGE"
+            found |= {str(q): why for q in _readers(network, derived) if str(q) not in manifest.suspended}
+    return found
+
+
+def _readers(network: Network, derived: DerivedStream) -> list[int]:
+    """The queries that read a derived stream, all parts of each."""
+    reading = [q for q in network.queries if any(derived.name in role.streams for role in q.query.roles)]
+    return list(dict.fromkeys(part.id for query in reading for part in network.parts_of(query)))
 
 
 def _branch(derived: DerivedStream, view: ResultView, frame: DataFrame, layout: Layout) -> DataFrame:

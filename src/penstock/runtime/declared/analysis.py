@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,7 @@ def analyze(
     keys = ["NULL" if e is None else e.sql(column) for part in query.keys for e in part]
     conditions = [f"CASE WHEN {c.sql(column)} THEN 1 END" for c in (*query.predicates, *query.residuals)]
     found = _resolved(name, frame, [*items, *keys, *conditions])
-    names = [item.name or given for item, (given, _) in zip(query.items, found, strict=False)]
+    names = _names(name, frame, query, column, found)
     of_keys = [kind for _, kind in found[len(items) : len(items) + len(keys)]]
     width = len(query.roles)
     parts = [tuple(of_keys[start : start + width]) for start in range(0, len(of_keys), width)]
@@ -78,6 +78,18 @@ def _resolved(name: str, frame: DataFrame, texts: list[str]) -> list[tuple[str, 
     for field in resolved.schema.fields:
         check_type(f"query {name!r}: item {field.name!r}", field.dataType)
     return [(f.name, f.dataType.simpleString()) for f in resolved.schema.fields]
+
+
+def _names(
+    name: str, frame: DataFrame, query: Query, column: Callable[[Ref], str], found: Sequence[tuple[str, str]]
+) -> list[str]:
+    """The names of the select list: those given, or what Spark calls an item as it was written."""
+    names = []
+    for item, (given, _) in zip(query.items, found, strict=False):
+        if item.name is None and item.expression.written:
+            given = _resolved(name, frame, [item.expression.shown(column)])[0][0]  # noqa: PLW2901
+        names.append(item.name or given)
+    return names
 
 
 def check_type(what: str, kind: DataType) -> None:
@@ -134,7 +146,7 @@ def _analyze_aggregated(
             if not is_plain(kind):
                 msg = f"query {name!r}: rows cannot be ordered by {text}, which has type {kind}; {PLAIN}"
                 raise RegistrationError(msg)
-    names = [item.name or given for item, (given, _) in zip(query.items, found, strict=False)]
+    names = _names(name, shown, query, _name, found)
     types = [kind for _, kind in found[: len(query.items)]]
     if aggregation.emit is not None:
         names, types = [*names, "_revision", "_final"], [*types, "bigint", "boolean"]
@@ -152,7 +164,7 @@ def _check_stored(
             raise RegistrationError(f"query {name!r}: {error}") from None
     for item, kind in zip(aggregation.groups, group_types, strict=True):
         if not is_plain(kind):
-            text = item.expression.sql(_name)
+            text = item.expression.shown(_name)
             msg = f"query {name!r}: rows cannot be grouped by {text}, which has type {kind}; {PLAIN}"
             raise RegistrationError(msg)
     for aggregate, kind in zip(aggregation.aggregates, argument_types, strict=True):

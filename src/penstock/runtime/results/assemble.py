@@ -10,13 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kernels.aggregate.panes import Closing, assembled
+from penstock.kernels.aggregate.repeats import cut
+from penstock.model import Sliding
 from penstock.planner.aggregates import AggregatePlan
 from penstock.runtime.results.part import Part
 from penstock.runtime.results.stored import columns, read
 from penstock.runtime.tasks.panes import piece_columns
 from penstock.state.run import BUCKETS, key_ranges
 
-AT_ONCE = 500_000  # results that are put together at once, about
+AT_ONCE = 500_000  # windows that are put together at once, about
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,12 @@ class Assembly:
         return max(1, min(most, BUCKETS, -(-self.results // AT_ONCE)))
 
     def tables(self, share: int, shares: int) -> Iterator[pa.Table]:
-        """The results of a share of the groups, as a result table has them."""
-        rounds = max(1, min(BUCKETS // shares, -(-self.results // (shares * AT_ONCE))))
-        ranges = key_ranges(shares * rounds)[share * rounds : (share + 1) * rounds]
-        panes = self._read(ranges[0][0], ranges[-1][1])
-        for low, high in ranges if len(panes) else ():
+        """The results of a share of the groups, as a result table has them; equal ones as one row with their number."""
+        own = key_ranges(shares)[share]
+        panes = self._read(*own)
+        # Each pane begins at most two runs of windows.
+        rounds = max(1, min(BUCKETS // shares, -(-min(self.results // shares, 2 * len(panes)) // AT_ONCE)))
+        for low, high in key_ranges(shares * rounds)[share * rounds : (share + 1) * rounds] if len(panes) else ():
             found = assembled(self.plan, _between(panes, low, high), self.closings, self.first)
             if found is not None and len(found):
                 yield self._shown(found)
@@ -71,13 +74,13 @@ class Assembly:
         return pa.concat_tables(pieces).combine_chunks() if pieces else pa.table({})
 
     def _shown(self, table: pa.Table) -> pa.Table:
-        ends = table.column("window_end").to_numpy()
-        wanted = (ends >= self.part.horizon) & (ends < self.part.before)
+        window = self.plan.queries[0].window
+        assert isinstance(window, Sliding)
+        table = cut(table, window, self.part.horizon, self.part.before)
         names = {"window_end": "_time"} | {f"a{n}": name for n, name in enumerate(self.measures)}
         # Two aggregates of one kind are one column.
         columns = {names.get(name, name): table.column(name) for name in table.column_names}
-        shown = pa.table(columns)
-        return shown if wanted.all() else shown.filter(pa.array(wanted))
+        return pa.table(columns)
 
 
 def _between(panes: pa.Table, low: int, high: int | None) -> pa.Table:

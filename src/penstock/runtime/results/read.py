@@ -6,7 +6,7 @@ What aggregates have beyond that is in `aggregate_results`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
@@ -15,16 +15,20 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from penstock.kernels.aggregate.repeats import RUN
 from penstock.model import Query, Ref, Stream, UserAggregate
 from penstock.model.expression import PSEUDO_ROLE, WINDOW_START
 from penstock.planner.network import result_column
 from penstock.runtime.results.part import Part
-from penstock.runtime.results.stored import VERIFIED, checked, read
+from penstock.runtime.results.stored import VERIFIED, batches, checked
 from penstock.runtime.tasks.panes import PANES
-from penstock.runtime.tasks.windows import KIND, RUN
+from penstock.runtime.tasks.windows import KIND
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, RegistryLog
 from penstock.state.store import LocalStore
+
+AT_ONCE = 1_000_000  # rows of a table, about
+SHORT, LONG = 1, 2  # runs of windows
 
 
 class ResultView:
@@ -57,47 +61,63 @@ class ResultView:
         frames = [self._chosen(frame).select(*items) for frame in self._assembled(spark, manifest, part, schema)]
         if not files and not frames:
             return spark.createDataFrame([], schema).select(*items)
+        longest = {f.name: self._longest_run(f) for f in files}
         for version in sorted({f.version for f in files}):
             bit = self._bit(version)
             found = []
-            for runs in sorted({holds_runs(f) for f in files if f.version == version}):
-                paths = [self._checked(f) for f in files if (f.version, holds_runs(f)) == (version, runs)]
+            for runs in sorted({longest[f.name] for f in files if f.version == version}):
+                paths = [self._checked(f) for f in files if (f.version, longest[f.name]) == (version, runs)]
                 stored = f"{schema}, _bits{bit // 64} bigint" + (f", {RUN} bigint" if runs else "")
                 frame = spark.read.schema(stored).options(**VERIFIED).parquet(*paths)
                 mine = frame.where(f"shiftright(_bits{bit // 64}, {bit % 64}) & 1 = 1 AND {part.steps}")
-                each = self._written_out(mine) if runs else mine
+                each = self._written_out(mine, schema, part, long=runs == LONG) if runs else mine
                 found.append(each.where(part.times).select(*self._fields()))
             # A window may have rows in files of both kinds, and what is chosen of it is chosen from all of them.
             frames.append(self._chosen(reduce(DataFrame.union, found)).select(*items))
         return reduce(DataFrame.union, frames)
 
-    def table(self, manifest: Manifest, part: Part, *, ordered: bool = False) -> pa.Table | None:
-        """The same rows without a Spark job, if the select list is columns as they stand; else None."""
+    def count(self, manifest: Manifest, part: Part) -> int:
+        """How many results there are of that part, or a few more."""
+        mine = (f for f in manifest.results.values() if part.includes(f.step) and part.holds(f))
+        return sum(file.count(self.record.id) for file in mine)
+
+    def tables(
+        self, manifest: Manifest, part: Part, *, ordered: bool = False, at_once: int = AT_ONCE
+    ) -> Iterator[pa.Table] | None:
+        """The same rows without a Spark job, in tables of about so many, if the select list is columns as they stand; else None.
+
+        If `ordered`, all are put together first.
+        """
         names = self._plain_columns()
         if names is None:
             return None
-        pieces = []
+        pieces = self._stored_rows(manifest, part, names, at_once)
+        if ordered:
+            held = list(pieces)
+            whole = [pa.concat_tables(held).sort_by("_time")] if held else []
+            pieces = (t.slice(start, at_once) for t in whole for start in range(0, len(t), at_once))
+        return (self._selected(piece, names) for piece in gathered(pieces, at_once))
+
+    def _stored_rows(self, manifest: Manifest, part: Part, names: Sequence[str], at_once: int) -> Iterator[pa.Table]:
         wanted = [*dict.fromkeys([*names, "_time", "_step"])]
         for file in self._files(manifest, part):
             bit = self._bit(file.version)
             word = f"_bits{bit // 64}"
             columns = [*wanted, word, *([RUN] if holds_runs(file) else [])]
-            rows = read(self._checked(file), columns=columns)
-            bits = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(bit % 64) & np.uint64(1)
-            rows = rows.filter(pa.array(bits == 1))
-            if holds_runs(file):
-                rows = self._each(rows)
-            step, time = rows.column("_step").to_numpy(), rows.column("_time").to_numpy()
-            keep = (step > part.since) & (time >= part.horizon) & (time < part.before)
-            if part.until is not None:
-                keep &= step <= part.until
-            pieces.append(rows.filter(pa.array(keep)))
-        pieces += self._pieces(manifest, part)
-        if not pieces:
-            return None
-        rows = pa.concat_tables([piece.select(wanted) for piece in pieces])
-        if ordered:
-            rows = rows.sort_by("_time")
+            for batch in batches(self._checked(file), columns):
+                rows = pa.Table.from_batches([batch])
+                bits = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(bit % 64) & np.uint64(1)
+                step = rows.column("_step").to_numpy()
+                keep = (bits == 1) & (step > part.since)
+                if part.until is not None:
+                    keep &= step <= part.until
+                for each in self._each(rows.filter(pa.array(keep)), part, at_once):
+                    yield each.select(wanted)
+        for each in self._pieces(manifest, part, at_once):
+            yield each.select(wanted)
+
+    def _selected(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
+        """The select list of rows that hold these columns for it."""
         columns = [rows.column(name) for name in names]
         for number, (name, item) in enumerate(zip(names, self.query.items, strict=False)):
             timed = name in ("_time", WINDOW_START)
@@ -158,15 +178,21 @@ class ResultView:
         """Results that are put together when they are read: a join has none."""
         return []
 
-    def _pieces(self, _manifest: Manifest, _part: Part) -> list[pa.Table]:
-        return []
+    def _pieces(self, _manifest: Manifest, _part: Part, _at_once: int) -> Iterator[pa.Table]:
+        return iter(())
 
-    def _written_out(self, frame: DataFrame) -> DataFrame:
+    def _longest_run(self, _file: ResultFile) -> int:
+        """Whether some rows of a file stand for several windows (`SHORT`), and for more than Spark can list in one place (`LONG`)."""
+        return 0
+
+    def _written_out(self, frame: DataFrame, _schema: str, _part: Part, *, long: bool) -> DataFrame:  # noqa: ARG002
         """Rows that stand for several windows, one by one: a join has none."""
         return frame
 
-    def _each(self, rows: pa.Table) -> pa.Table:
-        return rows
+    def _each(self, rows: pa.Table, part: Part, _at_once: int) -> Iterator[pa.Table]:
+        """The rows with times in a part, one by one."""
+        time = rows.column("_time").to_numpy()
+        yield rows.filter(pa.array((time >= part.horizon) & (time < part.before)))
 
     def _bit(self, version: int) -> int:
         return RegistryLog(self.store).load(version).bits[self.record.id][1]
@@ -178,6 +204,19 @@ class ResultView:
 def holds_runs(file: ResultFile) -> bool:
     """Whether some rows of a file stand for several windows."""
     return file.kind == KIND and file.rows < sum(count for _, count in file.counts)
+
+
+def gathered(pieces: Iterable[pa.Table], at_once: int) -> Iterator[pa.Table]:
+    """Pieces put together to tables of about so many rows; none is empty."""
+    held: list[pa.Table] = []
+    for piece in pieces:
+        if len(piece):
+            held.append(piece)
+        if sum(map(len, held)) >= at_once:
+            yield pa.concat_tables(held)
+            held = []
+    if held:
+        yield pa.concat_tables(held)
 
 
 def united(frames: Sequence[DataFrame], *, ordered: bool) -> DataFrame:

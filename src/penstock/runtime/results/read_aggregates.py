@@ -7,12 +7,15 @@ could not decide alone is decided here, in Spark. The results of joins, and what
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import Window as SortWindow
 from pyspark.sql import functions as F  # noqa: N812
 
+from penstock.kernels.aggregate.repeats import RUN, cut, written_out
 from penstock.model import Expression, Landmark, PerRow, Ref, Sliding, SlidingRows, SortKey, Top
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, PSEUDO_ROLE, WINDOW_START
 from penstock.planner.aggregates import plan_of_panes
@@ -21,10 +24,13 @@ from penstock.planner.network import StandingQuery
 from penstock.runtime.arrivals.ingest import try_eval
 from penstock.runtime.results.assemble import Assembly
 from penstock.runtime.results.part import Part
-from penstock.runtime.results.read import ResultView
+from penstock.runtime.results.read import LONG, SHORT, ResultView, holds_runs
 from penstock.runtime.tasks.panes import PANES
-from penstock.runtime.tasks.windows import FINAL, RUN, measure_column, written_out
-from penstock.state.manifest import Manifest
+from penstock.runtime.tasks.windows import FINAL, measure_column
+from penstock.state.manifest import Manifest, ResultFile
+
+BATCH = 1 << 16  # rows of a batch in which windows are written out
+LISTED = 1 << 16  # windows that Spark lists for a row
 
 
 class AggregateView(ResultView):
@@ -49,23 +55,45 @@ class AggregateView(ResultView):
         if assembly is None:
             return []
         columns, shares = list(self._fields()), assembly.shares(spark.sparkContext.defaultParallelism)
+        window = self._window
+        assert window is not None
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for share in batch.column(0).to_pylist():
-                    for table in assembly.tables(share, shares):
-                        yield from table.select(columns).combine_chunks().to_batches()
+                    for runs in assembly.tables(share, shares):
+                        for table in written_out(runs, window, BATCH, "_time"):
+                            yield from table.select(columns).combine_chunks().to_batches()
 
         return [spark.range(0, shares, 1, shares).mapInArrow(work, schema)]
 
-    def _pieces(self, manifest: Manifest, part: Part) -> list[pa.Table]:
-        assembly = self._assembly(manifest, part)
-        return [] if assembly is None else list(assembly.tables(0, 1))
+    def _pieces(self, manifest: Manifest, part: Part, at_once: int) -> Iterator[pa.Table]:
+        assembly, window = self._assembly(manifest, part), self._window
+        if assembly is not None:
+            assert window is not None
+            for runs in assembly.tables(0, 1):
+                yield from written_out(runs, window, at_once, "_time")
 
-    def _written_out(self, frame: DataFrame) -> DataFrame:
+    def _longest_run(self, file: ResultFile) -> int:
+        if self._window is None or not holds_runs(file):
+            return 0
+        few = file.count(self.record.id) <= LISTED or longest_run(self._checked(file)) <= LISTED
+        return SHORT if few else LONG
+
+    def _written_out(self, frame: DataFrame, schema: str, part: Part, *, long: bool) -> DataFrame:
         window = self._window
-        if window is None:
-            return frame
+        assert window is not None
+        if long:
+            # Not in Spark: what it lists for a row it lists at once, and of nested lists all before the first row goes on.
+            columns = list(self._fields())
+
+            def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                for batch in batches:
+                    runs = cut(pa.Table.from_batches([batch]), window, part.horizon, part.before, "_time")
+                    for table in written_out(runs, window, BATCH, "_time"):
+                        yield from table.select(columns).combine_chunks().to_batches()
+
+            return frame.mapInArrow(work, schema)
         each = frame.withColumn("_number", F.explode(F.expr(f"sequence(0L, coalesce({RUN}, 1L) - 1L)")))
         each = each.withColumn("_time", F.expr(f"_time + _number * {window.slide}L"))
         if isinstance(window, Sliding) and WINDOW_START in frame.columns:
@@ -74,8 +102,11 @@ class AggregateView(ResultView):
             each = each.withColumn(WINDOW_START, F.expr(text))
         return each
 
-    def _each(self, rows: pa.Table) -> pa.Table:
-        return rows if self._window is None else written_out(rows, self._window)
+    def _each(self, rows: pa.Table, part: Part, at_once: int) -> Iterator[pa.Table]:
+        if self._window is None or RUN not in rows.column_names:
+            return super()._each(rows, part, at_once)
+        runs = cut(rows, self._window, part.horizon, part.before, "_time")
+        return written_out(runs, self._window, at_once, "_time")
 
     @property
     def _window(self) -> Sliding | Landmark | None:
@@ -187,3 +218,12 @@ class AggregateView(ResultView):
         if ref.role == AGGREGATE_ROLE:
             return measure_column(self.query.aggregation.aggregates[int(ref.column[1:])])
         return WINDOW_START if ref.column == WINDOW_START else "_time"
+
+
+@lru_cache(maxsize=4096)
+def longest_run(path: str) -> int:
+    """The most windows that a row of a result file stands for, as the file says of itself; files never change."""
+    metadata = pq.read_metadata(path)
+    place = metadata.schema.to_arrow_schema().get_field_index(RUN)
+    found = [metadata.row_group(number).column(place).statistics for number in range(metadata.num_row_groups)]
+    return max((own.max for own in found if own is not None and own.has_min_max), default=1)

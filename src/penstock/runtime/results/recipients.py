@@ -6,13 +6,15 @@ What sinks are, and when they get their rows, is said in `sinks`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from penstock.errors import ResultsError
 from penstock.model import Sink
+from penstock.model.limits import MOST_DELIVERED, MOST_SORTED
 from penstock.runtime.declared.catalog import Catalog
 from penstock.runtime.results.part import Part
 from penstock.runtime.results.read import united
@@ -43,17 +45,34 @@ def received_rows(
     *,
     as_frame: bool,
 ) -> Any:
-    """A part of the rows of queries that continue each other: as a DataFrame, or as an Arrow table (without a Spark job where possible)."""
+    """A part of the rows of queries that continue each other: as a DataFrame, or as Arrow tables (without a Spark job where possible)."""
     record = catalog.numbered(queries[-1])
     views = [catalog.view(catalog.numbered(query)) for query in queries]
+    count = sum(view.count(manifest, part) for view in views)
+    _check_few(record.name, count, MOST_DELIVERED, "a sink takes")
     if not as_frame and (len(views) == 1 or not record.ordered):
-        tables = [view.table(manifest, part, ordered=record.ordered) for view in views]
-        known = [table for table in tables if table is not None]
+        tables = [view.tables(manifest, part, ordered=record.ordered) for view in views]
+        known = [pieces for pieces in tables if pieces is not None]
         if len(known) == len(views):
-            return pa.concat_tables(known)
+            if record.ordered:
+                _check_few(record.name, count, MOST_SORTED, "the driver sorts")
+            return chain.from_iterable(known)
     frames = [view.frame(session(), manifest, part, time=record.ordered) for view in views]
     frame = united(frames, ordered=record.ordered)
-    return frame if as_frame else frame.toArrow()
+    if as_frame:
+        return frame
+    _check_few(record.name, count, MOST_SORTED, "the driver collects, of what Spark has to compute,")
+    return iter([frame.toArrow()])
+
+
+def _check_few(name: str, count: int, most: int, what: str) -> None:
+    """Refuse to deliver more than can be."""
+    if count > most:
+        msg = (
+            f"query {name!r} has {count:,} results to deliver at once, and {what} {most:,} at a time; read them by results(), or drop the query "
+            "and give it fewer windows (a longer SLIDE, a shorter RANGE) under another name"
+        )
+        raise ResultsError(msg)
 
 
 def _continued(catalog: Catalog, record: QueryRecord) -> list[QueryRecord]:

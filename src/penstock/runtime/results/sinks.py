@@ -8,13 +8,15 @@ query go out by time instead: what progress has released since the last delivery
 from __future__ import annotations
 
 import os
+import threading
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,7 +40,7 @@ Target = str | Sink | Callable[[pa.Table, int], None]
 
 
 class Rows(Protocol):
-    """A part of the committed rows of a query and those that it continues, oldest first, as a DataFrame or as an Arrow table."""
+    """A part of the committed rows of a query and those that it continues, oldest first, as a DataFrame or as Arrow tables of bounded size."""
 
     def __call__(self, queries: Sequence[int], part: Part, *, as_frame: bool) -> Any: ...
 
@@ -150,7 +152,9 @@ class Deliveries:
                     sink.released = until
             sink.delivered = manifest.step
             sink.error, sink.wait = None, FIRST_RETRY
-        except Exception as error:  # noqa: BLE001  (a sink may fail in any way; it must not stop the engine)
+        except BaseException as error:  # a sink may fail in any way, by sys.exit() too; it must not stop the engine
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise  # Ctrl-C comes to the main thread only, and is meant for the program
             said = _cause(error)
             sink.error = redacted(said, sink.target.options) if isinstance(sink.target, Sink) else said
             sink.retry_at = time.monotonic() + sink.wait
@@ -168,17 +172,16 @@ class Deliveries:
             union.write.format(target.format).options(**options).mode("append").save()
             return
         for line in lines:
-            table = self.rows(line, part, as_frame=False)
-            if len(table) == 0:
-                continue
-            if isinstance(target, str):
+            tables = (table for table in self.rows(line, part, as_frame=False) if len(table))
+            if not isinstance(target, str):
+                for table in tables:
+                    target(table, step)
+            elif (first := next(tables, None)) is not None:
                 self._claim(target)
-                publish(target, f"part-{step:08d}-{line[-1]}.parquet", table)
-            else:
-                target(table, step)
+                publish(target, f"part-{step:08d}-{line[-1]}.parquet", chain([first], tables))
 
 
-def _cause(error: Exception) -> str:
+def _cause(error: BaseException) -> str:
     """What a sink said, in one line."""
     if isinstance(error, PySparkException | Py4JJavaError):
         return spark_message(error)
@@ -194,14 +197,19 @@ def claim(folder: str, owner: str) -> None:
         raise StateError(msg)
 
 
-def publish(folder: str, name: str, table: pa.Table) -> None:
-    """Put a whole file into a folder that others list: it appears complete, under its name, once, with the mode that the umask says."""
+def publish(folder: str, name: str, tables: Iterator[pa.Table]) -> None:
+    """Put a whole file of tables of one schema into a folder that others list: it appears complete, under its name, once, with the mode that the
+    umask says.
+    """
     final = Path(folder) / name
     if final.exists():
         return
     temporary = final.parent / f".{name}.{uuid.uuid4().hex}"  # hidden from those who list the folder
     try:
-        pq.write_table(table, temporary)
+        first = next(tables)
+        with pq.ParquetWriter(temporary, first.schema) as file:
+            for table in chain([first], tables):
+                file.write_table(table)
         LocalStore(folder).sync([temporary.name])
         with suppress(FileExistsError):
             os.link(temporary, final)

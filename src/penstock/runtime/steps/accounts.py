@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from penstock.planner.network import Network
@@ -15,7 +16,10 @@ def runs_of(reports: Sequence[dict[str, Any]]) -> tuple[RunEntry, ...]:
 
 
 def results_of(reports: Sequence[dict[str, Any]]) -> tuple[ResultFile, ...]:
-    return tuple(ResultFile.from_json(file) for report in reports for file in report["results"])
+    refused = refused_by(reports)
+    files = [ResultFile.from_json(file) for report in reports for file in report["results"]]
+    # What other tasks have found of such a query is a part of the answer, and nobody shall take it for the whole.
+    return tuple(replace(f, counts=tuple(c for c in f.counts if c[0] not in refused)) for f in files)
 
 
 def sides_of(reports: Sequence[dict[str, Any]]) -> tuple[SideFile, ...]:
@@ -46,18 +50,24 @@ def with_dropped(entry: Entry, manifest: Manifest) -> dict[str, dict[str, int]]:
 
 
 def suspended_by(network: Network, reports: Sequence[dict[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
-    """Queries that cannot go on, or stop at their first error and had one; the parts of a query over unions stop together."""
+    """Queries that cannot be answered any more, and those that stop at their first error and had one; the parts of a query over unions stop together."""
     found: dict[str, str] = {}
+    refused = refused_by(reports)
     for query in network.queries:
-        refused = next((r["refused"][str(query.id)] for r in reports if str(query.id) in r["refused"]), None)
-        if refused is not None and str(query.id) not in before:
-            found[str(query.id)] = f"query {query.name!r}: {refused}; then drop the query and create it again"
-            continue
         errors = sum(r["queries"].get(str(query.id), {}).get("errors", 0) for r in reports)
-        if query.on_error == "stop" and errors:
+        if query.id in refused:
+            why = refused[query.id]
+        elif query.on_error == "stop" and errors:
             why = f"an expression of the query raised on {errors} row(s), and on_error is 'stop'"
-            found |= {str(q.id): why for q in network.parts_of(query) if str(q.id) not in before}
+        else:
+            continue
+        found |= {str(q.id): why for q in network.parts_of(query) if str(q.id) not in before}
     return found
+
+
+def refused_by(reports: Sequence[dict[str, Any]]) -> dict[int, str]:
+    """Queries for which a task could not build the results, and why."""
+    return {int(query): why for report in reports for query, why in report["refused"].items()}
 
 
 def counters_of(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
@@ -69,4 +79,6 @@ def counters_of(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
                 total = totals.setdefault(f"{word}:{name}", {})
                 for key, value in counts.items():
                     total[key] = total.get(key, 0) + value
+    for query in refused_by(reports):
+        totals.get(f"query:{query}", {}).pop("results", None)
     return totals

@@ -39,7 +39,7 @@ from penstock.runtime.steps.failure import failing_as_step
 from penstock.runtime.steps.job import Reports, make_job
 from penstock.runtime.steps.kill_points import kill_point
 from penstock.runtime.steps.learn import arranged, rearranged, steered
-from penstock.runtime.steps.step_sessions import StepSessions
+from penstock.runtime.steps.step_sessions import LARGE_VALUES, StepSessions
 from penstock.runtime.steps.tracker import Tracker
 from penstock.runtime.tasks.closing import (
     all_closed,
@@ -149,7 +149,7 @@ class Stepper:
             if batch_id <= self.manifest.last_batch:
                 commit.check_replay(self.store, self.manifest, batch_id, identity)
                 return
-            self.sessions.prepare(batch.sparkSession, self.registry.settings)
+            self.sessions.prepare(batch.sparkSession, self._settings)
             step = self.manifest.step + 1
             kill_point("before_job", step)
             task = self._task()
@@ -281,14 +281,21 @@ class Stepper:
         return tick_entry(self.network, self.manifest, self.cursors, **changes)
 
     def _job_changes(self, task: Task, reports: Reports) -> dict[str, Any]:
-        return job_changes(self.network, self.manifest, self.cursors, task, reports)
+        changes = job_changes(self.network, self.manifest, self.cursors, task, reports)
+        changes["suspended"] |= derived.suspended_by(self.network, self.manifest, self.views)
+        return changes
 
     def _derived_rows(self, session: SparkSession) -> DataFrame | None:
         return derived.derived_rows(session, self.network, self.manifest, self.views, self.job.whole)
 
     def own_session(self) -> SparkSession:
         """A session like that of a batch, for steps that have none."""
-        return self.sessions.own(self.registry.settings)
+        return self.sessions.own(self._settings)
+
+    @property
+    def _settings(self) -> dict[str, str]:
+        """Of the session in which steps run."""
+        return {**self.registry.settings, **(LARGE_VALUES if self.network.grows else {})}
 
     def _task(self, reached: Mapping[str, int] | None = None, progress: Mapping[str, Progress] | None = None) -> Task:
         """What the next step asks of its tasks; with the progress of the last one unless it is given."""

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
+from penstock.model.limits import LARGEST_VALUE
+
 SETTINGS = {
     "spark.sql.adaptive.enabled": "false",  # one exchange with a known number of tasks: nothing to adapt
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
@@ -21,6 +23,10 @@ SETTINGS = {
 }
 
 
+# Where values may be much larger than rows, adding up sizes is what keeps a batch within memory.
+LARGE_VALUES = {"spark.sql.execution.arrow.maxBytesPerBatch": str(LARGEST_VALUE)}
+
+
 class StepSessions:
     """The sessions of one run's steps. Expressions mean in them what they meant when the queries were registered: `settings` are those of the registry."""
 
@@ -30,8 +36,8 @@ class StepSessions:
         self._own: SparkSession | None = None
 
     def forget(self) -> None:
-        """Set up the stream's session anew with the next batch: its settings may have changed."""
-        self._prepared = False
+        """Set up sessions anew with the next step: their settings may have changed."""
+        self._prepared, self._own = False, None
 
     def prepare(self, session: SparkSession, settings: Mapping[str, str]) -> None:
         """Set up the session of a batch, unless it was done before: all batches of a Spark query have the same one."""

@@ -31,7 +31,9 @@ def piece_columns(plan: AggregatePlan) -> list[str]:
     """The name under which each piece of a plan is stored, without the number of its part."""
     names = []
     for piece in plan.pieces:
-        argument = "" if piece.argument == ROWS else plan.arguments[piece.argument].sql(lambda ref: f"\0{ref.column}\0")
+        argument = (
+            "" if piece.argument == ROWS else plan.arguments[piece.argument].shown(lambda ref: f"\0{ref.column}\0")
+        )
         text = f"{piece.kind}\0{argument}\0{piece.function}\0{piece.parameters}"
         names.append("p" + hashlib.sha256(text.encode()).hexdigest()[:12])
     return names

@@ -59,14 +59,17 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
             _flush(held, aggregate, tables, now, newest)
             tables = []
         paned = [m.id for m in aggregate.members if m.paned]
+        runs = [m.id for m in aggregate.members if m.runs]
         found: list[Closed] = []
         if ahead.concerns(aggregate):  # then none is paned, and none shows open windows
-            found = close_groups(aggregate, held.network.streams, tables, held.task.progress, ahead, newest)
+            found = close_groups(aggregate, held.network.streams, tables, held.task.progress, ahead, newest, runs)
         elif len(paned) < len(aggregate.members) and (gathered := gather(aggregate.plan, tables)) is not None:
-            runs = [m.id for m in aggregate.members if m.runs]
-            found = close_gathered(gathered, before, now, newest=newest, leave=paned, runs=runs) if closes else []
+            left = {*paned, *held.task.suspended}
+            found = close_gathered(gathered, before, now, newest=newest, leave=left, runs=runs) if closes else []
             found += [
-                open_windows(gathered, q, now, early[q.query]) for q in aggregate.plan.queries if q.query in early
+                open_windows(gathered, q, now, early[q.query], runs=q.query in runs)
+                for q in aggregate.plan.queries
+                if q.query in early and q.query not in left
             ]
         write_windows(aggregate, found, held.task, held.network.version, held.report)
         if paned and closes and tables:
@@ -81,6 +84,10 @@ def _flush(held: Held, aggregate: WindowAggregate, tables: Sequence[pa.Table], u
     assert aggregate.flush is not None
     rows, behind = aggregate.flush
     own = held.low, held.high
+    if aggregate.members[0].id in held.task.suspended:
+        done = Flushed(*own, until)
+        held.report.flushed[aggregate.name] = (done.low, done.high, done.until, done.bound)
+        return
     before = min(held.task.progress.get(closing(stream), NEVER) for stream in aggregate.streams)
     known = [Flushed(*place) for place in held.task.flushed.get(aggregate.name, ())]
     # Shares go round, so that fewer results than tasks do not leave one out for ever.
@@ -129,7 +136,8 @@ def _kept_as_rows(held: Held, aggregate: WindowAggregate) -> npt.NDArray[np.bool
 
 def _write(held: Held, aggregate: WindowAggregate, table: pa.Table, level: int) -> None:
     for query, why in refused(aggregate.plan, table).items():
-        held.report.refused.setdefault(str(query), why)
+        name = next(q.name for q in held.network.queries if q.id == query)
+        held.report.refused.setdefault(str(query), f"query {name!r}: {why}; then drop the query and create it again")
     rows = to_rows(aggregate, table)
     until = dict.fromkeys(map(closing, aggregate.closings), needed_until(aggregate.plan, int(rows.time.max())))
     table = replace(held.network.tables[aggregate.home], name=aggregate.name)

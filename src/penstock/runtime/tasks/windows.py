@@ -16,23 +16,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.kernels.aggregate.close import Closed
+from penstock.kernels.aggregate.repeats import RUN, cut
+from penstock.kernels.aggregate.results import total_of
 from penstock.kernels.probe import word_count
 from penstock.model import Aggregate, Landmark, Sliding
-from penstock.model.expression import WINDOW_START
-from penstock.model.time import NEVER
+from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import WindowAggregate
 from penstock.runtime.tasks.task import Report, Task
 from penstock.runtime.tasks.write import ROW_GROUP, compression_of, file_name
-from penstock.state.run import Ints
 
 KIND = "aggregate"
-RUN = "_windows"  # how many windows a row stands for; NULL or no column: one
 FINAL = "_final"  # of queries whose open windows are shown too: whether the window is over
 
 
 def measure_column(aggregate: Aggregate) -> str:
     """The name under which the values of an aggregate are stored: it follows from what is computed."""
-    argument = "" if aggregate.argument is None else aggregate.argument.sql(lambda ref: f"\0{ref.column}\0")
+    argument = "" if aggregate.argument is None else aggregate.argument.shown(lambda ref: f"\0{ref.column}\0")
     text = f"{aggregate.function}\0{argument}\0{aggregate.distinct}\0{aggregate.parameters}"
     return "m" + hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -46,6 +45,12 @@ def write_windows(
     tables, counts, ends = [], [], []
     for found in closed:
         member = members[found.query]
+        if found.refused is not None:
+            report.refused[str(member.id)] = (
+                f"its results would be too many: {found.refused}; give it fewer windows (a longer SLIDE, a shorter RANGE), or leave out what "
+                "needs each window by itself (LIMIT, flush=, HAVING over window_start and window_end)"
+            )
+            continue
         if found.errors and not found.early and member.id not in task.suspended:
             report.count(member.id, "errors", found.errors)
         rows, window = found.table, windowed[found.query].window
@@ -61,7 +66,7 @@ def write_windows(
             stored = stored.append_column(FINAL, pa.array(np.full(len(rows), not found.early)))
         results = len(rows)
         if RUN in rows.column_names and isinstance(window, Sliding | Landmark):
-            results = pc.sum(rows.column(RUN)).as_py()
+            results = total_of(rows.column(RUN).to_numpy())
             last = pc.add(rows.column("window_end"), pc.multiply(pc.subtract(rows.column(RUN), 1), window.slide))
             ends.append(pc.max(last).as_py())
             if results > len(rows):
@@ -93,32 +98,7 @@ def _starting(rows: pa.Table, window: Sliding, first: int) -> pa.Table:
     """Runs without their windows that start before a time."""
     if window.origin is not None and window.origin >= first:
         return rows
-    ends, counts = (rows.column(name).to_numpy() for name in ("window_end", RUN))
-    skipped = np.clip(-((ends - window.range - first) // window.slide), 0, None)
-    left = counts - np.minimum(skipped, counts)
-    moved = rows.set_column(rows.schema.get_field_index(RUN), RUN, pa.array(left))
-    return _placed(moved, window, ends + skipped * window.slide, "window_end").filter(pa.array(left > 0))
-
-
-def written_out(rows: pa.Table, window: Sliding | Landmark) -> pa.Table:
-    """A result table with a row for each window of its runs."""
-    counts = pc.fill_null(rows.column(RUN), 1).to_numpy()
-    index = np.repeat(np.arange(len(rows)), counts)
-    number = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
-    each = rows.take(pa.array(index))
-    return _placed(each, window, each.column("_time").to_numpy() + number * window.slide, "_time")
-
-
-def _placed(rows: pa.Table, window: Sliding | Landmark, ends: Ints, name: str) -> pa.Table:
-    """Rows of windows that end at these times; those of a landmark begin where they did."""
-    rows = rows.set_column(rows.schema.get_field_index(name), name, pa.array(ends))
-    at = rows.schema.get_field_index(WINDOW_START)
-    if at < 0 or isinstance(window, Landmark):
-        return rows
-    begins = ends - window.range
-    return rows.set_column(
-        at, WINDOW_START, pa.array(begins if window.origin is None else np.maximum(begins, window.origin))
-    )
+    return cut(rows, window, first + window.range, FOREVER)
 
 
 def _stored(rows: pa.Table, bit: int, queries: int, groups: int, names: Sequence[str], step: int) -> pa.Table:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from penstock.errors import RegistrationError, StepError
 from penstock.model import Column
+from penstock.model.limits import MOST_TAKEN
 from penstock.model.view import Source
 from penstock.views.rows.files import to_arrow
 from penstock.views.rows.types import schema_of
@@ -29,13 +30,14 @@ _SIGNS = ("tinyint", "smallint", "int", "bigint")
 
 @dataclass(frozen=True)
 class QueryResults:
-    """A standing query as a source: its columns, its results after a step, and whether results are ever given up or held back.
+    """A standing query as a source: its columns, its results after a step and about how many these are, and whether results are ever given up or held back.
 
     `lineage` are the ids of the query and of those whose results it continues.
     """
 
     columns: tuple[Column, ...]
     results: Callable[..., DataFrame]
+    count: Callable[[int], int]
     growing: bool
     lineage: tuple[int, ...]
 
@@ -65,10 +67,12 @@ class ResultsFeed:
         query = self.query()
         if not query.growing:
             self._refuse_lost(query)
+            self._refuse_large(query, -1)
             return FrameFeed(self.source, query.results).look({}, held)
         stamps = {"lineage": list(query.lineage)}
         goes_on = state.get(STAMPS) == stamps
         step = int(state["step"]) if goes_on else -1
+        self._refuse_large(query, step)
         found = to_arrow(query.results(step=True, since_step=step))
         if goes_on and not len(found):
             return None
@@ -96,6 +100,15 @@ class ResultsFeed:
                 f"source {self.source.name!r}: a change has no sign; correct the query, and declare the source anew"
             )
         return plain.append_column(pa.field(COUNT, pa.int64()), signs)
+
+    def _refuse_large(self, query: QueryResults, step: int) -> None:
+        count = query.count(step)
+        if count > MOST_TAKEN:
+            msg = (
+                f"source {self.source.name!r}: its query has {count:,} new results, and a refresh takes {MOST_TAKEN:,}; give the query fewer "
+                "windows (a longer SLIDE, a shorter RANGE), and declare the source anew"
+            )
+            raise StepError(msg)
 
     def _refuse_lost(self, query: QueryResults) -> None:
         if self.told and not query.growing:
