@@ -13,7 +13,8 @@ from penstock.kernels.aggregate.flush import Cap, flush
 from penstock.kernels.aggregate.panes import assembled, closed_panes, window_counts
 from penstock.kernels.aggregate.repeats import RUN, cut, written_out
 from penstock.kernels.aggregate.results import total_of
-from penstock.model import Aggregate, Aggregation, Landmark, PerRow, Sliding
+from penstock.model import Aggregate, Aggregation, Landmark, PerRow, Sliding, SortKey, Top
+from penstock.model.expression import AGGREGATE_ROLE
 from penstock.model.limits import MOST_BUILT
 from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
 from penstock.planner.aggregates import plan_aggregates
@@ -136,3 +137,10 @@ def test_lists_and_windows_of_rows_are_counted_before_they_are_built(monkeypatch
         assert (closed.refused is None) == (what is None)
         assert what is None or what in closed.refused
     assert MOST_BUILT > 20
+
+
+def test_the_first_groups_of_each_window_are_not_looked_for_among_too_many():
+    key = SortKey(column("a0", AGGREGATE_ROLE))
+    plan = plan_of(Landmark(1), groups=("k",), top=Top((key,), 1))
+    (closed,) = close(plan, [state_of(plan, 0, FAR, groups=("k",))], NEVER, FOREVER)
+    assert "windows that it needs one by one" in closed.refused

@@ -290,13 +290,14 @@ def results_of(
         frames, shown = frames.take(kept), shown.take(kept)
         made = {number: array.filter(pa.array(kept)) for number, array in made.items()}
     if query.top is not None and query.cut and len(frames):
+        singles = shown.expanded(frames)
         index = pa.array(np.repeat(np.arange(len(frames)), shown.counts(frames)))
         for number in {
             int(r.column[1:]) for k in query.top.keys for r in k.expression.refs if r.role == AGGREGATE_ROLE
         }:
             value(number)  # once for all windows of a frame
         made = {number: array.take(index) for number, array in made.items()}
-        frames, shown = shown.expanded(frames)
+        frames, shown = singles
         keys = [_sort_values(key.expression.term, lookup, len(frames)) for key in query.top.keys]
         windows = shown.ends if shown.ids is None else shown.ids
         best = leading(query.top, keys, entries.group_values(frames.group), windows)
