@@ -19,6 +19,11 @@ import pyarrow as pa
 from penstock.errors import StateError
 
 
+def file_name(folder: str, step: int, suffix: str) -> str:
+    """A name that no other task, attempt, step or engine will ever use."""
+    return f"{folder}/{step}-{uuid.uuid4().hex}.{suffix}"
+
+
 class Store(Protocol):
     """What the engine needs of a file system."""
 

@@ -22,8 +22,9 @@ from penstock.model.expression import WINDOW_START
 from penstock.model.time import NEVER
 from penstock.planner.network import WindowAggregate
 from penstock.runtime.tasks.task import Report, Task
-from penstock.runtime.tasks.write import ROW_GROUP, compression_of, file_name
+from penstock.runtime.tasks.write import ROW_GROUP, compression_of
 from penstock.state.run import Ints
+from penstock.state.store import file_name
 
 KIND = "aggregate"
 RUN = "_windows"  # how many windows a row stands for; NULL or no column: one

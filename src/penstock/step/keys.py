@@ -1,0 +1,81 @@
+"""The key hashes of rows in state tables, and the tasks that they belong to.
+
+Keys that are columns are hashed here; for any other key the rows bring the hash, as Spark has computed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.columns.hash import hash_bigint, hash_columns, whole_numbers
+from penstock.model import Stream
+from penstock.planner.keys import INTEGRAL, bare_columns
+from penstock.planner.network import StateTable, key_column
+from penstock.state.run import Ints, key_ranges
+
+Valid = npt.NDArray[np.bool_]
+
+
+def key_columns(table: StateTable, stream: Stream) -> tuple[str, ...]:
+    """What the rows of a stream must bring for their keys in a table: columns of the stream, or the hash itself."""
+    bare = bare_columns(table.key, table.key_types, stream)
+    return (key_column(table.name),) if bare is None else bare
+
+
+def keys_of(table: StateTable, stream: Stream, columns: Mapping[str, pa.Array], times: pa.Array) -> tuple[Ints, Valid]:
+    """The hash of each row's key, and the rows that have one; 0 for all others. Without a key it is that of the row's time."""
+    rows = len(times)
+    if not table.key:
+        return np.zeros(rows, np.int64) if table.grouped else hash_bigint(whole_numbers(times)), np.ones(rows, np.bool_)
+    bare = bare_columns(table.key, table.key_types, stream)
+    if bare is None:
+        return received_keys(table, columns, times)
+    parts = [_common(columns[name], kind) for name, kind in zip(bare, table.key_types, strict=True)]
+    valid = np.ones(rows, dtype=np.bool_)
+    for part in parts:
+        if part.null_count:
+            valid &= part.is_valid().to_numpy(zero_copy_only=False)
+    if len(parts) == 1 and table.key_types[0] in INTEGRAL:
+        found = hash_bigint(whole_numbers(parts[0]))
+    else:
+        found = hash_columns(parts, rows)
+        if table.grouped:  # NULL is a group
+            return found, np.ones(rows, dtype=np.bool_)
+    return _zeroed(table, found, valid)
+
+
+def received_keys(table: StateTable, columns: Mapping[str, pa.Array], times: pa.Array) -> tuple[Ints, Valid]:
+    """The keys of rows that come from a mapper: their hashes travel, unless they follow from what travels anyway."""
+    if not table.key:
+        return np.zeros(len(times), np.int64) if table.grouped else hash_bigint(whole_numbers(times)), np.ones(
+            len(times), np.bool_
+        )
+    column = columns[table.plain_key or key_column(table.name)]
+    values = whole_numbers(column)
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    return _zeroed(table, values if table.plain_key is None else hash_bigint(values), valid)
+
+
+def owners(keys: Ints, tasks: int) -> npt.NDArray[np.int32]:
+    """The task that serves each key."""
+    lows = np.array([low for low, _ in key_ranges(tasks)[1:]], dtype=np.int64)
+    return np.searchsorted(lows, keys, side="right").astype(np.int32)
+
+
+def _zeroed(table: StateTable, keys: Ints, valid: Valid) -> tuple[Ints, Valid]:
+    """Rows without a key lie at 0; where rows are grouped, they are a group of their own there."""
+    if valid.all():
+        return keys, valid
+    return np.where(valid, keys, 0), np.ones_like(valid) if table.grouped else valid
+
+
+def _common(column: pa.Array, kind: str) -> pa.Array:
+    """A column in the type in which keys compare."""
+    if kind != "double" or pa.types.is_float64(column.type):
+        return column
+    values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
+    return pa.array(values, mask=column.is_null().to_numpy(zero_copy_only=False))
