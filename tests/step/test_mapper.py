@@ -4,15 +4,12 @@ from collections import Counter
 from dataclasses import replace
 from types import MappingProxyType
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.columns import parcels
 from penstock.columns.parcels import OWNED, SEEN, pack, unite, unpack
-from penstock.columns.verdict import event_time
 from penstock.model import Column, Stream
 from penstock.model.time import NEVER
 from penstock.planner.build import build_network
@@ -179,30 +176,6 @@ def test_parcels_bring_each_table_its_rows_and_no_row_twice_to_a_task(planned, d
             assert account.tables[table.name]["unwanted"] == judged["accepted"] - kept
 
 
-def test_a_row_of_many_tables_has_room_for_marks_in_all_of_them():
-    owners = np.tile(np.arange(3, dtype=np.int32), (100, 1))
-    owners[70] = [2, -1, -1]
-    places = parcels.place(owners, [n % 2 == 1 for n in range(100)], 3)
-    for task, (index, masks) in enumerate(places):
-        rows = parcels.Rows("a", {"_ts": pa.array(index)}, masks)
-        assert index.tolist() == [0, 1, 2]
-        assert [rows.marked(n, OWNED).tolist() for n in (0, 69, 99)] == [[task]] * 3
-        assert rows.marked(70, OWNED).tolist() == ([0] if task == 2 else [])
-        assert [rows.marked(n, SEEN).tolist() for n in (98, 99)] == [[], [0, 1, 2]]
-
-
-def test_parcels_are_bounded_in_size(monkeypatch):
-    monkeypatch.setattr(parcels, "MOST_BYTES", 4096)
-    texts = pa.array(["x" * (n % 200) for n in range(500)])
-    rows = parcels.Rows("a", {"_ts": pa.array(range(500)), "s": texts}, np.ones((500, 1), dtype=np.uint64))
-    bodies = list(pack(rows))
-    assert len(bodies) > 10
-    assert all(body.size < 2 * 4096 for body in bodies)
-    whole = unite(unpack(body) for body in bodies)["a"]
-    assert whole.columns["s"].to_pylist() == texts.to_pylist()
-    assert whole.columns["_ts"].to_pylist() == list(range(500))
-
-
 def shipped(texts, rows):
     """(rows, bytes) that go to two tasks for these queries."""
     queries = [StandingQuery(n + 1, f"q{n}", parse_query(t, STREAMS)) for n, t in enumerate(texts)]
@@ -235,11 +208,3 @@ def test_a_stream_without_queries_is_counted_and_sent_to_nobody():
     row = {"at": 1, "k": 1, "n": 1, "s": "p", "d": 0.0, "v": 1, "wide": ""}
     assert list(mapper.take(batch([row], [2]))) == []
     assert mapper.told().streams == {"c": {"rows": 1, "accepted": 1, "late": 0, "bad": 0}}
-
-
-def test_event_times_are_hashed_where_there_is_no_key():
-    table = build_network([StandingQuery(1, "q", parse_query(QUERIES[4], STREAMS))], STREAMS).tables[0]
-    times = event_time(pa.array([1, 2, None], pa.int64()))
-    keys, has_key = keys_of(table, STREAMS["a"], {}, times)
-    assert has_key.all()
-    assert len(set(keys.tolist())) == 3

@@ -111,7 +111,7 @@ def gathered(
     whole = pa.array(index)
     for name, column in columns.items():
         if name not in users:
-            found[name] = column.take(whole)
+            found[name] = _at(column, whole)
             continue
         needed = np.zeros(masks.shape[1], dtype=np.uint64)
         for table in users[name]:
@@ -120,9 +120,14 @@ def gathered(
                 needed[word] |= np.uint64(1 << bit)
         wanted = (masks & needed).any(axis=1)
         if wanted.any():
-            own = whole if wanted.all() or not is_text(column.type) else pa.array(index, mask=~wanted)
-            found[name] = column.take(own)
+            partly = is_text(column.type) and not wanted.all()
+            found[name] = column.take(pa.array(index, mask=~wanted)) if partly else _at(column, whole)
     return found
+
+
+def _at(column: pa.Array, places: pa.Array) -> pa.Array:
+    """The values at these places, which ascend."""
+    return column if len(places) == len(column) else column.take(places)
 
 
 def pack(rows: Rows) -> Iterator[pa.Buffer]:
@@ -136,7 +141,7 @@ def pack(rows: Rows) -> Iterator[pa.Buffer]:
 
 
 def _streams(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:
-    if batch.get_total_buffer_size() > MOST_BYTES and batch.nbytes > MOST_BYTES and len(batch) > 1:
+    if batch.nbytes > MOST_BYTES and len(batch) > 1:
         half = len(batch) // 2
         yield from _streams(batch.slice(0, half))
         yield from _streams(batch.slice(half))

@@ -103,23 +103,24 @@ def read_files(plan: Plan, files: Mapping[str, tuple[str, ...]]) -> Iterator[tup
 
 def _whole_rows(path: str, types: Mapping[str, pa.DataType], number: int, places: Ints) -> pa.Array:
     """The rows of a group at those places, as Spark would write them."""
-    groups = _row_groups(path, list(types), types)
-    rows = next(rows for group, rows in enumerate(groups) if group == number).take(pa.array(places))
     if not all(map(has_text, types.values())):
         raise Unreadable(f"{path}: Spark has to write the rows that are put aside")
+    (rows,) = _row_groups(path, list(types), types, number)
     try:
-        return rows_as_text(rows)
+        return rows_as_text(rows.take(pa.array(places)))
     except (UnicodeDecodeError, OverflowError, ValueError) as error:
         raise Unreadable(f"{path}: {error}") from error
 
 
-def _row_groups(path: str, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
-    """The columns of a file in the types of the stream; one that the file lacks is NULL, as in Spark."""
+def _row_groups(
+    path: str, columns: list[str], types: Mapping[str, pa.DataType], only: int | None = None
+) -> Iterator[pa.Table]:
+    """The columns of a file (or of one group of its rows) in the types of the stream; one that the file lacks is NULL, as in Spark."""
     try:
         with pq.ParquetFile(path, memory_map=True) as file:
             schema = _checked(file, columns, types)
             present = [c for c in columns if c in schema.names]
-            for group in range(file.num_row_groups):
+            for group in range(file.num_row_groups) if only is None else [only]:
                 rows = file.read_row_group(group, columns=present, use_threads=False)
                 yield pa.table([
                     rows.column(c).cast(types[c]) if c in present else pa.nulls(len(rows), types[c]) for c in columns

@@ -230,7 +230,8 @@ class Stepper:
         task = replace(task, merges=() if final else tuple(m for m in task.merges if m.table in over))
         with failing_as_step(task.step):
             rows = self._derived_rows(self.own_session()) if waiting else None
-            sent = self.job.nothing() if rows is None else self.job.mapped(rows, task)
+            about = derived.rows_waiting(self.network, self.manifest)
+            sent = self.job.nothing() if rows is None else self.job.mapped(rows, task, about)
             reports = self.job.run(sent, task)
         groups = closed_groups(self.network, progress)  # by which this step has closed, whatever it takes in
         if waiting:
