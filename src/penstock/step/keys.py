@@ -28,36 +28,25 @@ def key_columns(table: StateTable, stream: Stream) -> tuple[str, ...]:
 
 def keys_of(table: StateTable, stream: Stream, columns: Mapping[str, pa.Array], times: pa.Array) -> tuple[Ints, Valid]:
     """The hash of each row's key, and the rows that have one; 0 for all others. Without a key it is that of the row's time."""
-    rows = len(times)
-    if not table.key:
-        return np.zeros(rows, np.int64) if table.grouped else hash_bigint(whole_numbers(times)), np.ones(rows, np.bool_)
     bare = bare_columns(table.key, table.key_types, stream)
-    if bare is None:
+    if not bare:
         return received_keys(table, columns, times)
     parts = [_common(columns[name], kind) for name, kind in zip(bare, table.key_types, strict=True)]
-    valid = np.ones(rows, dtype=np.bool_)
-    for part in parts:
-        if part.null_count:
-            valid &= part.is_valid().to_numpy(zero_copy_only=False)
+    valid = np.logical_and.reduce([part.is_valid().to_numpy(zero_copy_only=False) for part in parts])
     if len(parts) == 1 and table.key_types[0] in INTEGRAL:
-        found = hash_bigint(whole_numbers(parts[0]))
-    else:
-        found = hash_columns(parts, rows)
-        if table.grouped:  # NULL is a group
-            return found, np.ones(rows, dtype=np.bool_)
-    return _zeroed(table, found, valid)
+        return _zeroed(table, hash_bigint(whole_numbers(parts[0])), valid)
+    found = hash_columns(parts, len(times))
+    return (found, np.ones_like(valid)) if table.grouped else _zeroed(table, found, valid)  # NULL is a group
 
 
 def received_keys(table: StateTable, columns: Mapping[str, pa.Array], times: pa.Array) -> tuple[Ints, Valid]:
-    """The keys of rows that come from a mapper: their hashes travel, unless they follow from what travels anyway."""
+    """The keys of rows that bring them: their hashes, unless these follow from what the rows bring anyway."""
     if not table.key:
-        return np.zeros(len(times), np.int64) if table.grouped else hash_bigint(whole_numbers(times)), np.ones(
-            len(times), np.bool_
-        )
+        found = np.zeros(len(times), dtype=np.int64) if table.grouped else hash_bigint(whole_numbers(times))
+        return found, np.ones(len(times), dtype=np.bool_)
     column = columns[table.plain_key or key_column(table.name)]
-    values = whole_numbers(column)
-    valid = column.is_valid().to_numpy(zero_copy_only=False)
-    return _zeroed(table, values if table.plain_key is None else hash_bigint(values), valid)
+    found = whole_numbers(column) if table.plain_key is None else hash_bigint(whole_numbers(column))
+    return _zeroed(table, found, column.is_valid().to_numpy(zero_copy_only=False))
 
 
 def owners(keys: Ints, tasks: int) -> npt.NDArray[np.int32]:

@@ -26,7 +26,7 @@ from penstock.planner.network import Network, StateTable, key_column
 from penstock.state.manifest import Patterns, Progress
 from penstock.state.progress import Seen, together
 from penstock.state.store import LocalStore
-from penstock.step.account import Account
+from penstock.step.account import Account, add_counts
 from penstock.step.keys import Valid, key_columns, keys_of, owners
 from penstock.step.sides import write_side
 
@@ -101,8 +101,7 @@ class Mapper:
     def told(self) -> Account:
         """The account of all rows taken."""
         for name, parts in self._seen.items():
-            whole = asdict(together(parts, self.network.streams[name].delay_rows))
-            self.account.saw[name] = [whole]
+            self.account.saw[name] = [asdict(together(parts, self.network.streams[name].delay_rows))]
         return self.account
 
     def _judge(self, stream: Stream, columns: Mapping[str, pa.Array]) -> Verdicts:
@@ -136,13 +135,13 @@ class Mapper:
                 progress = self.asked.progress.get(stream.name, NEVER)
                 entry = write_side(self.asked.store, self.asked.step, progress, stream.name, reason, rows, why)
                 self.account.sides.append(entry)
-        _add(self.account.streams.setdefault(stream.name, {}), counts)
+        add_counts(self.account.streams, {stream.name: counts})
 
     def _count(self, table: StateTable, accepted: int, wanted: int) -> None:
         counts = {"unwanted": accepted - wanted}
         if is_sampled(table, self.asked.step):
             counts["sampled"] = accepted
-        _add(self.account.tables.setdefault(table.name, {}), counts)
+        add_counts(self.account.tables, {table.name: counts})
 
     def _keys(
         self, stream: Stream, tables: tuple[StateTable, ...], columns: Mapping[str, pa.Array]
@@ -167,7 +166,7 @@ class Mapper:
             for entry in entries if errors else ():
                 query = table.entries[entry].query
                 if query not in self.asked.suspended:
-                    _add(self.account.queries.setdefault(str(query), {}), {"errors": errors})
+                    add_counts(self.account.queries, {str(query): {"errors": errors}})
         return found
 
 
@@ -227,8 +226,3 @@ def _sent(
 
 def _as_column(keys: Ints, valid: Valid) -> pa.Array:
     return pa.array(keys) if valid.all() else pa.array(keys, mask=~valid)
-
-
-def _add(counts: dict[str, int], more: Mapping[str, int]) -> None:
-    for key, value in more.items():
-        counts[key] = counts.get(key, 0) + value
