@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.columns import parcels
+from penstock.columns.hash import hash_columns
 from penstock.columns.parcels import OWNED, SEEN, pack, unite, unpack
 
 
@@ -56,3 +57,15 @@ def test_columns_that_one_parcel_lacks_are_null_where_it_is_united_with_others()
     assert found["a"].columns["s"].to_pylist() == ["x", None]
     assert (found["a"].marked(0, OWNED).tolist(), found["a"].marked(0, SEEN).tolist()) == ([0], [1])
     assert found["b"] is third
+
+
+def test_a_parcel_may_begin_at_any_byte():
+    rows = parcels.Rows("a", {"_ts": pa.array(range(9)), "s": pa.array(["x"] * 9)}, np.ones((9, 1), dtype=np.uint64))
+    (body,) = pack(rows)
+    for start in range(8):
+        found = unpack(pa.py_buffer(b"." * start + body.to_pybytes()).slice(start))
+        assert (
+            hash_columns(list(found.columns.values()), 9).tolist()
+            == hash_columns(list(rows.columns.values()), 9).tolist()
+        )
+        assert found.marked(0, OWNED).tolist() == list(range(9))

@@ -1,6 +1,6 @@
 """Late and bad rows, which no query sees, as they came: put aside by steps, read here as DataFrames.
 
-Which rows they are is said in `admission`; they were kept as text, with the reason, by the step that put them aside.
+Which rows they are is said in `columns/verdict.py`; they were kept as text, with the reason, by the step that put them aside.
 """
 
 from __future__ import annotations

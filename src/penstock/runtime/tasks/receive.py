@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.columns.hash import Ints, whole_numbers
+from penstock.columns.hash import Ints, bytes_of, whole_numbers
 from penstock.columns.parcels import OWNED, SEEN, unite, unpack
 from penstock.columns.parcels import Rows as Received
 from penstock.kernels.delta import Delta, build_delta
@@ -42,11 +42,13 @@ class Receiver:
         # Read to the end in any case: Spark waits for it. A tick brings no rows of streams.
         for batch in batches:
             if "_kind" in batch.schema.names:
-                for kind, body in zip(batch.column("_kind").to_pylist(), batch.column("_body"), strict=True):
+                whole, ends = bytes_of(batch.column("_body"))  # columns stay views of it
+                for kind, start, stop in zip(batch.column("_kind").to_pylist(), ends[:-1], ends[1:], strict=True):
+                    body = pa.py_buffer(whole[start:stop])
                     if kind == ACCOUNT:
-                        self.report.absorb(json.loads(body.as_py()))
+                        self.report.absorb(json.loads(body.to_pybytes()))
                     else:
-                        found.append(unpack(body.as_buffer()))
+                        found.append(unpack(body))
             elif "_stream" in batch.schema.names:
                 found += [rows for _, rows in mapper.take(batch)]
         if self.task.files is not None:
