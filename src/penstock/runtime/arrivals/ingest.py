@@ -153,11 +153,10 @@ def project(batch: DataFrame, network: Network, layout: Layout, told: Mapping[st
     values = [d for d in derived.values() if any(d.name in own for own in brings.values())]
     hashed = [t for t in network.tables if key_column(t.name) in brings[t.stream]]
     words = max((word for word, _ in places.values()), default=-1) + 1
-    kept = [n for n in layout.order if {network.streams[n].late, network.streams[n].bad} != {"drop"}]
     return batch.selectExpr(
         "_stream",
         "_ts",
-        *([f"{_side(network, layout, told)} AS _side"] if kept else []),
+        *_side(network, layout, told),
         *(["_mark", "_pattern"] if layout.marked else []),
         *(["_seq"] if layout.placed else []),
         *sorted(slots),
@@ -239,8 +238,8 @@ def _key(table: StateTable, layout: Layout) -> str:
     return f"CASE WHEN {missing} THEN CAST(NULL AS BIGINT) ELSE {hashed} END"
 
 
-def _side(network: Network, layout: Layout, told: Mapping[str, int]) -> str:
-    """The whole row as JSON where a late or bad row may have to be kept or shown."""
+def _side(network: Network, layout: Layout, told: Mapping[str, int]) -> list[str]:
+    """The whole row as JSON where a late or bad row may have to be kept or shown; nothing if all streams drop such rows."""
 
     def whole(name: str) -> str:
         stream = network.streams[name]
@@ -248,6 +247,8 @@ def _side(network: Network, layout: Layout, told: Mapping[str, int]) -> str:
         return f"to_json(named_struct({fields}), {_JSON_OPTIONS})"
 
     kept = [n for n in layout.order if {network.streams[n].late, network.streams[n].bad} != {"drop"}]
+    if not kept:
+        return []
     placed = [layout.order.index(n) for n in kept if network.streams[n].delay_rows is not None]
     bounds = ", ".join(f"{told.get(name, NEVER)}L" for name in layout.order)
     tests = [f"_ts IS NULL OR _ts < {EARLIEST}L OR _ts > {LATEST}L OR _ts < array({bounds})[_stream]"]
@@ -257,4 +258,4 @@ def _side(network: Network, layout: Layout, told: Mapping[str, int]) -> str:
         tests.append(f"_seq IS NULL AND _stream IN ({', '.join(map(str, placed))})")
     doubtful = " OR ".join(tests)
     texts = " ".join(f"WHEN {layout.order.index(name)} THEN {whole(name)}" for name in kept)
-    return f"CASE WHEN {doubtful} THEN CASE _stream {texts} END END"
+    return [f"CASE WHEN {doubtful} THEN CASE _stream {texts} END END AS _side"]
