@@ -24,18 +24,19 @@ class Intake:
 
     def run(self, job: Job, batch: DataFrame, added: DataFrame | None, task: Task) -> tuple[Reports, float]:
         """The reports of a job over a batch and the rows `added` to it, and the seconds it took to plan it."""
-        started = time.perf_counter()
-        files = job.files() if self.plain and added is None else None
-        planned = time.perf_counter() - started
-        if files is not None:
-            reports = job.run(job.nothing(), replace(task, files=files))
+        planning = 0.0
+        while True:
+            started = time.perf_counter()
+            files = job.files() if self.plain and added is None else None
+            if files is None:
+                whole = job.widened(batch)
+                rows = job.mapped(whole if added is None else whole.unionByName(added), task, self.rows)
+            else:
+                rows = batch.sparkSession.range(0, job.tasks, 1, job.tasks)
+            planning += time.perf_counter() - started
+            reports = job.run(rows, replace(task, files=files))
             if not any(report["unreadable"] for report in reports):
-                return reports, planned
+                break
             self.plain = False
-        started = time.perf_counter()
-        whole = job.widened(batch)
-        rows = job.mapped(whole if added is None else whole.unionByName(added), task, self.rows)
-        planned += time.perf_counter() - started
-        reports = job.run(rows, task)
         self.rows = sum(counts["rows"] for report in reports for counts in report["streams"].values())
-        return reports, planned
+        return reports, planning
