@@ -15,7 +15,7 @@ import penstock
 ROOT = Path(penstock.__file__).parent
 WITHOUT_SPARK = [
     name
-    for name in ("model", "sql", "reference", "planner", "state", "kernels", "lab")
+    for name in ("model", "columns", "sql", "reference", "planner", "state", "kernels", "step", "lab")
     if (ROOT / name / "__init__.py").exists()
 ]
 
@@ -51,6 +51,21 @@ def test_no_function_of_a_layer_without_spark_imports_it_later(layer):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         for name in _imported(node)
         if name.split(".")[0] == "pyspark"
+    ]
+    assert guilty == []
+
+
+@pytest.mark.parametrize(
+    ("layer", "below"),
+    [("columns", {"model"}), ("step", {"model", "columns", "planner", "state", "kernels"})],
+)
+def test_a_layer_knows_only_those_below_it(layer, below):
+    guilty = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {name}"
+        for path in sorted((ROOT / layer).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in _imported(node)
+        if name.split(".")[0] == "penstock" and name.split(".")[1] not in below | {layer, "errors"}
     ]
     assert guilty == []
 

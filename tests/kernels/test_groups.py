@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.columns.hash import hash_bigint
 from penstock.kernels.groups import alive_by_key, closed_keys
-from penstock.kernels.hash import hash_bigint
 from penstock.model import Column, Punctuation, Ref, Stream
 from penstock.model.punctuation import punctuation_of
 from penstock.planner.build import build_network

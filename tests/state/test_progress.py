@@ -9,22 +9,12 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.columns.verdict import ACCEPTED, PUNCTUATION, saw
 from penstock.kernels.groups import group_bounds
 from penstock.model import Column, Punctuation, Range, Stream
 from penstock.model.time import FOREVER, NEVER
 from penstock.reference import admit
 from penstock.reference import group_progress as reference_progress
-from penstock.runtime.arrivals.admission import (
-    ACCEPTED,
-    BAD,
-    LATE,
-    MALFORMED,
-    PUNCTUATION,
-    UNPLACED,
-    of_verdicts,
-    reasons,
-    saw,
-)
 from penstock.state import progress as module
 from penstock.state.manifest import Progress
 from penstock.state.progress import Seen, declare, follow_delay, group_progress, move, together
@@ -54,12 +44,10 @@ def seen_by_tasks(stream, times, sequences, said, tasks):
         verdict = np.array([ACCEPTED] * len(own) + [PUNCTUATION] * len(marked))
         if not len(verdict):
             continue
-        columns = {
-            "_ts": pa.array([times[i] for i in own] + [until for _, until in marked], pa.int64()),
-            "_seq": pa.array([sequences[i] for i in own] + [None] * len(marked), pa.int64()),
-            "_pattern": pa.array([None] * len(own) + [pattern for pattern, _ in marked], pa.string()),
-        }
-        found = saw(stream, np.ones(len(verdict), dtype=bool), verdict, columns)
+        moments = pa.array([times[i] for i in own] + [until for _, until in marked], pa.int64())
+        places = pa.array([sequences[i] for i in own] + [None] * len(marked), pa.int64())
+        patterns = pa.array([None] * len(own) + [pattern for pattern, _ in marked], pa.string())
+        found = saw(stream, verdict, moments, places, patterns)
         parts.append(Seen.from_json(json.loads(json.dumps(found))))
     return together(parts, stream.delay_rows)
 
@@ -137,17 +125,6 @@ def test_the_kind_names_the_bound_that_moved_progress_last():
         now, _ = move(both, now, seen_by_tasks(both, times, times, said, 1))
         kinds.append((now.value, now.kind))
     assert kinds == [(15, "delay"), (17, "punctuation"), (17, "punctuation"), (25, "delay")]
-
-
-def test_each_verdict_has_its_reason():
-    codes = np.array([LATE, BAD, BAD, MALFORMED, UNPLACED])
-    times = pa.array([1, None, 2, 3, 4], pa.int64())
-    assert reasons(codes, times).to_pylist() == [
-        "late", "event time is NULL or unreadable", "event time out of range", "malformed punctuation", "sequence is NULL",
-    ]  # fmt: skip
-    assert of_verdicts(np.array([True, True, False, True, True]), codes, (BAD, MALFORMED)).tolist() == [
-        False, True, False, True, False,
-    ]  # fmt: skip
 
 
 SECONDS = 1_000_000

@@ -41,27 +41,50 @@ def build_delta(
     time: Ints,
     columns: Mapping[str, pa.Array],
     truths: Mapping[str, npt.NDArray[np.bool_]],
+    index: Ints | None = None,
 ) -> Delta:
-    """Bits, dictionary and order of one table's new rows. Rows with a NULL key cannot match; at most they are counted."""
-    if table.timed:
-        key, has_key = np.zeros_like(key), np.ones_like(has_key)
-    bits = row_bits(table, columns, truths, len(key))
-    if not table.stateless and not has_key.all():
-        counting = sum(1 << bit for bit, entry in enumerate(table.entries) if entry.counting)
-        bits[~has_key] &= np.array(to_words(counting, bits.shape[1]), dtype=np.uint64)
-    wanted = bits.any(axis=1)
+    """Bits, dictionary and order of one table's new rows: those at the places `index` of whole columns, or all.
+
+    Rows with a NULL key cannot match; at most they are counted.
+    """
+    bits = wanted_bits(table, has_key, columns, truths, index)
+    wanted = np.asarray(bits.any(axis=1))
     ids, patterns = bits_ids(bits)
-    chosen = np.flatnonzero(wanted)
-    order = chosen[row_order(table, key[chosen], time[chosen], lambda name: columns[name].take(pa.array(chosen)))]
+    some = np.flatnonzero(wanted)
+    chosen = some if index is None else index[some]
+    # Where nobody tells keys apart all rows are one.
+    own = np.zeros(len(chosen), dtype=np.int64) if table.timed else key[chosen]
+    within = row_order(table, own, time[chosen], lambda name: columns[name].take(pa.array(chosen)))
+    order = chosen[within]
     picked = pa.array(order)
     rows = Rows(
-        key[order],
+        own[within],
         time[order],
-        ids[order],
+        ids[some[within]],
         _roles(table, patterns),
         {name: columns[name].take(picked) for name in table.columns},
     )
-    return Delta(rows, len(key) - len(chosen))
+    return Delta(rows, len(wanted) - len(chosen))
+
+
+def wanted_bits(
+    table: StateTable,
+    has_key: npt.NDArray[np.bool_],
+    columns: Mapping[str, pa.Array],
+    truths: Mapping[str, npt.NDArray[np.bool_]],
+    index: Ints | None = None,
+) -> Words:
+    """The entries of the table that each row serves (of those at the places `index`, or of all): none if no query wants the row."""
+    if index is not None and len(index) < len(has_key):
+        picked = pa.array(index)
+        columns = {name: columns[name].take(picked) for name in {i.column for i in table.indexes}}
+        truths = {name: values[index] for name, values in truths.items()}
+        has_key = has_key[index]
+    bits = row_bits(table, columns, truths, len(has_key))
+    if not (table.stateless or table.timed or has_key.all()):
+        counting = sum(1 << bit for bit, entry in enumerate(table.entries) if entry.counting)
+        bits[~has_key] &= np.array(to_words(counting, bits.shape[1]), dtype=np.uint64)
+    return bits
 
 
 def alive(table: StateTable, rows: Rows, progress: Mapping[str, int]) -> npt.NDArray[np.bool_]:

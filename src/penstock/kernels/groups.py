@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.columns.hash import hash_bigint
 from penstock.kernels.delta import alive
-from penstock.kernels.hash import hash_bigint
 from penstock.model import Range, Ref, Stream
 from penstock.model.punctuation import Value
 from penstock.model.stream import INTEGER_TYPES

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from penstock.model import Expression, Ref
+from penstock.model import Expression, Ref, Stream
 from penstock.model.stream import INTEGER_TYPES
 
 # Types whose value is one integer: the hash of one such part is a bijection on 64 bits.
@@ -47,6 +47,29 @@ def normalized(expression: Expression, declared: str | None, common: str) -> tup
     if declared == common:
         return parts
     return ("CAST(", *parts, f" AS {common.upper()})")
+
+
+def bare_columns(key: Sequence[tuple[str | Ref, ...]], types: Sequence[str], stream: Stream) -> tuple[str, ...] | None:
+    """The columns that are the parts of a key, as they stand or as wider numbers; None if some part is anything else.
+
+    Kernels hash such keys as Spark does (`columns/hash.py`); all others Spark hashes itself.
+    """
+    found = []
+    for part, common in zip(key, types, strict=True):
+        refs = {p for p in part if isinstance(p, Ref)}
+        declared = stream.column(next(iter(refs)).column) if len(refs) == 1 else None
+        if declared is None or not _widens(declared.type, common):
+            return None
+        if part != normalized(Expression(tuple(refs), None, total=True), declared.type, common):
+            return None
+        found.append(declared.name)
+    return tuple(found)
+
+
+def _widens(declared: str, common: str) -> bool:
+    if common in ("bigint", "double"):
+        return declared in INTEGER_TYPES | (_FLOATING if common == "double" else set())
+    return declared == common and (common in _PLAIN or _DECIMAL.fullmatch(common) is not None)
 
 
 def _precision(kind: str) -> tuple[int, int] | None:

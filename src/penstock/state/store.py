@@ -24,6 +24,11 @@ from penstock.errors import StateError
 LOOKING_SECONDS = 0.005  # for which somebody who looks for an owner has the lock, about
 
 
+def file_name(folder: str, step: int, suffix: str) -> str:
+    """A name that no other task, attempt, step or engine will ever use."""
+    return f"{folder}/{step}-{uuid.uuid4().hex}.{suffix}"
+
+
 class Store(Protocol):
     """What the engine needs of a file system."""
 

@@ -148,6 +148,12 @@ def waiting(network: Network, manifest: Manifest, views: Views) -> list[DerivedS
     return found
 
 
+def rows_waiting(network: Network, manifest: Manifest) -> int:
+    """About how many rows that is."""
+    taken = min(cursors(network, manifest).values(), default=manifest.step)
+    return sum(f.rows for f in manifest.results.values() if f.step > taken)
+
+
 def moved(network: Network, manifest: Manifest, progress: Mapping[str, Progress]) -> dict[str, Progress]:
     """Progress of the derived streams after a step that has taken in all results so far; `progress` holds what it saw of them."""
     reached = manifest.reached()

@@ -1,28 +1,28 @@
 """Reading a batch's Parquet files in the workers: whole columns, instead of single rows through Spark's exchange.
 
 Spark still decides which files a batch has, and remembers it; only their bytes take a shorter way. Every task reads the columns that
-some query needs and keeps the rows of its own buckets, so this pays while tasks are few. It is for streams that are such files just
+some query needs and maps all rows for itself (`step/mapper.py`), so this pays while tasks are few. It is for streams that are such files just
 as they are, and for networks of which Spark has nothing to compute; whatever Arrow might read otherwise than Spark goes through Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.kernels.hash import hash_bigint
-from penstock.model import Ref, Stream
-from penstock.model.time import DAY, EARLIEST, LATEST, NEVER
-from penstock.planner.network import Network, StateTable
-from penstock.runtime.arrivals.admission import ACCEPTED, BAD, BEFORE, LATE, VERDICTS
-from penstock.runtime.tasks.task import Plan, Task
+from penstock.columns.hash import Ints
+from penstock.columns.parcels import one_array
+from penstock.columns.text import has_text, rows_as_text
+from penstock.columns.verdict import event_time
+from penstock.planner.keys import bare_columns
+from penstock.planner.network import Network
+from penstock.runtime.tasks.task import Plan
+from penstock.step.mapper import Text, brought
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,9 +58,11 @@ def is_plain(frame: DataFrame) -> bool:
 
 
 def is_scannable(network: Network, streams: Collection[str]) -> bool:
-    """Whether workers can key and filter rows of these streams by themselves: plain integer keys, and no expression that needs Spark."""
+    """Whether workers can map rows of these streams by themselves: no expression needs Spark, not even that of a key."""
     return not any(d.stream in streams for d in network.derived) and all(
-        not t.key or _key_column(t) is not None for t in network.tables if t.stream in streams
+        bare_columns(t.key, t.key_types, network.streams[t.stream]) is not None
+        for t in network.tables
+        if t.stream in streams
     )
 
 
@@ -87,33 +89,38 @@ def batch_files(session: SparkSession, streams: tuple[str, ...]) -> dict[str, tu
     return found
 
 
-def read_rows(plan: Plan, task: Task, low: int, high: int | None) -> pa.Table:
-    """The rows whose keys lie in [low, high), and those of replicated tables, just as the exchange would bring them."""
-    assert task.files is not None
-    pieces = [
-        piece
-        for stream, paths in task.files.items()
-        for path in paths
-        for rows in _row_groups(path, _columns(plan, stream), plan.types[stream])
-        for piece in _pieces(plan, task, stream, rows, (low, high))
-    ]
-    return pa.concat_tables(pieces, promote_options="default") if pieces else pa.table({})
+def read_files(plan: Plan, files: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, dict[str, pa.Array], Text]]:
+    """All rows as a mapper takes them: (stream, columns, the whole rows at some places as text)."""
+    for name, paths in files.items():
+        stream, types = plan.network.streams[name], plan.types[name]
+        wanted = sorted((brought(plan.network, stream) | {stream.event_time}) & types.keys())
+        for path in paths:
+            for group, rows in enumerate(_row_groups(path, wanted, types)):
+                columns = {column: one_array(rows.column(column)) for column in rows.column_names}
+                times = {"_ts": event_time(columns[stream.event_time])}
+                yield name, columns | times, partial(_whole_rows, path, types, group)
 
 
-def _columns(plan: Plan, stream: str) -> list[str]:
-    declared = plan.types[stream]
-    tables = plan.network.tables_of(stream)
-    wanted = {c for t in tables for c in (*t.needed, _key_column(t), plan.network.streams[stream].event_time) if c}
-    return sorted(wanted & declared.keys())
+def _whole_rows(path: str, types: Mapping[str, pa.DataType], number: int, places: Ints) -> pa.Array:
+    """The rows of a group at those places, as Spark would write them."""
+    if not all(map(has_text, types.values())):
+        raise Unreadable(f"{path}: Spark has to write the rows that are put aside")
+    (rows,) = _row_groups(path, list(types), types, number)
+    try:
+        return rows_as_text(rows.take(pa.array(places)))
+    except (UnicodeDecodeError, OverflowError, ValueError) as error:
+        raise Unreadable(f"{path}: {error}") from error
 
 
-def _row_groups(path: str, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
-    """The columns of a file in the types of the stream; one that the file lacks is NULL, as in Spark."""
+def _row_groups(
+    path: str, columns: list[str], types: Mapping[str, pa.DataType], only: int | None = None
+) -> Iterator[pa.Table]:
+    """The columns of a file (or of one group of its rows) in the types of the stream; one that the file lacks is NULL, as in Spark."""
     try:
         with pq.ParquetFile(path, memory_map=True) as file:
             schema = _checked(file, columns, types)
             present = [c for c in columns if c in schema.names]
-            for group in range(file.num_row_groups):
+            for group in range(file.num_row_groups) if only is None else [only]:
                 rows = file.read_row_group(group, columns=present, use_threads=False)
                 yield pa.table([
                     rows.column(c).cast(types[c]) if c in present else pa.nulls(len(rows), types[c]) for c in columns
@@ -145,71 +152,3 @@ def _same(stored: pa.DataType, declared: pa.DataType) -> bool:
     if pa.types.is_signed_integer(stored) and pa.types.is_signed_integer(declared):
         return bool(stored.bit_width <= declared.bit_width)
     return bool(stored == declared)
-
-
-def _pieces(plan: Plan, task: Task, name: str, rows: pa.Table, own: tuple[int, int | None]) -> Iterator[pa.Table]:
-    """Rows of one stream for each table that takes them, with the verdict on each."""
-    stream, network, slots = plan.network.streams[name], plan.network, plan.names[name]
-    times = _event_time(stream, rows)
-    verdict = _verdict(times, task.progress.get(name, NEVER), network.origins.get(name, NEVER))
-    keys = {t.name: _keys(t, rows, times) for t in network.tables_of(name)}
-    for number, table in enumerate(network.tables_of(name)):
-        key = keys[table.name]
-        owned = in_range(key, *own)
-        accepted = verdict == ACCEPTED
-        wanted = accepted if table.index in task.routes.replicated else accepted & owned
-        if number == 0:  # late and bad rows are counted once, wherever the row is owned
-            wanted |= owned & ~accepted
-        columns = {
-            "_table": pa.array((VERDICTS * table.index + verdict).astype(np.int32)), "_key": key, "_ts": times,
-            **{slots[c]: rows.column(c) for c in rows.column_names if c in table.needed},
-            **{column: keys[other] for column, other in table.others},
-        }  # fmt: skip
-        yield pa.table(columns).filter(pa.array(wanted))
-
-
-def in_range(keys: pa.Array, low: int, high: int | None) -> npt.NDArray[np.bool_]:
-    """Which keys lie in [low, high); NULL counts as 0, so that such rows belong to somebody."""
-    values = pc.fill_null(keys, 0).to_numpy(zero_copy_only=False)
-    return np.asarray((values >= low) & (True if high is None else values < high))
-
-
-def _verdict(times: pa.Array, progress: int, origin: int) -> npt.NDArray[np.int32]:
-    valid = times.is_valid().to_numpy(zero_copy_only=False)
-    values = pc.fill_null(times, 0).to_numpy(zero_copy_only=False)
-    found = np.where(values < progress, np.int32(LATE), np.int32(ACCEPTED))
-    found[values < origin] = BEFORE
-    found[~valid | (values < EARLIEST) | (values > LATEST)] = BAD
-    return found
-
-
-def _event_time(stream: Stream, rows: pa.Table) -> pa.Array:
-    """Event time in the engine's unit."""
-    column = _whole(rows.column(stream.event_time))
-    if pa.types.is_date(column.type):
-        return pc.multiply(column.cast(pa.int32()).cast(pa.int64()), DAY)
-    return column.cast(pa.int64())
-
-
-def _keys(table: StateTable, rows: pa.Table, times: pa.Array) -> pa.Array:
-    """The hash of each row's key, as Spark computes it; of a table without a key, that of its time."""
-    column = _key_column(table)
-    if column is None and table.grouped:
-        return pa.array(np.zeros(len(rows), dtype=np.int64))
-    values = times if column is None else _whole(rows.column(column)).cast(pa.int64())
-    hashed = pa.array(hash_bigint(pc.fill_null(values, 0).to_numpy(zero_copy_only=False)))
-    return pc.if_else(values.is_valid(), hashed, None) if values.null_count else hashed
-
-
-def _key_column(table: StateTable) -> str | None:
-    """The column of whole numbers that is the key, if it is one."""
-    if len(table.key) != 1 or table.key_types != ("bigint",) or any(table.guards):
-        return None
-    match table.key[0]:
-        case (Ref(_, column),) | ("CAST(", Ref(_, column), " AS BIGINT)"):
-            return column
-    return None
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

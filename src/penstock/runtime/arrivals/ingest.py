@@ -1,12 +1,13 @@
-"""From the streams' DataFrames to tagged, keyed rows: what Spark SQL does in the JVM before the exchange.
+"""From the streams' DataFrames to tagged rows: what Spark SQL does in the JVM before mappers take them.
 
 All streams of the network are one tagged union, read by one streaming query. Columns of equal type share a slot, so that
-the union is as wide as its widest stream. Per step, one projection adds key hashes, computed predicates, and the late or bad verdict.
+the union is as wide as its widest stream. Per step, one projection leaves the columns that some query needs, and adds what only Spark can
+compute. Verdicts, key hashes and where rows go are the matter of mappers (`step/mapper.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -14,24 +15,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (Spark's customary name)
 
+from penstock.columns.verdict import MALFORMED_MARK
 from penstock.model import Ref, Stream
 from penstock.model.time import EARLIEST, LATEST, NEVER
 from penstock.planner.keys import INTEGRAL
-from penstock.planner.network import Derived, Network, StateTable
-from penstock.runtime.arrivals.admission import (
-    ACCEPTED,
-    BAD,
-    BEFORE,
-    LATE,
-    MALFORMED,
-    PUNCTUATION,
-    SIDES,
-    UNPLACED,
-    VERDICTS,
-)
-from penstock.runtime.arrivals.punctuation import MALFORMED_MARK, closed_before, closed_test
+from penstock.planner.network import Derived, Network, StateTable, key_column
 from penstock.runtime.spelling import quote, text_literal, time_in_units
-from penstock.state.run import BUCKET_BITS, BUCKETS
+from penstock.step.mapper import brought
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JVMView
@@ -146,110 +136,39 @@ def truth_words(network: Network) -> dict[str, tuple[int, int]]:
     return places
 
 
-def project(
-    batch: DataFrame,
-    network: Network,
-    layout: Layout,
-    progress: Mapping[str, int],
-    tasks: int,
-    replicated: Collection[int] = (),
-    *,
-    sides: bool = True,
-    closed: Mapping[str, Sequence[tuple[str, int]]] | None = None,
-) -> DataFrame:
-    """Rows ready for the exchange, partitioned by the task that serves their bucket; those of `replicated` tables go to every task.
+def project(batch: DataFrame, network: Network, layout: Layout, told: Mapping[str, int]) -> DataFrame:
+    """What mappers need of each row: its stream and time, columns, and what only Spark can compute.
 
-    Without `sides` late and bad rows come without their text: they can be counted, not put aside. `closed` are the punctuations of groups that
-    are ahead of their stream: rows that match them are late. Progress goes in as one array literal: Spark passes arrays to compiled code by reference, so the code of every step is
-    the same text and is compiled once.
+    Rows that may have to be put aside come with their text (`_side`): those without a proper time or place, and those before the time that is
+    `told` of their stream. Which ones they are the mapper decides. These times go in as one array literal: Spark passes arrays to compiled code
+    by reference, so the code of every step is the same text and is compiled once.
     """
     derived = {d.name: d for d in network.derived}
     places = truth_words(network)
     risky = [d for d in derived.values() if d.risky]
     if risky:
         batch = batch.select("*", *[_guarded(d, layout).alias(f"_try{d.name}") for d in risky])
-    # One projection, with the verdict written out wherever it is used: each further one costs Spark another analysis.
-    verdict = _verdict(network, layout, progress, closed or {})
-    keys = {column: table for t in network.tables for column, table in t.others}
-    needed = sorted({layout.name(t.stream, c) for t in network.tables for c in t.needed} - derived.keys() - keys.keys())
-    values = [d for d in derived.values() if any(d.name in t.needed for t in network.tables)]
+    brings = {name: brought(network, network.streams[name]) for name in layout.order}
+    slots = {slot for name, own in layout.slots.items() for column, slot in own.items() if column in brings[name]}
+    values = [d for d in derived.values() if any(d.name in own for own in brings.values())]
+    hashed = [t for t in network.tables if key_column(t.name) in brings[t.stream]]
     words = max((word for word, _ in places.values()), default=-1) + 1
-    tables = {name: network.tables_of(name) for name in layout.order}
-    if not replicated and all(len(own) == 1 for own in tables.values()):
-        key = _by_stream(layout, lambda name: _key(tables[name][0], layout))
-        target = [f"{_by_stream(layout, lambda name: str(VERDICTS * tables[name][0].index))} + {verdict} AS _table"]
-        # A key that travels for itself need not travel as its hash too, if one text serves all streams.
-        if "_stream" in key or not all(own[0].stateless or own[0].plain_key for own in tables.values()):
-            target.append(f"{key} AS _key")
-    else:
-        key = "_key"
-        target = [
-            f"explode({_by_stream(layout, lambda name: _targets(tables[name], layout, verdict, tasks, replicated))}) AS _to"
-        ]
-    ready = batch.selectExpr(
-        *target,
+    return batch.selectExpr(
+        "_stream",
         "_ts",
-        *([f"{_side(network, layout, verdict)} AS _side"] if sides else []),
-        *(["_pattern"] if layout.marked else []),
+        *_side(network, layout, told),
+        *(["_mark", "_pattern"] if layout.marked else []),
         *(["_seq"] if layout.placed else []),
-        *needed,
+        *sorted(slots),
         *[f"{f'_try{d.name}.v' if d.risky else _only(d, layout)} AS {d.name}" for d in values],
-        *[f"{_key_in(network, layout, table)} AS {column}" for column, table in keys.items()],
+        *[f"{_key_in(layout, table)} AS {key_column(table.name)}" for table in hashed],
         *[f"{_word(layout, places, derived, w)} AS _t{w}" for w in range(words)],
     )
-    if "_to" in ready.columns:
-        others = [c for c in ready.columns if c != "_to"]
-        ready = ready.selectExpr("_to.table AS _table", "_to.key AS _key", "_to.part AS _part", *others)
-        return ready.repartitionById(tasks, F.col("_part"))
-    if "_key" in ready.columns:
-        key = "_key"
-    return ready.repartitionById(tasks, F.expr(_owner(key, tasks)))
 
 
-def _verdict(
-    network: Network,
-    layout: Layout,
-    progress: Mapping[str, int],
-    closed: Mapping[str, Sequence[tuple[str, int]]],
-) -> str:
-    """What a row is: accepted, late, bad, or a punctuation."""
-
-    def bounds(value: Callable[[str], int]) -> str:
-        return f"array({', '.join(f'{value(name)}L' for name in layout.order)})[_stream]"
-
-    cases = []
-    if layout.marked:
-        cases.append(f"_mark = {MALFORMED_MARK} THEN {MALFORMED}")
-        cases.append(f"_mark IS NOT NULL THEN {PUNCTUATION}")
-    cases.append(f"_ts IS NULL OR _ts < {EARLIEST}L OR _ts > {LATEST}L THEN {BAD}")
-    placed = [tag for tag, name in enumerate(layout.order) if network.streams[name].delay_rows is not None]
-    if placed:
-        cases.append(f"_seq IS NULL AND _stream IN ({', '.join(map(str, placed))}) THEN {UNPLACED}")
-    if any(name in network.origins for name in layout.order):
-        cases.append(f"_ts < {bounds(lambda name: network.origins.get(name, NEVER))} THEN {BEFORE}")
-    cases.append(f"_ts < {bounds(lambda name: progress.get(name, NEVER))} THEN {LATE}")
-    ahead = {name: groups for name in layout.order if (groups := closed.get(name))}
-    if ahead:
-        tests = [
-            f"(_stream = {layout.order.index(name)} AND {closed_test(network.streams[name], groups, layout.slots[name])})"
-            for name, groups in ahead.items()
-        ]
-        latest = bounds(lambda name: closed_before(ahead.get(name, ())))
-        cases.append(f"_ts < {latest} AND ({' OR '.join(tests)}) THEN {LATE}")
-    return f"CASE {' '.join(f'WHEN {case}' for case in cases)} ELSE {ACCEPTED} END"
-
-
-def _owner(key: str, tasks: int) -> str:
-    """The task that serves the bucket of a key."""
-    bucket = f"(shiftright(COALESCE({key}, 0L), {64 - BUCKET_BITS}) + {BUCKETS // 2})"
-    return f"CAST((({bucket} + 1) * {tasks} - 1) DIV {BUCKETS} AS INT)"
-
-
-def _key_in(network: Network, layout: Layout, table: str) -> str:
-    """A row's key in a state table of its stream."""
-    wanted = next(t for t in network.tables if t.name == table)
-    tag = layout.order.index(wanted.stream)
-    return f"CASE WHEN _stream = {tag} THEN {_key(wanted, layout)} END"
+def _key_in(layout: Layout, table: StateTable) -> str:
+    """A row's key in a state table of its stream, where only Spark can hash it."""
+    return f"CASE WHEN _stream = {layout.order.index(table.stream)} THEN {_key(table, layout)} END"
 
 
 def _fill(parts: tuple[str | Ref, ...], stream: str, layout: Layout) -> str:
@@ -303,28 +222,8 @@ def _word(layout: Layout, places: Mapping[str, tuple[int, int]], derived: Mappin
     return _by_stream(layout, bits)
 
 
-def _targets(
-    tables: Sequence[StateTable], layout: Layout, verdict: str, tasks: int, replicated: Collection[int]
-) -> str:
-    """The tables and tasks a row goes to, as an array; late and bad rows only go to one, to be counted and put aside."""
-
-    def struct(table: StateTable, part: str) -> str:
-        key = _key(table, layout)
-        return f"named_struct('table', {VERDICTS * table.index} + {verdict}, 'key', {key}, 'part', {part})"
-
-    owned = [struct(t, _owner(_key(t, layout), tasks)) for t in tables]
-    every = [
-        text
-        for table, one in zip(tables, owned, strict=True)
-        for text in ([struct(table, str(part)) for part in range(tasks)] if table.index in replicated else [one])
-    ]
-    return f"CASE WHEN {verdict} = {ACCEPTED} THEN array({', '.join(every)}) ELSE array({owned[0]}) END"
-
-
 def _key(table: StateTable, layout: Layout) -> str:
     """The hash of a row's key in one state table; NULL if a part of it is NULL or cannot be computed, unless a key may be so."""
-    if not table.key:
-        return "0L" if table.grouped else "xxhash64(_ts)"
     parts = [
         f"_try{guard}.v" if guard else _fill(part, table.stream, layout)
         for part, guard in zip(table.key, table.guards, strict=True)
@@ -339,16 +238,24 @@ def _key(table: StateTable, layout: Layout) -> str:
     return f"CASE WHEN {missing} THEN CAST(NULL AS BIGINT) ELSE {hashed} END"
 
 
-def _side(network: Network, layout: Layout, verdict: str) -> str:
-    """The whole row as JSON where a late or bad row has to be kept or shown."""
+def _side(network: Network, layout: Layout, told: Mapping[str, int]) -> list[str]:
+    """The whole row as JSON where a late or bad row may have to be kept or shown; nothing if all streams drop such rows."""
 
     def whole(name: str) -> str:
         stream = network.streams[name]
         fields = ", ".join(f"{text_literal(c.name)}, {layout.slots[name][c.name]}" for c in stream.columns)
-        policies = {"late": stream.late, "bad": stream.bad}
-        kept = [str(verdict) for side, own in SIDES.items() if policies[side] != "drop" for verdict in own]
-        if not kept:
-            return "CAST(NULL AS STRING)"
-        return f"CASE WHEN {verdict} IN ({', '.join(kept)}) THEN to_json(named_struct({fields}), {_JSON_OPTIONS}) END"
+        return f"to_json(named_struct({fields}), {_JSON_OPTIONS})"
 
-    return _by_stream(layout, whole)
+    kept = [n for n in layout.order if {network.streams[n].late, network.streams[n].bad} != {"drop"}]
+    if not kept:
+        return []
+    placed = [layout.order.index(n) for n in kept if network.streams[n].delay_rows is not None]
+    bounds = ", ".join(f"{told.get(name, NEVER)}L" for name in layout.order)
+    tests = [f"_ts IS NULL OR _ts < {EARLIEST}L OR _ts > {LATEST}L OR _ts < array({bounds})[_stream]"]
+    if layout.marked:
+        tests.append(f"_mark = {MALFORMED_MARK}")
+    if placed:
+        tests.append(f"_seq IS NULL AND _stream IN ({', '.join(map(str, placed))})")
+    doubtful = " OR ".join(tests)
+    texts = " ".join(f"WHEN {layout.order.index(name)} THEN {whole(name)}" for name in kept)
+    return [f"CASE WHEN {doubtful} THEN CASE _stream {texts} END END AS _side"]

@@ -7,12 +7,11 @@ from elsewhere are added as further rows of the stream, so that Spark's log of o
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
+from penstock.columns.verdict import MALFORMED_MARK, MARK
 from penstock.errors import RegistrationError
 from penstock.model import Column, Stream
 from penstock.model.punctuation import FROM, IS, PATTERN_TYPES, part_of
@@ -23,8 +22,6 @@ from penstock.state.progress import EVERYTHING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-MARK, MALFORMED_MARK = 1, 2
 
 
 def check_punctuation(stream: Stream) -> None:
@@ -119,23 +116,6 @@ def _patterns(stream: Stream, elsewhere: DataFrame) -> DataFrame:
     ]  # fmt: skip
     mark = f"CASE WHEN {' OR '.join(wrong)} THEN {MALFORMED_MARK} ELSE {MARK} END AS _mark"
     return elsewhere.selectExpr(*columns, mark, f"{bound} AS _bound", f"{pattern} AS _pattern")
-
-
-def closed_test(stream: Stream, closed: Sequence[tuple[str, int]], slots: Mapping[str, str]) -> str:
-    """SQL that is true of a data row that matches a remembered punctuation of a group.
-
-    The punctuations go in as one literal, which Spark passes to compiled code by reference: the code is the same in every step.
-    """
-    fields = [(c, part) for c in stream.patterns if (part := part_of(stream, c.name)) and part[0] != stream.event_time]
-    schema = ", ".join(["_until BIGINT", *(f"{quote(c.name)} {c.type}" for c, _ in fields)])
-    rows = json.dumps([{**json.loads(pattern), "_until": until} for pattern, until in closed])
-    tests = [f"(p.{quote(c.name)} IS NULL OR {slots[column]} {_TESTS[kind]} p.{quote(c.name)})" for c, (column, kind) in fields]  # fmt: skip
-    text = rows.replace("\\", "\\\\").replace("'", "\\'")
-    condition = " AND ".join(["_ts < p._until", *tests])
-    return f"coalesce(exists(from_json('{text}', 'ARRAY<STRUCT<{schema}>>'), p -> {condition}), FALSE)"
-
-
-_TESTS = {IS: "=", FROM: ">=", "to": "<"}
 
 
 def closed_before(closed: Sequence[tuple[str, int]]) -> int:

@@ -15,10 +15,9 @@ from penstock.model.time import NEVER
 from penstock.planner.network import Network
 from penstock.runtime.arrivals import derived
 from penstock.runtime.results.stored import checked, read
-from penstock.runtime.tasks.write import file_name
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, Registry
-from penstock.state.store import LocalStore
+from penstock.state.store import LocalStore, file_name
 
 UPKEEP_EVERY = 64  # steps between two rounds of upkeep
 FIRST_UPKEEP = 7  # the first round: when a few steps have shown which rows come

@@ -1,6 +1,6 @@
 """Late and bad rows, which no query sees, as they came: put aside by steps, read here as DataFrames, and merged into larger files.
 
-Which rows they are is said in `admission`; they were kept as text, with the reason, by the step that put them aside.
+Which rows they are is said in `columns/verdict.py`; they were kept as text, with the reason, by the step that put them aside.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from penstock.model import Stream
 from penstock.runtime.arrivals.ingest import SIDE_FORMATS
 from penstock.runtime.results.stored import VERIFIED, checked
 from penstock.runtime.spelling import ddl
-from penstock.runtime.tasks.write import file_name
 from penstock.state.manifest import Manifest, SideFile
 from penstock.state.sides import Retained, alike_sides
-from penstock.state.store import LocalStore
+from penstock.state.store import LocalStore, file_name
 
 _SIDE_SCHEMA = "_row string, _step bigint, _reason string, _progress bigint"
 

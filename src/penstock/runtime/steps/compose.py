@@ -17,7 +17,7 @@ from penstock.planner.segments import segment_count, segment_starts
 from penstock.runtime.tasks.closing import ahead_by, ended_tables, panes_until, shown_now
 from penstock.runtime.tasks.task import Task
 from penstock.state.compaction import choose_merges, choose_settling
-from penstock.state.manifest import Manifest, Progress
+from penstock.state.manifest import Manifest, Patterns, Progress
 from penstock.state.run import RunEntry
 from penstock.state.store import LocalStore
 
@@ -79,6 +79,7 @@ def compose_task(
         {t.index: segments(t) for t in network.tables if t.timed},
         merges=tuple(merges),
         suspended=frozenset(int(q) for q in manifest.suspended),
+        groups=_groups(network, manifest),
         closed=closed,
         ahead=ahead,
         newest={stream: _last(network, manifest, stream) for a in network.aggregates for stream in a.streams},
@@ -107,6 +108,12 @@ def _in_reach(network: Network, manifest: Manifest, reached: Mapping[str, int]) 
         if run.table in number and not run.expired(reached):
             runs.setdefault(number[run.table], []).append(run)
     return runs
+
+
+def _groups(network: Network, manifest: Manifest) -> dict[str, Patterns]:
+    """The punctuations of groups that rows of a stream must not break; what is told of derived streams none of their rows breaks."""
+    derived = {d.name for d in network.derived_streams}
+    return {name: p.closed for name, p in manifest.progress.items() if p.closed and name not in derived}
 
 
 def _last(network: Network, manifest: Manifest, stream: str) -> int:

@@ -237,7 +237,8 @@ class Stepper:
         task = replace(task, merges=() if final else tuple(m for m in task.merges if m.table in over))
         with failing_as_step(task.step):
             rows = self._derived_rows(self.own_session()) if waiting else None
-            sent = self.job.nothing() if rows is None else self.job.projected(rows, task, sides=True)
+            about = derived.rows_waiting(self.network, self.manifest)
+            sent = self.job.nothing() if rows is None else self.job.mapped(rows, task, about)
             reports = self.job.run(sent, task)
         groups = closed_groups(self.network, progress)  # by which this step has closed, whatever it takes in
         if waiting:
@@ -313,9 +314,8 @@ class Stepper:
 
     def _run_batch(self, batch: DataFrame, task: Task) -> tuple[Reports, float]:
         """The reports of the job over a batch and what derived streams add to it, and the seconds it took to plan it."""
-        closed = {n: p.closed for n, p in self.manifest.progress.items() if p.kind != derived.KIND}
         added = self._derived_rows(batch.sparkSession) if self.network.derived_streams else None
-        return self.intake.run(self.job, batch, added, task, closed)
+        return self.intake.run(self.job, batch, added, task)
 
     def _commit(self, step: int, batch_id: int, identity: str, task: Task, reports: Reports) -> None:
         for report in reports:

@@ -54,7 +54,7 @@ class Tracker:
         clock = int(self.began * SECOND) if timely else None
         moved, ignored = dict(manifest.progress), {}
         for name, stream in network.streams.items():
-            parts = [Seen.from_json(r["saw"][name]) for r in reports if name in r["saw"]]
+            parts = [Seen.from_json(part) for r in reports for part in r["saw"].get(name, ())]
             if parts:
                 old = moved.get(name, Progress(NEVER, NEVER))
                 after, left = move(stream, old, together(parts, stream.delay_rows), clock)

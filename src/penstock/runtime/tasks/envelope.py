@@ -1,18 +1,19 @@
-"""What travels between two stages of a step: composites, the names of runs just written, and reports."""
+"""What travels between two stages of a step: rows of streams and accounts of them, composites, the names of runs just written, and reports."""
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 PARCEL_SCHEMA = "_to int, _kind int, _join int, _start int, _done int, _body binary"
 _PARCEL = pa.schema([
     *(pa.field(name, pa.int32()) for name in ("_to", "_kind", "_join", "_start", "_done")), pa.field("_body", pa.binary()),
 ])  # fmt: skip
-REPORT, FRESH, COMPOSITES = 0, 1, 2
+REPORT, FRESH, COMPOSITES, ROWS, ACCOUNT = range(5)
 
 
-def parcel(to: int, kind: int, body: bytes, join: int = 0, start: int = 0, done: int = 0) -> pa.RecordBatch:
-    values = [[to], [kind], [join], [start], [done], [body]]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(v, f.type) for v, f in zip(values, _PARCEL, strict=True)], schema=_PARCEL
-    )
+def parcel(to: int, kind: int, body: bytes | pa.Buffer, join: int = 0, start: int = 0, done: int = 0) -> pa.RecordBatch:
+    ends = pa.py_buffer(np.array([0, len(body)], dtype=np.int32))
+    whole = pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(body)])  # the body is not copied
+    numbers = [pa.array([value], pa.int32()) for value in (to, kind, join, start, done)]
+    return pa.RecordBatch.from_arrays([*numbers, whole], schema=_PARCEL)

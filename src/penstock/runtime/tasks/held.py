@@ -20,10 +20,10 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network, StateTable
 from penstock.planner.segments import quantiles
 from penstock.runtime.tasks.task import Report, Task
-from penstock.runtime.tasks.write import file_name
 from penstock.state.compaction import Merge
 from penstock.state.faults import told_plainly
 from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, fading
+from penstock.state.store import file_name
 
 _opened: dict[str, Rows] = {}  # mapped runs of this process; mapping and verifying a file once is enough
 

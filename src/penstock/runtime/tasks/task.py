@@ -15,8 +15,11 @@ from penstock.kernels.groups import Closed
 from penstock.planner.network import Network
 from penstock.planner.routes import Routes
 from penstock.state.compaction import Merge
+from penstock.state.manifest import Patterns
 from penstock.state.run import RunEntry
 from penstock.state.store import LocalStore
+from penstock.step.account import add_counts
+from penstock.step.mapper import Asked
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,9 @@ class Task:
     )  # timed table -> where each task's share of time begins
     merges: tuple[Merge, ...] = ()
     suspended: frozenset[int] = frozenset()
+    groups: Mapping[str, Patterns] = field(
+        default_factory=dict
+    )  # punctuations of groups that are ahead of their stream
     closed: Mapping[int, Closed] = field(default_factory=dict)  # by table: keys that other streams have done with
     ahead: Ahead = field(default_factory=Ahead)  # groups whose windows are over before those of their stream
     newest: Mapping[str, int] = field(default_factory=dict)  # the newest time of each stream, where aggregates read it
@@ -58,6 +64,13 @@ class Task:
     )  # as in the manifest
     files: Mapping[str, tuple[str, ...]] | None = None  # stream -> what to read; None: rows come through the exchange
 
+    @property
+    def asked(self) -> Asked:
+        """What the step asks of its mappers."""
+        return Asked(
+            self.step, self.tasks, self.store, self.progress, self.routes.replicated, self.suspended, self.groups
+        )
+
 
 @dataclass
 class Report:
@@ -68,18 +81,24 @@ class Report:
     results: list[dict[str, Any]] = field(default_factory=list)
     sides: list[dict[str, Any]] = field(default_factory=list)
     streams: dict[str, dict[str, int]] = field(default_factory=dict)
-    saw: dict[str, dict[str, Any]] = field(default_factory=dict)  # what rows say about the progress of their stream
+    saw: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # what rows say of the progress of their stream
     tables: dict[str, dict[str, int]] = field(default_factory=dict)
     queries: dict[str, dict[str, int]] = field(default_factory=dict)
     joins: dict[str, dict[str, int]] = field(default_factory=dict)  # composites as 'start:positions'
     flushed: dict[str, tuple[int, int | None, int, int]] = field(default_factory=dict)  # aggregate -> how far it is out
     errors: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)  # query -> why it cannot be answered any more
-    wants_sides: bool = (
-        False  # late or bad rows have to be kept, and came without their text: the step must be repeated
-    )
     unreadable: str = ""  # why files have to be read by Spark after all: the step must be repeated
     phases: dict[str, float] = field(default_factory=dict)
+
+    def absorb(self, account: Mapping[str, Any]) -> None:
+        """Add what a mapper says of its rows."""
+        for mine, more in ((self.streams, "streams"), (self.tables, "tables"), (self.queries, "queries")):
+            add_counts(mine, account[more])
+        for stream, parts in account["saw"].items():
+            self.saw.setdefault(stream, []).extend(parts)
+        self.sides += account["sides"]
+        self.errors = {**account["errors"], **self.errors}
 
     def count(self, query: int, name: str, number: int) -> None:
         own = self.queries.setdefault(str(query), {})

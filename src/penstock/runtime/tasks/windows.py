@@ -23,7 +23,8 @@ from penstock.model import Aggregate, Landmark, Sliding
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import WindowAggregate
 from penstock.runtime.tasks.task import Report, Task
-from penstock.runtime.tasks.write import ROW_GROUP, compression_of, file_name
+from penstock.runtime.tasks.write import ROW_GROUP, compression_of
+from penstock.state.store import file_name
 
 KIND = "aggregate"
 FINAL = "_final"  # of queries whose open windows are shown too: whether the window is over

@@ -50,7 +50,7 @@ class _Worker:
         self.report = Report(partition)
         self.low, high = key_ranges(task.tasks)[partition]
         self.work = Work()
-        self.receiver = Receiver(plan, task, self.report, self.work, self.low, high)
+        self.receiver = Receiver(plan, task, self.report)
         self.held = Held(plan.network, task, self.report, partition, self.low, high)
         self.writers: dict[int, ResultWriter] = {}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,14 +17,10 @@ from penstock.kernels.walk import Work
 from penstock.model.time import FOREVER
 from penstock.planner.network import Join, Member, Network, result_column
 from penstock.runtime.tasks.task import Report, Task
+from penstock.state.store import file_name
 
 ROW_GROUP = 1 << 17  # rows
 _SAMPLE = 1 << 13  # rows
-
-
-def file_name(folder: str, step: int, suffix: str) -> str:
-    """A name that no other task, attempt, step or engine will ever use."""
-    return f"{folder}/{step}-{uuid.uuid4().hex}.{suffix}"
 
 
 class ResultWriter:

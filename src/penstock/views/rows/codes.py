@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.kernels.hash import hash_bigint
+from penstock.columns.hash import hash_bigint
 from penstock.views.rows.bag import normalized
 
 Ints = npt.NDArray[np.int64]

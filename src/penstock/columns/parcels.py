@@ -1,0 +1,181 @@
+"""Rows of one stream on their way to a task: whole columns, and for each row a mask of the state tables that it is for.
+
+A row goes at most once to a task, however many tables there take it. What a row is for in a table are *marks*, a bit each, so that a row
+may be held by one task and looked at by others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from numba import njit, types
+
+from penstock.columns.hash import Ints, is_text
+
+OWNED, SEEN = 0, 1  # the task stores the row and probes with it; the task sees it as one that all tasks have
+MARKS = 2
+MOST_BYTES = 64 << 20  # of a parcel: it is one row of the exchange
+
+Masks = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a stream at one task: columns by name, with `_ts`, and masks that have a place for each table of the stream."""
+
+    stream: str
+    columns: Mapping[str, pa.Array]
+    masks: Masks
+
+    def marked(self, table: int, mark: int) -> Ints:
+        """The places of the rows with a mark, for the table of that number in the stream."""
+        word, bit = divmod(MARKS * table + mark, 64)
+        return np.flatnonzero(self.masks[:, word] & np.uint64(1 << bit))
+
+
+def words_for(tables: int) -> int:
+    """The words of a mask with a place for so many tables."""
+    return -(-MARKS * tables // 64)
+
+
+def place(owners: npt.NDArray[np.int32], everywhere: Sequence[bool], tasks: int) -> list[tuple[Ints, Masks]]:
+    """For each task the places of the rows that it gets, ascending, and their masks.
+
+    `owners[table]` is the task that holds each row in a table, -1 for rows that are not for the table; all tasks see the rows of the tables
+    that are `everywhere`.
+    """
+    everyone = np.array(everywhere, dtype=np.bool_)
+    counts = np.zeros(tasks, dtype=np.int64)
+    none = np.zeros(0, dtype=np.int64), np.zeros((0, words_for(len(owners))), dtype=np.uint64)
+    _place(owners, everyone, counts, *none)
+    index, masks = np.empty(counts.sum(), dtype=np.int64), np.zeros((counts.sum(), none[1].shape[1]), dtype=np.uint64)
+    _place(owners, everyone, counts, index, masks)
+    ends = np.cumsum(counts)[:-1]
+    return list(zip(np.split(index, ends), np.split(masks, ends), strict=True))
+
+
+@njit(
+    types.void(
+        types.Array(types.int32, 2, "C"), types.Array(types.bool_, 1, "C"), types.Array(types.int64, 1, "C"),
+        types.Array(types.int64, 1, "C"), types.Array(types.uint64, 2, "C"),
+    ), cache=True, nogil=True,
+)  # fmt: skip
+def _place(owners, everywhere, counts, index, masks):  # type: ignore[no-untyped-def]
+    """Counts the rows of each task if there is no room for them in `index`; else `counts` says how much room each has."""
+    tables, rows = owners.shape
+    tasks = len(counts)
+    counting = len(index) == 0
+    last = np.full(tasks, -1, dtype=np.int64)  # the row that the task has got last
+    cursor = np.zeros(tasks, dtype=np.int64)
+    if not counting:
+        for task in range(1, tasks):
+            cursor[task] = cursor[task - 1] + counts[task - 1]
+    for row in range(rows):
+        for table in range(tables):
+            owner = owners[table, row]
+            if owner < 0:
+                continue
+            first, stop = owner, owner + 1
+            if everywhere[table]:
+                first, stop = 0, tasks
+            for task in range(first, stop):
+                if last[task] != row:
+                    last[task] = row
+                    if counting:
+                        counts[task] += 1
+                    else:
+                        index[cursor[task]] = row
+                        cursor[task] += 1
+                if not counting:
+                    at = cursor[task] - 1
+                    if task == owner:
+                        bit = MARKS * table + OWNED
+                        masks[at, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
+                    if everywhere[table]:
+                        bit = MARKS * table + SEEN
+                        masks[at, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
+
+
+def gathered(
+    columns: Mapping[str, pa.Array], users: Mapping[str, Sequence[int]], index: Ints, masks: Masks
+) -> dict[str, pa.Array]:
+    """The columns at those places, without what nobody there needs; `users` are the tables that need a column.
+
+    Texts are left out row by row too, other columns only where no row at all is needed.
+    """
+    found = {}
+    whole = pa.array(index)
+    for name, column in columns.items():
+        if name not in users:
+            found[name] = _at(column, whole)
+            continue
+        needed = np.zeros(masks.shape[1], dtype=np.uint64)
+        for table in users[name]:
+            for mark in range(MARKS):
+                word, bit = divmod(MARKS * table + mark, 64)
+                needed[word] |= np.uint64(1 << bit)
+        wanted = (masks & needed).any(axis=1)
+        if wanted.any():
+            partly = is_text(column.type) and not wanted.all()
+            found[name] = column.take(pa.array(index, mask=~wanted)) if partly else _at(column, whole)
+    return found
+
+
+def _at(column: pa.Array, places: pa.Array) -> pa.Array:
+    """The values at these places, which ascend."""
+    return column if len(places) == len(column) else column.take(places)
+
+
+def pack(rows: Rows) -> Iterator[pa.Buffer]:
+    """The rows as Arrow streams of bounded size."""
+    columns = {
+        **rows.columns,
+        **{f"_m{word}": pa.array(rows.masks[:, word].copy()) for word in range(rows.masks.shape[1])},
+    }
+    batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+    yield from _streams(batch.replace_schema_metadata({"stream": rows.stream}))
+
+
+def _streams(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:
+    if batch.nbytes > MOST_BYTES and len(batch) > 1:
+        half = len(batch) // 2
+        yield from _streams(batch.slice(0, half))
+        yield from _streams(batch.slice(half))
+        return
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    yield sink.getvalue()
+
+
+def unpack(parcel: pa.Buffer) -> Rows:
+    """The rows of a parcel, as views of its bytes."""
+    table = pa.ipc.open_stream(parcel).read_all()
+    stream = table.schema.metadata[b"stream"].decode()
+    columns = {name: one_array(table.column(name)) for name in table.column_names}
+    words = [columns.pop(name).to_numpy() for name in table.column_names if name.startswith("_m")]
+    return Rows(stream, columns, np.column_stack(words))
+
+
+def unite(pieces: Iterable[Rows]) -> dict[str, Rows]:
+    """The rows of each stream as one, with NULLs in columns that some pieces lack because nobody there needs them."""
+    by_stream: dict[str, list[Rows]] = {}
+    for piece in pieces:
+        by_stream.setdefault(piece.stream, []).append(piece)
+    found = {}
+    for stream, own in by_stream.items():
+        if len(own) == 1:
+            found[stream] = own[0]
+            continue
+        whole = pa.concat_tables([pa.table(dict(rows.columns)) for rows in own], promote_options="default")
+        columns = {name: one_array(whole.column(name)) for name in whole.column_names}
+        found[stream] = Rows(stream, columns, np.concatenate([rows.masks for rows in own]))
+    return found
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -1,0 +1,37 @@
+"""What mappers say of the rows that they took: counts, what rows say of progress, files of rows put aside.
+
+It travels with the rows of the mapper to one task, so that a mapper that is tried again is counted once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Counts = dict[str, dict[str, int]]
+
+
+@dataclass
+class Account:
+    """`saw`: by stream, what parts of its rows say of progress; `errors`: by stream, an example of a row that it must not get."""
+
+    streams: Counts = field(default_factory=dict)
+    saw: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    tables: Counts = field(default_factory=dict)
+    queries: Counts = field(default_factory=dict)
+    sides: list[dict[str, Any]] = field(default_factory=list)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        text = json.dumps(self.__dict__).encode()
+        return text + b" " * (-len(text) % 8)  # so that parcels behind it begin at whole words
+
+
+def add_counts(counts: Counts, more: Mapping[str, Mapping[str, int]]) -> None:
+    """Add the counts of each name."""
+    for name, values in more.items():
+        own = counts.setdefault(name, {})
+        for key, value in values.items():
+            own[key] = own.get(key, 0) + value

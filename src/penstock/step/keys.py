@@ -1,0 +1,70 @@
+"""The key hashes of rows in state tables, and the tasks that they belong to.
+
+Keys that are columns are hashed here; for any other key the rows bring the hash, as Spark has computed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.columns.hash import hash_bigint, hash_columns, whole_numbers
+from penstock.model import Stream
+from penstock.planner.keys import INTEGRAL, bare_columns
+from penstock.planner.network import StateTable, key_column
+from penstock.state.run import Ints, key_ranges
+
+Valid = npt.NDArray[np.bool_]
+
+
+def key_columns(table: StateTable, stream: Stream) -> tuple[str, ...]:
+    """What the rows of a stream must bring for their keys in a table: columns of the stream, or the hash itself."""
+    bare = bare_columns(table.key, table.key_types, stream)
+    return (key_column(table.name),) if bare is None else bare
+
+
+def keys_of(table: StateTable, stream: Stream, columns: Mapping[str, pa.Array], times: pa.Array) -> tuple[Ints, Valid]:
+    """The hash of each row's key, and the rows that have one; 0 for all others. Without a key it is that of the row's time."""
+    bare = bare_columns(table.key, table.key_types, stream)
+    if not bare:
+        return received_keys(table, columns, times)
+    parts = [_common(columns[name], kind) for name, kind in zip(bare, table.key_types, strict=True)]
+    valid = np.logical_and.reduce([part.is_valid().to_numpy(zero_copy_only=False) for part in parts])
+    if len(parts) == 1 and table.key_types[0] in INTEGRAL:
+        return _zeroed(table, hash_bigint(whole_numbers(parts[0])), valid)
+    found = hash_columns(parts, len(times))
+    return (found, np.ones_like(valid)) if table.grouped else _zeroed(table, found, valid)  # NULL is a group
+
+
+def received_keys(table: StateTable, columns: Mapping[str, pa.Array], times: pa.Array) -> tuple[Ints, Valid]:
+    """The keys of rows that bring them: their hashes, unless these follow from what the rows bring anyway."""
+    if not table.key:
+        found = np.zeros(len(times), dtype=np.int64) if table.grouped else hash_bigint(whole_numbers(times))
+        return found, np.ones(len(times), dtype=np.bool_)
+    column = columns[table.plain_key or key_column(table.name)]
+    found = whole_numbers(column) if table.plain_key is None else hash_bigint(whole_numbers(column))
+    return _zeroed(table, found, column.is_valid().to_numpy(zero_copy_only=False))
+
+
+def owners(keys: Ints, tasks: int) -> npt.NDArray[np.int32]:
+    """The task that serves each key."""
+    lows = np.array([low for low, _ in key_ranges(tasks)[1:]], dtype=np.int64)
+    return np.searchsorted(lows, keys, side="right").astype(np.int32)
+
+
+def _zeroed(table: StateTable, keys: Ints, valid: Valid) -> tuple[Ints, Valid]:
+    """Rows without a key lie at 0; where rows are grouped, they are a group of their own there."""
+    if valid.all():
+        return keys, valid
+    return np.where(valid, keys, 0), np.ones_like(valid) if table.grouped else valid
+
+
+def _common(column: pa.Array, kind: str) -> pa.Array:
+    """A column in the type in which keys compare."""
+    if kind != "double" or pa.types.is_float64(column.type):
+        return column
+    values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
+    return pa.array(values, mask=column.is_null().to_numpy(zero_copy_only=False))

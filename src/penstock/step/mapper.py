@@ -1,0 +1,228 @@
+"""The first half of a step: verdicts, key hashes, and to which tasks each row goes, over whole Arrow columns.
+
+A mapper takes rows as a source brings them and gives each at most once to every task that needs it; a row that serves no query goes nowhere,
+and is counted. Late and bad rows are written here. What it writes and counts matters only if its account reaches the step's report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.columns import verdict as verdicts
+from penstock.columns.hash import Ints
+from penstock.columns.parcels import Rows, gathered, place
+from penstock.columns.verdict import ACCEPTED, PUNCTUATION, SIDES, Verdicts, judge, reasons, rows_of
+from penstock.kernels.delta import wanted_bits
+from penstock.kernels.groups import group_bounds
+from penstock.model import Stream
+from penstock.model.punctuation import part_of
+from penstock.model.time import NEVER
+from penstock.planner.network import Network, StateTable, key_column
+from penstock.state.manifest import Patterns, Progress
+from penstock.state.progress import Seen, together
+from penstock.state.store import LocalStore
+from penstock.step.account import Account, add_counts
+from penstock.step.keys import Valid, key_columns, keys_of, owners
+from penstock.step.sides import write_side
+
+FEW_ROLES, SAMPLE_EVERY = 64, 16  # a table with more roles than a few counts its rows by role only now and then
+
+Text = Callable[[Ints], pa.Array]  # the whole rows at those places
+Truths = Mapping[str, tuple[int, int]]  # computed predicate -> (word, shift)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a step asks of its mappers. `closed` are the punctuations of groups that are ahead of their stream: rows that match them are late."""
+
+    step: int
+    tasks: int
+    store: LocalStore
+    progress: Mapping[str, int]
+    replicated: frozenset[int] = frozenset()  # tables whose rows every task sees
+    suspended: frozenset[int] = frozenset()
+    closed: Mapping[str, Patterns] = field(default_factory=dict)
+
+
+@dataclass
+class Mapper:
+    """`names` = stream -> declared column -> the column that brings it. With `only` it is the mapper of that task, which each task has for all rows."""
+
+    network: Network
+    names: Mapping[str, Mapping[str, str]]
+    truths: Truths
+    asked: Asked
+    only: int | None = None
+    account: Account = field(default_factory=Account)
+    _seen: dict[str, list[Seen]] = field(default_factory=dict)
+
+    def take(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Rows]]:
+        """Rows of any streams, as (task, rows); `_stream` is the number of each row's stream, `_side` its text if it may have to be put aside."""
+        tags = batch.column("_stream").to_numpy()
+        for tag, name in enumerate(self.names):
+            index = np.flatnonzero(tags == tag)
+            if len(index) == 0:
+                continue
+            if index[-1] - index[0] + 1 == len(index):  # as most sources come, one after the other
+                own = batch.slice(index[0], len(index))
+            else:
+                own = batch.take(pa.array(index))
+            columns = {f.name: in_utc(own.column(i)) for i, f in enumerate(own.schema)}
+            columns |= {declared: columns[slot] for declared, slot in self.names[name].items() if slot in columns}
+            yield from self.map_stream(name, columns, partial(_text_of, columns))
+
+    def map_stream(self, name: str, columns: Mapping[str, pa.Array], text: Text) -> Iterator[tuple[int, Rows]]:
+        """Rows of one stream, by declared column, with `_ts`, and what Spark computed under its own name."""
+        stream, tables = self.network.streams[name], self.network.tables_of(name)
+        times = columns["_ts"]
+        found = self._judge(stream, columns)
+        if self.only in (None, 0):
+            self._admit(stream, found, columns, text)
+        accepted = found == ACCEPTED
+        if not accepted.any():
+            return
+        keys, owned = self._keys(stream, tables, columns), np.empty((len(tables), len(times)), dtype=np.int32)
+        for number, table in enumerate(tables):
+            truths = self._truths(table, columns, accepted)
+            wanted = accepted & wanted_bits(table, keys[table.name][1], columns, truths).any(axis=1)
+            owned[number] = np.where(wanted, owners(keys[table.name][0], self.asked.tasks), -1)
+            self._count(table, int(accepted.sum()), int(wanted.sum()))
+        sent, users = _sent(tables, columns, keys, self.truths)
+        everywhere = [t.index in self.asked.replicated for t in tables]
+        for task, (index, masks) in enumerate(place(owned, everywhere, self.asked.tasks)):
+            if len(index) and self.only in (None, task):
+                yield task, Rows(name, gathered(sent, users, index, masks), masks)
+
+    def told(self) -> Account:
+        """The account of all rows taken."""
+        for name, parts in self._seen.items():
+            self.account.saw[name] = [asdict(together(parts, self.network.streams[name].delay_rows))]
+        return self.account
+
+    def _judge(self, stream: Stream, columns: Mapping[str, pa.Array]) -> Verdicts:
+        times, bounds = columns["_ts"], None
+        closed = self.asked.closed.get(stream.name, ())
+        if closed:
+            bounds = group_bounds(stream, Progress(NEVER, NEVER, closed=closed), columns, len(times))
+        return judge(
+            times, self.asked.progress.get(stream.name, NEVER), self.network.origins.get(stream.name, NEVER), bounds,
+            columns["_mark"] if stream.punctuated else None, columns["_seq"] if stream.delay_rows is not None else None,
+        )  # fmt: skip
+
+    def _admit(self, stream: Stream, found: Verdicts, columns: Mapping[str, pa.Array], text: Text) -> None:
+        """Count the stream's rows, see what they say about its progress, and put late and bad rows aside."""
+        said = verdicts.saw(stream, found, columns["_ts"], columns.get("_seq"), columns.get("_pattern"))
+        self._seen.setdefault(stream.name, []).append(Seen.from_json(said))
+        counts = {"rows": len(found), "accepted": len(rows_of(found, ACCEPTED))}
+        if stream.punctuated:
+            counts["punctuations"] = len(rows_of(found, PUNCTUATION))
+        for reason, codes in SIDES.items():
+            chosen = rows_of(found, *codes)
+            counts[reason] = len(chosen)
+            policy = stream.late if reason == "late" else stream.bad
+            if len(chosen) == 0 or policy == "drop":
+                continue
+            rows = text(chosen)
+            if policy == "error":
+                self.account.errors.setdefault(stream.name, f"{reason}: {rows[0].as_py()}")
+            else:
+                why = reasons(found[chosen], columns["_ts"].take(pa.array(chosen)))
+                progress = self.asked.progress.get(stream.name, NEVER)
+                entry = write_side(self.asked.store, self.asked.step, progress, stream.name, reason, rows, why)
+                self.account.sides.append(entry)
+        add_counts(self.account.streams, {stream.name: counts})
+
+    def _count(self, table: StateTable, accepted: int, wanted: int) -> None:
+        counts = {"unwanted": accepted - wanted}
+        if is_sampled(table, self.asked.step):
+            counts["sampled"] = accepted
+        add_counts(self.account.tables, {table.name: counts})
+
+    def _keys(
+        self, stream: Stream, tables: tuple[StateTable, ...], columns: Mapping[str, pa.Array]
+    ) -> dict[str, tuple[Ints, Valid]]:
+        """The keys of all tables; those with the same key share them."""
+        known: dict[object, tuple[Ints, Valid]] = {}
+        found = {}
+        for table in tables:
+            what = (key_columns(table, stream), table.key_types, table.grouped)
+            if what not in known:
+                known[what] = keys_of(table, stream, columns, columns["_ts"])
+            found[table.name] = known[what]
+        return found
+
+    def _truths(self, table: StateTable, columns: Mapping[str, pa.Array], accepted: Valid) -> dict[str, Valid]:
+        """Where each computed predicate is true; where one raised, the queries that need it have an error."""
+        found = {}
+        for name, entries in table.truths:
+            true, raised = truth_of(name, table, self.truths, columns)
+            found[name] = true
+            errors = int((raised & accepted).sum())
+            for entry in entries if errors else ():
+                query = table.entries[entry].query
+                if query not in self.asked.suspended:
+                    add_counts(self.account.queries, {str(query): {"errors": errors}})
+        return found
+
+
+def brought(network: Network, stream: Stream) -> set[str]:
+    """What rows of a stream must bring beside their times: declared columns, and computed values by their names."""
+    needed = {c for t in network.tables_of(stream.name) for c in (*t.needed, *key_columns(t, stream))}
+    others = {column for t in network.tables_of(stream.name) for column, _ in t.others}
+    parts = [part_of(stream, c.name) for c in stream.patterns]
+    return (needed - others) | {part[0] for part in parts if part is not None}
+
+
+def truth_of(name: str, table: StateTable, places: Truths, columns: Mapping[str, pa.Array]) -> tuple[Valid, Valid]:
+    """(rows for which a computed predicate is true, rows on which it raised)."""
+    word, shift = places[name]
+    bits = columns[f"_t{word}"].to_numpy(zero_copy_only=False) >> shift
+    # What is only watched keeps no row out.
+    return np.ones(len(bits), dtype=np.bool_) if name in table.watched else bits & 1 == 1, bits & 2 == 2
+
+
+def is_sampled(table: StateTable, step: int) -> bool:
+    """Whether the rows of a table are counted by role in a step."""
+    if table.stateless or table.grouped:
+        return False
+    return len(table.entries) <= FEW_ROLES or step % SAMPLE_EVERY == 0
+
+
+def _text_of(columns: Mapping[str, pa.Array], places: Ints) -> pa.Array:
+    return columns["_side"].take(pa.array(places))
+
+
+def in_utc(column: pa.Array) -> pa.Array:
+    """The same instants whatever the session's time zone, so that runs of different sessions merge."""
+    if pa.types.is_timestamp(column.type) and column.type.tz not in (None, "UTC"):
+        return column.cast(pa.timestamp("us", tz="UTC"))
+    return column
+
+
+def _sent(
+    tables: tuple[StateTable, ...],
+    columns: Mapping[str, pa.Array],
+    keys: Mapping[str, tuple[Ints, Valid]],
+    places: Truths,
+) -> tuple[dict[str, pa.Array], dict[str, list[int]]]:
+    """The columns that tasks need, and the numbers of the tables that need each but the time."""
+    sent, users = {"_ts": columns["_ts"]}, dict[str, list[int]]()
+    by_name = {key_column(t.name): keys[t.name] for t in tables}
+    for number, table in enumerate(tables):
+        hashed = [] if not table.key or table.plain_key else [key_column(table.name)]
+        for name in (*table.needed, *hashed, *(f"_t{places[truth][0]}" for truth, _ in table.truths)):
+            own = users.setdefault(name, [])
+            if number not in own:
+                own.append(number)
+            if name not in sent:
+                sent[name] = _as_column(*by_name[name]) if name in by_name else columns[name]
+    return sent, users
+
+
+def _as_column(keys: Ints, valid: Valid) -> pa.Array:
+    return pa.array(keys) if valid.all() else pa.array(keys, mask=~valid)

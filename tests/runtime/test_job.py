@@ -1,0 +1,78 @@
+"""How rows come to the tasks of a job: by mappers, each counted once however often it is tried, or just as they are; always the same answer."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.model.time import SECOND
+from penstock.runtime.steps import job
+from penstock.step.mapper import Mapper
+from tests.oracle import bag
+from tests.runtime.replay import Replay, drain, rows_of, stream
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = "ts timestamp, k bigint, s string, v bigint"
+QUERIES = {
+    "pairs": "SELECT a.v, b.v AS w, a.s FROM a [RANGE 5 SECONDS], b [RANGE 5 SECONDS] WHERE a.k = b.k AND b.v <> 3",
+    "texts": "SELECT s, count(*) AS n FROM a [TUMBLING 2 SECONDS] GROUP BY s",
+    "theta": "SELECT a.v, b.v AS w FROM a [RANGE 1 SECOND], b [RANGE 1 SECOND] WHERE a.v < b.v",
+}
+
+
+def rows_at(step):
+    """Two rows in time, one late (but in the first step), one without a time."""
+    times = [step * SECOND * 3, step * SECOND * 3 + 1, step - 1, None]
+    return [{"ts": t, "k": n % 2, "s": f"s{n % 3}", "v": 4 * step + n} for n, t in enumerate(times)]
+
+
+def answers(spark, root, tasks=2):
+    replay = Replay(root / "source", stream("a", COLUMNS), stream("b", COLUMNS))
+    replay.plain = False
+    for step in range(3):
+        replay.add(a=rows_at(step), b=rows_at(step))
+    engine = replay.engine(spark, root / "state", QUERIES, tasks=tasks)
+    drain(engine, final=True)
+    found = {name: bag(rows_of(engine.results(name))) for name in QUERIES}
+    found |= {f"late {n}": bag(rows_of(engine.late(n))) for n in "ab"}
+    found |= {f"bad {n}": bag(rows_of(engine.bad(n))) for n in "ab"}
+    manifest = engine.manifest()
+    kinds = ("rows", "accepted", "late", "bad", "unwanted", "stored")
+    found["counts"] = {
+        name: {k: c[k] for k in kinds if k in c}
+        for name, c in manifest.counters.items()
+        if name[:5] in ("strea", "table")
+    }
+    return found, {Path(side.name).name for side in manifest.sides}
+
+
+def test_a_mapper_that_fails_after_it_has_put_rows_aside_is_counted_once(spark, tmp_path, monkeypatch):
+    expected, _ = answers(spark, tmp_path / "calm")
+    marker = tmp_path / "fail"
+    marker.touch()
+
+    class FailingOnce(Mapper):
+        def told(self):
+            account = super().told()
+            if account.sides and marker.exists():
+                marker.unlink()
+                raise RuntimeError("this mapper fails after it has written")
+            return account
+
+    monkeypatch.setattr(job, "Mapper", FailingOnce)
+    monkeypatch.setattr(job, "FEW_ROWS", -1)
+    found, named = answers(spark, tmp_path / "failing")
+    assert not marker.exists()
+    assert found == expected
+    written = {path.name for path in (tmp_path / "failing" / "state" / "sides").iterdir()}
+    assert named < written, "the failed mapper has left no file behind"
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3])
+def test_the_ways_of_rows_to_tasks_give_the_same(spark, tmp_path, monkeypatch, tasks):
+    few, _ = answers(spark, tmp_path / "few", tasks)
+    monkeypatch.setattr(job, "FEW_ROWS", -1)
+    many, _ = answers(spark, tmp_path / "many", tasks)
+    assert few == many
+    assert few["counts"]["stream:a"] == {"rows": 12, "accepted": 7, "late": 2, "bad": 3}
+    assert all(few.values())

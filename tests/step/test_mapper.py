@@ -1,0 +1,210 @@
+"""Whatever rows come, for whatever tables and tasks: parcels hold for each table what a row-by-row rule says, and each row once for a task."""
+
+from collections import Counter
+from dataclasses import replace
+from types import MappingProxyType
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.columns.parcels import OWNED, SEEN, pack, unite, unpack
+from penstock.model import Column, Stream
+from penstock.model.time import NEVER
+from penstock.planner.build import build_network
+from penstock.planner.network import StandingQuery
+from penstock.reference.evaluate import holds
+from penstock.sql import parse_query
+from penstock.state.progress import Seen
+from penstock.state.run import key_ranges
+from penstock.state.store import LocalStore
+from penstock.step import mapper as module
+from penstock.step.keys import keys_of
+from penstock.step.mapper import Asked, Mapper
+from tests.effort import examples
+
+COLUMNS = {"at": "bigint", "k": "bigint", "n": "int", "s": "string", "d": "double", "v": "bigint", "wide": "string"}
+ARROW = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "double": pa.float64()}
+STREAMS = {
+    name: Stream(name, tuple(Column(c, t) for c, t in COLUMNS.items()), "at", 0, late="drop", bad="drop")
+    for name in "ab"
+}
+QUERIES = (
+    "SELECT x.v, y.wide FROM a [RANGE 9] x, b [RANGE 9] y WHERE x.k = y.k AND x.v > 1",
+    "SELECT x.wide FROM a [RANGE 3] x, b [RANGE 9] y WHERE x.n = y.k AND x.s = y.s AND x.v IN (0, 2)",
+    "SELECT x.v FROM a [RANGE 3] x, b [RANGE 9] y WHERE x.d = y.n AND y.v IS NULL",
+    "SELECT x.v FROM a [RANGE 3] x, b [RANGE 3] y WHERE x.v < y.v AND x.n >= 1",
+    "SELECT v, wide FROM a WHERE n = 1 AND s = 'p'",
+    "SELECT s, count(*) AS c FROM a [RANGE 4 SLIDE 2] WHERE v < 2 GROUP BY s",
+    "SELECT k, s, sum(v) AS c FROM a [RANGE 4 SLIDE 2] GROUP BY k, s",
+    "SELECT sum(v) AS c FROM b [RANGE 4 SLIDE 2]",
+    "SELECT x.v FROM a [ROWS 2] x, b [RANGE 3] y WHERE x.k = y.k AND x.v = 1",
+)
+WHOLE = st.none() | st.integers(0, 3) | st.sampled_from((-(2**31), 2**31 - 1))
+ROW = st.fixed_dictionaries({
+    "at": st.none() | st.integers(0, 9), "k": WHOLE, "n": WHOLE, "s": st.sampled_from((None, "", "p", "q")),
+    "d": st.sampled_from((None, 0.0, -0.0, 1.0, float("nan"))), "v": WHOLE, "wide": st.sampled_from((None, "w" * 9)),
+})  # fmt: skip
+
+
+@st.composite
+def networks(draw):
+    texts = draw(st.lists(st.sampled_from(QUERIES), min_size=1, max_size=6))
+    standing = [StandingQuery(n + 1, f"q{n}", parse_query(text, STREAMS)) for n, text in enumerate(texts)]
+    network = build_network(standing, STREAMS)
+    replicated = draw(st.sets(st.sampled_from([t.index for t in network.tables if not t.grouped] or [0])))
+    return network, frozenset(replicated)
+
+
+def batch(rows, tags):
+    """Rows as Spark brings them: the columns of all streams share slots, which are called otherwise."""
+    found = {"_stream": pa.array(tags, pa.int32()), "_ts": pa.array([r["at"] for r in rows], pa.int64())}
+    found |= {f"c{n}": pa.array([r[c] for r in rows], ARROW[t]) for n, (c, t) in enumerate(COLUMNS.items())}
+    found["_number"] = pa.array(range(len(rows)))
+    return pa.RecordBatch.from_pydict(found)
+
+
+SLOTS = {c: f"c{n}" for n, c in enumerate(COLUMNS)} | {"number": "_number"}
+NAMES = dict.fromkeys(STREAMS, SLOTS)
+
+
+def mapper_of(network, asked, only=None):
+    return Mapper(network, NAMES, {}, asked, only)
+
+
+def expected(network, rows, tags, progress, tasks, replicated):
+    """(task, table, mark) -> the numbers of the rows, by looking at each row alone."""
+    found = {}
+    queries = {q.id: q.query for q in network.queries}
+    for number, (row, tag) in enumerate(zip(rows, tags, strict=True)):
+        stream = STREAMS["ab"[tag]]
+        if row["at"] is None or row["at"] < progress.get(stream.name, NEVER):
+            continue
+        single = {c: pa.array([row[c]], ARROW[t]) for c, t in COLUMNS.items()}
+        for table in network.tables_of(stream.name):
+            (key,), (has_key,) = keys_of(table, stream, single, single["at"])
+            wanted = any(
+                entry.counting or (
+                    (has_key or table.timed or table.stateless)
+                    and all(
+                        holds(p, lambda ref, row=row: row[ref.column])
+                        for p in queries[entry.query].predicates
+                        if p.roles == (entry.role,)
+                    )
+                )
+                for entry in table.entries
+            )  # fmt: skip
+            if not wanted:
+                continue
+            owner = next(
+                n for n, (low, high) in enumerate(key_ranges(tasks)) if low <= key and (high is None or key < high)
+            )
+            found.setdefault((owner, table.name, OWNED), set()).add(number)
+            for task in range(tasks) if table.index in replicated else ():
+                found.setdefault((task, table.name, SEEN), set()).add(number)
+    return found
+
+
+def sent(network, mapper, batches):
+    """What the parcels bring to each task, after a journey as bytes; no row comes twice."""
+    by_task = {}
+    for one in batches:
+        for task, rows in mapper.take(one):
+            by_task.setdefault(task, []).extend(unpack(body) for body in pack(rows))
+    found = {}
+    for task, pieces in by_task.items():
+        for stream, rows in unite(pieces).items():
+            numbers = rows.columns["number"].to_pylist()
+            assert len(numbers) == len(set(numbers))
+            for number, table in enumerate(network.tables_of(stream)):
+                for mark in (OWNED, SEEN):
+                    own = rows.marked(number, mark)
+                    if len(own):
+                        found[task, table.name, mark] = {numbers[i] for i in own}
+    return found
+
+
+@pytest.fixture(autouse=True)
+def numbered(monkeypatch):
+    """Rows keep their number on the way, as a column that every table needs."""
+    sent_columns = module._sent
+
+    def with_number(tables, columns, keys, places):
+        columns_sent, users = sent_columns(tables, columns, keys, places)
+        return {**columns_sent, "number": columns["number"]}, users
+
+    monkeypatch.setattr(module, "_sent", with_number)
+
+
+@settings(max_examples=examples(60))
+@given(
+    networks(),
+    st.lists(st.tuples(ROW, st.integers(0, 1)), max_size=24),
+    st.integers(1, 5),
+    st.integers(0, 4),
+    st.data(),
+)
+def test_parcels_bring_each_table_its_rows_and_no_row_twice_to_a_task(planned, drawn, tasks, progress, data):
+    network, replicated = planned
+    rows, tags = [row for row, _ in drawn], [tag for _, tag in drawn]
+    asked = Asked(3, tasks, LocalStore("/nowhere"), {"a": progress}, replicated)
+    whole = batch(rows, tags)
+    cut = data.draw(st.integers(0, len(rows)))
+    batches = [whole.slice(0, cut), whole.slice(cut)]
+    mapper = mapper_of(network, asked)
+    wanted = expected(network, rows, tags, {"a": progress}, tasks, replicated)
+    assert sent(network, mapper, batches) == wanted
+    # One for each task together brings the same.
+    alone = {}
+    for task in range(tasks):
+        alone |= sent(network, mapper_of(network, asked, task), batches)
+    assert alone == wanted
+    account = mapper.told()
+    for tag, name in enumerate("ab"):
+        times = [row["at"] for row, own in drawn if own == tag]
+        bound = progress if name == "a" else NEVER
+        judged = {
+            "rows": len(times), "bad": times.count(None), "late": sum(t is not None and t < bound for t in times),
+            "accepted": sum(t is not None and t >= bound for t in times),
+        }  # fmt: skip
+        assert account.streams.get(name, dict.fromkeys(judged, 0)) == judged
+        newest = max((t for t in times if t is not None), default=NEVER)
+        assert max((Seen.from_json(p).newest for p in account.saw.get(name, ())), default=NEVER) == newest
+        for table in network.tables_of(name) if judged["accepted"] else ():
+            kept = sum(len(own) for (_, other, mark), own in wanted.items() if (other, mark) == (table.name, OWNED))
+            assert account.tables[table.name]["unwanted"] == judged["accepted"] - kept
+
+
+def shipped(texts, rows):
+    """(rows, bytes) that go to two tasks for these queries."""
+    queries = [StandingQuery(n + 1, f"q{n}", parse_query(t, STREAMS)) for n, t in enumerate(texts)]
+    network = build_network(queries, STREAMS)
+    asked = Asked(0, 2, LocalStore("/nowhere"), MappingProxyType({}))
+    counts = Counter()
+    for _, own in mapper_of(network, asked).take(batch(rows, [0] * len(rows))):
+        counts["rows"] += len(own.masks)
+        counts["bytes"] += sum(body.size for body in pack(own))
+    return counts
+
+
+def test_rows_and_bytes_shipped_do_not_grow_with_the_number_of_queries():
+    rows = [{"at": n, "k": n % 7, "n": n, "s": "s", "d": 0.0, "v": n % 5, "wide": "w" * 40} for n in range(400)]
+    one = "SELECT x.v FROM a [RANGE {}] x, b [RANGE 9] y WHERE x.k = y.k AND x.v > {}"
+    few = shipped([one.format(9, -1)], rows)
+    many = shipped([one.format(n, n % 5 - 1) for n in range(1, 100)], rows)
+    assert many == few
+    assert few["rows"] == len(rows)
+    # A row that serves no query goes nowhere, and a text goes only with rows of tables that need it.
+    assert shipped([one.format(9, 3)], rows)["rows"] == len(rows) / 5
+    wide = shipped([one.format(9, -1), "SELECT wide FROM a WHERE v = 4"], rows)
+    assert wide["bytes"] - few["bytes"] < 40 * len(rows) / 2
+
+
+def test_a_stream_without_queries_is_counted_and_sent_to_nobody():
+    streams = {**STREAMS, "c": replace(STREAMS["a"], name="c")}
+    network = build_network([StandingQuery(1, "q", parse_query(QUERIES[4], STREAMS))], streams)
+    mapper = Mapper(network, {**NAMES, "c": SLOTS}, {}, Asked(0, 2, LocalStore("/nowhere"), {}))
+    row = {"at": 1, "k": 1, "n": 1, "s": "p", "d": 0.0, "v": 1, "wide": ""}
+    assert list(mapper.take(batch([row], [2]))) == []
+    assert mapper.told().streams == {"c": {"rows": 1, "accepted": 1, "late": 0, "bad": 0}}
