@@ -12,8 +12,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 from penstock.errors import did_you_mean
 from penstock.model import Column, Reader, Stream
 from penstock.model.stream import INTEGER_TYPES, POLICIES, TIME_TYPES
+from penstock.model.time import LATEST
 from penstock.sql.cursor import Cursor
-from penstock.sql.lengths import duration_length, positive_length
+from penstock.sql.lengths import duration_length, positive_length, whole_number
 from penstock.sql.types import parse_type
 
 _RESERVED_OPTIONS = ("self", "format")
@@ -197,13 +198,15 @@ def _delay(cursor: Cursor, watermark: _Watermark, *, integer: bool) -> tuple[int
     if not tokens:
         return 0, None
     if len(tokens) == 2 and tokens[1].text.upper() in ("ROW", "ROWS"):
-        if not tokens[0].text.isdigit() or int(tokens[0].text) < 1:
+        rows = whole_number(tokens[0].text)
+        if rows is None or not 1 <= rows <= LATEST:
             raise source.error(tokens[0].start, "A delay in rows is a whole number above zero", "as in ts - 100 ROWS")
-        return None, int(tokens[0].text)
+        return None, rows
     if integer:
-        if len(tokens) != 1 or not tokens[0].text.isdigit():
+        units = whole_number(tokens[0].text)
+        if len(tokens) != 1 or units is None or units > LATEST:
             raise source.error(tokens[0].start, "The delay of an integer event time is a whole number", "as in ts - 5")
-        return int(tokens[0].text), None
+        return units, None
     delay = duration_length(source, tokens)
     if delay < 0:
         raise source.error(tokens[0].start, "The delay must not be negative")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 
@@ -9,6 +10,17 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.model.time import CALENDAR_UNITS, LATEST, UNITS, unit_length
 from penstock.sql.position import Text
+
+
+_MOST_DIGITS = 40  # more than any limit has
+
+
+def whole_number(text: str) -> int | None:
+    """The number that plain digits are, else None. One that is too long to be of use is just larger than every limit."""
+    if re.fullmatch(r"[0-9]+", text) is None:
+        return None
+    digits = text.lstrip("0") or "0"
+    return int(digits) if len(digits) <= _MOST_DIGITS else 10**_MOST_DIGITS
 
 
 def positive_length(source: Text, tokens: Sequence[Token]) -> int:
@@ -65,7 +77,8 @@ def interval_length(number: str, unit: str | None) -> int | None:
 def whole_length(source: Text, tokens: Sequence[Token]) -> int:
     """A length above zero in units of an integer event time."""
     sign, index = _sign(tokens, 0)
-    if index >= len(tokens) or tokens[index].token_type != TokenType.NUMBER or not tokens[index].text.isdigit():
+    number = whole_number(tokens[index].text) if index < len(tokens) else None
+    if number is None or tokens[index].token_type != TokenType.NUMBER:
         raise source.error(
             tokens[0].start, "Expected a whole number", "event time is an integer here, as in [RANGE 500]"
         )
@@ -73,7 +86,7 @@ def whole_length(source: Text, tokens: Sequence[Token]) -> int:
         raise source.error(
             tokens[index + 1].start, "A window over integer event time has no unit", "write for example [RANGE 500]"
         )
-    length = int(sign) * int(tokens[index].text)
+    length = int(sign) * number
     if length <= 0:
         raise source.error(tokens[0].start, "The length must be greater than zero")
     return _whole(source, Decimal(length), tokens[0].start)
@@ -116,7 +129,9 @@ def _number(text: str) -> Decimal | None:
         number = Decimal(text)
     except InvalidOperation:
         return None
-    return number if number.is_finite() else None
+    if not number.is_finite():
+        return None
+    return number if number.adjusted() <= _MOST_DIGITS else Decimal(10**_MOST_DIGITS).copy_sign(number)
 
 
 def _whole(source: Text, total: Decimal, start: int) -> int:

@@ -28,6 +28,7 @@ from penstock.sql.expressions import expression
 from penstock.sql.grouping import Grouped, is_aggregated, read_groups, read_having, read_items, refuse_aggregates
 from penstock.sql.items import select_items
 from penstock.sql.named import Results, results_of
+from penstock.sql.nesting import enough_stack, refuse_deep, refuse_nested
 from penstock.sql.order import is_ordered, split_order
 from penstock.sql.position import Position, Text
 from penstock.sql.scope import Scope, bind
@@ -69,6 +70,17 @@ def parse_query(
     `queries` are those whose results may be read like a stream, `own` the users' aggregates by name in lower case.
     """
     source = Text(text, script, Position(line, column))
+    with enough_stack(source):
+        return _query(source, streams, queries or {}, own or {})
+
+
+def _query(
+    source: Text,
+    streams: Mapping[str, Stream],
+    queries: Mapping[str, Query | Results],
+    own: Mapping[str, UserAggregate],
+) -> Query:
+    text = source.text
     if "\ue000" in text:
         raise source.error(text.index("\ue000"), "The character U+E000 is reserved")
     tokens = tokenize(source)
@@ -79,6 +91,7 @@ def parse_query(
     for token in tokens:
         if token.token_type == TokenType.SEMICOLON:
             raise source.error(token.start, "Expected one SELECT only")
+    refuse_nested(source, tokens)
     tokens, emit_word, emit = split_emit(source, tokens)
     tokens, top = split_top(source, tokens)
     tokens, order = split_order(tokens)
@@ -88,23 +101,24 @@ def parse_query(
     tree = parse_select(source, [*body, *top.tokens] if top else body)
     if not isinstance(tree, exp.Select):
         raise source.unsupported(tokens[0].start, "Only a plain SELECT is supported")
+    refuse_deep(source, tree)
     refuse_other_args(source, tree, _SELECT_ARGS, tokens[0].start)
     tables = read_tables(source, tree, tokens)
-    aggregated = is_aggregated(tree, own or {})
+    aggregated = is_aggregated(tree, own)
     if emit_word is not None and not aggregated:
         raise source.unsupported(emit_word.start, "EMIT is for aggregates: results of a join are final as they come")
     if top is not None and not aggregated:
         raise source.unsupported(top.limit.start, "LIMIT is not supported here", NO_END)
-    given = {n: q if isinstance(q, Results) else results_of(q, streams) for n, q in (queries or {}).items()}
-    named = Named(streams, given, unions, trailing, own or {})
+    given = {n: q if isinstance(q, Results) else results_of(q, streams) for n, q in queries.items()}
+    named = Named(streams, given, unions, trailing, own)
     scope = read_scope(source, tables, named, aggregated=aggregated)
     unbound = list(conditions_of(tree, tables))
-    refuse_aggregates(unbound, scope, own or {}, "WHERE")
+    refuse_aggregates(unbound, scope, own, "WHERE")
     conditions = classify([bind(c, scope) for c in unbound], scope)
     check_connected(scope, tables, conditions)
     aggregation = None
     if aggregated:
-        scope, aggregation, items = _aggregated(tree, scope, tables, own or {}, emit, top)
+        scope, aggregation, items = _aggregated(tree, scope, tables, own, emit, top)
     else:
         selected = [one for node in tree.expressions for one in select_items(node, scope)]
         items = tuple(Item(name, expression(bound)) for name, bound in selected)

@@ -13,11 +13,11 @@ from itertools import groupby
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.model import Sink, Stream
-from penstock.model.time import instant
+from penstock.model.time import LATEST, instant
 from penstock.sql.cursor import Cursor
 from penstock.sql.declaration import options, stream_declaration
 from penstock.sql.dialect import tokenize
-from penstock.sql.lengths import positive_length
+from penstock.sql.lengths import positive_length, whole_number
 from penstock.sql.position import Position, Text
 from penstock.sql.view_statements import VIEW_PARSERS, ViewStatement
 
@@ -252,8 +252,11 @@ def _advance_stream(cursor: Cursor, at: Position) -> AdvanceStream:
     sign = -1 if not named and cursor.accept("-") else 1
     place, token = cursor.offset, cursor.take()
     cursor.end()
-    if token.token_type == TokenType.NUMBER and not named and token.text.isdecimal():
-        return AdvanceStream(name, sign * int(token.text), at)
+    number = whole_number(token.text) if token.token_type == TokenType.NUMBER and not named else None
+    if number is not None and number > LATEST:
+        raise cursor.source.error(place, "This time is too far away")
+    if number is not None:
+        return AdvanceStream(name, sign * number, at)
     if token.token_type != TokenType.STRING or sign < 0:
         raise cursor.source.error(
             place, "Expected a time", "for example TIMESTAMP '2024-05-01 12:30:00', or a whole number"

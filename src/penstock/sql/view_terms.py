@@ -15,6 +15,7 @@ from penstock.errors import SqlError
 from penstock.model import And, Arithmetic, Compare, Expression, In, IsNull, Literal, Not, Or, Term
 from penstock.sql.expressions import expression
 from penstock.sql.inference import NUMBER_RANK, VOID, integer_literal, type_of
+from penstock.sql.lengths import whole_number
 from penstock.sql.position import Text, start_of
 from penstock.sql.scope import ref_of, unwrapped
 from penstock.sql.types import decimal_digits, decimals_widen, family
@@ -221,12 +222,21 @@ def _read(constant: Typed, beside: Typed, node: exp.Expr, source: Text) -> Typed
         return Typed(Literal(_moment(constant.text, beside.type, node, source), beside.type), beside.type)
     try:
         if family(beside.type) == "integer":
-            return Typed(Literal(int(text), "bigint"), "bigint")
+            return Typed(Literal(_integer(text), "bigint"), "bigint")
         if family(beside.type) == "floating":
             return Typed(Literal(float(text), "double"), "double")
     except ValueError:
         raise source.error(start_of(node), f"{text!r} is no value of type {beside.type}") from None
     return constant
+
+
+def _integer(text: str) -> int:
+    digits = text.strip().removeprefix("-").removeprefix("+")
+    number = whole_number(digits)
+    value = None if number is None else -number if text.strip().startswith("-") else number
+    if value is None or not -(2**63) <= value < 2**63:
+        raise ValueError(text)
+    return value
 
 
 def _computed(node: exp.Expr, operator: str, left: Typed, right: Typed, source: Text) -> Typed:
