@@ -44,7 +44,7 @@ class _Value:
 def expression(node: exp.Expr) -> Expression:
     """The model's form of a bound syntax tree."""
     tree = unwrapped(node)
-    return Expression(_parts(tree), term_of(tree), is_total(tree))
+    return Expression(expression_parts(tree), term_of(tree), is_total(tree))
 
 
 def column_expression(ref: Ref) -> Expression:
@@ -64,9 +64,9 @@ def roles_of(node: exp.Expr) -> tuple[int, ...]:
     return tuple(sorted({r.role for r in refs if r is not None and r.role >= 0}))
 
 
-def _parts(node: exp.Expr) -> tuple[str | Ref, ...]:
+def expression_parts(node: exp.Expr) -> tuple[str | Ref, ...]:
     """Generate the text with numbered markers for columns, then cut it at them."""
-    tree = exp.Paren(this=node.copy())
+    tree = exp.Paren(this=unwrapped(node).copy())
     refs: list[Ref] = []
     for column in _columns(tree):
         ref = ref_of(column)

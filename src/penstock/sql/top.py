@@ -88,7 +88,7 @@ def _key(node: exp.Expr, tree: exp.Select, grouped: Grouped) -> SortKey:
             raise source.error(start, f"The select list has no item {ordinal[0]}")
         chosen = tree.expressions[ordinal[0] - 1]
         inner = chosen.this if isinstance(chosen, exp.Alias) else chosen
-    lifted = grouped.lifted(bind(named_tree(inner, tree, grouped), grouped.scope, selecting=True))
+    lifted = grouped.lifted(bind(named_tree(inner, grouped), grouped.scope, selecting=True))
     found, type_name = expression(lifted), type_of(lifted)
     if type_name is not None and not is_plain(type_name):
         found = replace(found, term=None)  # only Spark compares such values
