@@ -46,10 +46,17 @@ def read(text):
 def plan(query):
     check_bounded(query, time_bounds(query))
     results_of(query, STREAMS, QUERIES)
-    check_supported(StandingQuery(1, "q", query))
     if any(name not in STREAMS for role in query.roles for name in role.streams):
         return  # over another query, the runtime puts a derived stream into its place first
     if is_joined(query):
-        query = take_apart(query, STREAMS, "below").join
-    combinations = distribute(query, STREAMS)
-    build_network([StandingQuery(n, "q", one) for n, one in enumerate(combinations)], STREAMS)
+        apart = take_apart(query, STREAMS, "below")
+        build([apart.aggregate], {apart.stream.name: apart.stream})
+        query = apart.join
+    build(distribute(query, STREAMS), STREAMS)
+
+
+def build(queries, streams):
+    standing = [StandingQuery(number, "q", query) for number, query in enumerate(queries)]
+    for one in standing:
+        check_supported(one)
+    build_network(standing, streams)
