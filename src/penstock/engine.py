@@ -47,6 +47,7 @@ from penstock.sql import (
     Explain,
     ShowQueries,
     ShowStreams,
+    Statement,
     parse_script,
 )
 from penstock.state.manifest import Manifest, ManifestLog
@@ -279,11 +280,14 @@ class Engine:
 
     def execute(self, script: str) -> list[Any]:
         """Run SQL statements; returns what SHOW and EXPLAIN print, one entry each."""
+        return [shown for statement in parse_script(script) for shown in self.execute_statement(statement, script)]
+
+    def execute_statement(self, statement: Statement, script: str) -> list[Any]:
+        """Run one statement of a script; the same for it alone."""
         shown: list[Any] = []
-        for statement in parse_script(script):
-            if isinstance(statement, ViewStatement):
-                shown += execute_view_statement(self.view_catalog, statement, script)
-                continue
+        if isinstance(statement, ViewStatement):
+            shown += execute_view_statement(self.view_catalog, statement, script)
+        else:
             match statement:
                 case CreateStream(stream):
                     self._registration.declare(stream, open_stream(self.spark, stream))

@@ -7,8 +7,40 @@ import random
 import re
 
 FEW = ["1", "2", "5", "10", "60"]
-NUMBERS = ["0", "1", "5", "10", "1000", "1.5", ".5", "1e3", "-1", "9" * 19, "9" * 40, "9" * 5000, "00007", "10L", "1.5D", "2BD", "3S", "1e400"]
-STRINGS = ["''", "'x'", "'10 seconds'", "'2024-05-01 12:30:00'", "'2024-02-31'", "'it''s'", "'²'", "'\\\\'", "'3:30'", "'today'", "'½'", "'1-2'"]
+NUMBERS = [
+    "0",
+    "1",
+    "5",
+    "10",
+    "1000",
+    "1.5",
+    ".5",
+    "1e3",
+    "-1",
+    "9" * 19,
+    "9" * 40,
+    "9" * 5000,
+    "00007",
+    "10L",
+    "1.5D",
+    "2BD",
+    "3S",
+    "1e400",
+]
+STRINGS = [
+    "''",
+    "'x'",
+    "'10 seconds'",
+    "'2024-05-01 12:30:00'",
+    "'2024-02-31'",
+    "'it''s'",
+    "'²'",
+    "'\\\\'",
+    "'3:30'",
+    "'today'",
+    "'½'",
+    "'1-2'",
+]
 ODD = [
     "²", "٣", "½", "é", "名", "\u00a0", "\u200b", "\ue000", "\ue0000\ue001", "\x00", "\ufeff", "🙂", "'", '"', "`", "``", "--", "/*", "*/", ";", ";;",
     "\\", "$", "?", ":x", "@", "#", "{", "}", "[", "]", "(", ")", "<", ">", "=>", "->", "::", ":", "||", "!", "~", "^", "%", "&", "|", "1__0", "0x1F", "1.2.3", "1e", "1a",
@@ -25,7 +57,24 @@ WORDS = [
 UNITS = ["SECONDS", "MINUTE", "MINUTES", "HOURS", "DAY", "MILLISECONDS", "WEEKS"]
 ODD_UNITS = ["MONTH", "YEARS", "ROWS", "BLINKS"]
 SHARED = ["k", "n", "big", "x", "s", "ts"]  # columns that most streams have
-COLUMNS = ["f", "flag", "d", "day", "payload", "payload.field", "payload.inner.deep", "arr", "arr[0]", "t", "m", "nope", "`k`", "`a b`", "result_time", "window_end"]
+COLUMNS = [
+    "f",
+    "flag",
+    "d",
+    "day",
+    "payload",
+    "payload.field",
+    "payload.inner.deep",
+    "arr",
+    "arr[0]",
+    "t",
+    "m",
+    "nope",
+    "`k`",
+    "`a b`",
+    "result_time",
+    "window_end",
+]
 STREAMS = ["a", "b", "b", "b", "b"]
 ODD_STREAMS = ["c", "i", "j", "d1", "d2", "seq", "ntz", "p", "w", "nope"]
 SOURCES = ["x", "x", "y", "y", "z"]
@@ -81,13 +130,25 @@ class Grammar:
 
     def length(self):
         number, unit = self.number(), self.mostly(UNITS, ODD_UNITS)
-        usual = [f"{number} {unit}", f"INTERVAL '{number}' {unit}", f"INTERVAL {number} {unit}", f"'{number} {unit}'", f"1 HOUR {number} MINUTES"]
+        usual = [
+            f"{number} {unit}",
+            f"INTERVAL '{number}' {unit}",
+            f"INTERVAL {number} {unit}",
+            f"'{number} {unit}'",
+            f"1 HOUR {number} MINUTES",
+        ]
         fields = f"{self.pick(['MINUTE', 'HOUR', 'DAY', 'YEAR'])} TO {self.pick(['SECOND', 'MINUTE', 'HOUR', 'MONTH'])}"
-        return self.mostly(usual, [number, self.pick(STRINGS), f"{self.pick(NUMBERS)} {unit}", f"INTERVAL {self.pick(STRINGS)} {fields}", ""])
+        return self.mostly(
+            usual,
+            [number, self.pick(STRINGS), f"{self.pick(NUMBERS)} {unit}", f"INTERVAL {self.pick(STRINGS)} {fields}", ""],
+        )
 
     def value(self, depth):
         if depth <= 0 or self.often(0.3):
-            return self.mostly([self.column(), self.column(), self.column(), self.pick(FEW), "'x'", "NULL"], [self.pick(NUMBERS), self.pick(STRINGS), "TRUE", "*", "INTERVAL " + self.pick(STRINGS)])
+            return self.mostly(
+                [self.column(), self.column(), self.column(), self.pick(FEW), "'x'", "NULL"],
+                [self.pick(NUMBERS), self.pick(STRINGS), "TRUE", "*", "INTERVAL " + self.pick(STRINGS)],
+            )
         inner = lambda: self.value(depth - 1)  # noqa: E731
         kind = self.random.randrange(12)
         return [
@@ -95,12 +156,24 @@ class Grammar:
             lambda: f"({inner()})",
             lambda: f"-{inner()}",
             lambda: f"{self.mostly(FUNCTIONS, ODD_FUNCTIONS)}({self.some(inner, 0, 3)})",
-            lambda: f"{self.mostly(AGGREGATES, ODD_AGGREGATES)}({self.optional(0.15, lambda: 'DISTINCT')} {self.value(0)})" if self.grouped or self.often(self.oddness) else inner(),
+            lambda: (
+                f"{self.mostly(AGGREGATES, ODD_AGGREGATES)}({self.optional(0.15, lambda: 'DISTINCT')} {self.value(0)})"
+                if self.grouped or self.often(self.oddness)
+                else inner()
+            ),
             lambda: f"CAST({inner()} AS {self.mostly(TYPES, ODD_TYPES)})",
-            lambda: f"CASE {self.optional(0.3, inner)} WHEN {self.condition(depth - 1)} THEN {inner()}{self.optional(0.5, lambda: 'ELSE ' + inner())} END",
+            lambda: (
+                f"CASE {self.optional(0.3, inner)} WHEN {self.condition(depth - 1)} THEN {inner()}{self.optional(0.5, lambda: 'ELSE ' + inner())} END"
+            ),
             lambda: f"EXTRACT({self.pick(['HOUR', 'YEAR', 'DAY'])} FROM {inner()})",
             lambda: f"{inner()}::{self.mostly(TYPES, ODD_TYPES)}",
-            lambda: f"{self.pick(AGGREGATES)}({self.pick(['*', 'n', '1', 'x, 0.5', 's, 3', 'n, array(0.1, 0.9)'])})" if self.grouped and self.often(self.oddness) else "count(*)" if self.grouped else inner(),
+            lambda: (
+                f"{self.pick(AGGREGATES)}({self.pick(['*', 'n', '1', 'x, 0.5', 's, 3', 'n, array(0.1, 0.9)'])})"
+                if self.grouped and self.often(self.oddness)
+                else "count(*)"
+                if self.grouped
+                else inner()
+            ),
             lambda: f"{inner()}[{inner()}]",
             lambda: f"{self.pick(['DATE', 'TIMESTAMP', 'INTERVAL'])} {self.pick(STRINGS)}",
         ][kind]()
@@ -116,7 +189,9 @@ class Grammar:
             lambda: f"NOT ({inner()})",
             lambda: f"{self.value(depth - 1)} {self.pick(['', 'NOT'])} IN ({self.some(lambda: self.value(0), 0, 4)})",
             lambda: f"{self.value(depth - 1)} {self.pick(['', 'NOT'])} BETWEEN {self.value(0)} AND {self.value(0)}",
-            lambda: f"{self.value(depth - 1)} IS {self.pick(['', 'NOT'])} {self.pick(['NULL', 'TRUE', 'DISTINCT FROM 1'])}",
+            lambda: (
+                f"{self.value(depth - 1)} IS {self.pick(['', 'NOT'])} {self.pick(['NULL', 'TRUE', 'DISTINCT FROM 1'])}"
+            ),
             lambda: f"{self.value(depth - 1)} {self.pick(['LIKE', 'RLIKE', 'ILIKE'])} {self.pick(STRINGS)}",
             self.band,
             lambda: f"({inner()})",
@@ -124,7 +199,11 @@ class Grammar:
 
     def band(self):
         left, right = self.pick(self.aliases), self.pick(self.aliases)
-        bound = f"{right}.ts {self.pick('+-')} INTERVAL {self.length()}" if self.often(0.8) else f"{right}.t - {self.pick(NUMBERS)}"
+        bound = (
+            f"{right}.ts {self.pick('+-')} INTERVAL {self.length()}"
+            if self.often(0.8)
+            else f"{right}.t - {self.pick(NUMBERS)}"
+        )
         if self.often(0.3):
             return f"{left}.ts BETWEEN {right}.ts AND {bound}"
         return f"{left}.ts {self.pick(['<', '<=', '>=', '>', '='])} {bound}"
@@ -139,7 +218,10 @@ class Grammar:
         ])  # fmt: skip
 
     def origin(self):
-        return self.mostly(["ORIGIN TIMESTAMP '2024-05-01 12:30:00'"], [f"ORIGIN {self.pick(['TIMESTAMP', 'DATE', '', '-'])} {self.pick(STRINGS + NUMBERS)}"])
+        return self.mostly(
+            ["ORIGIN TIMESTAMP '2024-05-01 12:30:00'"],
+            [f"ORIGIN {self.pick(['TIMESTAMP', 'DATE', '', '-'])} {self.pick(STRINGS + NUMBERS)}"],
+        )
 
     def slide_window(self):
         rows = f"{self.number()} ROWS"
@@ -158,7 +240,11 @@ class Grammar:
 
     def union_part(self):
         name = self.mostly(["b"], STREAMS + ODD_STREAMS)
-        return name if self.often(0.4) else f"SELECT {self.mostly(['ts, k, n, x AS x', '*'], [self.some(self.column)])} FROM {name}{self.optional(0.4, lambda: 'WHERE n > 1')}"
+        return (
+            name
+            if self.often(0.4)
+            else f"SELECT {self.mostly(['ts, k, n, x AS x', '*'], [self.some(self.column)])} FROM {name}{self.optional(0.4, lambda: 'WHERE n > 1')}"
+        )
 
     def tables(self, window):
         count = self.pick([1, 1, 2, 2, 3])
@@ -166,7 +252,10 @@ class Grammar:
         self.seen = 0
         text = self.table(window)
         for self.seen in range(1, count):
-            join = self.mostly([", ", ", ", " JOIN ", " CROSS JOIN ", " INNER JOIN "], [" LEFT JOIN ", " LEFT SEMI JOIN ", " FULL OUTER JOIN "])
+            join = self.mostly(
+                [", ", ", ", " JOIN ", " CROSS JOIN ", " INNER JOIN "],
+                [" LEFT JOIN ", " LEFT SEMI JOIN ", " FULL OUTER JOIN "],
+            )
             text += join + self.table(window)
             if "JOIN" in join and self.often(0.8):
                 text += f" ON {self.condition(1)}"
@@ -175,14 +264,31 @@ class Grammar:
     def select(self):
         grouped = self.grouped = self.often(0.45)
         self.aliases, self.seen = ["r"], 0
-        tables = self.tables((self.slide_window if self.often(0.7) else lambda: "[RANGE 1 HOUR SLIDE 1 MINUTE]") if grouped else self.join_window)
+        tables = self.tables(
+            (self.slide_window if self.often(0.7) else lambda: "[RANGE 1 HOUR SLIDE 1 MINUTE]")
+            if grouped
+            else self.join_window
+        )
         equal = " AND ".join(f"r.k = {other}.k" for other in self.aliases[1:])
-        where = " AND ".join(c for c in (equal if self.often(0.8) else "", self.condition(2) if self.often(0.6) else "") if c)
-        items = self.some(lambda: self.value(2) + self.optional(0.4, lambda: "AS " + self.mostly(["c1", "c2"], ["k", "window_end", "result_time", "`q`"])), 1, 4)
+        where = " AND ".join(
+            c for c in (equal if self.often(0.8) else "", self.condition(2) if self.often(0.6) else "") if c
+        )
+        items = self.some(
+            lambda: (
+                self.value(2)
+                + self.optional(
+                    0.4, lambda: "AS " + self.mostly(["c1", "c2"], ["k", "window_end", "result_time", "`q`"])
+                )
+            ),
+            1,
+            4,
+        )
         text = f"SELECT{self.optional(0.08, lambda: 'DISTINCT')} {'*' if self.often(0.1) else items} FROM {tables}"
         text += f" WHERE {where}" if where else ""
         if grouped:
-            text += self.optional(0.8, lambda: f"GROUP BY {self.some(lambda: self.column() if self.often(0.8) else self.value(1))}")
+            text += self.optional(
+                0.8, lambda: f"GROUP BY {self.some(lambda: self.column() if self.often(0.8) else self.value(1))}"
+            )
             text += self.optional(0.3, lambda: f"HAVING {self.condition(2)}")
             text += self.optional(0.15, lambda: f"ORDER BY {self.value(1)} DESC LIMIT {self.number()}")
             text += self.optional(0.15, lambda: f"EMIT EARLY EVERY {self.length()}")
@@ -196,9 +302,16 @@ class Grammar:
         names = self.random.choices(SOURCES, k=self.pick([1, 2, 2, 3]))
         self.aliases, self.seen = ["r", "u", "v"][: len(names)], 0
         tables = ", ".join(f"{name} {alias}" for name, alias in zip(names, self.aliases, strict=True))
-        where = " AND ".join([*(f"r.k = {other}.k" for other in self.aliases[1:]), *([self.condition(2)] if self.often(0.5) else [])])
-        group = self.optional(0.8 * self.grouped, lambda: f"GROUP BY {self.some(lambda: self.column() if self.often(0.8) else self.value(1))}")
-        return f"SELECT {self.some(lambda: self.value(2), 1, 4)} FROM {tables}{' WHERE ' + where if where else ''}{group}"
+        where = " AND ".join(
+            [*(f"r.k = {other}.k" for other in self.aliases[1:]), *([self.condition(2)] if self.often(0.5) else [])]
+        )
+        group = self.optional(
+            0.8 * self.grouped,
+            lambda: f"GROUP BY {self.some(lambda: self.column() if self.often(0.8) else self.value(1))}",
+        )
+        return (
+            f"SELECT {self.some(lambda: self.value(2), 1, 4)} FROM {tables}{' WHERE ' + where if where else ''}{group}"
+        )
 
     # -- statements -----------------------------------------------------------------------------------------------
 
@@ -209,19 +322,37 @@ class Grammar:
         return f"OPTIONS ({self.some(lambda: self.pick(['path', 'a.b', 'format', chr(39) + 'k' + chr(39)]) + ' ' + self.pick(STRINGS + NUMBERS[:5] + ['TRUE', 'x']), 0, 3)})"
 
     def query(self):
-        clauses = self.optional(0.15, lambda: f"RETAIN {self.length()}") + self.optional(0.1, lambda: f"ON ERROR {self.mostly(['SKIP', 'STOP'], ['X'])}")
+        clauses = self.optional(0.15, lambda: f"RETAIN {self.length()}") + self.optional(
+            0.1, lambda: f"ON ERROR {self.mostly(['SKIP', 'STOP'], ['X'])}"
+        )
         clauses += self.optional(0.1, lambda: f"FROM {self.mostly(['NOW', 'STATE'], ['a'])}")
-        into = self.optional(0.2, lambda: f"INTO {self.pick(['json ' + self.options(), chr(39) + 'out' + chr(39), 'x'])}")
+        into = self.optional(
+            0.2, lambda: f"INTO {self.pick(['json ' + self.options(), chr(39) + 'out' + chr(39), 'x'])}"
+        )
         return f"{self.pick(['CREATE', 'CREATE OR REPLACE', 'ALTER'])} QUERY {self.name()}{clauses} AS {self.select()}{into}"
 
     def stream(self):
-        columns = self.some(lambda: f"{self.pick(['k', 'n', 'x', 's'])}{self.random.randrange(99)} {self.mostly(TYPES, ODD_TYPES)}", 1, 4)
+        columns = self.some(
+            lambda: f"{self.pick(['k', 'n', 'x', 's'])}{self.random.randrange(99)} {self.mostly(TYPES, ODD_TYPES)}",
+            1,
+            4,
+        )
         time = self.pick(["ts", "t", "k"])
-        delay = self.optional(0.7, lambda: f"AS {time} - {self.mostly([self.length()], [self.pick(NUMBERS), '100 ROWS'])}")
+        delay = self.optional(
+            0.7, lambda: f"AS {time} - {self.mostly([self.length()], [self.pick(NUMBERS), '100 ROWS'])}"
+        )
         more = self.optional(0.2, lambda: f", SEQUENCE BY {self.pick(SHARED)}")
         clauses = "".join(
             self.optional(0.12, lambda clause=clause: clause)
-            for clause in ("ORDERED", "LATE DROP", "BAD ERROR", f"IDLE {self.length()}", f"HEARTBEAT {self.length()}", "PUNCTUATION k BY (n)", "PUNCTUATION FROM b")
+            for clause in (
+                "ORDERED",
+                "LATE DROP",
+                "BAD ERROR",
+                f"IDLE {self.length()}",
+                f"HEARTBEAT {self.length()}",
+                "PUNCTUATION k BY (n)",
+                "PUNCTUATION FROM b",
+            )
         )
         return f"CREATE STREAM {self.name()} ({columns}, {time} {self.mostly(['TIMESTAMP', 'DATE'], ['BIGINT', 'STRING'])}, WATERMARK FOR {time}{delay}{more}){clauses} USING rate {self.optional(0.3, self.options)}"
 
@@ -268,7 +399,19 @@ class Grammar:
                 tokens[place:place] = [f" {self.pick(NUMBERS + STRINGS)} "]
             else:
                 deep = self.pick([40, 2000])
-                around = self.pick([("(", ")"), ("NOT ", ""), ("- ", ""), ("abs(", ")"), ("CASE WHEN ", " END"), ("[", "]"), ("n + ", ""), ("ARRAY<", ">"), ("1 = 1 AND ", "")])
+                around = self.pick(
+                    [
+                        ("(", ")"),
+                        ("NOT ", ""),
+                        ("- ", ""),
+                        ("abs(", ")"),
+                        ("CASE WHEN ", " END"),
+                        ("[", "]"),
+                        ("n + ", ""),
+                        ("ARRAY<", ">"),
+                        ("1 = 1 AND ", ""),
+                    ]
+                )
                 tokens[place : place + 1] = [around[0] * deep, *tokens[place : place + 1], around[1] * deep]
             text = "".join(tokens)
         return text

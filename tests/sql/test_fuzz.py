@@ -1,15 +1,20 @@
 """Whatever a statement says, what comes out of reading and planning it is a plan or one of our own errors, at a place in the text."""
 
-import pytest
-
-from penstock.errors import PenstockError, SqlError
 from penstock.planner.bounds import check_bounded, time_bounds
 from penstock.planner.build import build_network, check_supported
 from penstock.planner.derived import is_joined, take_apart
 from penstock.planner.network import StandingQuery
 from penstock.planner.unions import distribute
-from penstock.sql import AlterQuery, CreateQuery, CreateStream, CreateSource, CreateView, Explain, parse_query, parse_script, parse_view, results_of
-from tests.sql.grammar import Grammar
+from penstock.sql import (
+    AlterQuery,
+    CreateQuery,
+    CreateView,
+    Explain,
+    parse_query,
+    parse_script,
+    parse_view,
+    results_of,
+)
 from tests.sql.streams import STREAMS
 
 SOURCES = {

@@ -1,6 +1,7 @@
 """SQL text to the model: scripts to statements, SELECTs to queries, with errors at their line and column."""
 
 from penstock.sql.named import Results, results_of
+from penstock.sql.places import named_in_from, placed_bounds
 from penstock.sql.position import Position
 from penstock.sql.select import parse_query
 from penstock.sql.statements import (
@@ -11,10 +12,12 @@ from penstock.sql.statements import (
     DropQuery,
     DropStream,
     Explain,
+    Refused,
     ShowQueries,
     ShowStreams,
     Statement,
     parse_script,
+    read_script,
 )
 from penstock.sql.view import check_sources, parse_view
 from penstock.sql.view_statements import (
@@ -30,6 +33,6 @@ from penstock.sql.view_statements import (
 
 __all__ = [
     "AdvanceStream", "AlterQuery", "CreateQuery", "CreateSource", "CreateStream", "CreateView", "DropQuery", "DropSource", "DropStream", "DropView",
-    "Explain", "ExplainView", "Position", "RefreshView", "Results", "ShowQueries", "ShowSources", "ShowStreams", "ShowViews", "Statement",
-    "check_sources", "parse_query", "parse_script", "parse_view", "results_of",
+    "Explain", "ExplainView", "Position", "RefreshView", "Refused", "Results", "ShowQueries", "ShowSources", "ShowStreams", "ShowViews", "Statement",
+    "check_sources", "named_in_from", "parse_query", "parse_script", "parse_view", "placed_bounds", "read_script", "results_of",
 ]  # fmt: skip

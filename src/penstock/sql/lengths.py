@@ -11,7 +11,6 @@ from sqlglot.tokenizer_core import Token, TokenType
 from penstock.model.time import CALENDAR_UNITS, LATEST, UNITS, unit_length
 from penstock.sql.position import Text
 
-
 _MOST_DIGITS = 40  # more than any limit has
 
 

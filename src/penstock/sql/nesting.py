@@ -51,8 +51,9 @@ def refuse_deep(source: Text, tree: exp.Expr) -> None:
         if depth > MOST_DEEP:
             raise _too_deep(source, start_of(node), f"more than {MOST_DEEP} operators, each in an operand of the next")
         chained = isinstance(node, exp.And | exp.Or)
-        for child in node.iter_expressions():
-            pending.append((child, depth if chained and type(child) is type(node) else depth + 1))
+        pending += [
+            (child, depth if chained and type(child) is type(node) else depth + 1) for child in node.iter_expressions()
+        ]
 
 
 @contextmanager
@@ -66,5 +67,7 @@ def enough_stack(source: Text) -> Iterator[None]:
 
 def _too_deep(source: Text, place: int, why: str) -> SqlError:
     return source.unsupported(
-        place, f"This is nested too deeply: {why}", "compute a part of it in a query of its own, and read that by its name"
+        place,
+        f"This is nested too deeply: {why}",
+        "compute a part of it in a query of its own, and read that by its name",
     )

@@ -27,7 +27,7 @@ from penstock.sql.emit import split_emit
 from penstock.sql.expressions import expression
 from penstock.sql.grouping import Grouped, is_aggregated, read_groups, read_having, read_items, refuse_aggregates
 from penstock.sql.items import select_items
-from penstock.sql.named import Results, results_of
+from penstock.sql.named import Results
 from penstock.sql.nesting import enough_stack, refuse_deep, refuse_nested
 from penstock.sql.order import is_ordered, split_order
 from penstock.sql.position import Position, Text
@@ -109,8 +109,7 @@ def _query(
         raise source.unsupported(emit_word.start, "EMIT is for aggregates: results of a join are final as they come")
     if top is not None and not aggregated:
         raise source.unsupported(top.limit.start, "LIMIT is not supported here", NO_END)
-    given = {n: q if isinstance(q, Results) else results_of(q, streams) for n, q in queries.items()}
-    named = Named(streams, given, unions, trailing, own)
+    named = Named(streams, queries, unions, trailing, own)
     scope = read_scope(source, tables, named, aggregated=aggregated)
     unbound = list(conditions_of(tree, tables))
     refuse_aggregates(unbound, scope, own, "WHERE")

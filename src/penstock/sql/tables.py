@@ -13,12 +13,12 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.errors import did_you_mean
-from penstock.model import Branch, Role, Rows, Stream, Tumbling, Window
+from penstock.model import Branch, Query, Role, Rows, Stream, Tumbling, Window
 from penstock.sql.aggregates import Own
 from penstock.sql.branches import read_branches
 from penstock.sql.conditions import Conditions
 from penstock.sql.dialect import WINDOW, WINDOW_START
-from penstock.sql.named import Results, query_stream
+from penstock.sql.named import Results, query_stream, results_of
 from penstock.sql.position import Text, start_of
 from penstock.sql.scope import Scope
 from penstock.sql.slides import Slide, aggregate_window, slides
@@ -49,7 +49,7 @@ class Named:
     """What the names in FROM may be, and what was cut from the text around it."""
 
     streams: Mapping[str, Stream]
-    queries: Mapping[str, Results]
+    queries: Mapping[str, Query | Results]
     unions: Mapping[int, list[Part]]
     trailing: Sequence[Token]
     own: Own
@@ -186,8 +186,13 @@ def _check_distributes(source: Text, table: Table, roles: Sequence[Role]) -> Non
 def _query_stream(source: Text, table: Table, named: Named, part: Token | None = None) -> Stream | None:
     """The results of a registered query as a stream, if that is what a name in FROM means: the first of a table, or another `part` of its union."""
     given, start = (table.node.name, table.start) if part is None else (part.text, part.start)
-    name = next((name for name in named.queries if name.lower() == given.lower()), None)
-    return None if name is None else query_stream(source, start, name, named.queries[name], _on_column(table))
+    alike = (name for name in named.queries if name.lower() == given.lower())
+    name = given if given in named.queries else next(alike, None)
+    if name is None:
+        return None
+    found = named.queries[name]
+    results = found if isinstance(found, Results) else results_of(found, named.streams)
+    return query_stream(source, start, name, results, _on_column(table))
 
 
 def _on_column(table: Table) -> str | None:

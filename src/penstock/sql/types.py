@@ -60,7 +60,9 @@ def decimals_widen(left: str, right: str) -> bool:
 def parse_type(source: Text, tokens: Sequence[Token]) -> str:
     """The simple name of the type that all of `tokens` spell."""
     if sum(token.token_type == TokenType.LT for token in tokens) > MOST_TYPES:
-        raise source.unsupported(tokens[0].start, f"This type is made of more than {MOST_TYPES} others", "use plainer columns")
+        raise source.unsupported(
+            tokens[0].start, f"This type is made of more than {MOST_TYPES} others", "use plainer columns"
+        )
     name, end = _type(source, tokens, 0)
     if end < len(tokens):
         raise source.unsupported(
