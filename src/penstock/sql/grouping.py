@@ -17,7 +17,7 @@ from penstock.model.expression import WINDOW_END, WINDOW_START
 from penstock.sql.aggregates import PLAIN, Own, aggregate_calls, canonical_name, is_plain, read_aggregate, shown_name
 from penstock.sql.dialect import generate
 from penstock.sql.expressions import column_expression, expression, expression_parts
-from penstock.sql.inference import integer_literal, type_of
+from penstock.sql.inference import integer_literal, shape_of, type_of
 from penstock.sql.position import start_of
 from penstock.sql.scope import Scope, bind, bound_column, ref_of, unwrapped
 
@@ -49,8 +49,9 @@ class Grouped:
     def add_group(self, name: str | None, bound: exp.Expr, place: int = 0) -> None:
         """Group by an expression that stands at this place."""
         found, type_name = expression(bound), type_of(bound)
-        if type_name is not None and not is_plain(type_name):
-            raise self.scope.source.unsupported(place, f"Rows cannot be grouped by a value of type {type_name}", PLAIN)
+        shape = shape_of(bound)
+        if shape is not None and not is_plain(shape):
+            raise self.scope.source.unsupported(place, f"Rows cannot be grouped by a value of type {shape}", PLAIN)
         if found.parts not in self.numbers:
             self.numbers[found.parts] = len(self.groups)
             self.kinds.add(type(unwrapped(bound)))
@@ -95,8 +96,10 @@ class Grouped:
         if isinstance(node, exp.Filter | exp.WithinGroup):
             raise self.scope.source.unsupported(
                 start_of(node),
-                "FILTER and WITHIN GROUP are not supported",
-                "aggregate over a CASE, as in count(CASE WHEN n > 1 THEN 1 END)",
+                f"{'FILTER' if isinstance(node, exp.Filter) else 'WITHIN GROUP'} is not supported",
+                "aggregate over a CASE, as in count(CASE WHEN n > 1 THEN 1 END)"
+                if isinstance(node, exp.Filter)
+                else "approx_percentile(.., 0.5) takes values in order",
             )
         if isinstance(call, exp.Anonymous) and canonical_name(call, self.own) is not None:
             node.replace(self._aggregate(call, ignore_nulls=ignore_nulls))

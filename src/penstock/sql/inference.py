@@ -86,6 +86,13 @@ def type_of(node: exp.Expr) -> str | None:
     return None if call is None else _call_type(*call)
 
 
+def shape_of(node: exp.Expr) -> str | None:
+    """The type of an expression, or at least of which kind it is: `struct<..>` of a call that makes a struct."""
+    call = function_call(unwrapped(node))
+    kind = None if call is None else functions.CONSTRUCTORS.get(call[0])
+    return type_of(node) if kind is None else f"{kind}<..>"
+
+
 def _literal_type(node: exp.Expr) -> str | None:
     if isinstance(node, exp.Null):
         return VOID

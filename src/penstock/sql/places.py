@@ -10,6 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.errors import PlacedRegistrationError, TimeBoundsError
 from penstock.model import Query, Stream
+from penstock.model.time import CALENDAR_UNITS
 from penstock.sql.dialect import tokenize
 from penstock.sql.position import Text
 
@@ -29,10 +30,22 @@ def placed_bounds(source: Text, query: Query, streams: Mapping[str, Stream]) -> 
     try:
         yield
     except TimeBoundsError as error:
-        at = source.position(_place(tokenize(source), error, query, streams))
+        tokens = tokenize(source)
+        month = None if error.contradictory else _calendar(tokens)
+        at = source.position(_place(tokens, error, query, streams) if month is None else month.start)
+        hint = error.hint if month is None else f"{month.text.upper()} has no fixed length: write the band in days"
         raise PlacedRegistrationError(
-            error.message, text=source.shown(), line=at.line, column=at.column, hint=error.hint
+            error.message, text=source.shown(), line=at.line, column=at.column, hint=hint
         ) from None
+
+
+def _calendar(tokens: list[Token]) -> Token | None:
+    """The unit of an INTERVAL that may have been meant as a band, and has no fixed length."""
+    for number, token in enumerate(tokens):
+        for unit in tokens[number + 2 : number + 6] if token.token_type == TokenType.INTERVAL else ():
+            if unit.text.lower().removesuffix("s") in CALENDAR_UNITS:
+                return unit
+    return None
 
 
 def _place(tokens: list[Token], error: TimeBoundsError, query: Query, streams: Mapping[str, Stream]) -> int:

@@ -17,10 +17,14 @@ from penstock.model import (
     Emit,
     Item,
     Query,
+    Role,
+    Rows,
     Sliding,
     Stream,
     UserAggregate,
+    Window,
 )
+from penstock.model.time import format_length
 from penstock.sql.conditions import classify
 from penstock.sql.dialect import parse_select, tokenize
 from penstock.sql.emit import split_emit
@@ -167,18 +171,36 @@ def _closed_by_progress(scope: Scope, grouped: Grouped, places: Sequence[int]) -
     alone = len(scope.roles) == 1
     if without is not None or (alone and scope.roles[0].window is not None):
         role = scope.roles[without or 0]
-        raise scope.source.unsupported(
-            places[without or 0],
-            "RANGE without SLIDE in an aggregate"
-            if role.window is not None
-            else f"An aggregate needs a window on {role.alias}",
-            f"say how often there is an answer: {role.alias} [RANGE 10 MINUTES SLIDE 1 MINUTE]; or group by the event time of every"
-            " stream, each time being final once progress has passed it",
-        )
+        raise _without_slide(scope, role, places[without or 0])
     if not alone:
         return scope, None
     window = Sliding(1, 1)
     return replace(scope, roles=(replace(scope.roles[0], window=window),)), window
+
+
+def _without_slide(scope: Scope, role: Role, place: int) -> Exception:
+    """The refusal of an aggregate over a role whose window does not slide, or that has none."""
+    if isinstance(role.window, Rows):
+        count = role.window.count
+        by = f" PARTITION BY {', '.join(role.window.partition)}" if role.window.partition else ""
+        return scope.source.unsupported(
+            place,
+            "[ROWS ..] in an aggregate",
+            f"say how often there is an answer: [RANGE {count} ROWS SLIDE 1 ROW{by}]",
+        )
+    window = role.window if isinstance(role.window, Window) else None
+    what = (
+        "RANGE without SLIDE in an aggregate" if window is not None else f"An aggregate needs a window on {role.alias}"
+    )
+    reach = "10 MINUTES" if window is None else "ALL"
+    if window is not None and window.length is not None:
+        reach = format_length(window.length, integer=scope.integer_time).upper()
+    return scope.source.unsupported(
+        place,
+        what,
+        f"say how often there is an answer: {role.alias} [RANGE {reach} SLIDE {1 if scope.integer_time else '1 MINUTE'}]; or group by the"
+        " event time of every stream, each time being final once progress has passed it",
+    )
 
 
 def _split_window(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]:

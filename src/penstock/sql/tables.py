@@ -21,7 +21,7 @@ from penstock.sql.dialect import WINDOW, WINDOW_START
 from penstock.sql.named import Results, query_stream, results_of
 from penstock.sql.position import Text, start_of
 from penstock.sql.scope import Scope
-from penstock.sql.slides import Slide, aggregate_window, slides
+from penstock.sql.slides import FORMS, Slide, aggregate_window, slides
 from penstock.sql.unions import Part, check_known, united
 from penstock.sql.windows import check_alike, range_window, stream_window
 
@@ -119,7 +119,7 @@ def read_scope(source: Text, tables: Sequence[Table], named: Named, *, aggregate
         else:
             follows = reads and not union.branches
             on = stream.event_time if follows and _on_column(table) else None
-            window = _window(source, table, stream, named.trailing, is_query=follows)
+            window = _window(source, table, stream, named.trailing, is_query=follows, aggregated=aggregated)
             roles.append(Role(name, stream.name, window, union.others, on, union.branches))
         if not aggregated or len(tables) > 1:
             _check_distributes(source, table, roles)
@@ -228,12 +228,14 @@ def slide_of(source: Text, table: Table, stream: Stream) -> Slide:
 
 
 def _window(
-    source: Text, table: Table, stream: Stream, trailing: Sequence[Token], *, is_query: bool
+    source: Text, table: Table, stream: Stream, trailing: Sequence[Token], *, is_query: bool, aggregated: bool
 ) -> Window | Rows | Tumbling | None:
     tokens = table.node.meta.get(WINDOW)
     if tokens is not None:
         if is_query and len(tokens) > 2 and tokens[-2].text.upper() == "ON":
             tokens = tokens[:-2]  # of a query, ON has said which of its columns is the time
+        if aggregated and tokens and tokens[0].text.upper() not in ("RANGE", "ROWS"):
+            raise source.unsupported(tokens[0].start, "This window is not supported in an aggregate", FORMS)
         return stream_window(source, tokens, table.node.meta[WINDOW_START], stream)
     if trailing:
         return range_window(source, trailing[1:], trailing[0].start, stream.integer_time)

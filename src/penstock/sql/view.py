@@ -88,7 +88,7 @@ def _read(source: Text, sources: Mapping[str, Source]) -> tuple[list[Token], exp
             raise source.unsupported(
                 token.start, "SELECT DISTINCT is not supported in a view", "write GROUP BY the columns"
             )
-    refuse_unsupported(source, tokens)
+    refuse_unsupported(source, tokens, f"aggregates that a view keeps: {', '.join(MAINTAINED)}")
     tree = parse_select(source, tokens)
     if not isinstance(tree, exp.Select):
         raise source.unsupported(tokens[0].start, "Only a plain SELECT is supported")

@@ -24,6 +24,12 @@ _OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
 }  # fmt: skip
 _ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
+# How people write what the parser calls otherwise.
+_WRITTEN: dict[type[exp.Expr], str] = {
+    exp.TryCast: "CAST", exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^", exp.BitwiseNot: "~", exp.DPipe: "||",
+    exp.RegexpLike: "RLIKE", exp.IntDiv: "DIV", exp.Mod: "%", exp.Dot: "A field of a struct", exp.Bracket: "[..]",
+    exp.NullSafeEQ: "<=>",
+}  # fmt: skip
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _KNOWN = "a view knows columns, constants, + - * /, comparisons, AND, OR, NOT, IN, BETWEEN and IS NULL; compute the rest in the source"
 MOST_DIGITS = 38
@@ -120,8 +126,12 @@ def _term(node: exp.Expr, source: Text) -> Typed:
 
 
 def _refused(node: exp.Expr, source: Text) -> SqlError:
-    what = node.name if isinstance(node, exp.Anonymous) else type(node).__name__
-    return source.unsupported(start_of(node), f"{what.upper()} is not supported in a view", _KNOWN)
+    what = (
+        node.name.upper()
+        if isinstance(node, exp.Anonymous)
+        else _WRITTEN.get(type(node)) or type(node).__name__.upper()
+    )
+    return source.unsupported(start_of(node), f"{what} is not supported in a view", _KNOWN)
 
 
 def _truth(node: exp.Expr, source: Text) -> Term:
