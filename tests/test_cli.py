@@ -18,7 +18,7 @@ import pytest
 
 from penstock import cli, options
 from penstock.errors import StepError
-from penstock.script import load
+from penstock.sql import CreateQuery
 from penstock.state.registry import Registry
 
 ROOT = Path(__file__).parents[1]
@@ -108,7 +108,10 @@ def test_an_error_shows_its_place_the_line_a_caret_and_a_hint(script, capsys):
         (STREAMS, "app.sql: error: the script has no query"),
         (STREAM.format("a") * 2 + QUERY, "app.sql:2:1: error: stream 'a' is declared twice"),
         (STREAMS + QUERY + QUERY.replace("a.k F", "b.k F"), "app.sql:4:1: error: query 'q' is defined twice"),
-        (STREAMS + "  CREATE QUERY q AS SELECT a.k FROM a, b WHERE a.k = b.k", "app.sql:3:3: error: rows of 'a' could"),
+        (
+            STREAMS + "  CREATE QUERY q AS SELECT a.k FROM a, b WHERE a.k = b.k",
+            "app.sql:3:37: error: rows of 'a' could",
+        ),
         (STREAMS + QUERY + "EXPLAIN SELECT x FROM a", "app.sql:4:16: error:"),
         (SOURCES + "DROP SOURCE x;\n" + VIEW, "app.sql:4:47: error: Unknown source x"),
     ],
@@ -118,6 +121,44 @@ def test_what_is_wrong_with_a_script(script, capsys, text, message):
         assert cli.main([command, script(text)]) == 1  # found before Spark is started
         assert message in capsys.readouterr().err
     assert not Path("penstock-state").exists()
+
+
+BROKEN = STREAM.format("c").replace("FOR at AS at", "FOR now AS now") + "CREATE QUERY bad AS SELECT a.kk FROM a;\n"
+
+
+def test_check_reports_every_statement_that_is_wrong(script, capsys):
+    text = STREAMS + BROKEN + "CREATE STREM d;\nCREATE QUERY worse AS SELECT k FROM b GROUP BY k;\n" + QUERY
+    assert cli.main(["check", script(text), "--no-spark"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.findall(r"^app\.sql:(\d+):\d+: error: (.*)$", err, re.MULTILINE) == [
+        ("3", "Unknown column now"),
+        ("4", "Stream a has no column kk"),
+        ("5", "CREATE STREM is not supported"),
+        ("6", "An aggregate needs a window on b"),
+    ]
+    assert cli.main(["run", "app.sql"]) == 1  # which stops at the first
+    assert "app.sql:3:53: error: Unknown column now" in capsys.readouterr().err
+
+
+def test_what_reads_a_refused_statement_is_not_called_wrong(script, capsys):
+    above = [
+        "CREATE QUERY e AS SELECT c.k, a.k AS l, result_time FROM a [RANGE 1 HOUR], c [RANGE 1 HOUR] WHERE a.k = c.k",
+        "CREATE QUERY f AS SELECT count(*) AS n, window_end FROM bad [TUMBLING 1 HOUR]",
+        "EXPLAIN f",
+        "DROP QUERY f",
+        "CREATE QUERY bad AS SELECT k, at AS result_time FROM a",
+        "EXPLAIN SELECT zz FROM bad",
+    ]
+    assert cli.main(["check", script(STREAMS + BROKEN + ";\n".join(above)), "--no-spark"]) == 1
+    err = capsys.readouterr().err
+    assert re.findall(r"^app\.sql:(\d+):1: not checked: (.*)$", err, re.MULTILINE) == [
+        ("5", "it reads c, which was refused"),
+        ("6", "it reads bad, which was refused"),
+        ("7", "it reads f, which was refused"),
+        ("8", "it reads f, which was refused"),
+    ]
+    assert re.findall(r"^app\.sql:(\d+):\d+: error: (.*)$", err, re.MULTILINE)[2:] == [("10", "Unknown column zz")]
 
 
 def test_a_name_that_was_dropped_is_free(script):
@@ -182,16 +223,6 @@ def test_times_are_written_in_many_ways(text, seconds):
     assert options._seconds(text) == seconds
 
 
-def test_each_statement_is_executed_at_its_own_place(script):
-    found = load(Path(script("/* x */ " + STREAMS + QUERY.strip() + " SHOW QUERIES")))
-    for index, statement in enumerate(found.statements):
-        alone = found.alone(index)
-        line = alone.split("\n")[statement.at.line - 1]
-        assert not alone[: alone.index(line.strip())].strip()
-        assert line[statement.at.column - 1 :].startswith(("CREATE", "SHOW"))
-    assert "SHOW" not in found.alone(2)
-
-
 @pytest.mark.parametrize("path", sorted([*(ROOT / "examples").glob("*.sql"), *(ROOT / "src").rglob("demo/*.sql")]))
 def test_the_scripts_that_come_with_the_project_are_right(path):
     assert cli.main(["check", str(path), "--no-spark"]) == 0
@@ -232,10 +263,10 @@ class StrawRun:
 def straw(script, monkeypatch, tmp_path):
     """Runs `penstock run` on a straw engine; the exit code and the run."""
 
-    def run(*waits, arguments=(), execute=lambda _: [], starting=lambda: None):
+    def run(*waits, arguments=(), execute=lambda *_: [], starting=lambda: None):
         found = StrawRun(tmp_path, waits)
         engine = SimpleNamespace(
-            execute=execute,
+            execute_statement=execute,
             catalog=SimpleNamespace(registry=Registry()),
             manifest=lambda: SimpleNamespace(step=3),
             queries=lambda: [{"name": "q"}, {"name": "older"}],
@@ -282,7 +313,7 @@ def test_one_interrupt_stops_cleanly(straw, number):
 def test_an_interrupt_before_the_first_step_is_130(straw, capsys, number):
     before = signal.getsignal(number)
 
-    def execute(_):
+    def execute(*_):
         send(number)()
 
     def spark_handler(*_):
@@ -297,7 +328,7 @@ def test_an_interrupt_before_the_first_step_is_130(straw, capsys, number):
 
 
 def test_what_the_state_refuses_while_the_script_is_registered(straw, capsys):
-    def execute(_):
+    def execute(*_):
         raise NotADirectoryError(20, "Not a directory", str(Path("penstock-state/app/registry").absolute()))
 
     code, _ = straw(execute=execute)
@@ -306,8 +337,8 @@ def test_what_the_state_refuses_while_the_script_is_registered(straw, capsys):
 
 
 def test_a_warning_is_told_with_its_place_in_the_script(straw, capsys):
-    def execute(text):
-        if "QUERY" in text:
+    def execute(statement, _):
+        if isinstance(statement, CreateQuery):
             warnings.warn("[x] grows", stacklevel=1)
         return []
 

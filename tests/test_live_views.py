@@ -12,7 +12,6 @@ import pytest
 
 from penstock import cli
 from penstock.live_views import refresh_once
-from penstock.sql import parse_script
 from penstock.state.manifest import Manifest
 from penstock.state.registry import Registry
 from penstock.state.store import LocalStore
@@ -41,14 +40,14 @@ def run(tmp_path, monkeypatch):
         catalog = ViewCatalog(None, LocalStore(str(tmp_path / "state"), durable=False))
         rows = {}
 
-        def execute(text):
-            return [shown for s in parse_script(text) for shown in execute_view_statement(catalog, s, text)]
+        def execute(statement, text):
+            return execute_view_statement(catalog, statement, text)
 
         def stop():
             rows.update({name: len(view.to_arrow()) for name, view in catalog.views.items()})
 
         engine = SimpleNamespace(
-            execute=execute, catalog=SimpleNamespace(registry=Registry()), manifest=Manifest, view_catalog=catalog,
+            execute_statement=execute, catalog=SimpleNamespace(registry=Registry()), manifest=Manifest, view_catalog=catalog,
             spark=SimpleNamespace(stop=stop),
         )  # fmt: skip
         monkeypatch.setattr(cli, "start_spark", lambda *_: engine)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.script import check_sql, load
+from penstock.check import check_sql
+from penstock.script import load
 from penstock.sql import (
     AlterQuery,
     AlterStream,

@@ -22,14 +22,15 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from penstock.ask import UnansweredError, add_statement, ask, drop_statement, queries, queries_table
+from penstock.check import NotChecked, Verdict, check_sql, verdicts, verdicts_of
 from penstock.errors import PenstockError, SqlError
 from penstock.launch import SPARK_LOG, Interrupts, brief, busy, end_spark, is_foreign, logged, start_spark, unusable
 from penstock.live import console_for, follow, picture, summary_of
 from penstock.live_views import follow_views, refresh_once
 from penstock.model import Sink
 from penstock.options import Command, parse
-from penstock.script import Script, check_sql, explain_views, load, needs_spark, plain_warnings, register
-from penstock.sql import CreateQuery, CreateSource, CreateStream, CreateView, Statement
+from penstock.script import Script, explain_views, load, needs_spark, plain_warnings, register
+from penstock.sql import CreateQuery, CreateSource, CreateStream, CreateView, Refused, Statement
 from penstock.state.store import LocalStore
 
 if TYPE_CHECKING:
@@ -150,14 +151,21 @@ def _keep_views(
 
 
 def _check(options: argparse.Namespace) -> int:
-    script = load(options.script)
-    check_sql(script)
-    if not options.no_spark:
+    script = load(options.script, keep=True)
+    found: list[tuple[Statement | Refused, Verdict]] = list(verdicts(script))
+    if not options.no_spark and all(verdict is None for _, verdict in found):
         with _scratch_engine() as engine:
-            list(register(engine, script, compute=False))
-    for statement in script.statements:
-        print(f"{options.script}:{statement.at.line}: ok: {_title(statement)}")
-    return OK
+            found = list(verdicts_of(engine, script))
+    wrong = any(verdict is not None for _, verdict in found)
+    for statement, verdict in found:
+        place = f"{options.script}:{statement.at.line}"
+        if isinstance(verdict, SqlError):
+            _complain(f"{options.script}:{verdict.line}:{verdict.column}", verdict.message, _marked(verdict))
+        elif isinstance(verdict, NotChecked):
+            console_for(stderr=True).print(f"{place}:{statement.at.column}: not checked: {verdict}", soft_wrap=True)
+        elif not wrong and not isinstance(statement, Refused):
+            print(f"{place}: ok: {_title(statement)}")
+    return FAULT if wrong else OK
 
 
 def _explain(options: argparse.Namespace) -> int:

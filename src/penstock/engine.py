@@ -304,9 +304,9 @@ class Engine:
 
     def execute(self, script: str) -> list[Any]:
         """Run SQL statements; returns what SHOW and EXPLAIN print, one entry each."""
-        return [shown for statement in parse_script(script) for shown in self.perform(statement, script)]
+        return [shown for statement in parse_script(script) for shown in self.execute_statement(statement, script)]
 
-    def perform(self, statement: Statement, script: str) -> list[Any]:
+    def execute_statement(self, statement: Statement, script: str) -> list[Any]:
         """Run one statement of a script; returns what SHOW and EXPLAIN print."""
         refuse_gone(self.spark, self.store.root)
         if isinstance(statement, ViewStatement):

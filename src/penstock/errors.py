@@ -46,6 +46,18 @@ class RegistrationError(PenstockError):
     """A stream or query that contradicts what is registered, or that could never be answered."""
 
 
+class TimeBoundsError(RegistrationError):
+    """Time conditions of a query that contradict each other, or that let a row of the role `alias` match rows of any later time."""
+
+    def __init__(self, message: str, hint: str, alias: str, *, contradictory: bool) -> None:
+        self.message, self.hint, self.alias, self.contradictory = message, hint, alias, contradictory
+        super().__init__(f"{message}; {hint}")
+
+
+class PlacedRegistrationError(SqlError, RegistrationError):
+    """What the planner refuses of a query, at its place in the text."""
+
+
 class StateError(PenstockError):
     """The state directory is damaged, owned by another engine, or does not fit Spark's log."""
 

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -62,6 +64,24 @@ def test_entries_without_a_predicate_keep_their_bit_in_every_cell():
     index = build_index("v", [(70, Compare("=", V, ONE))], width=72)
     assert [mask | 1 << 70 for mask in index.masks] == [(1 << 72) - 1] * 4
     assert [mask >> 70 & 1 for mask in index.masks] == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("kind", [Or, And])
+def test_the_memory_of_an_index_grows_with_its_literals(kind):
+    """Not with their square: a table of all terms by all cells would."""
+
+    def peak(number):
+        bounds = [(Literal(2 * n, "bigint"), Literal(2 * n + 1, "bigint")) for n in range(number)]
+        term = kind(tuple(Not(And((Compare(">", V, low), Compare("<", V, high)))) for low, high in bounds))
+        tracemalloc.start()
+        tracemalloc.reset_peak()
+        build_index("v", [(0, term)], 1)
+        return tracemalloc.get_traced_memory()[1]
+
+    try:
+        assert peak(1000) <= 2.5 * peak(500)
+    finally:
+        tracemalloc.stop()
 
 
 def test_strings_are_ordered_by_their_bytes():

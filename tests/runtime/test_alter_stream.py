@@ -9,10 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import Engine, RegistrationError
+from penstock.check import check_sql
 from penstock.errors import SqlError
 from penstock.runtime.running.run import Run
 from penstock.runtime.steps.step import Stepper
-from penstock.script import check_sql, load, register
+from penstock.script import load, register
 from tests.oracle import bag
 from tests.runtime.replay import drain, rows_of, wait_until
 

@@ -8,7 +8,7 @@ bound no time: their rows go when enough others have come.
 
 from __future__ import annotations
 
-from penstock.errors import RegistrationError
+from penstock.errors import TimeBoundsError
 from penstock.model import Landmark, Query, Role, Rows, Sliding, Tumbling, Window
 from penstock.model.time import FOREVER, format_duration
 
@@ -34,11 +34,12 @@ def time_bounds(query: Query) -> Bounds:
                 bound[i][j] = min(bound[i][j], _plus(bound[i][via], bound[via][j]))
     for i, role in enumerate(query.roles):
         if bound[i][i] < 0:
-            msg = (
-                f"the time conditions on {role.alias!r} contradict each other, so the query can never have a result; "
-                "widen the window or the band"
+            raise TimeBoundsError(
+                f"the time conditions on {role.alias!r} contradict each other, so the query can never have a result",
+                "widen the window or the band",
+                role.alias,
+                contradictory=True,
             )
-            raise RegistrationError(msg)
     return tuple(tuple(row) for row in bound)
 
 
@@ -58,11 +59,12 @@ def check_bounded(query: Query, bounds: Bounds) -> None:
     loose = unbounded_roles(query, bounds)
     if loose:
         alias = loose[0]
-        msg = (
-            f"rows of {alias!r} could match rows that come any time later, so they could never be purged; "
-            f"add a window ({alias} [RANGE 1 MINUTE]), a time band in WHERE, or [RANGE ALL] to keep them for ever"
+        raise TimeBoundsError(
+            f"rows of {alias!r} could match rows that come any time later, so they could never be purged",
+            f"add a window ({alias} [RANGE 1 MINUTE]), a time band in WHERE, or [RANGE ALL] to keep them for ever",
+            alias,
+            contradictory=False,
         )
-        raise RegistrationError(msg)
 
 
 def describe(query: Query, bounds: Bounds) -> list[str]:

@@ -66,7 +66,7 @@ def build_index(column: str, predicates: Iterable[tuple[int, Term]], width: int)
     domain = _Domain({value: 2 * number + 1 for number, value in enumerate(literals)}, 2 * len(literals) + 2)
     holds = np.ones((width, domain.cells), dtype=np.bool_)
     for entry, term in pairs:
-        holds[entry] &= domain.truth(term) == TRUE
+        holds[entry] &= domain.everywhere(domain.truth(term)) == TRUE
     packed = np.packbits(holds, axis=0, bitorder="little")
     return ColumnIndex(column, literals, tuple(int.from_bytes(cell.tobytes(), "little") for cell in packed.T))
 
@@ -107,43 +107,80 @@ def _literals(term: Term) -> list[int | float | str | bool]:
             return []
 
 
+@dataclass(frozen=True)
+class _Steps:
+    """The truth of a term over the cells of a column, by the cells where it changes, and in the last one, which is NULL.
+
+    A comparison changes three times at most, and a conjunction no more often than its terms: so thousands of terms take time and
+    memory by their number, not by its square.
+    """
+
+    changes: tuple[tuple[int, int], ...]  # (cell, truth from there on); the first is of cell 0
+    null: int
+
+
 class _Domain:
     """The cells of one column, with the three-valued truth of a term in all of them at once; the last cell is NULL."""
 
     def __init__(self, places: Mapping[Any, int], cells: int) -> None:
         self.places, self.cells = places, cells
-        self.position = np.arange(cells)
 
-    def truth(self, term: Term) -> Truths:
+    def everywhere(self, steps: _Steps) -> Truths:
+        """The truth in each cell."""
+        starts, values = zip(*steps.changes, strict=True)
+        lengths = np.diff([*starts, self.cells - 1])
+        return np.append(np.repeat(np.array(values, dtype=np.int64), lengths), steps.null)
+
+    def truth(self, term: Term) -> _Steps:
         match term:
             case Compare(op, Ref(), Literal(value)):
                 return self._compare(op, value)
             case Compare(op, Literal(value), Ref()):
                 return self._compare({"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op), value)
             case In(_, values):
-                return self._any([self._compare("=", v.value) for v in values])
+                return _any([self._compare("=", v.value) for v in values])
             case IsNull():
-                return np.where(self.position == self.cells - 1, TRUE, FALSE)
+                return _Steps(((0, FALSE),), TRUE)
             case And(terms):
-                return -self._any([-self.truth(t) for t in terms])
+                return _not(_any([_not(self.truth(t)) for t in terms]))
             case Or(terms):
-                return self._any([self.truth(t) for t in terms])
+                return _any([self.truth(t) for t in terms])
             case Not(inner):
-                return -self.truth(inner)
+                return _not(self.truth(inner))
             case Literal(value):
-                return self._all(UNKNOWN if value is None else TRUE if value else FALSE)
+                return _same(UNKNOWN if value is None else TRUE if value else FALSE)
             case _:
                 raise AssertionError(term)
 
-    def _compare(self, op: str, value: object) -> Truths:
+    def _compare(self, op: str, value: object) -> _Steps:
         if value is None:
-            return self._all(UNKNOWN)
-        found = np.where(_OPERATORS[op](self.position - self.places[value]), TRUE, FALSE)
-        found[-1] = UNKNOWN
-        return found
+            return _same(UNKNOWN)
+        place = self.places[value]  # never the first cell, nor the last but one: there are gaps around all literals
+        below, at, above = (TRUE if _OPERATORS[op](side) else FALSE for side in (-1, 0, 1))
+        return _Steps(((0, below), (place, at), (place + 1, above)), UNKNOWN)
 
-    def _any(self, truths: Sequence[Truths]) -> Truths:
-        return np.maximum.reduce(truths) if truths else self._all(FALSE)
 
-    def _all(self, truth: int) -> Truths:
-        return np.full(self.cells, truth)
+def _same(truth: int) -> _Steps:
+    return _Steps(((0, truth),), truth)
+
+
+def _not(steps: _Steps) -> _Steps:
+    return _Steps(tuple((cell, -truth) for cell, truth in steps.changes), -steps.null)
+
+
+def _any(several: Sequence[_Steps]) -> _Steps:
+    """The greatest of them in each cell: how many are true, and how many unknown, is counted from change to change."""
+    events = sorted((cell, number, truth) for number, steps in enumerate(several) for cell, truth in steps.changes)
+    now = [FALSE] * len(several)
+    count = {FALSE: len(several), UNKNOWN: 0, TRUE: 0}
+    changes: list[tuple[int, int]] = [(0, FALSE)]
+    for cell, number, truth in events:
+        count[now[number]] -= 1
+        count[truth] += 1
+        now[number] = truth
+        greatest = TRUE if count[TRUE] else UNKNOWN if count[UNKNOWN] else FALSE
+        if changes[-1][0] == cell:
+            changes.pop()
+        if not changes or changes[-1][1] != greatest:
+            changes.append((cell, greatest))
+    return _Steps(tuple(changes), max((steps.null for steps in several), default=FALSE))

@@ -2,6 +2,7 @@
 
 from penstock.sql.alter_stream import AdvanceStream, AlterStream, altered
 from penstock.sql.named import Results, results_of
+from penstock.sql.places import named_in_from, placed_bounds
 from penstock.sql.position import Position
 from penstock.sql.select import parse_query
 from penstock.sql.statements import (
@@ -11,10 +12,12 @@ from penstock.sql.statements import (
     DropQuery,
     DropStream,
     Explain,
+    Refused,
     ShowQueries,
     ShowStreams,
     Statement,
     parse_script,
+    read_script,
 )
 from penstock.sql.view import check_sources, parse_view
 from penstock.sql.view_statements import (
@@ -29,7 +32,7 @@ from penstock.sql.view_statements import (
 )
 
 __all__ = [
-    "AdvanceStream", "AlterQuery", "AlterStream", "CreateQuery", "CreateSource", "CreateStream", "CreateView", "DropQuery", "DropSource", "DropStream", "DropView",
-    "Explain", "ExplainView", "Position", "RefreshView", "Results", "ShowQueries", "ShowSources", "ShowStreams", "ShowViews", "Statement",
-    "altered", "check_sources", "parse_query", "parse_script", "parse_view", "results_of",
+    "AdvanceStream", "AlterQuery", "AlterStream", "CreateQuery", "CreateSource", "CreateStream", "CreateView", "DropQuery", "DropSource", "DropStream",
+    "DropView", "Explain", "ExplainView", "Position", "RefreshView", "Refused", "Results", "ShowQueries", "ShowSources", "ShowStreams", "ShowViews",
+    "Statement", "altered", "check_sources", "named_in_from", "parse_query", "parse_script", "parse_view", "placed_bounds", "read_script", "results_of",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from penstock.model import Aggregate, Column, UserAggregate
 from penstock.sql import functions
 from penstock.sql.dialect import generate
 from penstock.sql.expressions import expression
-from penstock.sql.inference import integer_literal, type_of
+from penstock.sql.inference import integer_literal, shape_of, type_of
 from penstock.sql.position import start_of
 from penstock.sql.scope import Scope, unwrapped
 from penstock.sql.types import decimal_digits, family
@@ -70,7 +70,7 @@ def read_aggregate(
     if distinct and function not in _DISTINCT | _WITHOUT_DUPLICATES:
         raise scope.source.unsupported(start_of(call), f"{call.name} does not take DISTINCT")
     argument, argument_type = arguments[0], type_of(arguments[0])
-    _check_type(call, function, argument_type, scope, distinct=distinct)
+    _check_type(call, function, shape_of(argument), scope, distinct=distinct)
     parameters = _parameters(call, function, arguments[1:], scope, ignore_nulls=ignore_nulls)
     if function in own:
         return Aggregate(function, expression(argument), distinct, parameters), own[function].type

@@ -11,10 +11,10 @@ from sqlglot.tokenizer_core import TokenType
 
 from penstock.errors import RegistrationError
 from penstock.model import Reader, Stream
-from penstock.model.time import instant
+from penstock.model.time import LATEST, instant
 from penstock.sql.cursor import Cursor
 from penstock.sql.declaration import delay_in_rows, options
-from penstock.sql.lengths import duration_length
+from penstock.sql.lengths import duration_length, whole_number
 from penstock.sql.position import Position
 
 
@@ -105,8 +105,11 @@ def _delay(cursor: Cursor) -> tuple[int, str]:
     rows = delay_in_rows(cursor.source, tokens)
     if rows is not None:
         return rows, "rows"
-    if len(tokens) == 1 and tokens[0].text.isdecimal() and tokens[0].token_type == TokenType.NUMBER:
-        return int(tokens[0].text), "number"
+    units = whole_number(tokens[0].text) if len(tokens) == 1 else None
+    if units is not None and tokens[0].token_type == TokenType.NUMBER:
+        if units > LATEST:
+            raise cursor.source.error(place, "This delay is too long")
+        return units, "number"
     delay = duration_length(cursor.source, tokens)
     if delay < 0:
         raise cursor.source.error(place, "The delay must not be negative")
@@ -131,8 +134,11 @@ def _advance(cursor: Cursor, name: str, at: Position) -> AdvanceStream:
     sign = -1 if not named and cursor.accept("-") else 1
     place, token = cursor.offset, cursor.take()
     cursor.end()
-    if token.token_type == TokenType.NUMBER and not named and token.text.isdecimal():
-        return AdvanceStream(name, sign * int(token.text), at)
+    number = whole_number(token.text) if token.token_type == TokenType.NUMBER and not named else None
+    if number is not None and number > LATEST:
+        raise cursor.source.error(place, "This time is too far away")
+    if number is not None:
+        return AdvanceStream(name, sign * number, at)
     if token.token_type != TokenType.STRING or sign < 0:
         raise cursor.source.error(
             place, "Expected a time", "for example TIMESTAMP '2024-05-01 12:30:00', or a whole number"

@@ -14,7 +14,7 @@ from penstock.model import Band
 from penstock.model.stream import INTEGER_TYPES, TIME_TYPES
 from penstock.model.time import DAY, LATEST
 from penstock.sql.inference import integer_literal, type_of
-from penstock.sql.lengths import interval_length
+from penstock.sql.lengths import interval_length, span_length
 from penstock.sql.scope import Scope, ref_of, unwrapped
 
 
@@ -102,11 +102,14 @@ def _interval(node: exp.Expr) -> int | None:
     if not isinstance(node, exp.Interval) or node.this is None:
         return None
     unit = node.args.get("unit")
-    if unit is not None and not isinstance(unit, exp.Var):
-        return None
     amount = unwrapped(node.this)
     sign = "-" if isinstance(amount, exp.Neg) else ""
     literal = unwrapped(amount.this) if sign else amount
     if not isinstance(literal, exp.Literal):
+        return None
+    if isinstance(unit, exp.IntervalSpan):
+        length = span_length(literal.name, unit.this.name, unit.expression.name) if literal.is_string else None
+        return None if length is None else -length if sign else length
+    if unit is not None and not isinstance(unit, exp.Var):
         return None
     return interval_length(sign + literal.name, unit.name if unit is not None else None)

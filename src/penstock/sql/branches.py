@@ -18,6 +18,7 @@ from penstock.sql.dialect import WINDOW, WINDOW_START, parse_select
 from penstock.sql.expressions import expression
 from penstock.sql.inference import VOID, type_of
 from penstock.sql.items import is_star, select_items
+from penstock.sql.nesting import refuse_deep
 from penstock.sql.position import Text, start_of
 from penstock.sql.scope import Scope, bind, ref_of
 from penstock.sql.screen import refuse_unsupported
@@ -67,6 +68,7 @@ def _read(source: Text, part: Part, stream: Stream, own: Own) -> _Read:
         return _branch(source, part, stream, list(select_items(exp.Star(), scope)), None, scope, star=True)
     refuse_unsupported(source, part.select)
     tree = parse_select(source, part.select)
+    refuse_deep(source, tree)
     table = tree.args["from_"].this if isinstance(tree, exp.Select) else None
     extra = [key for key, value in tree.args.items() if value and key not in _SELECT_ARGS]
     plain = isinstance(table, exp.Table) and not any(v for k, v in table.args.items() if k not in _TABLE_ARGS)

@@ -63,6 +63,7 @@ def classify(bound: Iterable[exp.Expr], scope: Scope) -> Conditions:
             ends.setdefault(equality.left, node.this)
             ends.setdefault(equality.right, node.expression)
     parts = _key_parts([e for e in equalities if e is not None], list(ends), len(scope.roles))
+    said = {end: number for number, part in enumerate(parts) for end in part if end is not None}
     bands: list[Band] = []
     predicates: list[Expression] = []
     residuals: list[Expression] = []
@@ -71,7 +72,7 @@ def classify(bound: Iterable[exp.Expr], scope: Scope) -> Conditions:
         if found is not None:
             bands.extend(found)
             continue
-        if equality is not None and any({equality.left, equality.right} <= set(part) for part in parts):
+        if equality is not None and said.get(equality.left, -1) == said.get(equality.right, -2):
             continue  # the key says it already
         (predicates if len(roles_of(conjunct)) <= 1 else residuals).append(expression(conjunct))
     keys = tuple(tuple(None if end is None else expression(ends[end]) for end in part) for part in parts)
@@ -130,7 +131,7 @@ def _key_parts(equalities: Sequence[_Equality], ends: Sequence[_End], roles: int
 
     def root(end: _End) -> _End:
         while parent[end] != end:
-            end = parent[end]
+            parent[end] = end = parent[parent[end]]  # halves the way for those that come after
         return end
 
     for equality in equalities:

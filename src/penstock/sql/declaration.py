@@ -13,8 +13,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 from penstock.errors import did_you_mean
 from penstock.model import Column, Reader, Stream
 from penstock.model.stream import INTEGER_TYPES, POLICIES, SIDE_RETAIN, TIME_TYPES
+from penstock.model.time import LATEST
 from penstock.sql.cursor import Cursor
-from penstock.sql.lengths import duration_length, positive_length
+from penstock.sql.lengths import duration_length, positive_length, whole_number
 from penstock.sql.position import Text
 from penstock.sql.types import parse_type
 
@@ -204,9 +205,10 @@ def _delay(cursor: Cursor, watermark: _Watermark, *, integer: bool) -> tuple[int
     if rows is not None:
         return None, rows
     if integer:
-        if len(tokens) != 1 or not tokens[0].text.isdigit():
+        units = whole_number(tokens[0].text)
+        if len(tokens) != 1 or units is None or units > LATEST:
             raise source.error(tokens[0].start, "The delay of an integer event time is a whole number", "as in ts - 5")
-        return int(tokens[0].text), None
+        return units, None
     delay = duration_length(source, tokens)
     if delay < 0:
         raise source.error(tokens[0].start, "The delay must not be negative")
@@ -217,9 +219,10 @@ def delay_in_rows(source: Text, tokens: Sequence[Token]) -> int | None:
     """The number of `100 ROWS`; None if the tokens say something else."""
     if len(tokens) != 2 or tokens[1].text.upper() not in ("ROW", "ROWS"):
         return None
-    if not tokens[0].text.isdigit() or int(tokens[0].text) < 1:
+    rows = whole_number(tokens[0].text)
+    if rows is None or not 1 <= rows <= LATEST:
         raise source.error(tokens[0].start, "A delay in rows is a whole number above zero", "as in ts - 100 ROWS")
-    return int(tokens[0].text)
+    return rows
 
 
 def _clauses(cursor: Cursor, *, integer: bool) -> _Clauses:

@@ -87,13 +87,17 @@ DIALECT = Penstock()
 def tokenize(source: Text) -> list[Token]:
     """The tokens of a text; comments are dropped."""
     try:
-        return DIALECT.tokenize(source.text)
+        tokens = DIALECT.tokenize(source.text)
     except TokenError as error:
         # sqlglot quotes the end of what it could not read; an open quote is what people need to see.
         offset = _open_quote(source.text)
         message = "A quote or comment is not closed" if offset is not None else "Cannot read this text"
         place = offset if offset is not None else getattr(error, "start", None) or 0
         raise source.error(place, message) from None
+    for token in tokens:
+        if token.token_type == TokenType.NUMBER and not token.text.isascii():
+            raise source.error(token.start, f"{token.text!r} is no number", "write numbers with the digits 0 to 9")
+    return tokens
 
 
 def parse_select(source: Text, tokens: Sequence[Token]) -> exp.Expr:

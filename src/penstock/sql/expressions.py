@@ -45,8 +45,8 @@ class _Value:
 def expression(node: exp.Expr) -> Expression:
     """The model's form of a bound syntax tree."""
     tree = unwrapped(node)
-    written = _parts(tree)
-    parts = _parts(tree, test=True)
+    written = expression_parts(tree)
+    parts = expression_parts(tree, test=True)
     return Expression(parts, term_of(tree), is_total(tree), () if parts == written else written)
 
 
@@ -67,9 +67,9 @@ def roles_of(node: exp.Expr) -> tuple[int, ...]:
     return tuple(sorted({r.role for r in refs if r is not None and r.role >= 0}))
 
 
-def _parts(node: exp.Expr, *, test: bool = False) -> tuple[str | Ref, ...]:
+def expression_parts(node: exp.Expr, *, test: bool = False) -> tuple[str | Ref, ...]:
     """Generate the text with numbered markers for columns, then cut it at them; with a `test` before what may grow."""
-    tree = exp.Paren(this=node.copy())
+    tree = exp.Paren(this=unwrapped(node).copy())
     refs: list[Ref] = []
     for column in _columns(tree):
         ref = ref_of(column)

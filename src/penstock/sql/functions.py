@@ -38,6 +38,15 @@ AGGREGATES = frozenset({
     "some", "string_agg", "try_avg", "try_sum",
 })  # fmt: skip
 
+# What says the same as some of them.
+INSTEAD_OF = {
+    "count_if": "count(CASE WHEN .. THEN 1 END)", "collect_set": "collect_list(DISTINCT ..)", "median": "approx_percentile(.., 0.5)",
+    "percentile": "approx_percentile(.., 0.5)", "percentile_cont": "approx_percentile(.., 0.5)",
+    "percentile_disc": "approx_percentile(.., 0.5)", "bool_and": "min(..)", "every": "min(..)", "bool_or": "max(..)",
+    "any": "max(..)", "some": "max(..)", "mode": "approx_top_k(.., 1)", "listagg": "collect_list(..)",
+    "string_agg": "collect_list(..)", "try_sum": "sum(..)", "try_avg": "avg(..)",
+}  # fmt: skip
+
 GENERATORS = frozenset({
     "explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple",
     "variant_explode", "variant_explode_outer",
@@ -47,8 +56,11 @@ WINDOW_FUNCTIONS = frozenset({
     "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "nth_value",
 })  # fmt: skip
 
-# Functions of Spark's own windows, which group rows and have no meaning in a join.
-TIME_WINDOWS = frozenset({"window", "window_time", "session_window"})
+# They make a value of a nested type, whatever they are given.
+CONSTRUCTORS = {
+    "struct": "struct", "named_struct": "struct", "array": "array", "map": "map", "map_from_arrays": "map", "map_from_entries": "map",
+    "from_json": "struct", "split": "array", "sequence": "array",
+}  # fmt: skip
 
 # Total on strings alone: every argument is a string, none can raise. Result types by name.
 STRING_FUNCTIONS = {

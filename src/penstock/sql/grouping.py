@@ -6,7 +6,7 @@ must not name a column of a stream any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -16,8 +16,8 @@ from penstock.model.aggregate import aggregate_ref, group_ref
 from penstock.model.expression import WINDOW_END, WINDOW_START
 from penstock.sql.aggregates import PLAIN, Own, aggregate_calls, canonical_name, is_plain, read_aggregate, shown_name
 from penstock.sql.dialect import generate
-from penstock.sql.expressions import column_expression, expression
-from penstock.sql.inference import integer_literal, type_of
+from penstock.sql.expressions import column_expression, expression, expression_parts
+from penstock.sql.inference import integer_literal, shape_of, type_of
 from penstock.sql.position import start_of
 from penstock.sql.scope import Scope, bind, bound_column, ref_of, unwrapped
 
@@ -36,8 +36,11 @@ class Grouped:
 
     scope: Scope
     own: Own
+    aliases: Mapping[str, exp.Expr] = field(default_factory=dict)  # of the select list, in lower case
     groups: list[_Group] = field(default_factory=list)
-    aggregates: list[Aggregate] = field(default_factory=list)
+    numbers: dict[tuple[str | Ref, ...], int] = field(default_factory=dict)  # of the groups, by their text
+    kinds: set[type[exp.Expr]] = field(default_factory=set)  # of their outermost nodes
+    aggregates: dict[Aggregate, int] = field(default_factory=dict)  # with their numbers
 
     @property
     def group_items(self) -> tuple[Item, ...]:
@@ -46,9 +49,12 @@ class Grouped:
     def add_group(self, name: str | None, bound: exp.Expr, place: int = 0) -> None:
         """Group by an expression that stands at this place."""
         found, type_name = expression(bound), type_of(bound)
-        if type_name is not None and not is_plain(type_name):
-            raise self.scope.source.unsupported(place, f"Rows cannot be grouped by a value of type {type_name}", PLAIN)
-        if all(group.item.expression.parts != found.parts for group in self.groups):
+        shape = shape_of(bound)
+        if shape is not None and not is_plain(shape):
+            raise self.scope.source.unsupported(place, f"Rows cannot be grouped by a value of type {shape}", PLAIN)
+        if found.parts not in self.numbers:
+            self.numbers[found.parts] = len(self.groups)
+            self.kinds.add(type(unwrapped(bound)))
             self.groups.append(_Group(Item(name, found), type_name))
 
     def add_partition(self, role: int, column: str) -> None:
@@ -58,6 +64,7 @@ class Grouped:
         bound = bound_column(Ref(role, declared.name), declared.type)
         own = expression(bound).parts
         self.groups = [group for group in self.groups if group.item.expression.parts != own]
+        self.numbers = {group.item.expression.parts: number for number, group in enumerate(self.groups)}
         self.add_group(declared.name, bound)
 
     def times(self) -> set[int]:
@@ -69,29 +76,34 @@ class Grouped:
     def lifted(self, bound: exp.Expr) -> exp.Expr:
         """The tree over groups and aggregates that a bound tree over columns is."""
         tree = exp.Paren(this=bound)
-        self._lift(tree.this)
+        pending = [bound]
+        while pending:  # a chain of ANDs is as deep as it is long
+            pending += reversed(self._lift(pending.pop()))
         found = tree.this
         found.pop()
         assert isinstance(found, exp.Expr)
         return found
 
-    def _lift(self, node: exp.Expr) -> None:
+    def _lift(self, node: exp.Expr) -> list[exp.Expr]:
+        """Replace a node by the group or the aggregate that it is; else what is left to do, its operands."""
         group = self._group(node)
         if group is not None:
             node.replace(bound_column(group_ref(group), self.groups[group].type))
-            return
+            return []
         call, ignore_nulls = node, False
         if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
             call, ignore_nulls = node.this, isinstance(node, exp.IgnoreNulls)
         if isinstance(node, exp.Filter | exp.WithinGroup):
             raise self.scope.source.unsupported(
                 start_of(node),
-                "FILTER and WITHIN GROUP are not supported",
-                "aggregate over a CASE, as in count(CASE WHEN n > 1 THEN 1 END)",
+                f"{'FILTER' if isinstance(node, exp.Filter) else 'WITHIN GROUP'} is not supported",
+                "aggregate over a CASE, as in count(CASE WHEN n > 1 THEN 1 END)"
+                if isinstance(node, exp.Filter)
+                else "approx_percentile(.., 0.5) takes values in order",
             )
         if isinstance(call, exp.Anonymous) and canonical_name(call, self.own) is not None:
             node.replace(self._aggregate(call, ignore_nulls=ignore_nulls))
-            return
+            return []
         ref = ref_of(node)
         if ref is not None and ref.role >= 0:
             raise self.scope.source.error(
@@ -99,21 +111,20 @@ class Grouped:
                 f"{ref.column} is neither grouped by nor inside an aggregate",
                 f"add it to GROUP BY, or write for example max({ref.column})",
             )
-        for child in list(node.iter_expressions()):
-            self._lift(child)
+        return list(node.iter_expressions())
 
     def _aggregate(self, call: exp.Anonymous, *, ignore_nulls: bool) -> exp.Column:
         aggregate, type_name = read_aggregate(call, self.scope, self.own, ignore_nulls=ignore_nulls)
-        if aggregate not in self.aggregates:
-            self.aggregates.append(aggregate)
-        return bound_column(aggregate_ref(self.aggregates.index(aggregate)), type_name)
+        return bound_column(aggregate_ref(self.aggregates.setdefault(aggregate, len(self.aggregates))), type_name)
 
     def _group(self, node: exp.Expr) -> int | None:
-        """The number of the group that a bound tree is; a constant is itself."""
-        if isinstance(node, exp.Paren) or not any(ref_of(n) is not None for n in node.walk()):
+        """The number of the group that a bound tree is; a constant is itself.
+
+        What is of another kind than all groups is none of them, so that its text is not needed.
+        """
+        if type(node) not in self.kinds or not any(ref_of(n) is not None for n in node.walk()):
             return None
-        parts = expression(node).parts
-        return next((i for i, group in enumerate(self.groups) if group.item.expression.parts == parts), None)
+        return self.numbers.get(expression_parts(node, test=True))
 
 
 def is_aggregated(tree: exp.Select, own: Own) -> bool:
@@ -133,7 +144,8 @@ def refuse_aggregates(conditions: Sequence[exp.Expr], scope: Scope, own: Own, wh
 
 def read_groups(tree: exp.Select, scope: Scope, own: Own) -> Grouped:
     """The groups of GROUP BY, or of DISTINCT: all items of the select list."""
-    grouped = Grouped(scope, own)
+    aliases = {node.alias.lower(): node.this for node in tree.expressions if isinstance(node, exp.Alias)}
+    grouped = Grouped(scope, own, aliases)
     distinct, clause = tree.args.get("distinct"), tree.args.get("group")
     start = start_of(tree)
     if distinct is not None:
@@ -169,12 +181,12 @@ def read_having(tree: exp.Select, grouped: Grouped) -> Expression | None:
     clause = tree.args.get("having")
     if clause is None:
         return None
-    return expression(grouped.lifted(bind(named_tree(clause.this, tree, grouped), grouped.scope, selecting=True)))
+    return expression(grouped.lifted(bind(named_tree(clause.this, grouped), grouped.scope, selecting=True)))
 
 
-def named_tree(node: exp.Expr, tree: exp.Select, grouped: Grouped) -> exp.Expr:
+def named_tree(node: exp.Expr, grouped: Grouped) -> exp.Expr:
     """An expression of HAVING or ORDER BY with names of the select list replaced by what they stand for."""
-    return _without_aliases(node, tree, grouped.scope, grouped.own, aliases_first=True)
+    return _without_aliases(node, grouped, aliases_first=True)
 
 
 def _add_group(node: exp.Expr, tree: exp.Select, grouped: Grouped) -> None:
@@ -191,7 +203,7 @@ def _add_group(node: exp.Expr, tree: exp.Select, grouped: Grouped) -> None:
             raise scope.source.error(start_of(node), f"The select list has no item {ordinal[0]}")
         chosen = tree.expressions[ordinal[0] - 1]
         node = chosen.this if isinstance(chosen, exp.Alias) else chosen
-    named = _without_aliases(node, tree, scope, grouped.own)
+    named = _without_aliases(node, grouped)
     if _plain_name(named) in _IMPLIED and not any(s.column(_plain_name(named)) for s in scope.streams):
         return
     refuse_aggregates([named], scope, grouped.own, "GROUP BY")
@@ -228,22 +240,21 @@ def _spark_name(node: exp.Expr, own: Own) -> str:
     return generate(called)
 
 
-def _without_aliases(
-    node: exp.Expr, tree: exp.Select, scope: Scope, own: Own, *, aliases_first: bool = False
-) -> exp.Expr:
+def _without_aliases(node: exp.Expr, grouped: Grouped, *, aliases_first: bool = False) -> exp.Expr:
     """The tree with names of the select list replaced by what they stand for.
 
     As in Spark, a column of a stream comes before an alias of its name in GROUP BY, and after it in HAVING, but for the
     arguments of aggregates there.
     """
-    aliases = {n.alias.lower(): n.this for n in tree.expressions if isinstance(n, exp.Alias)}
     root = exp.Paren(this=node.copy())
-    arguments = {id(column) for call in aggregate_calls(root, own) for column in call.find_all(exp.Column)}
+    arguments = {id(column) for call in aggregate_calls(root, grouped.own) for column in call.find_all(exp.Column)}
     for column in list(root.find_all(exp.Column)):
         name = _plain_name(column)
-        of_stream = any(s.column(name) for s in scope.streams)
-        if name in aliases and not (of_stream and (id(column) in arguments or not aliases_first)):
-            column.replace(exp.Paren(this=aliases[name].copy()))
+        if name not in grouped.aliases:
+            continue
+        of_stream = any(s.column(name) for s in grouped.scope.streams)
+        if not (of_stream and (id(column) in arguments or not aliases_first)):
+            column.replace(exp.Paren(this=grouped.aliases[name].copy()))
     found = root.this
     found.pop()
     assert isinstance(found, exp.Expr)

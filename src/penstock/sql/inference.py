@@ -12,6 +12,7 @@ from sqlglot import exp
 from penstock.model.stream import INTEGER_TYPES
 from penstock.sql import functions
 from penstock.sql.dialect import generate
+from penstock.sql.lengths import whole_number
 from penstock.sql.scope import TYPE, ref_of, unwrapped
 from penstock.sql.types import decimal_digits, family
 
@@ -34,14 +35,13 @@ def integer_literal(node: exp.Expr) -> tuple[int, str] | None:
         inner = integer_literal(node.this)
         return None if inner is None else (inner[0], "bigint")
     if isinstance(node, exp.Neg):
-        operand = unwrapped(node.this)
-        if not (isinstance(operand, exp.Literal) and operand.this.isdigit() and not operand.is_string):
-            return None
-        value = -int(operand.this)
-    elif isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit():
-        value = int(node.this)
+        sign, operand = -1, unwrapped(node.this)
     else:
+        sign, operand = 1, node
+    digits = whole_number(operand.this) if isinstance(operand, exp.Literal) and not operand.is_string else None
+    if digits is None:
         return None
+    value = sign * digits
     if not -(2**63) <= value < 2**63:
         return None
     return value, "int" if -(2**31) <= value < 2**31 else "bigint"
@@ -86,6 +86,13 @@ def type_of(node: exp.Expr) -> str | None:
     return None if call is None else _call_type(*call)
 
 
+def shape_of(node: exp.Expr) -> str | None:
+    """The type of an expression, or at least of which kind it is: `struct<..>` of a call that makes a struct."""
+    call = function_call(unwrapped(node))
+    kind = None if call is None else functions.CONSTRUCTORS.get(call[0])
+    return type_of(node) if kind is None else f"{kind}<..>"
+
+
 def _literal_type(node: exp.Expr) -> str | None:
     if isinstance(node, exp.Null):
         return VOID
@@ -110,7 +117,9 @@ def _literal_type(node: exp.Expr) -> str | None:
 
 def _cast_type(node: exp.Cast) -> str | None:
     name = generate(node.to).lower().replace(", ", ",")
-    return {"decimal": "decimal(10,0)"}.get(name, name)
+    if name == "decimal" or (name.startswith("decimal(") and "," not in name):
+        return f"decimal({name[8:-1] or 10},0)"  # as Spark fills in what is left out
+    return name
 
 
 def _arithmetic_type(left: str | None, right: str | None) -> str | None:

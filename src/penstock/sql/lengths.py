@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 
@@ -9,6 +10,21 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.model.time import CALENDAR_UNITS, LATEST, UNITS, unit_length
 from penstock.sql.position import Text
+
+_MOST_DIGITS = 40  # more than any limit has
+
+
+_FIELDS = ("day", "hour", "minute", "second")
+_SPAN_FIRST = (r"([0-9]{1,9})", r"([0-9]{1,10})", r"([0-9]{1,12})")
+_CLOCK = (0, 23, 59, 59)  # the greatest values of fields behind the first one
+
+
+def whole_number(text: str) -> int | None:
+    """The number that plain digits are, else None. One that is too long to be of use is just larger than every limit."""
+    if re.fullmatch(r"[0-9]+", text) is None:
+        return None
+    digits = text.lstrip("0") or "0"
+    return int(digits) if len(digits) <= _MOST_DIGITS else 10**_MOST_DIGITS
 
 
 def positive_length(source: Text, tokens: Sequence[Token]) -> int:
@@ -24,6 +40,10 @@ def duration_length(source: Text, tokens: Sequence[Token]) -> int:
     rest = list(tokens)
     if rest and rest[0].token_type == TokenType.INTERVAL:
         rest = rest[1:]
+    if len(rest) == 4 and rest[2].text.upper() == "TO" and rest[0].token_type == TokenType.STRING:
+        span = span_length(rest[0].text, rest[1].text, rest[3].text)
+        if span is not None:
+            return span
     if not rest:
         place = tokens[0].start if tokens else 0
         raise source.error(place, "Expected a length of time, for example 5 SECONDS")
@@ -62,10 +82,37 @@ def interval_length(number: str, unit: str | None) -> int | None:
     return int(total) if total == total.to_integral_value() and abs(total) <= LATEST else None
 
 
+def span_length(text: str, start: str, end: str) -> int | None:
+    """Microseconds of `'3:30' MINUTE TO SECOND` and its like, read as Spark does; None where it refuses the text.
+
+    The first field may be as large as the type holds, those behind it have two digits at most and the range of a clock. What is
+    finer than a microsecond is cut off.
+    """
+    first, last = (_FIELDS.index(unit) if unit in _FIELDS else -1 for unit in (start.lower(), end.lower()))
+    if not 0 <= first < last:
+        return None
+    pattern = r"([+|-])?" + _SPAN_FIRST[first]
+    for field in range(first + 1, last + 1):
+        pattern += (" " if field == 1 else ":") + r"([0-9]{1,2})"
+    if last == len(_FIELDS) - 1:
+        pattern += r"(?:\.([0-9]{1,9}))?"
+    found = re.fullmatch(pattern, text.strip())
+    if found is None:
+        return None
+    numbers = [int(n) for n in found.groups()[1 : last - first + 2]]
+    beyond = any(n > _CLOCK[field] for field, n in enumerate(numbers[1:], start=first + 1))
+    lengths = [UNITS[unit] for unit in _FIELDS[first : last + 1]]
+    fraction = found[last - first + 3] if last == len(_FIELDS) - 1 else None
+    total = sum(n * length for n, length in zip(numbers, lengths, strict=True))
+    total += int(((fraction or "") + "000000")[:6])
+    return None if beyond or total > LATEST else -total if found[1] == "-" else total
+
+
 def whole_length(source: Text, tokens: Sequence[Token]) -> int:
     """A length above zero in units of an integer event time."""
     sign, index = _sign(tokens, 0)
-    if index >= len(tokens) or tokens[index].token_type != TokenType.NUMBER or not tokens[index].text.isdigit():
+    number = whole_number(tokens[index].text) if index < len(tokens) else None
+    if number is None or tokens[index].token_type != TokenType.NUMBER:
         raise source.error(
             tokens[0].start, "Expected a whole number", "event time is an integer here, as in [RANGE 500]"
         )
@@ -73,7 +120,7 @@ def whole_length(source: Text, tokens: Sequence[Token]) -> int:
         raise source.error(
             tokens[index + 1].start, "A window over integer event time has no unit", "write for example [RANGE 500]"
         )
-    length = int(sign) * int(tokens[index].text)
+    length = int(sign) * number
     if length <= 0:
         raise source.error(tokens[0].start, "The length must be greater than zero")
     return _whole(source, Decimal(length), tokens[0].start)
@@ -116,7 +163,9 @@ def _number(text: str) -> Decimal | None:
         number = Decimal(text)
     except InvalidOperation:
         return None
-    return number if number.is_finite() else None
+    if not number.is_finite():
+        return None
+    return number if number.adjusted() <= _MOST_DIGITS else Decimal(10**_MOST_DIGITS).copy_sign(number)
 
 
 def _whole(source: Text, total: Decimal, start: int) -> int:

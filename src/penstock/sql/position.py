@@ -38,13 +38,13 @@ class Text:
 
     def error(self, offset: int, message: str, hint: str = "") -> SqlError:
         at = self.position(offset)
-        return SqlError(message, text=self._shown(), line=at.line, column=at.column, hint=hint)
+        return SqlError(message, text=self.shown(), line=at.line, column=at.column, hint=hint)
 
     def unsupported(self, offset: int, message: str, hint: str = "") -> NotSupportedError:
         at = self.position(offset)
-        return NotSupportedError(message, text=self._shown(), line=at.line, column=at.column, hint=hint)
+        return NotSupportedError(message, text=self.shown(), line=at.line, column=at.column, hint=hint)
 
-    def _shown(self) -> str:
+    def shown(self) -> str:
         if self.script is not None:
             return self.script
         # Without the script a position inside it would point at the wrong line of this text.

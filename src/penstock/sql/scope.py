@@ -54,12 +54,24 @@ def bind(node: exp.Expr, scope: Scope, *, selecting: bool = False) -> exp.Expr:
         if not any(membership.args.get(key) for key in ("expressions", "field", "unnest")):
             raise scope.source.error(start_of(membership), "IN needs at least one value")
     for column in list(tree.find_all(exp.Column)):
-        column.replace(_bound(column, scope, selecting=selecting))
+        found = _bound(column, scope, selecting=selecting)
+        if isinstance(found, exp.Column):
+            _become(column, found)
+        else:
+            column.replace(found)
     _refuse_clock(tree, scope, start_of(node))
     bound = tree.this
     bound.pop()
     assert isinstance(bound, exp.Expr)
     return bound
+
+
+def _become(column: exp.Column, bound: exp.Column) -> None:
+    """What `replace` does, without a look at all the siblings of the column."""
+    for part in ("table", "db", "catalog"):
+        column.set(part, None)
+    column.set("this", bound.this)
+    column.meta.update(bound.meta)
 
 
 def _refuse_clock(tree: exp.Expr, scope: Scope, start: int) -> None:

@@ -17,17 +17,22 @@ from penstock.model import (
     Emit,
     Item,
     Query,
+    Role,
+    Rows,
     Sliding,
     Stream,
     UserAggregate,
+    Window,
 )
+from penstock.model.time import format_length
 from penstock.sql.conditions import classify
 from penstock.sql.dialect import parse_select, tokenize
 from penstock.sql.emit import split_emit
 from penstock.sql.expressions import expression
 from penstock.sql.grouping import Grouped, is_aggregated, read_groups, read_having, read_items, refuse_aggregates
 from penstock.sql.items import select_items
-from penstock.sql.named import Results, results_of
+from penstock.sql.named import Results
+from penstock.sql.nesting import enough_stack, refuse_deep, refuse_nested
 from penstock.sql.order import is_ordered, split_order
 from penstock.sql.position import Position, Text
 from penstock.sql.scope import Scope, bind
@@ -69,6 +74,17 @@ def parse_query(
     `queries` are those whose results may be read like a stream, `own` the users' aggregates by name in lower case.
     """
     source = Text(text, script, Position(line, column))
+    with enough_stack(source):
+        return _query(source, streams, queries or {}, own or {})
+
+
+def _query(
+    source: Text,
+    streams: Mapping[str, Stream],
+    queries: Mapping[str, Query | Results],
+    own: Mapping[str, UserAggregate],
+) -> Query:
+    text = source.text
     if "\ue000" in text:
         raise source.error(text.index("\ue000"), "The character U+E000 is reserved")
     tokens = tokenize(source)
@@ -79,6 +95,7 @@ def parse_query(
     for token in tokens:
         if token.token_type == TokenType.SEMICOLON:
             raise source.error(token.start, "Expected one SELECT only")
+    refuse_nested(source, tokens)
     tokens, emit_word, emit = split_emit(source, tokens)
     tokens, top = split_top(source, tokens)
     tokens, order = split_order(tokens)
@@ -88,23 +105,23 @@ def parse_query(
     tree = parse_select(source, [*body, *top.tokens] if top else body)
     if not isinstance(tree, exp.Select):
         raise source.unsupported(tokens[0].start, "Only a plain SELECT is supported")
+    refuse_deep(source, tree)
     refuse_other_args(source, tree, _SELECT_ARGS, tokens[0].start)
     tables = read_tables(source, tree, tokens)
-    aggregated = is_aggregated(tree, own or {})
+    aggregated = is_aggregated(tree, own)
     if emit_word is not None and not aggregated:
         raise source.unsupported(emit_word.start, "EMIT is for aggregates: results of a join are final as they come")
     if top is not None and not aggregated:
         raise source.unsupported(top.limit.start, "LIMIT is not supported here", NO_END)
-    given = {n: q if isinstance(q, Results) else results_of(q, streams) for n, q in (queries or {}).items()}
-    named = Named(streams, given, unions, trailing, own or {})
+    named = Named(streams, queries, unions, trailing, own)
     scope = read_scope(source, tables, named, aggregated=aggregated)
     unbound = list(conditions_of(tree, tables))
-    refuse_aggregates(unbound, scope, own or {}, "WHERE")
+    refuse_aggregates(unbound, scope, own, "WHERE")
     conditions = classify([bind(c, scope) for c in unbound], scope)
     check_connected(scope, tables, conditions)
     aggregation = None
     if aggregated:
-        scope, aggregation, items = _aggregated(tree, scope, tables, own or {}, emit, top)
+        scope, aggregation, items = _aggregated(tree, scope, tables, own, emit, top)
     else:
         selected = [one for node in tree.expressions for one in select_items(node, scope)]
         items = tuple(Item(name, expression(bound)) for name, bound in selected)
@@ -154,18 +171,36 @@ def _closed_by_progress(scope: Scope, grouped: Grouped, places: Sequence[int]) -
     alone = len(scope.roles) == 1
     if without is not None or (alone and scope.roles[0].window is not None):
         role = scope.roles[without or 0]
-        raise scope.source.unsupported(
-            places[without or 0],
-            "RANGE without SLIDE in an aggregate"
-            if role.window is not None
-            else f"An aggregate needs a window on {role.alias}",
-            f"say how often there is an answer: {role.alias} [RANGE 10 MINUTES SLIDE 1 MINUTE]; or group by the event time of every"
-            " stream, each time being final once progress has passed it",
-        )
+        raise _without_slide(scope, role, places[without or 0])
     if not alone:
         return scope, None
     window = Sliding(1, 1)
     return replace(scope, roles=(replace(scope.roles[0], window=window),)), window
+
+
+def _without_slide(scope: Scope, role: Role, place: int) -> Exception:
+    """The refusal of an aggregate over a role whose window does not slide, or that has none."""
+    if isinstance(role.window, Rows):
+        count = role.window.count
+        by = f" PARTITION BY {', '.join(role.window.partition)}" if role.window.partition else ""
+        return scope.source.unsupported(
+            place,
+            "[ROWS ..] in an aggregate",
+            f"say how often there is an answer: [RANGE {count} ROWS SLIDE 1 ROW{by}]",
+        )
+    window = role.window if isinstance(role.window, Window) else None
+    what = (
+        "RANGE without SLIDE in an aggregate" if window is not None else f"An aggregate needs a window on {role.alias}"
+    )
+    reach = "10 MINUTES" if window is None else "ALL"
+    if window is not None and window.length is not None:
+        reach = format_length(window.length, integer=scope.integer_time).upper()
+    return scope.source.unsupported(
+        place,
+        what,
+        f"say how often there is an answer: {role.alias} [RANGE {reach} SLIDE {1 if scope.integer_time else '1 MINUTE'}]; or group by the"
+        " event time of every stream, each time being final once progress has passed it",
+    )
 
 
 def _split_window(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]:

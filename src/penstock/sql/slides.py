@@ -14,6 +14,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from penstock.model import AggregateWindow, Landmark, PerRow, Role, Session, Sliding, SlidingRows, Stream
 from penstock.model.time import LATEST
 from penstock.sql.cursor import Cursor
+from penstock.sql.lengths import whole_number
 from penstock.sql.position import Text
 from penstock.sql.windows import check_ordered, column_of, origin_of, window_length
 
@@ -182,9 +183,10 @@ def _rows(source: Text, tokens: Sequence[Token]) -> int | None:
     if len(tokens) != 2 or tokens[1].text.upper() not in ("ROW", "ROWS"):
         return None
     number = tokens[0]
-    if number.token_type != TokenType.NUMBER or not number.text.isdigit() or not 1 <= int(number.text) <= LATEST:
+    count = whole_number(number.text)
+    if number.token_type != TokenType.NUMBER or count is None or not 1 <= count <= LATEST:
         raise source.error(number.start, "Expected a whole number of rows, at least one", "as in SLIDE 10 ROWS")
-    return int(number.text)
+    return count
 
 
 def _columns(cursor: Cursor, stream: Stream) -> list[str]:

@@ -6,12 +6,14 @@ known.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 from sqlglot.tokenizer_core import Token, TokenType
 
+from penstock.errors import SqlError
 from penstock.model import Sink, Stream
 from penstock.sql.alter_stream import AdvanceStream, AlterStream, alter_stream
 from penstock.sql.cursor import Cursor
@@ -123,12 +125,43 @@ _STATEMENTS = (
 )
 
 
+@dataclass(frozen=True)
+class Refused:
+    """A statement that could not be read; `name` is what it would have declared, if that much can be told."""
+
+    error: SqlError
+    name: str | None
+    at: Position
+
+
 def parse_script(text: str) -> list[Statement]:
     """The statements of a script, in order. Statements are separated by semicolons."""
+    return list(_statements(text))
+
+
+def read_script(text: str) -> list[Statement | Refused]:
+    """The same, with what is wrong in place of each statement that cannot be read; an open quote leaves nothing to read."""
+    return list(_statements(text, keep=True))
+
+
+def _statements(text: str, *, keep: bool = False) -> Iterator[Any]:
     source = Text(text)
-    tokens = tokenize(source)
-    pieces = groupby(tokens, key=lambda t: t.token_type == TokenType.SEMICOLON)
-    return [_statement(source, list(piece)) for separator, piece in pieces if not separator]
+    pieces = groupby(tokenize(source), key=lambda t: t.token_type == TokenType.SEMICOLON)
+    for tokens in (list(piece) for separator, piece in pieces if not separator):
+        try:
+            yield _statement(source, tokens)
+        except SqlError as error:
+            if not keep:
+                raise
+            yield Refused(error, _declared(tokens), source.position(tokens[0].start))
+
+
+def _declared(tokens: list[Token]) -> str | None:
+    """The name behind CREATE STREAM and its like."""
+    words = [token.text.upper() for token in tokens[:5]]
+    kind = next((n for n, word in enumerate(words) if word in ("STREAM", "QUERY", "SOURCE", "VIEW")), None)
+    creates = words[:1] in (["CREATE"], ["ALTER"]) and kind is not None and kind + 1 < len(tokens)
+    return tokens[kind + 1].text if creates and kind is not None else None
 
 
 def _statement(source: Text, tokens: list[Token]) -> Statement:

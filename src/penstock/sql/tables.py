@@ -13,15 +13,15 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.errors import did_you_mean
-from penstock.model import Branch, Role, Rows, Stream, Tumbling, Window
+from penstock.model import Branch, Query, Role, Rows, Stream, Tumbling, Window
 from penstock.sql.aggregates import Own
 from penstock.sql.branches import read_branches
 from penstock.sql.conditions import Conditions
 from penstock.sql.dialect import WINDOW, WINDOW_START
-from penstock.sql.named import Results, query_stream
+from penstock.sql.named import Results, query_stream, results_of
 from penstock.sql.position import Text, start_of
 from penstock.sql.scope import Scope
-from penstock.sql.slides import Slide, aggregate_window, slides
+from penstock.sql.slides import FORMS, Slide, aggregate_window, slides
 from penstock.sql.unions import Part, check_known, united
 from penstock.sql.windows import check_alike, range_window, stream_window
 
@@ -49,7 +49,7 @@ class Named:
     """What the names in FROM may be, and what was cut from the text around it."""
 
     streams: Mapping[str, Stream]
-    queries: Mapping[str, Results]
+    queries: Mapping[str, Query | Results]
     unions: Mapping[int, list[Part]]
     trailing: Sequence[Token]
     own: Own
@@ -119,7 +119,7 @@ def read_scope(source: Text, tables: Sequence[Table], named: Named, *, aggregate
         else:
             follows = reads and not union.branches
             on = stream.event_time if follows and _on_column(table) else None
-            window = _window(source, table, stream, named.trailing, is_query=follows)
+            window = _window(source, table, stream, named.trailing, is_query=follows, aggregated=aggregated)
             roles.append(Role(name, stream.name, window, union.others, on, union.branches))
         if not aggregated or len(tables) > 1:
             _check_distributes(source, table, roles)
@@ -186,8 +186,13 @@ def _check_distributes(source: Text, table: Table, roles: Sequence[Role]) -> Non
 def _query_stream(source: Text, table: Table, named: Named, part: Token | None = None) -> Stream | None:
     """The results of a registered query as a stream, if that is what a name in FROM means: the first of a table, or another `part` of its union."""
     given, start = (table.node.name, table.start) if part is None else (part.text, part.start)
-    name = next((name for name in named.queries if name.lower() == given.lower()), None)
-    return None if name is None else query_stream(source, start, name, named.queries[name], _on_column(table))
+    alike = (name for name in named.queries if name.lower() == given.lower())
+    name = given if given in named.queries else next(alike, None)
+    if name is None:
+        return None
+    found = named.queries[name]
+    results = found if isinstance(found, Results) else results_of(found, named.streams)
+    return query_stream(source, start, name, results, _on_column(table))
 
 
 def _on_column(table: Table) -> str | None:
@@ -223,12 +228,14 @@ def slide_of(source: Text, table: Table, stream: Stream) -> Slide:
 
 
 def _window(
-    source: Text, table: Table, stream: Stream, trailing: Sequence[Token], *, is_query: bool
+    source: Text, table: Table, stream: Stream, trailing: Sequence[Token], *, is_query: bool, aggregated: bool
 ) -> Window | Rows | Tumbling | None:
     tokens = table.node.meta.get(WINDOW)
     if tokens is not None:
         if is_query and len(tokens) > 2 and tokens[-2].text.upper() == "ON":
             tokens = tokens[:-2]  # of a query, ON has said which of its columns is the time
+        if aggregated and tokens and tokens[0].text.upper() not in ("RANGE", "ROWS"):
+            raise source.unsupported(tokens[0].start, "This window is not supported in an aggregate", FORMS)
         return stream_window(source, tokens, table.node.meta[WINDOW_START], stream)
     if trailing:
         return range_window(source, trailing[1:], trailing[0].start, stream.integer_time)

@@ -19,6 +19,7 @@ from penstock.sql.aggregates import is_plain
 from penstock.sql.expressions import expression
 from penstock.sql.grouping import Grouped, named_tree
 from penstock.sql.inference import integer_literal, type_of
+from penstock.sql.lengths import whole_number
 from penstock.sql.position import Text, start_of
 from penstock.sql.scope import bind
 
@@ -30,12 +31,13 @@ _DEPTH = {TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.R_PAREN: -1, T
 
 @dataclass(frozen=True)
 class TopClause:
-    """The tokens of the clause: ORDER BY, the keys, LIMIT and what it says."""
+    """The tokens of the clause: ORDER BY, the keys, LIMIT and what it says, with the number that this is."""
 
     order: Token
     keys: list[Token]
     limit: Token
     count: list[Token]
+    number: int
 
     @property
     def tokens(self) -> list[Token]:
@@ -49,10 +51,11 @@ def split_top(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], TopCl
     if order is None or limit is None:
         return list(tokens), None
     count = tokens[limit + 1 : limit + 2]
-    if not count or not count[0].text.isdigit() or not 1 <= int(count[0].text) <= LATEST:
+    number = whole_number(count[0].text) if count else None
+    if number is None or not 1 <= number <= LATEST:
         place = count[0] if count else tokens[limit]
         raise source.error(place.start, "LIMIT needs a whole number of rows, at least one", "as in LIMIT 10")
-    clause = TopClause(tokens[order], list(tokens[order + 1 : limit]), tokens[limit], list(count))
+    clause = TopClause(tokens[order], list(tokens[order + 1 : limit]), tokens[limit], list(count), number)
     return [*tokens[:order], *tokens[limit + 2 :]], clause
 
 
@@ -73,7 +76,7 @@ def read_top(
             "take a window of time",
         )
     keys = tuple(_key(node, tree, grouped) for node in tree.args["order"].expressions)
-    return Top(keys, int(clause.count[0].text))
+    return Top(keys, clause.number)
 
 
 def _key(node: exp.Expr, tree: exp.Select, grouped: Grouped) -> SortKey:
@@ -85,7 +88,7 @@ def _key(node: exp.Expr, tree: exp.Select, grouped: Grouped) -> SortKey:
             raise source.error(start, f"The select list has no item {ordinal[0]}")
         chosen = tree.expressions[ordinal[0] - 1]
         inner = chosen.this if isinstance(chosen, exp.Alias) else chosen
-    lifted = grouped.lifted(bind(named_tree(inner, tree, grouped), grouped.scope, selecting=True))
+    lifted = grouped.lifted(bind(named_tree(inner, grouped), grouped.scope, selecting=True))
     found, type_name = expression(lifted), type_of(lifted)
     if type_name is not None and not is_plain(type_name):
         found = replace(found, term=None)  # only Spark compares such values

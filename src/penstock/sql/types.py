@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.model.stream import INTEGER_TYPES
+from penstock.sql.lengths import whole_number
 from penstock.sql.position import Text
 
 _NAMES = {
@@ -22,6 +23,7 @@ _ATOMIC = frozenset({
 })  # fmt: skip
 _INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _MAX_DIGITS = 38
+MOST_TYPES = 200  # nested in one type: reading it calls itself for each
 
 # Types whose values can be a join key: equality is on the value itself, with no cast and no collation.
 KEY_FAMILIES = frozenset({"integer", "floating", "string", "boolean", "date", "timestamp", "timestamp_ntz", "binary"})
@@ -42,8 +44,9 @@ def decimal_digits(type_name: str) -> tuple[int, int] | None:
         return _INTEGER_DIGITS[type_name], 0
     if not type_name.startswith("decimal("):
         return None
-    precision, scale = type_name[8:-1].split(",")
-    return int(precision), int(scale)
+    precision, _, scale = type_name[8:-1].partition(",")
+    digits = whole_number(precision.strip()), whole_number(scale.strip() or "0")
+    return None if digits[0] is None or digits[1] is None else (digits[0], digits[1])
 
 
 def decimals_widen(left: str, right: str) -> bool:
@@ -56,6 +59,10 @@ def decimals_widen(left: str, right: str) -> bool:
 
 def parse_type(source: Text, tokens: Sequence[Token]) -> str:
     """The simple name of the type that all of `tokens` spell."""
+    if sum(token.token_type == TokenType.LT for token in tokens) > MOST_TYPES:
+        raise source.unsupported(
+            tokens[0].start, f"This type is made of more than {MOST_TYPES} others", "use plainer columns"
+        )
     name, end = _type(source, tokens, 0)
     if end < len(tokens):
         raise source.unsupported(
@@ -105,11 +112,21 @@ def _sized(source: Text, tokens: Sequence[Token], name: str, index: int) -> tupl
             numbers.append(_at(source, tokens, index + 1).text)
             index += 2
         index = _expect(source, tokens, index, ")")
-    if not all(n.isdigit() for n in numbers):
-        raise source.error(tokens[index - 1].start, f"{name} takes whole numbers")
+    sizes = [size for n in numbers if (size := whole_number(n)) is not None]
+    if len(sizes) < len(numbers) or (name != "decimal" and len(sizes) != 1):
+        many = "whole numbers" if name == "decimal" else "one whole number"
+        raise source.error(tokens[index - 1].start, f"{name} takes {many}")
     if name == "decimal":
-        numbers = [*numbers, *("10", "0")[len(numbers) :]]
-    return f"{name}({','.join(numbers)})", index
+        sizes = [*sizes, *(10, 0)[len(sizes) :]]
+        if not 0 <= sizes[1] <= sizes[0] <= _MAX_DIGITS or sizes[0] < 1:
+            raise source.error(
+                tokens[index - 1].start,
+                f"A decimal has 1 to {_MAX_DIGITS} digits, of which some may stand behind the point",
+                "as in DECIMAL(10, 2)",
+            )
+    elif not 1 <= sizes[0] < 2**31:
+        raise source.error(tokens[index - 1].start, f"{name} takes a length above zero")
+    return f"{name}({','.join(map(str, sizes))})", index
 
 
 def _struct(source: Text, tokens: Sequence[Token], index: int) -> tuple[str, int]:

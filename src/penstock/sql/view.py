@@ -21,6 +21,7 @@ from penstock.sql import functions
 from penstock.sql.dialect import WINDOW, WINDOW_START, generate, parse_select, tokenize
 from penstock.sql.expressions import roles_of
 from penstock.sql.inference import function_call, type_of
+from penstock.sql.nesting import enough_stack, refuse_deep, refuse_nested
 from penstock.sql.position import Position, Text, start_of
 from penstock.sql.scope import Scope, bind, bound_column, ref_of, unwrapped
 from penstock.sql.screen import refuse_unsupported
@@ -38,8 +39,13 @@ def parse_view(
     text: str, sources: Mapping[str, Source], *, name: str, script: str | None = None, line: int = 1, column: int = 1
 ) -> View:
     """Parse the SELECT of a view. Errors point into `script`, where the text begins at `line`, `column`."""
-    tokens, tree, tables, scope = _read(Text(text, script, Position(line, column)), sources)
-    source = scope.source
+    source = Text(text, script, Position(line, column))
+    with enough_stack(source):
+        return _view(source, sources, name)
+
+
+def _view(source: Text, sources: Mapping[str, Source], name: str) -> View:
+    tokens, tree, tables, scope = _read(source, sources)
     filters, edges, residuals = _sorted(conditions_of(tree, tables), scope)
     _check_connected(source, scope, tables, edges, residuals)
     groups = _groups(tree, scope)
@@ -52,7 +58,7 @@ def parse_view(
         items = tuple(item for node in tree.expressions for item in select.items(node, star=False, above=True))
     nodes = tuple(Node(role.alias, role.stream) for role in scope.roles)
     return View(
-        name, text.strip(), nodes, edges, filters, items,
+        name, source.text.strip(), nodes, edges, filters, items,
         tuple(view_expression(g, source)[0] for g in groups), tuple(select.aggregates), residuals,
     )  # fmt: skip
 
@@ -61,7 +67,9 @@ def check_sources(
     text: str, sources: Mapping[str, Source], *, script: str | None = None, line: int = 1, column: int = 1
 ) -> None:
     """All that can be checked of the SELECT of a view while the columns of its sources are not known."""
-    _read(Text(text, script, Position(line, column)), sources)
+    source = Text(text, script, Position(line, column))
+    with enough_stack(source):
+        _read(source, sources)
 
 
 def _read(source: Text, sources: Mapping[str, Source]) -> tuple[list[Token], exp.Select, Sequence[Table], Scope]:
@@ -69,6 +77,7 @@ def _read(source: Text, sources: Mapping[str, Source]) -> tuple[list[Token], exp
     tokens = [t for t in tokenize(source) if t.token_type != TokenType.SEMICOLON]
     if not tokens:
         raise source.error(0, "Expected a SELECT")
+    refuse_nested(source, tokens)
     for token in tokens:
         if token.token_type == TokenType.ORDER_BY:
             raise source.unsupported(token.start, "A view has no order", "order what you read from it")
@@ -79,10 +88,11 @@ def _read(source: Text, sources: Mapping[str, Source]) -> tuple[list[Token], exp
             raise source.unsupported(
                 token.start, "SELECT DISTINCT is not supported in a view", "write GROUP BY the columns"
             )
-    refuse_unsupported(source, tokens)
+    refuse_unsupported(source, tokens, f"aggregates that a view keeps: {', '.join(MAINTAINED)}")
     tree = parse_select(source, tokens)
     if not isinstance(tree, exp.Select):
         raise source.unsupported(tokens[0].start, "Only a plain SELECT is supported")
+    refuse_deep(source, tree)
     refuse_other_args(source, tree, _SELECT_ARGS, tokens[0].start)
     tables = read_tables(source, tree, tokens, "source")
     return tokens, tree, tables, _scope(source, tables, sources)

@@ -15,6 +15,7 @@ from penstock.errors import SqlError
 from penstock.model import And, Arithmetic, Compare, Expression, In, IsNull, Literal, Not, Or, Term
 from penstock.sql.expressions import expression
 from penstock.sql.inference import NUMBER_RANK, VOID, integer_literal, type_of
+from penstock.sql.lengths import whole_number
 from penstock.sql.position import Text, start_of
 from penstock.sql.scope import ref_of, unwrapped
 from penstock.sql.types import decimal_digits, decimals_widen, family
@@ -23,6 +24,12 @@ _OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
 }  # fmt: skip
 _ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
+# How people write what the parser calls otherwise.
+_WRITTEN: dict[type[exp.Expr], str] = {
+    exp.TryCast: "CAST", exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^", exp.BitwiseNot: "~", exp.DPipe: "||",
+    exp.RegexpLike: "RLIKE", exp.IntDiv: "DIV", exp.Mod: "%", exp.Dot: "A field of a struct", exp.Bracket: "[..]",
+    exp.NullSafeEQ: "<=>",
+}  # fmt: skip
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _KNOWN = "a view knows columns, constants, + - * /, comparisons, AND, OR, NOT, IN, BETWEEN and IS NULL; compute the rest in the source"
 MOST_DIGITS = 38
@@ -119,8 +126,12 @@ def _term(node: exp.Expr, source: Text) -> Typed:
 
 
 def _refused(node: exp.Expr, source: Text) -> SqlError:
-    what = node.name if isinstance(node, exp.Anonymous) else type(node).__name__
-    return source.unsupported(start_of(node), f"{what.upper()} is not supported in a view", _KNOWN)
+    what = (
+        node.name.upper()
+        if isinstance(node, exp.Anonymous)
+        else _WRITTEN.get(type(node)) or type(node).__name__.upper()
+    )
+    return source.unsupported(start_of(node), f"{what} is not supported in a view", _KNOWN)
 
 
 def _truth(node: exp.Expr, source: Text) -> Term:
@@ -221,12 +232,21 @@ def _read(constant: Typed, beside: Typed, node: exp.Expr, source: Text) -> Typed
         return Typed(Literal(_moment(constant.text, beside.type, node, source), beside.type), beside.type)
     try:
         if family(beside.type) == "integer":
-            return Typed(Literal(int(text), "bigint"), "bigint")
+            return Typed(Literal(_integer(text), "bigint"), "bigint")
         if family(beside.type) == "floating":
             return Typed(Literal(float(text), "double"), "double")
     except ValueError:
         raise source.error(start_of(node), f"{text!r} is no value of type {beside.type}") from None
     return constant
+
+
+def _integer(text: str) -> int:
+    digits = text.strip().removeprefix("-").removeprefix("+")
+    number = whole_number(digits)
+    value = None if number is None else -number if text.strip().startswith("-") else number
+    if value is None or not -(2**63) <= value < 2**63:
+        raise ValueError(text)
+    return value
 
 
 def _computed(node: exp.Expr, operator: str, left: Typed, right: Typed, source: Text) -> Typed:

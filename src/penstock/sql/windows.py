@@ -15,7 +15,7 @@ from penstock.errors import did_you_mean
 from penstock.model import Column, Role, Rows, Stream, Tumbling, Window
 from penstock.model.time import EARLIEST, LATEST
 from penstock.sql.cursor import Cursor
-from penstock.sql.lengths import positive_length, whole_length
+from penstock.sql.lengths import positive_length, whole_length, whole_number
 from penstock.sql.position import Text
 
 SUPPORTED = (
@@ -54,10 +54,10 @@ def stream_window(source: Text, tokens: Sequence[Token], start: int, stream: Str
     own = {"ROWS": "PARTITION BY", "TUMBLING": "ORIGIN"}.get(kind)
     after_kind = tokens[1:] if own else tokens
     for token in after_kind:
-        word = token.text.upper()
-        if token.token_type != TokenType.IDENTIFIER and word == own:
+        word = "" if token.token_type in (TokenType.IDENTIFIER, TokenType.STRING) else token.text.upper()
+        if word and word == own:
             break
-        refused = _OTHER_KINDS.get(word.split()[0]) if token.token_type != TokenType.IDENTIFIER else None
+        refused = _OTHER_KINDS.get(word.split()[0]) if word else None
         if refused:
             hint = _NO_AGGREGATE if word in ("SLIDE", "SESSION") else SUPPORTED
             raise source.unsupported(token.start, f"{refused}: not supported here", hint)
@@ -101,9 +101,9 @@ def _rows(cursor: Cursor, stream: Stream) -> Rows:
     """What follows the word ROWS."""
     source, word = cursor.source, cursor.tokens[0]
     place, number = cursor.offset, cursor.until("PARTITION BY")
-    if len(number) != 1 or number[0].token_type != TokenType.NUMBER or not number[0].text.isdigit():
+    count = whole_number(number[0].text) if len(number) == 1 else None
+    if count is None or number[0].token_type != TokenType.NUMBER:
         raise source.error(place if number else word.start, "ROWS needs a whole number of rows", "as in [ROWS 1000]")
-    count = int(number[0].text)
     if not 1 <= count <= LATEST:
         raise source.error(place, "A window of rows holds at least one row" if count < 1 else "These are too many rows")
     partition: list[str] = []
@@ -163,9 +163,10 @@ def origin_of(cursor: Cursor, stream: Stream) -> int:
     if stream.integer_time:
         sign = -1 if cursor.accept("-") else 1
         number = cursor.until()
-        if len(number) != 1 or number[0].token_type != TokenType.NUMBER or not number[0].text.isdigit():
+        distance = whole_number(number[0].text) if len(number) == 1 else None
+        if distance is None or number[0].token_type != TokenType.NUMBER:
             raise source.error(place, "Expected a whole number", "event time is an integer here, as in ORIGIN 500")
-        origin = sign * int(number[0].text)
+        origin = sign * distance
         if not EARLIEST <= origin <= LATEST:
             raise source.error(place, "This origin is too far away")
         return origin

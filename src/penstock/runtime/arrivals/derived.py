@@ -75,12 +75,22 @@ class Parsed:
     below: Mapping[str, Stream] = field(default_factory=dict)
 
 
-def parse(record: QueryRecord, streams: Mapping[str, Stream], own: Mapping[str, UserAggregate]) -> Parsed:
-    """What a record says, with what it reads as it was when the query was registered; `own` are the users' aggregates."""
+def parse(
+    record: QueryRecord,
+    streams: Mapping[str, Stream],
+    own: Mapping[str, UserAggregate],
+    query: Query | None = None,
+) -> Parsed:
+    """What a record says, with what it reads as it was when the query was registered; `own` are the users' aggregates.
+
+    `query` is its text if that has been parsed already.
+    """
     readings = {r.query: r for r in record.reads}
     # A stream that has come later under the name of a query that is read does not take its place.
     declared = {name: stream for name, stream in streams.items() if name not in readings}
-    query, derived = over_streams(parse_query(record.sql, declared, queries=results(readings), own=own), record.reads)
+    if query is None:
+        query = parse_query(record.sql, declared, queries=results(readings), own=own)
+    query, derived = over_streams(query, record.reads)
     whole = {**declared, **derived}
     if is_joined(query) and record.owner is None:
         below = readings.get(join_name(record.name), Reading(join_name(record.name), 0, ()))

@@ -196,13 +196,15 @@ class Catalog:
             changed = tuple(replace(q, into=record.into) if q.id == known.id else q for q in self.registry.queries)
             self.registry = replace(self.registry, queries=changed)
         if not alike:
-            combinations = parse(record, self.known_streams, self.own).combinations
+            parsed = parse(record, self.known_streams, self.own)
             below = join_below(record, self.registry.next_id)
             if below is None:
                 record = replace(record, id=self.registry.next_id)
             lead = below or record
-            for one in (lead, *parts_of(lead, combinations)):
+            for one in (lead, *parts_of(lead, parsed.combinations)):
                 self.registry = self.registry.with_query(one)
+            if below is None:
+                self._parsed[lead.id] = parsed  # it is the same query, known by its number from now on
             if below is not None:
                 record = replace(record, reads=(*record.reads[:-1], replace(record.reads[-1], id=below.id)))
                 self.registry = self.registry.with_query(replace(record, id=self.registry.next_id))

@@ -20,7 +20,7 @@ from penstock.planner.network import StandingQuery
 from penstock.runtime.arrivals.derived import Parsed, join_name, parse, results
 from penstock.runtime.declared.analysis import Facts, analyze
 from penstock.runtime.declared.readings import derived_of, readable
-from penstock.sql import parse_query
+from penstock.sql import parse_query, placed_bounds
 from penstock.sql.position import Position, Text
 from penstock.sql.unions import differing
 from penstock.state.place import local_path
@@ -43,17 +43,30 @@ def prepare(
     column: int = 1,
 ) -> QueryRecord:
     """Check a new query and complete its record; nothing is registered yet."""
-    name = record.name
     _check_words(catalog, record)
-    place = Text(record.sql, script, Position(line, column))
-    known = readable(catalog, name, record.sql)
+    known = readable(catalog, record.name, record.sql)
     whole = parse_query(
         record.sql, catalog.streams, script=script, line=line, column=column, queries=results(known), own=catalog.own
     )
+    place = Text(record.sql, script, Position(line, column))
+    with placed_bounds(place, whole, catalog.streams):
+        return _prepared(catalog, record, target, place, whole, known)
+
+
+def _prepared(
+    catalog: Catalog,
+    record: QueryRecord,
+    target: Into | None,
+    place: Text,
+    whole: Query,
+    known: Mapping[str, Reading],
+) -> QueryRecord:
+    """The same for a query that is parsed: `whole`, over the queries `known` too."""
+    name = record.name
     names = dict.fromkeys(name for role in whole.roles for name in role.streams)
     reads = tuple(known[n] for n in names if n not in catalog.streams)
     record = replace(record, reads=reads)
-    parsed = parse(record, catalog.known_streams, catalog.own)
+    parsed = parse(record, catalog.known_streams, catalog.own, whole)
     query, streams = parsed.query, {**catalog.streams, **parsed.derived}
     below: tuple[tuple[str, ...], ...] = ()
     if parsed.apart is not None:
@@ -85,7 +98,7 @@ def prepare(
     for role in joined.roles:
         if len(joined.roles) > 1 and role.window == Window(None):
             text = f"query {name!r} keeps every row of {role.alias!r} for ever ([RANGE ALL]): its state only grows"
-            warnings.warn(text, stacklevel=4)  # at the line that declares the query
+            warnings.warn(text, stacklevel=5)  # at the line that declares the query
     used = set() if query.aggregation is None else {a.function for a in query.aggregation.aggregates}
     return replace(
         record,
