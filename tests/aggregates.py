@@ -251,7 +251,7 @@ def duckdb_text(case: Case, progress: int | None) -> str:
             over = f"OVER (PARTITION BY {by} ORDER BY {_ORDER})"
             everything = f"OVER (PARTITION BY {by}, n)"
             ranked = f"SELECT *, row_number() {over} - 1 AS r, sum((t < {reached})::INT) OVER (PARTITION BY {by}) AS f FROM s"
-            over_now = "TRUE" if progress is None else f"(n + 1) * {slide} <= f"
+            over_now = f"n * {slide} < f" if progress is None else f"(n + 1) * {slide} <= f"
             content = (
                 f"SELECT *, ({_row(partition)}, n) AS w, min(t) {everything} AS a, max(t) {everything} AS b FROM ({ranked}), {_IDS}"
                 f" WHERE (n + 1) * {slide} - {length} <= r AND r < (n + 1) * {slide} AND {over_now}"

@@ -421,7 +421,8 @@ class Engine:
         """From when on a query's answer is that of a query that was always there.
 
         `complete_from`: per stream the time from which on all its rows take part (a stream that is not there: all of them).
-        `exact_from`: results of that time and later are all there. `covered`: progress has passed it.
+        `exact_from`: results of that time and later are all there (None: all results; `FOREVER` of `penstock.model.time`: what the query has
+        missed may be part of any later one). `covered`: progress has passed it.
         """
         record = self.catalog.record(name)
         return coverage(
@@ -497,5 +498,5 @@ class Engine:
 
         return QueryResults(columns, partial(self.results, name), count, growing, tuple(one.id for one in lineage))
 
-    def _query_stats(self, name: str) -> dict[str, int]:
+    def _query_stats(self, name: str) -> dict[str, int | None]:
         return counts_of(self.catalog.lineage(self.catalog.record(name)), self.manifest())

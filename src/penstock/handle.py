@@ -25,8 +25,11 @@ class QueryHandle:
         """The committed results: exactly the select list (plus `_step` if asked)."""
         return self.engine.results(self.name, step=step, since_step=since_step)
 
-    def stats(self) -> dict[str, int]:
-        """Counts of this query since it was registered: results, errors, and of an aggregate the rows that are in none of its windows."""
+    def stats(self) -> dict[str, int | None]:
+        """Counts of this query since it was registered: results, errors, and of an aggregate the rows that are in none of its windows.
+
+        The number of results is None where HAVING or LIMIT compute what only Spark can, when results are read.
+        """
         return self.engine._query_stats(self.name)  # noqa: SLF001
 
     def progress(self) -> int | None:

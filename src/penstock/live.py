@@ -41,7 +41,7 @@ class Rates:
     def add(self, status: Status, now: float) -> None:
         """Take in one status; an old one is forgotten when a newer one also reaches back far enough."""
         totals = {f"stream:{name}": int(s["rows"]) for name, s in status["streams"].items()}
-        totals |= {f"query:{name}": int(q["results"]) for name, q in status["queries"].items()}
+        totals |= {f"query:{name}": int(q["results"] or 0) for name, q in status["queries"].items()}
         self._first = self._first or (now, totals)
         self._seen.append((now, totals))
         while len(self._seen) > 2 and now - self._seen[1][0] >= RATE_SECONDS:
@@ -174,18 +174,18 @@ def queries_table(status: Status, rate: Rate, limit: int) -> Table:
     table = _table("query", "results", "results/s", "errors", last="sink")
     queries = list(status["queries"].items())
     if len(queries) > limit:
-        queries.sort(key=lambda item: (not _troubled(item[1]), -item[1]["results"]))
+        queries.sort(key=lambda item: (not _troubled(item[1]), -(item[1]["results"] or 0)))
     for name, q in queries[:limit]:
         table.add_row(
             Text(name),
-            _number(q["results"]),
+            "when read" if q["results"] is None else _number(q["results"]),
             _number(rate(f"query:{name}")),
             _warned(q["errors"]),
             Text(trouble(q), style="red" if _troubled(q) else "", no_wrap=True),
         )
     if len(queries) > limit:
         rest = queries[limit:]
-        total = sum(q["results"] for _, q in rest)
+        total = sum(q["results"] or 0 for _, q in rest)
         table.add_row(Text(f".. {_number(len(rest))} more", style="dim"), Text(_number(total), style="dim"))
     return table
 
@@ -207,7 +207,7 @@ def state_line(status: Status) -> str:
 def plain_line(status: Status, rate: Rate) -> str:
     """The whole picture in one line, for logs."""
     streams, queries = status["streams"], status["queries"]
-    rows, results = (sum(s["rows"] for s in streams.values()), sum(q["results"] for q in queries.values()))
+    rows, results = (sum(s["rows"] for s in streams.values()), sum(q["results"] or 0 for q in queries.values()))
     in_rate, out_rate = (sum(rate(f"stream:{n}") for n in streams), sum(rate(f"query:{n}") for n in queries))
     lags = [s["lag_seconds"] for s in streams.values() if s["lag_seconds"] is not None]
     parts = [

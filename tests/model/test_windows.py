@@ -108,6 +108,13 @@ def test_a_window_of_rows_is_closed_when_its_last_rank_is_final(length, slide, f
         assert (n < window.closed(final)) == ((n + 1) * slide - 1 < final)
 
 
+@given(LENGTHS, LENGTHS, st.integers(0, 50))
+def test_the_last_window_of_rows_is_the_first_that_ends_at_or_after_the_last_row(length, slide, count):
+    window = SlidingRows(length, slide)
+    ended = [n for n in range(60) if window.extent(n)[1] >= count]
+    assert window.ended(count) == (ended[0] + 1 if count else 0)
+
+
 def test_the_window_of_a_row_is_open_until_progress_is_past_its_time():
     assert PerRow(5).closed(7) == 7
     assert bisect_left([6, 7, 8], PerRow(5).closed(7)) == 1

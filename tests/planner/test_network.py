@@ -184,6 +184,12 @@ def test_a_declared_sequence_is_stored_with_state():
     assert table(network, "a(k)").columns == ("v", "w")
 
 
+def test_a_sequence_that_is_the_event_time_orders_no_rows_of_one_time():
+    streams = {**STREAMS, "a": replace(STREAMS["a"], sequence="at")}
+    own = table(network_of(PAIR, streams=streams), "a(k)")
+    assert (own.sequence, own.columns) == (None, ("v",))
+
+
 def test_a_result_column_is_named_by_position_and_declared_place():
     assert result_column(1, STREAMS["b"], "s") == "r1_c3"
 

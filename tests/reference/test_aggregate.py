@@ -288,6 +288,19 @@ def test_a_window_of_rows_closes_when_its_last_rank_is_final():
     assert select(text, rows) == [(1, 2, 2), (2, 5, 3), (5, 9, 2)]
 
 
+def test_at_the_end_windows_of_rows_go_on_to_the_first_that_ends_at_or_after_the_last_row():
+    rows = [row(time) for time in range(5)]
+    each = "SELECT window_start, window_end, count(*) FROM s [RANGE 4 ROWS SLIDE 1 ROW]"
+    assert select(each, rows) == [(0, 0, 1), (0, 1, 2), (0, 2, 3), (0, 3, 4), (1, 4, 4)]
+    some = "SELECT window_start, window_end, count(*) FROM s [RANGE 8 ROWS SLIDE 2 ROWS]"
+    assert select(some, rows[:4]) == [(0, 1, 2), (0, 3, 4)]  # the last one ends with the last row
+    assert select(some, rows) == [(0, 1, 2), (0, 3, 4), (0, 4, 5)]  # .. or is the first that would end after it
+    gaps = "SELECT window_start, window_end, count(*) FROM s [RANGE 1 ROW SLIDE 4 ROWS]"
+    assert select(gaps, rows) == [(3, 3, 1)]  # .. if it holds a row
+    apart = "SELECT k, count(*) FROM s [RANGE 3 ROWS SLIDE 1 ROW PARTITION BY k]"
+    assert select(apart, [*rows, row(1, "b")]) == [("a", 1), ("a", 2), ("a", 3), ("a", 3), ("a", 3), ("b", 1)]
+
+
 def test_windows_count_rows_whatever_the_predicate_says_of_them():
     rows = [row(1, v=1), row(2, v=9), row(3, v=9)]
     assert select("SELECT window_end, count(*) FROM s [RANGE 2 ROWS SLIDE 1 ROW] WHERE v = 1", rows) == [(1, 1), (2, 1)]
@@ -326,6 +339,14 @@ def test_groups_of_event_times_close_by_themselves():
     assert select(text, rows) == [("a", 1, 2), ("a", 2, 1), ("b", 2, 1)]
     assert select(text, rows, progress=2) == [("a", 1, 2)]
     assert select("SELECT DISTINCT k, t FROM s", rows, progress=3) == [("a", 1), ("a", 2), ("b", 2)]
+
+
+def test_the_result_time_of_a_group_of_one_event_time_is_that_time():
+    rows = [row(1), row(1), row(2, "b", 3), row(2, "b", 3)]
+    assert select("SELECT t, count(*), result_time FROM s GROUP BY t", rows) == [(1, 2, 1), (2, 2, 2)]
+    assert select("SELECT DISTINCT v, t, result_time FROM s WHERE v = 3", rows) == [(3, 2, 2)]
+    text = "SELECT t, k, result_time FROM s GROUP BY t, k ORDER BY count(*) DESC LIMIT 1"
+    assert select(text, [*rows, row(1, "b")]) == [(1, "a", 1), (2, "b", 2)]
 
 
 def test_pairs_of_event_times_close_when_both_have_passed():

@@ -65,7 +65,10 @@ def stacks(draw):
         "ticked": f"SELECT window_end AS at, p.k, count(*) AS n, sum(q.v) AS s, first(p.v) AS f FROM p [RANGE {n[15]} SLIDE {n[16]}{origin}], "
         f"q [RANGE {n[17]} SLIDE {n[16]}{origin}] WHERE p.g = q.g GROUP BY p.k",
         "always": f"SELECT window_end, count(*) AS n FROM p [RANGE {n[18]} SLIDE {n[19]}], q [RANGE ALL SLIDE {n[19]}] WHERE p.k = q.k",
-        "moments": f"SELECT p.t, q.t AS u, count(*) AS n FROM p [RANGE {n[20]}], q [RANGE {n[21]}] WHERE p.k = q.k GROUP BY p.t, q.t",
+        "alone": "SELECT t, k, count(*) AS n, result_time AS at FROM p GROUP BY t, k",
+        "of_alone": f"SELECT window_end, sum(n) AS n, max(at) AS m FROM alone [TUMBLING {n[14]}]",
+        "moments": f"SELECT p.t, q.t AS u, count(*) AS n, result_time AS at FROM p [RANGE {n[20]}], q [RANGE {n[21]}] WHERE p.k = q.k GROUP BY p.t, q.t",
+        "of_moments": f"SELECT window_end, sum(n) AS n, max(at) AS m FROM moments [TUMBLING {n[22]}]",
         "mixed": f"SELECT window_end, q.g, count(*) AS n, max(x.v) AS m FROM pairs [RANGE {n[24]} SLIDE {n[25]} ON p_t] AS x, "
         f"q [RANGE {n[26]} SLIDE {n[25]}] WHERE x.k = q.k GROUP BY q.g",
         "ranked": f"SELECT window_end, count(*) AS n FROM counted [RANGE {n[29]} ROWS SLIDE {n[30]} ROWS]",

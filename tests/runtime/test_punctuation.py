@@ -1,6 +1,7 @@
 """Punctuations through Spark: they move progress, close groups, survive restarts, and never change an answer."""
 
 import json
+from collections import Counter
 from itertools import zip_longest
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from penstock import Engine, RegistrationError
 from penstock.model import Column, Stream
 from penstock.model.time import NEVER
 from penstock.reference import admit, aggregate_results
+from penstock.runtime.arrivals import ingest
+from penstock.runtime.steps import tracker
 from penstock.sql import parse_query
 from penstock.state.progress import group_progress
 from tests.effort import examples
@@ -210,6 +213,44 @@ def test_patterns_from_another_source_close_groups_and_the_whole_stream(spark, t
     assert bag(rows_of(engine.results("q"))) == bag([(1, 0), *(r[1:] for r in outside)])
     # What the progress of the whole stream has passed need not be remembered.
     assert {until for _, until in engine.manifest().progress["a"].closed} == {20, 2**62}
+
+
+def test_thousands_of_groups_are_all_closed_and_the_plan_does_not_grow(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(tracker, "MANY_GROUPS", 1_000)
+    texts = []
+    verdict = ingest._verdict
+    monkeypatch.setattr(ingest, "_verdict", lambda *args: texts.append(verdict(*args)) or texts[-1])
+    source = stream("a", "ts bigint, k string, up boolean, v bigint")
+    said = stream("marks", "ts bigint, k string, up boolean")
+    replay = Replay(tmp_path / "source", source, said)
+    names = [f"it's \\ {number}|\u00e9" for number in range(3_000)]
+    replay.add(a=[{"ts": 1, "k": k, "up": True, "v": 1} for k in names], marks=[{"ts": 5, "k": names[0], "up": True}])
+
+    def engine_of():
+        engine = Engine(spark, tmp_path / "state", tasks=2, durable=False)
+        engine.stream("a", replay.frame(spark, "a"), event_time="ts", punctuation=replay.frame(spark, "marks"))
+        engine.query("SELECT k, count(*) AS n, window_end FROM a [TUMBLING 10] GROUP BY k", name="q")
+        engine.query("SELECT k, up, count(*) AS n, window_end FROM a [TUMBLING 10] GROUP BY k, up", name="both")
+        return engine
+
+    drain(engine_of())
+    replay.add(
+        a=[{"ts": 4, "k": names[0], "up": True, "v": 2}],
+        marks=[{"ts": 10 + n % 7, "k": k, "up": None if n % 2 else n % 4 == 0} for n, k in enumerate(names[1:], 1)],
+    )
+    run = drain(engine_of())
+    status = run.status()
+    assert status["streams"]["a"]["groups_ahead"] == 3_000
+    assert [w for w in status["warnings"] if "more than 1,000 groups" in w]
+    assert len(rows_of(engine_of().results("q"))) == 1_500
+    closed = [n % 2 == 1 or n % 4 == 0 for n in range(1, 3_000)]
+    assert len(rows_of(engine_of().results("both"))) == sum(closed)
+    replay.add(a=[{"ts": 3, "k": k, "up": True, "v": 4} for k in names])
+    engine = engine_of()
+    assert drain(engine, final=True).status()["streams"]["a"]["late"] == 1 + 1 + sum(closed)
+    rows = Counter({k: n for k, n, _ in rows_of(engine.results("q"))})
+    assert sum(rows.values()) == 3_000 + 3_000 - 1 - sum(closed)
+    assert max(map(len, texts)) < 1_000, "the text of the plan grows with the groups"
 
 
 def test_a_delay_in_rows_counts_positions_by_sequence(spark, tmp_path):

@@ -113,7 +113,7 @@ def test_a_join_under_an_aggregate_has_windows_with_common_ends():
 
 def test_groups_of_event_times_need_no_window():
     query = parse_query("SELECT k, ts, count(*) FROM b GROUP BY k, ts", STREAMS)
-    assert query.roles[0].window == query.aggregation.window == Sliding(1, 1)
+    assert query.roles[0].window is query.aggregation.window is None
     query = parse_query(
         "SELECT count(*) FROM b [RANGE 5 SECONDS], c [RANGE 1 SECOND] WHERE b.k = c.k GROUP BY b.ts, c.ts", STREAMS
     )
@@ -132,6 +132,9 @@ def test_rows_are_counted_by_arrival_if_a_sequence_says_how_they_have_arrived():
 
     assert window("7 ROWS BY ARRIVAL PARTITION BY k") == PerRow(5 * MINUTE, 7, ("k",), arrival=True)
     assert window("1 row by arrival") == PerRow(5 * MINUTE)  # every row has its window
+    by_time = {"b": replace(STREAMS["b"], sequence="ts")}
+    query = parse_query("SELECT count(*) FROM b [RANGE 5 MINUTES SLIDE 7 ROWS BY ARRIVAL]", by_time)
+    assert query.aggregation.window == PerRow(5 * MINUTE, 7)  # the event time numbers them
 
 
 @pytest.mark.parametrize(

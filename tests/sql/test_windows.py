@@ -1,3 +1,4 @@
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -89,6 +90,11 @@ def test_columns_may_be_named_like_words_of_windows():
 
 def test_a_sequence_orders_what_columns_cannot():
     assert window("ROWS 5", stream="seq") == Rows(5)
+    streams = {"seq": replace(STREAMS["seq"], sequence=STREAMS["seq"].event_time)}
+    with pytest.raises(
+        NotSupportedError, match="need a total order of rows"
+    ):  # rows of one time have none by their time
+        parse_query("SELECT 1 FROM seq [ROWS 5]", streams)
 
 
 def test_a_tumbling_window():

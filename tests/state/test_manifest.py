@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import StateError
-from penstock.state.manifest import Entry, Manifest, ManifestLog, Progress, ResultFile, SideFile
+from penstock.state.manifest import BEFORE, NOW, Entry, Manifest, ManifestLog, Progress, ResultFile, SideFile
 from penstock.state.run import RunEntry
 from penstock.state.seal import seal, unseal
 from penstock.state.store import LocalStore
@@ -49,6 +49,16 @@ def random_entry(step, draw):
         runs_added=() if tick else (_run(step, draw),),
         sides=() if tick else entry(step).sides,
         closed={"a": step},
+        progress={
+            "a": Progress(
+                step,
+                step + 5,
+                closed=(("x", 7),),
+                grown=draw(st.sampled_from((None, (), (("y", 3),), (("x", 9), ("z", 4))))),
+            ),
+            "b": Progress(-(2**62), -(2**62), "idle"),
+        },
+        ended=draw(st.sampled_from(("", BEFORE, NOW))),
         closed_groups={"a": tuple(draw(st.lists(st.tuples(st.text(max_size=2), st.integers(-5, 5)), max_size=2)))},
     )
 
@@ -116,11 +126,21 @@ def test_what_is_loaded_is_what_was_applied_with_any_snapshots(tmp_path_factory,
 
 
 def test_groups_that_were_closed_are_those_of_the_last_step_that_says_so_and_go_with_their_stream():
-    said = {"a": (('{"k":1}', 5),), "b": (('{"k":2}', 7),)}
-    manifest = replay([entry(0, closed_groups=said), entry(1)])
-    assert manifest.closed_groups == said
-    assert manifest.apply(entry(2, closed_groups={"a": ()})).closed_groups == {"b": said["b"]}
-    assert manifest.apply(entry(2, progress={"a": Progress(20, 25)})).closed_groups == {"a": said["a"]}
+    one, two = (('{"k":1}', 25),), (('{"k":2}', 27),)
+    known = {"a": Progress(20, 25, closed=one), "b": Progress(20, 25, closed=two)}
+    first = replay([entry(0, progress=known)])
+    assert not first.closed_groups
+    then = first.apply(entry(1, progress={**first.progress, "a": Progress(21, 25, grown=two)}, ended=BEFORE))
+    assert then.closed_groups == {"a": one, "b": two}
+    assert then.progress["a"].closed == (*one, *two)
+    assert then.apply(entry(2, progress=then.progress)).closed_groups == then.closed_groups
+    assert then.apply(entry(2, progress=then.progress, ended=NOW)).closed_groups == {"a": (*one, *two), "b": two}
+    other = {"b": ()}  # of a stream whose groups changed while the step ran
+    assert then.apply(entry(2, progress=then.progress, ended=NOW, closed_groups=other)).closed_groups == {
+        "a": (*one, *two)
+    }
+    assert then.apply(entry(2, progress={"a": Progress(26, 27, grown=())})).progress["a"].closed == two
+    assert set(then.apply(entry(2, progress={"a": then.progress["a"]})).closed_groups) == {"a"}
 
 
 def test_snapshots_let_go_of_old_entries_but_the_last_two_stay(log):

@@ -59,8 +59,8 @@ def test_progress_and_groups_are_those_of_the_reference(stream, tasks):
         stream.batches, stream.said, admit(BY_PATTERN, stream.batches, stream.said), strict=True
     ):
         times = [r["ts"] for r in rows]
-        now, ignored = move(BY_PATTERN, now, seen_by_tasks(BY_PATTERN, times, times, said, tasks))
-        assert (now.value, ignored) == (step.progress, 0)
+        before, now = now, move(BY_PATTERN, now, seen_by_tasks(BY_PATTERN, times, times, said, tasks))
+        assert now.value == step.progress
         groups = [{"k": k, "v": v} for k in (None, 0, 1, 2, 3) for v in (None, 0, 3, 5)]
         wanted = [reference_progress(step, values) for values in groups]
         assert [group_progress(BY_PATTERN, now, values) for values in groups] == wanted
@@ -69,7 +69,10 @@ def test_progress_and_groups_are_those_of_the_reference(stream, tasks):
         # A consumer that groups by one column learns only from punctuations that name no other.
         keys = {"k": pa.array([0, 1, 2, 3])}
         assert group_bounds(BY_PATTERN, now, keys, 4).tolist() == [reference_progress(step, {"k": k}) for k in range(4)]
-        now = Progress.from_json(json.loads(json.dumps(now.__dict__)))
+        # What the log says of a step is what it has changed; with what was known before it is all.
+        logged = Progress.from_json(json.loads(json.dumps(now.to_json())))
+        assert logged.after(before) == now.after(before) == replace(now, grown=())
+        now = logged.after(before)
 
 
 @given(
@@ -85,7 +88,7 @@ def test_a_delay_in_rows_is_that_of_the_reference(times, cuts, tasks, n):
     now = NOTHING
     for batch, step in zip(batches, admit(stream, batches), strict=True):
         rows = batch[::-1]
-        now, _ = move(stream, now, seen_by_tasks(stream, [r["ts"] for r in rows], [r["n"] for r in rows], (), tasks))
+        now = move(stream, now, seen_by_tasks(stream, [r["ts"] for r in rows], [r["n"] for r in rows], (), tasks))
         assert now.value == step.progress
         assert all(after < n for after, _ in now.stairs)
 
@@ -96,25 +99,23 @@ def test_too_many_stairs_only_delay_progress(monkeypatch):
     now, exact = NOTHING, []
     for number in range(300):
         exact.append(number)
-        now, _ = move(stream, now, seen_by_tasks(stream, [number], [number], (), 1))
+        now = move(stream, now, seen_by_tasks(stream, [number], [number], (), 1))
         assert len(now.stairs) <= 4
         assert now.value <= max(exact[:-100], default=NEVER)
     assert now.value > 100
 
 
-def test_a_group_goes_when_progress_has_passed_it_and_a_new_one_finds_no_room_when_all_are_ahead(monkeypatch):
-    monkeypatch.setattr(module, "MOST_GROUPS", 2)
-    said = [Punctuation(10, (("k", 1),)), Punctuation(20, (("k", 2),)), Punctuation(30, (("k", 3),))]
-    now, ignored = move(BY_PATTERN, NOTHING, seen_by_tasks(BY_PATTERN, [], [], said, 2))
-    assert (ignored, now.closed) == (1, (('{"k":1}', 10), ('{"k":2}', 20)))
-    # Those that somebody may have acted on are kept and can go further; only new ones wait.
-    again = [Punctuation(15, (("k", 1),)), *said[2:]]
-    now, ignored = move(BY_PATTERN, now, seen_by_tasks(BY_PATTERN, [], [], again, 1))
-    assert (ignored, now.closed) == (1, (('{"k":1}', 15), ('{"k":2}', 20)))
-    now, _ = move(BY_PATTERN, now, seen_by_tasks(BY_PATTERN, [], [], [Punctuation(15)], 1))
-    assert (now.value, now.kind, now.closed) == (15, "punctuation", (('{"k":2}', 20),))
-    now, ignored = move(BY_PATTERN, now, seen_by_tasks(BY_PATTERN, [], [], said[2:], 1))
-    assert (ignored, len(now.closed)) == (0, 2)
+def test_every_group_is_remembered_until_progress_has_passed_it():
+    said = [Punctuation(10 + number, (("k", number),)) for number in range(5000)]
+    now = move(BY_PATTERN, NOTHING, seen_by_tasks(BY_PATTERN, [], [], said, 2))
+    assert len(now.closed) == len(now.grown) == 5000
+    now = now.after(None)
+    again = [Punctuation(20, (("k", 1),)), Punctuation(9, (("k", 2),)), Punctuation(7, (("k", 6000),))]
+    now = move(BY_PATTERN, now, seen_by_tasks(BY_PATTERN, [], [], again, 1))
+    assert now.grown == (('{"k":1}', 20), ('{"k":6000}', 7))  # the log says no more than that
+    assert len(str(now.to_json())) < 500
+    now = move(BY_PATTERN, now.after(now), seen_by_tasks(BY_PATTERN, [], [], [Punctuation(5000)], 1))
+    assert (now.value, now.kind, len(now.closed), now.grown) == (5000, "punctuation", 9, ())
 
 
 def test_the_kind_names_the_bound_that_moved_progress_last():
@@ -122,7 +123,7 @@ def test_the_kind_names_the_bound_that_moved_progress_last():
     kinds = []
     now = NOTHING
     for times, said in (([20], ()), ([], [Punctuation(17)]), ([21], ()), ([30], ())):
-        now, _ = move(both, now, seen_by_tasks(both, times, times, said, 1))
+        now = move(both, now, seen_by_tasks(both, times, times, said, 1))
         kinds.append((now.value, now.kind))
     assert kinds == [(15, "delay"), (17, "punctuation"), (17, "punctuation"), (25, "delay")]
 
@@ -145,18 +146,18 @@ def test_a_heartbeat_never_passes_a_row_that_keeps_to_it(steps, delay):
         if delay is None:
             assert all(time >= now.value for time in times)
         if times:
-            now, _ = move(stream, now, Seen(newest=max(times)), clock)
+            now = move(stream, now, Seen(newest=max(times)), clock)
             assert now.value >= clock - 5 * SECONDS
         values.append(now.value)
     assert values == sorted(values)
 
 
 def test_a_stream_read_after_a_pause_has_no_heartbeat_until_it_has_caught_up():
-    old, _ = move(BEATING, NOTHING, Seen(newest=100 * SECONDS), 106 * SECONDS)
+    old = move(BEATING, NOTHING, Seen(newest=100 * SECONDS), 106 * SECONDS)
     assert old.value == NEVER
-    now, _ = move(BEATING, old, Seen(newest=101 * SECONDS), 106 * SECONDS)
+    now = move(BEATING, old, Seen(newest=101 * SECONDS), 106 * SECONDS)
     assert (now.value, now.kind) == (101 * SECONDS, "heartbeat")
-    assert move(BEATING, old, Seen(newest=101 * SECONDS))[0].value == NEVER  # only present input is read
+    assert move(BEATING, old, Seen(newest=101 * SECONDS)).value == NEVER  # only present input is read
 
 
 @given(st.integers(-5, 5), st.integers(-5, 5), st.dictionaries(st.sampled_from("xyz"), st.integers(-5, 5)))

@@ -5,8 +5,9 @@ What closes a group is remembered in `Progress.closed`; here it is only looked u
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +16,13 @@ import pyarrow.compute as pc
 
 from penstock.columns.hash import hash_bigint
 from penstock.kernels.delta import alive
-from penstock.model import Range, Ref, Stream
+from penstock.model import Punctuation, Range, Ref, Stream
 from penstock.model.punctuation import Value
 from penstock.model.stream import INTEGER_TYPES
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network, StateTable
-from penstock.state.manifest import Progress
-from penstock.state.progress import closed_groups
+from penstock.state.manifest import Patterns, Progress
+from penstock.state.progress import punctuations
 from penstock.state.run import Ints, Rows
 
 # The types of key parts that equal a constant of a punctuation as they equal each other.
@@ -45,17 +46,64 @@ class Met:
             values = {column: rows.columns[table.verify[part]] for column, part in self.columns}
             return group_bounds(self.stream, self.progress, values, len(rows))
         found = np.full(len(rows), self.progress.value, dtype=np.int64)
-        for punctuation in closed_groups(self.stream, self.progress):
-            if len(punctuation.patterns) == 1 and punctuation.patterns[0][0] == self.columns[0][0]:
-                value, until = punctuation.patterns[0][1], punctuation.until
-                if isinstance(value, int):  # the hash is one-to-one, so that no other key is mistaken for it
-                    key = hash_bigint(np.array([value], dtype=np.int64))[0]
-                    own = slice(*(int(np.searchsorted(rows.key, key, side=side)) for side in ("left", "right")))
-                    found[own] = np.maximum(found[own], FOREVER if until is None else until)
+        # The hash is one-to-one, so that no other key is mistaken for one that is closed.
+        known = _constants(self.stream, self.progress.closed).get((self.columns[0][0],))
+        if known is not None and len(rows):
+            keys = hash_bigint(np.array([value for (value,) in known.values], dtype=np.int64))
+            order = np.argsort(keys)
+            place = np.minimum(np.searchsorted(keys[order], rows.key), len(keys) - 1)
+            until = known.until[order][place]
+            met = keys[order][place] == rows.key
+            found[met] = np.maximum(found[met], until[met])
         return found
 
 
 Closed = tuple[Met, ...]
+
+
+@dataclass(frozen=True)
+class _Constants:
+    """Punctuations that fix the same columns to constants: the values of each, all different, and the times below which no row comes."""
+
+    values: tuple[tuple[Value, ...], ...]
+    until: Ints
+
+    def of(self, columns: Sequence[pa.Array], rows: int) -> Ints:
+        """For each of `rows` rows, given by the columns: the time of the punctuation that it matches, NEVER if there is none."""
+        code, known = np.zeros(rows, dtype=np.int64), np.zeros(len(self.values), dtype=np.int64)
+        inside = np.ones(rows, dtype=np.bool_)
+        for column, values in zip(columns, zip(*self.values, strict=True), strict=True):
+            number = {value: place for place, value in enumerate(dict.fromkeys(values))}
+            index = pc.index_in(column, value_set=pa.array(list(number), type=column.type))
+            inside &= np.asarray(pc.is_valid(index))
+            mine = known * len(number) + np.array([number[value] for value in values], dtype=np.int64)
+            theirs = code * len(number) + np.asarray(pc.fill_null(index, 0), dtype=np.int64)
+            _, codes = np.unique(np.concatenate([mine, theirs]), return_inverse=True)  # so that they stay small
+            known, code = codes[: len(known)], codes[len(known) :]
+        order = np.argsort(known)
+        place = np.minimum(np.searchsorted(known[order], code), len(known) - 1)
+        met = inside & (known[order][place] == code)
+        return np.where(met, self.until[order][place], NEVER)
+
+
+@lru_cache(maxsize=64)
+def _constants(stream: Stream, closed: Patterns) -> Mapping[tuple[str, ...], _Constants]:
+    """The punctuations that fix columns to constants, by the columns that they fix."""
+    found: dict[tuple[str, ...], dict[tuple[Value, ...], int]] = {}
+    for punctuation in punctuations(stream, closed):
+        values = [value for _, value in punctuation.patterns if not isinstance(value, Range)]
+        if len(values) == len(punctuation.patterns):
+            own = found.setdefault(tuple(column for column, _ in punctuation.patterns), {})
+            until = FOREVER if punctuation.until is None else punctuation.until
+            own[tuple(values)] = max(until, own.get(tuple(values), NEVER))
+    return {names: _Constants(tuple(own), np.array(list(own.values()), dtype=np.int64)) for names, own in found.items()}
+
+
+@lru_cache(maxsize=64)
+def _ranges(stream: Stream, closed: Patterns) -> tuple[Punctuation, ...]:
+    """The punctuations that fix some column to a range."""
+    said = punctuations(stream, closed)
+    return tuple(p for p in said if any(isinstance(value, Range) for _, value in p.patterns))
 
 
 def group_bounds(stream: Stream, progress: Progress, columns: Mapping[str, pa.Array], rows: int) -> Ints:
@@ -64,7 +112,10 @@ def group_bounds(stream: Stream, progress: Progress, columns: Mapping[str, pa.Ar
     A punctuation counts for a group only if it names no other columns, since only then every row of the group matches it.
     """
     found = np.full(rows, progress.value, dtype=np.int64)
-    for punctuation in closed_groups(stream, progress):
+    for names, known in _constants(stream, progress.closed).items():
+        if all(name in columns for name in names):
+            np.maximum(found, known.of([columns[name] for name in names], rows), out=found)
+    for punctuation in _ranges(stream, progress.closed):
         if any(column not in columns for column, _ in punctuation.patterns):
             continue
         covered = np.ones(rows, dtype=np.bool_)
@@ -95,10 +146,9 @@ def closed_keys(network: Network, progress: Mapping[str, Progress]) -> dict[int,
 
 def _concerned(stream: Stream, progress: Progress, table: StateTable, columns: Mapping[str, int]) -> bool:
     """Whether some punctuation of the stream closes keys of the table; of a key that is only known by its hash no range is."""
-    said = [punctuation.patterns for punctuation in closed_groups(stream, progress)]
     return any(
-        all(column in columns and (table.verify or isinstance(value, int)) for column, value in patterns)
-        for patterns in said
+        all(column in columns and (table.verify or isinstance(value, int)) for column, value in punctuation.patterns)
+        for punctuation in punctuations(stream, progress.closed)
     )
 
 
@@ -140,8 +190,12 @@ def alive_by_key(table: StateTable, rows: Rows, progress: Mapping[str, int], clo
     known = np.array([[progress.get(met.stream.name, NEVER)] for met in closed], dtype=np.int64)
     bounds = np.maximum(np.stack([met.bounds(table, rows) for met in closed]), known)
     further = keep & (bounds > known).any(axis=0)
-    for reached in np.unique(bounds[:, further], axis=1).T:
-        own = np.flatnonzero(further & (bounds == reached[:, None]).all(axis=0))
+    places = np.flatnonzero(further)
+    if not len(places):
+        return keep
+    distinct, number = np.unique(bounds[:, places], axis=1, return_inverse=True)
+    parts = np.split(places[np.argsort(number, kind="stable")], np.cumsum(np.bincount(number.ravel()))[:-1])
+    for reached, own in zip(distinct.T, parts, strict=True):
         part = Rows(rows.key[own], rows.time[own], rows.bits[own], rows.patterns, {})
         ahead = {met.stream.name: int(value) for met, value in zip(closed, reached, strict=True)}
         keep[own] = alive(table, part, {**progress, **ahead})

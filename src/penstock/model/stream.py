@@ -103,6 +103,11 @@ class Stream:
         return column is not None and column.type in INTEGER_TYPES
 
     @property
+    def tiebreak(self) -> str | None:
+        """The declared column that orders rows of equal time. Event time itself may be the sequence; it says no more of these."""
+        return None if self.sequence == self.event_time else self.sequence
+
+    @property
     def order(self) -> tuple[str, ...]:
         """The columns that order its rows: event time, the sequence, then as declared whatever else can be ordered."""
         others = [c.name for c in self.columns if c.orderable]

@@ -14,6 +14,7 @@ from penstock.model.expression import AGGREGATE_ROLE, Expression
 from penstock.model.time import format_duration
 from penstock.model.windows import AggregateWindow, PerRow, Session, Sliding, SlidingRows
 from penstock.planner.panes import (
+    INSTANT,
     MEASURED,
     PANED,
     Choice,
@@ -29,8 +30,6 @@ from penstock.planner.panes import (
     window_costs,
 )
 from penstock.planner.taxonomy import ROWS, Nature, Piece, nature, pieces
-
-INSTANT = Sliding(1, 1)  # the window of a query whose groups hold the event time: closed when progress has passed it
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,9 @@ class AggregatePlan:
         for query in self.queries:
             natures = _natures(query.aggregates, dict(zip(self.arguments, self.types, strict=True)))
             choice = choose(query.window, natures, of[query.query], wanted)
-            if rates is not None and isinstance(query.window, Sliding):
-                costs = window_costs(query.window, of[query.query].width, rates, MEASURED)
+            window = query.window or INSTANT
+            if rates is not None and isinstance(window, Sliding):
+                costs = window_costs(window, of[query.query].width, rates, MEASURED)
                 choice = replace(choice, costs=costs)
             found.append((choice, all(n.by_differences for n in natures)))
         queries = [

@@ -190,8 +190,8 @@ class _Builder:
         verify = self._told_apart(key, stream)
         ordered = bool(key.key) or key.timed
         held.stored.update(verify)
-        if ordered and stream.sequence is not None:
-            held.stored.add(stream.sequence)
+        if ordered and stream.tiebreak is not None:
+            held.stored.add(stream.tiebreak)
         built = StateTable(
             index,
             key.name,
@@ -203,7 +203,7 @@ class _Builder:
             tuple(held.entries),
             held.columns,
             held.indexes,
-            stream.sequence if ordered else None,
+            stream.tiebreak if ordered else None,
             tuple(sorted({e.life for e in held.entries})),
             self.strategy == "push_down",
             key.timed,

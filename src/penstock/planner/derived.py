@@ -34,7 +34,6 @@ from penstock.model import (
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WINDOW_START
 from penstock.model.limits import MOST_TICKS
 from penstock.model.time import FOREVER, NEVER, format_length
-from penstock.planner.aggregates import INSTANT
 from penstock.planner.bounds import Bounds, time_bounds
 from penstock.planner.network import Network, output_progress
 from penstock.planner.remap import rename_expression
@@ -233,7 +232,7 @@ def take_apart(query: Query, streams: Mapping[str, Stream], name: str) -> Apart:
         if isinstance(window, Landmark) and window.origin is not None:
             predicates = (*predicates, *(_since(i, s, window.origin) for i, s in enumerate(own)))
         if window is None:
-            window, lag = INSTANT, max((b for row in time_bounds(query) for b in row if b < FOREVER), default=0)
+            lag = max((b for row in time_bounds(query) for b in row if b < FOREVER), default=0)
     roles = tuple(replace(role, window=_joined(role)) for role in query.roles)
     join = replace(query, roles=roles, predicates=predicates, items=tuple(items), ordered=False, aggregation=None)
 
@@ -291,7 +290,7 @@ def _since(role: int, stream: Stream, origin: int) -> Expression:
 
 
 def _shown(
-    expression: Expression, window: AggregateWindow | None, instead: AggregateWindow, stream: Stream
+    expression: Expression, window: AggregateWindow | None, instead: AggregateWindow | None, stream: Stream
 ) -> Expression:
     """The pseudo-columns of the whole window, told by the end of the one that the aggregate has instead."""
     if window == instead:
@@ -304,15 +303,13 @@ def _shown(
                 parts += _less(end, length, origin, stream)
             case Ref(role, column), Landmark(_, origin) if role == PSEUDO_ROLE and column == WINDOW_START:
                 parts.append(_point(origin, stream))
-            case Ref(role, _), None if role == PSEUDO_ROLE:
-                parts += _less(end, 1, None, stream)
             case _:
                 parts.append(part)
     told = tuple(parts)
     return expression if told == expression.parts else Expression(told, None, expression.total)
 
 
-def _sorted(top: Top, window: AggregateWindow | None, instead: AggregateWindow, stream: Stream) -> Top:
+def _sorted(top: Top, window: AggregateWindow | None, instead: AggregateWindow | None, stream: Stream) -> Top:
     keys = tuple(replace(key, expression=_shown(key.expression, window, instead, stream)) for key in top.keys)
     return replace(top, keys=keys)
 

@@ -91,7 +91,7 @@ def check_aggregated(standing: StandingQuery) -> None:
     assert query.aggregation is not None
     assert len(query.roles) == 1 and query.roles[0].on is None, "one over a join is taken apart first, see `derived`"  # noqa: PT018
     refusal = None
-    by_time = isinstance(query.aggregation.window, Sliding | Landmark)
+    by_time = query.aggregation.window is None or isinstance(query.aggregation.window, Sliding | Landmark)
     if query.aggregation.emit is not None and not by_time:
         refusal = "EMIT EARLY is for windows that slide by time: a session that was shown may grow, or become part of another, and would never be final; leave it out, and each window is shown once it is over"
     elif standing.flush is not None and not by_time:

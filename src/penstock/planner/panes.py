@@ -18,6 +18,10 @@ from penstock.planner.taxonomy import Nature, Piece
 PANED, WID, DIFFERENTIAL, BUFFERED, ADAPT = "paned", "wid", "differential", "buffered", "adapt"
 PLANS = (PANED, WID, DIFFERENTIAL, BUFFERED, ADAPT)
 
+INSTANT = Sliding(
+    1, 1
+)  # how long groups that hold their event time are open: progress closes them once it has passed it
+
 # What is kept of new rows: partials of their panes, the rows, or in each bucket whichever takes less room.
 PARTIALS, ROWS_KEPT, EITHER = "partials", "rows", "either"
 
@@ -190,7 +194,7 @@ def choose(
         return Choice(BUFFERED, "rows are fewer than what panes would cost")
     if own.kept == EITHER:
         return Choice(ADAPT, "in each bucket rows or panes, whichever take less room")
-    if isinstance(window, Sliding) and window.range == own.width:
+    if window is None or (isinstance(window, Sliding) and window.range == own.width):
         return Choice(WID, "a window is one pane")
     if exact:
         return Choice(DIFFERENTIAL, "sums of panes by difference")
@@ -214,9 +218,9 @@ def set_costs(windows: Sequence[AggregateWindow | None], rates: Rates, costs: Co
     found = pane_width(windows)
     assert found is not None
     width = found[0]
-    sliding = [w for w in windows if isinstance(w, Sliding)]
+    sliding = [w or INSTANT for w in windows if w is None or isinstance(w, Sliding)]
     every = max(min((w.slide for w in sliding), default=width), rates.step, 1)
-    lengths = [w.range if isinstance(w, Sliding) else width for w in windows]
+    lengths = [w.range if isinstance(w, Sliding) else 1 if w is None else width for w in windows]
     reads = (max(lengths) + every + sum(lengths)) / every
     held = rates.held(width) / width
     estimated = {PARTIALS: costs.row * rates.rows + held * (costs.out + costs.pane * reads)}

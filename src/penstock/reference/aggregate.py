@@ -199,9 +199,9 @@ def _contents(
                         yield _Content(session, *session, own)
         case None:
             # Each group has the event times of all roles in it, so all its members have the same.
-            for key, same in _by_group(members).items():
+            for same in _by_group(members).values():
                 if max(same[0].times) < progress:
-                    yield _Content(key, None, max(same[0].times), list(same))
+                    yield _Content(max(same[0].times), None, max(same[0].times), list(same))
 
 
 def _sliding(query: Query, window: Sliding | Landmark, members: Sequence[_Member], over: range) -> Iterator[_Content]:
@@ -226,8 +226,9 @@ def _sliding_rows(
 ) -> Iterator[_Content]:
     """Windows of ranks in one partition, whose rows come in their order; they show the times of their first and last row."""
     final = sum(_time(stream, row) < progress for row in rows)
+    over = window.ended(len(rows)) if progress == FOREVER else window.closed(final)
     for n in window.windows(range(len(rows))):
-        if n < window.closed(final) or progress == FOREVER:
+        if n < over:
             start, end = window.extent(n)
             own = rows[start:end]
             first, last = _time(stream, own[0]), _time(stream, own[-1])

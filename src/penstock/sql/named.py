@@ -1,7 +1,7 @@
 """The results of a registered query as a stream that another query reads.
 
 Only columns whose progress is known may be its time: result time, the end of a window, and the event times of the query's own
-streams. Windows of rows have no such end: the last of them, which the end of input cuts short, end where earlier ones did.
+streams. Windows of rows have no such end: the last of each partition, which the end of input cuts short, may end with a row that progress has long passed.
 """
 
 from __future__ import annotations

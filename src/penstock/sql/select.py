@@ -6,7 +6,6 @@ Everything the engine does not answer is refused here or in `screen`, at its pla
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
@@ -19,7 +18,6 @@ from penstock.model import (
     Query,
     Role,
     Rows,
-    Sliding,
     Stream,
     UserAggregate,
     Window,
@@ -158,24 +156,21 @@ def _aggregated(
             for column in slide_of(scope.source, table, scope.streams[role]).partition:
                 grouped.add_partition(role, column)
     else:
-        scope, window = _closed_by_progress(scope, grouped, places)
+        _check_closed_by_progress(scope, grouped, places)
+        window = None
     items = read_items(tree, grouped)
     having = read_having(tree, grouped)
-    best = read_top(tree, grouped, top, window)
+    best = read_top(tree, grouped, top, window, joined=len(scope.roles) > 1)
     return scope, Aggregation(window, grouped.group_items, tuple(grouped.aggregates), having, emit, best), items
 
 
-def _closed_by_progress(scope: Scope, grouped: Grouped, places: Sequence[int]) -> tuple[Scope, AggregateWindow | None]:
-    """Groups of single event times need no window: progress closes them. Of one stream they are windows of one unit of time."""
+def _check_closed_by_progress(scope: Scope, grouped: Grouped, places: Sequence[int]) -> None:
+    """Groups of single event times need no window: progress closes them."""
     without = next((i for i in range(len(scope.roles)) if i not in grouped.times()), None)
     alone = len(scope.roles) == 1
     if without is not None or (alone and scope.roles[0].window is not None):
         role = scope.roles[without or 0]
         raise _without_slide(scope, role, places[without or 0])
-    if not alone:
-        return scope, None
-    window = Sliding(1, 1)
-    return replace(scope, roles=(replace(scope.roles[0], window=window),)), window
 
 
 def _without_slide(scope: Scope, role: Role, place: int) -> Exception:

@@ -150,8 +150,8 @@ def _window(
                 slide[0].start, "RANGE ALL slides by time only", "as in [RANGE ALL SLIDE 1 MINUTE]"
             )
         length = window_length(source, reach, word.start, stream.integer_time)
-        # Every row has its window, in whatever order they are counted.
-        return PerRow(length, every, partition, arrival is not None and every > 1)
+        # Every row has its window, in whatever order they are counted; a sequence that is the event time counts them by it.
+        return PerRow(length, every, partition, arrival is not None and every > 1 and stream.tiebreak is not None)
     step = window_length(source, slide, slide[0].start, stream.integer_time)
     if all_time:
         return Landmark(step)

@@ -60,13 +60,13 @@ def split_top(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], TopCl
 
 
 def read_top(
-    tree: exp.Select, grouped: Grouped, clause: TopClause | None, window: AggregateWindow | None
+    tree: exp.Select, grouped: Grouped, clause: TopClause | None, window: AggregateWindow | None, *, joined: bool
 ) -> Top | None:
-    """What the clause says of groups and aggregates."""
+    """What the clause says of groups and aggregates; of a join without a window it has nothing to compare."""
     if clause is None:
         return None
     source = grouped.scope.source
-    if window is None or isinstance(window, Session):
+    if (window is None and joined) or isinstance(window, Session):
         what = (
             "every session is of one group" if window is not None else "without a window, every answer is of one group"
         )

@@ -140,7 +140,7 @@ def column_of(cursor: Cursor, stream: Stream) -> Column:
 
 def check_ordered(source: Text, start: int, stream: Stream, what: str = "Windows that count rows") -> None:
     """The last rows of a stream are known only if no two different rows of one time are without order."""
-    ordering = [c for c in stream.columns if stream.sequence in (None, c.name)]
+    ordering = [c for c in stream.columns if stream.tiebreak in (None, c.name)]
     loose = next((c for c in ordering if not c.orderable), None)
     if loose is not None:
         raise source.unsupported(

@@ -19,6 +19,7 @@ from penstock.state.seal import load, numbers, seal
 from penstock.state.store import Store
 
 SNAPSHOT_EVERY = 64
+BEFORE, NOW = "before", "now"
 DECISIONS = 256  # that are remembered
 DIGITS = 12  # of the number of a step in the name of its entry
 
@@ -33,7 +34,8 @@ class Progress:
     """No later row of the stream has a time below `value`. `kind` says what it was derived from.
 
     `stairs` is what a delay in rows remembers of the last rows: (rows that came after, time). `closed` are groups whose punctuation is ahead of
-    the whole stream: (pattern, no later row that matches it has a time below this).
+    the whole stream: (pattern, no later row that matches it has a time below this). They may be very many, so that an entry of the log only says
+    which ones its step has added or moved (`grown`); None: `closed` takes the place of what was known before.
     """
 
     value: int
@@ -41,11 +43,25 @@ class Progress:
     kind: str = "delay"
     stairs: tuple[tuple[int, int], ...] = ()
     closed: Patterns = ()
+    grown: Patterns | None = None
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Progress:
         pairs = {key: _pairs(data.get(key, ())) for key in ("stairs", "closed")}
-        return cls(**{**data, **pairs})
+        grown = data.get("grown")
+        return cls(**{**data, **pairs, "grown": None if grown is None else _pairs(grown)})
+
+    def to_json(self) -> dict[str, Any]:
+        return self.__dict__ if self.grown is None else {**self.__dict__, "closed": ()}
+
+    def after(self, before: Progress | None) -> Progress:
+        """As the manifest has it behind a step: with all groups that are ahead of the stream, and none that the stream has passed."""
+        if self.grown is None or before is None:
+            return replace(self, closed=self.closed if self.grown is None else self.grown, grown=())
+        if not self.grown and self.value == before.value:
+            return replace(self, closed=before.closed)
+        known = {pattern: until for pattern, until in before.closed if until > self.value} | dict(self.grown)
+        return replace(self, closed=tuple(known.items()), grown=())
 
 
 @dataclass(frozen=True)
@@ -93,7 +109,9 @@ class SideFile:
 
 @dataclass(frozen=True)
 class Entry:
-    """What one step changed. `forgotten` are names of counters, cursors and suspensions that belong to nobody any longer."""
+    """What one step changed. `forgotten` are names of counters, cursors and suspensions that belong to nobody any longer; `ended` says by which
+    punctuations of groups it has closed: those BEFORE it, those NOW known, or none; `closed_groups` are those of streams of which it was by others.
+    """
 
     step: int
     batch: int | None
@@ -116,6 +134,7 @@ class Entry:
     decisions: tuple[Mapping[str, Any], ...] = ()
     closed: Mapping[str, int] = field(default_factory=dict)
     derived: Mapping[str, int] = field(default_factory=dict)
+    ended: str = ""
     closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
     flushed: Mapping[str, tuple[tuple[int, int | None, int, int], ...]] = field(default_factory=dict)
     panes: Mapping[str, Any] = field(default_factory=dict)
@@ -170,15 +189,18 @@ class Manifest:
             total = counters.setdefault(name, {})
             for key, value in values.items():
                 total[key] = total.get(key, 0) + value
+        progress = {name: p.after(self.progress.get(name)) for name, p in entry.progress.items()}
+        by = {BEFORE: self.progress, NOW: progress}.get(entry.ended, {})
+        groups = {**self.closed_groups, **{name: p.closed for name, p in by.items()}, **entry.closed_groups}
         return replace(
             self, step=entry.step, last_batch=entry.last_batch, identity=entry.identity, version=entry.version, clock=entry.clock,
-            progress=dict(entry.progress), counters=counters, runs=runs, results=results, sides=tuple(aside.values()),
+            progress=progress, counters=counters, runs=runs, results=results, sides=tuple(aside.values()),
             cursors={n: c for n, c in {**self.cursors, **entry.cursors}.items() if n not in lost},
             suspended={n: why for n, why in {**self.suspended, **entry.suspended}.items() if n not in lost}, final=entry.final,
             orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
             closed={n: v for n, v in {**self.closed, **entry.closed}.items() if stream_of(n) in entry.progress},
             derived=dict(entry.derived),
-            closed_groups={n: p for n, p in {**self.closed_groups, **entry.closed_groups}.items() if p and n in entry.progress},
+            closed_groups={n: p for n, p in groups.items() if p and n in entry.progress},
             flushed={**self.flushed, **entry.flushed}, panes=dict(entry.panes) or self.panes,
         )  # fmt: skip
 
@@ -246,7 +268,8 @@ class ManifestLog:
 
 def _plain(value: Entry | Manifest) -> dict[str, Any]:
     body: dict[str, Any] = dict(value.__dict__)
-    body["progress"] = {n: p.__dict__ for n, p in value.progress.items()}
+    entry = isinstance(value, Entry)
+    body["progress"] = {n: p.to_json() if entry else p.__dict__ for n, p in value.progress.items()}
     body["sides"] = [s.__dict__ for s in value.sides]
     if isinstance(value, Entry):
         body["runs_added"] = [r.to_json() for r in value.runs_added]
@@ -268,8 +291,8 @@ def _plain_result(file: ResultFile) -> dict[str, Any]:
 def _common(body: dict[str, Any]) -> dict[str, Any]:
     body["progress"] = {n: Progress.from_json(p) for n, p in body["progress"].items()}
     body["sides"] = tuple(SideFile(**s) for s in body["sides"])
-    body["decisions"] = tuple(body.get("decisions", ()))
     body["closed_groups"] = {n: _pairs(p) for n, p in body.get("closed_groups", {}).items()}
+    body["decisions"] = tuple(body.get("decisions", ()))
     body["flushed"] = {name: tuple(tuple(r) for r in ranges) for name, ranges in body.get("flushed", {}).items()}
     return body
 

@@ -1,7 +1,8 @@
 """How a step moves the progress of a stream: the greatest of all the bounds that the stream has.
 
 Pure functions of what a step saw. What the next step has to remember is in `Progress`, so it is committed with the manifest;
-it is bounded in size, and what does not fit only makes progress slower, never wrong.
+times of rows are bounded in number, and what does not fit only makes progress slower, never wrong. Punctuations of groups are
+all kept until the stream has passed them: to forget one would let a row into a group that somebody has already closed.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from penstock.model import Punctuation, Stream
 from penstock.model.punctuation import punctuation_of
 from penstock.model.time import FOREVER, NEVER
-from penstock.state.manifest import Progress
+from penstock.state.manifest import Patterns, Progress
 
-MOST_GROUPS = 256  # punctuations of groups that are remembered for a stream
 MOST_STAIRS = 256  # times that are remembered of the last rows
 EVERYTHING = "{}"  # the pattern of a punctuation that speaks of all rows
 
@@ -54,8 +55,8 @@ def together(parts: Iterable[Seen], delay_rows: int | None) -> Seen:
     )
 
 
-def move(stream: Stream, old: Progress, seen: Seen, clock: int | None = None) -> tuple[Progress, int]:
-    """Progress after a step, and how many punctuations were not remembered because there are too many groups.
+def move(stream: Stream, old: Progress, seen: Seen, clock: int | None = None) -> Progress:
+    """Progress after a step.
 
     `clock` is that of the step, None if it means nothing. A stream with a heartbeat follows it unless the step shows that its rows come
     later than it has promised, as when it is read after a pause.
@@ -73,25 +74,31 @@ def move(stream: Stream, old: Progress, seen: Seen, clock: int | None = None) ->
     value, kind = max(bounds, key=lambda bound: bound[0], default=(NEVER, old.kind))
     if value <= old.value:
         value, kind = old.value, old.kind
-    closed, ignored = _close(old.closed, seen.said, value)
-    return replace(old, value=value, newest=newest, kind=kind, stairs=stairs, closed=closed), ignored
+    closed, grown = _close(old.closed, seen.said, value)
+    return replace(old, value=value, newest=newest, kind=kind, stairs=stairs, closed=closed, grown=grown)
 
 
 def follow_delay(stream: Stream, old: Progress) -> Progress:
     """Progress between two steps by the delay that is in force: one that has become shorter moves it, any other leaves it."""
-    return move(stream, old, Seen())[0]
+    return move(stream, old, Seen())
 
 
 def declare(old: Progress, value: int) -> Progress:
     """Progress when somebody who knows says that no later row has a time below `value`; it never falls."""
     if value <= old.value:
         return old
-    return replace(old, value=value, kind="declared", closed=_close(old.closed, (), value)[0])
+    return replace(old, value=value, kind="declared", closed=_close(old.closed, (), value)[0], grown=())
 
 
 def closed_groups(stream: Stream, progress: Progress) -> list[Punctuation]:
     """The punctuations of groups that say more than the progress of the whole stream."""
-    return [punctuation_of(stream, until, json.loads(pattern)) for pattern, until in progress.closed]
+    return list(punctuations(stream, progress.closed))
+
+
+@lru_cache(maxsize=64)
+def punctuations(stream: Stream, closed: Patterns) -> tuple[Punctuation, ...]:
+    """Punctuations of groups as they are remembered."""
+    return tuple(punctuation_of(stream, until, json.loads(pattern)) for pattern, until in closed)
 
 
 def group_progress(stream: Stream, progress: Progress, values: Mapping[str, object]) -> int:
@@ -117,21 +124,11 @@ def _climb(stairs: Sequence[tuple[int, int]], seen: Seen, delay_rows: int) -> tu
     return passed, tuple(kept[::-1][:: max(1, every)][::-1])  # the last one stays
 
 
-def _close(
-    closed: Sequence[tuple[str, int]], said: Sequence[tuple[str, int]], value: int
-) -> tuple[tuple[tuple[str, int], ...], int]:
-    """The groups that are ahead of their stream; a new one is ignored, never an old one forgotten, when there is no room.
-
-    To forget one would let a row into a group that somebody has already closed.
-    """
+def _close(closed: Patterns, said: Sequence[tuple[str, int]], value: int) -> tuple[Patterns, Patterns]:
+    """The groups that are ahead of their stream, and those among them that were just added or moved."""
     known = {pattern: until for pattern, until in closed if until > value}
-    ignored = 0
-    # In order of the text, so that which ones find room does not depend on how rows lie in tasks.
-    for pattern, until in sorted(said):
-        if pattern == EVERYTHING or until <= value:
-            continue
-        if pattern in known or len(known) < MOST_GROUPS:
-            known[pattern] = max(until, known.get(pattern, NEVER))
-        else:
-            ignored += 1
-    return tuple(known.items()), ignored
+    grown: dict[str, int] = {}
+    for pattern, until in said:
+        if pattern != EVERYTHING and until > max(value, known.get(pattern, NEVER)):
+            known[pattern] = grown[pattern] = until
+    return tuple(known.items()), tuple(grown.items())

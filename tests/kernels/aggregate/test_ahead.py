@@ -118,8 +118,7 @@ def run(aggregate, steps, settled=()):
         if said is None:
             new = Progress(FOREVER, old.newest, "final")
         else:
-            new, ignored = move(PUNCTUATED, old, Seen(said=tuple(map(text, said))))
-            assert not ignored
+            new = move(PUNCTUATED, old, Seen(said=tuple(map(text, said))))
         progress = {"a": new.value, closing("a"): old.value}
         ahead = Ahead(done, {"a": new.closed})
         found = {}

@@ -71,10 +71,9 @@ def close_groups(
     from_bounds = [_bounds(aggregate, streams, table, done, ahead.before) for table in tables]
     to_bounds = [_bounds(aggregate, streams, table, progress, ahead.now) for table in tables]
     pieces: dict[int, list[Closed]] = {}
-    for (begin, end), parts in _split(tables, from_bounds, to_bounds):
-        if end > begin:
-            for closed in close_tables(alone, parts, begin, end, newest, runs):
-                pieces.setdefault(closed.query, []).append(closed)
+    for (begin, end), parts in _split(tables, from_bounds, to_bounds, all_bounds=False):
+        for closed in close_tables(alone, parts, begin, end, newest, runs):
+            pieces.setdefault(closed.query, []).append(closed)
     for query, own in pieces.items():
         why = next((c.refused for c in own if c.refused), None)
         if why is not None:
@@ -97,7 +96,7 @@ def settle_groups(
     if not ahead.concerns(aggregate) or _parted(plan)[1].queries:
         return settle(plan, tables, until)
     bounds = [_bounds(aggregate, streams, table, progress, ahead.now) for table in tables]
-    kept = [settle(plan, parts, bound) for (bound, _), parts in _split(tables, bounds, bounds)]
+    kept = [settle(plan, parts, bound) for (bound, _), parts in _split(tables, bounds, bounds, all_bounds=True)]
     held = [table for table in kept if table is not None and len(table)]
     return merge(plan, held) if held else None
 
@@ -131,13 +130,23 @@ def _bounds(
 
 
 def _split(
-    tables: Sequence[pa.Table], begins: Sequence[Ints], ends: Sequence[Ints]
+    tables: Sequence[pa.Table], begins: Sequence[Ints], ends: Sequence[Ints], *, all_bounds: bool
 ) -> Iterator[tuple[tuple[int, int], list[pa.Table]]]:
-    """The entries of all tables by their two bounds."""
+    """The entries of all tables by their two bounds, unless `all_bounds` only those whose second one is the greater."""
     pairs = [np.stack(two) for two in zip(begins, ends, strict=True)]
     if not pairs:
         return
-    for begin, end in np.unique(np.concatenate(pairs, axis=1), axis=1).T.tolist():
-        masks = [(two[0] == begin) & (two[1] == end) for two in pairs]
-        parts = [t if mask.all() else t.filter(pa.array(mask)) for t, mask in zip(tables, masks, strict=True)]
+    distinct, number = np.unique(np.concatenate(pairs, axis=1), axis=1, return_inverse=True)
+    numbers = np.split(number.ravel(), np.cumsum([pair.shape[1] for pair in pairs])[:-1])
+    # Rows of one table keep their order; every row is looked at once, however many bounds there are.
+    orders = [np.argsort(own, kind="stable") for own in numbers]
+    edges = [
+        np.searchsorted(own[order], np.arange(distinct.shape[1] + 1))
+        for own, order in zip(numbers, orders, strict=True)
+    ]
+    for place, (begin, end) in enumerate(distinct.T.tolist()):
+        if not all_bounds and end <= begin:
+            continue
+        chosen = [order[edge[place] : edge[place + 1]] for order, edge in zip(orders, edges, strict=True)]
+        parts = [t if len(own) == len(t) else t.take(pa.array(own)) for t, own in zip(tables, chosen, strict=True)]
         yield (begin, end), [part for part in parts if len(part)]

@@ -37,7 +37,8 @@ from penstock.kernels.compare import holds, values
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, WINDOW_START, Ref, Term
 from penstock.model.time import FOREVER, NEVER
 from penstock.model.windows import Landmark, PerRow, Session, Sliding, SlidingRows
-from penstock.planner.aggregates import INSTANT, AggregatePlan, Windowed
+from penstock.planner.aggregates import AggregatePlan, Windowed
+from penstock.planner.panes import INSTANT
 from penstock.planner.taxonomy import ROWS
 from penstock.state.run import Ints
 
@@ -258,7 +259,7 @@ def shown_as(query: Windowed, frames: Frames) -> Shown:
         case Session():
             return Shown(0, frames.last, starts=frames.first)
         case _:
-            return Shown(1, frames.first, None, None)
+            return Shown(1, frames.first)  # a moment, shown as it is
 
 
 def results_of(

@@ -19,6 +19,7 @@ from penstock.kernels.aggregate.results import TooManyError, total_of
 from penstock.model.time import FOREVER, NEVER
 from penstock.model.windows import Landmark, Sliding
 from penstock.planner.aggregates import Windowed
+from penstock.planner.panes import INSTANT
 from penstock.state.run import Ints
 
 LEAST_KEY, GREATEST_KEY = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -60,7 +61,7 @@ def flush(
     `last` says with which windows a landmark ends: those that the step before could close, by the progress it had, and the one with the
     newest row of the whole stream.
     """
-    window = query.window
+    window = query.window or INSTANT
     assert isinstance(window, Sliding | Landmark)
     everything = Flushed(*own, until)
     entries = None if gathered is None else gathered.entries(query)

@@ -18,7 +18,8 @@ from penstock.kernels.aggregate.entries import lift, load, sort
 from penstock.kernels.aggregate.ranking import arrived_since, let_go, wanted_rows
 from penstock.model.time import FOREVER, NEVER
 from penstock.model.windows import AggregateWindow, Landmark, PerRow, Session, Sliding, SlidingRows
-from penstock.planner.aggregates import INSTANT, AggregatePlan, Windowed
+from penstock.planner.aggregates import AggregatePlan, Windowed
+from penstock.planner.panes import INSTANT
 
 LATEST_END = 2 * FOREVER - 1  # no window ends later
 

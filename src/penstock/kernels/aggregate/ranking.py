@@ -111,8 +111,8 @@ def _sliding_rows(
     window: SlidingRows, times: Ints, ranks: Ranks, entries: Entries, partition: Ints, after: int, until: int
 ) -> tuple[Frames, Shown]:
     ended = ranks.before(times, until)
-    # At the end of all input the last windows are closed too, however few rows they have.
-    last = (ended - 1 + window.range) // window.slide if until >= FOREVER else ended // window.slide
+    # At the end of all input the last window is the first that ends at or after the last row, though it be short of rows.
+    last = -(-ended // window.slide) if until >= FOREVER else ended // window.slide
     first = ranks.before(times, after) // window.slide
     frames = framing.sliding(
         entries.starts, entries.positions, window.range, window.slide, 0, first[partition], last[partition] - 1

@@ -30,6 +30,10 @@ class SlidingRows:
     def wids(self, rank: int) -> Sequence[int]:
         return range(rank // self.slide, (rank + self.range) // self.slide)
 
+    def ended(self, count: int) -> int:
+        """The windows below this are all there are when no row comes after so many: the last of them ends at or after the last row."""
+        return -(-count // self.slide)
+
     def closed(self, final: int) -> int:
         """The first window that is still open when that many rows have a final rank."""
         return final // self.slide

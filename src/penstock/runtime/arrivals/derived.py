@@ -17,7 +17,6 @@ from penstock.model import Column, Query, Stream, UserAggregate
 from penstock.model.limits import MOST_TAKEN
 from penstock.model.punctuation import TO, part_of
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.aggregates import INSTANT
 from penstock.planner.derived import TICK, Apart, DerivedStream, Ticks, is_joined, take_apart
 from penstock.planner.network import Network, WindowAggregate, as_answered
 from penstock.planner.unions import distribute, reunited
@@ -172,7 +171,8 @@ def moved(network: Network, manifest: Manifest, progress: Mapping[str, Progress]
         old = progress.get(derived.name, Progress(NEVER, NEVER, KIND))
         value = max(old.value, derived.progress(as_answered(reached, derived.query)))
         if value > NEVER or old.newest > NEVER:
-            found[derived.name] = replace(old, value=value, kind=KIND, closed=_boxes(network, derived, reached))
+            new = replace(old, value=value, kind=KIND, closed=_boxes(network, derived, reached))
+            found[derived.name] = old if new == old else replace(new, grown=None)
     return found
 
 
@@ -194,7 +194,7 @@ def _boxes(network: Network, derived: DerivedStream, reached: Mapping[str, int])
 
 def _momentary(aggregate: WindowAggregate) -> bool:
     slowly = aggregate.flush is not None or any(m.paned or m.every is not None for m in aggregate.members)
-    return not slowly and all(query.window == INSTANT for query in aggregate.plan.queries)
+    return not slowly and all(query.window is None for query in aggregate.plan.queries)
 
 
 def unread_since(network: Network, manifest: Manifest) -> int:

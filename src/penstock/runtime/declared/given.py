@@ -44,6 +44,9 @@ def given_stream(
     """The stream that these words declare, as yet without punctuations; `told` if it will have some."""
     check_source(name, frame)
     columns = tuple(Column(n, t) for n, t in columns_of(frame))
+    called = {c.name.lower(): c.name for c in columns}  # names are told apart as in Spark, whatever their case
+    event_time = called.get(event_time.lower(), event_time)
+    sequence = None if sequence is None else called.get(sequence.lower(), sequence)
     integer = any(c.name == event_time and c.type in INTEGER_TYPES for c in columns)
     told = told or heartbeat is not None
     length, rows = read_delay(name, delay, ordered=ordered, told=told, integer=integer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.model import Query, Stream
+from penstock.model import Landmark, Query, Sliding, Stream
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import time_bounds
 from penstock.planner.grouped import reach as aggregate_reach
@@ -50,19 +50,35 @@ def coverage(
     record: QueryRecord, query: Query, complete: dict[str, int], progress: Mapping[str, int]
 ) -> dict[str, Any]:
     """From when on a query's answer is that of a query that was always there; see `Engine.coverage`."""
-    lives = _lives(query)
-    exact = max((complete[s] + life - 1 for s, life in lives if s in complete), default=NEVER)
+    lives, origin = _lives(query), _origin(query)
+    # Rows before an origin count for nobody, so that it is all the same whether they take part.
+    missed = [(complete[s], life) for s, life in lives if s in complete and (origin is None or origin < complete[s])]
+    exact = max((min(start + life - 1, FOREVER) for start, life in missed), default=NEVER)
+    reached = min(progress.get(s, NEVER) for s, _ in lives)
     return {
         "complete_from": complete,
         "exact_from": exact if exact > NEVER else None,
-        "covered": record.since >= 0 and min(progress.get(s, NEVER) for s, _ in lives) >= exact,
+        "covered": record.since >= 0 and exact < FOREVER and reached >= exact,
     }
 
 
-def counts_of(records: Iterable[QueryRecord], manifest: Manifest) -> dict[str, int]:
+def counts_of(records: Iterable[QueryRecord], manifest: Manifest) -> dict[str, int | None]:
     """Counts of a query and those that it continues, since they were registered."""
     counts = [manifest.counters.get(f"query:{r.id}", {}) for r in records]
-    return {key: sum(c.get(key, 0) for c in counts) for key in ("results", "errors", "outside")}
+    others = {key: sum(c.get(key, 0) for c in counts) for key in ("errors", "outside")}
+    return {"results": results_of(counts), **others}
+
+
+def results_of(counts: Iterable[Mapping[str, int]]) -> int | None:
+    """The number of results by the counts of queries; None where it is not known before they are read: HAVING or LIMIT are decided by Spark then."""
+    known = list(counts)
+    return None if any("undecided" in c for c in known) else sum(c.get("results", 0) for c in known)
+
+
+def _origin(query: Query) -> int | None:
+    """The time before which no row is part of an answer."""
+    window = None if query.aggregation is None else query.aggregation.window
+    return window.origin if isinstance(window, Sliding | Landmark) else None
 
 
 def _lives(query: Query) -> list[tuple[str, int]]:

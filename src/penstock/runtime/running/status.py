@@ -12,6 +12,7 @@ from typing import Any
 from penstock.model import Stream
 from penstock.model.time import FOREVER, NEVER
 from penstock.runtime.declared.catalog import Catalog
+from penstock.runtime.declared.listing import results_of
 from penstock.runtime.results.sinks import Delivery
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord
@@ -53,6 +54,7 @@ def stream_status(stream: Stream, manifest: Manifest, rates: Rates, held: Collec
             "oldest": min((s.at for s in aside), default=None),
         },
         "punctuations": counts.get("punctuations", 0),
+        "groups_ahead": len(progress.closed) if progress else 0,
         "rows_per_second": round(rate, 1),
         "throttled": stream.name in held,
         "progress": progress.value if progress and progress.value > NEVER else None,
@@ -79,7 +81,7 @@ def query_status(catalog: Catalog, manifest: Manifest, deliveries: Iterable[Deli
         counts = [manifest.counters.get(f"query:{number}", {}) for number in own]
         suspended = [manifest.suspended[str(number)] for number in own if str(number) in manifest.suspended]
         found[query.name] = {
-            "results": sum(manifest.counters.get(f"query:{part}", {}).get("results", 0) for part in parts),
+            "results": results_of([manifest.counters.get(f"query:{part}", {}) for part in parts]),
             "errors": sum(c.get("errors", 0) for c in counts),
             "progress": progress if (progress := catalog.released(query, manifest)) > NEVER else None,
             "suspended": suspended[0] if suspended else None,

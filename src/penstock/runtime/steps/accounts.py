@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -79,6 +80,23 @@ def counters_of(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
                 total = totals.setdefault(f"{word}:{name}", {})
                 for key, value in counts.items():
                     total[key] = total.get(key, 0) + value
-    for query in refused_by(reports):
-        totals.get(f"query:{query}", {}).pop("results", None)
+    for number, results in _leading(reports).items():
+        total = totals.setdefault(f"query:{number}", {})
+        total["results"] = total.get("results", 0) + results
+    for refused in refused_by(reports):
+        totals.get(f"query:{refused}", {}).pop("results", None)
     return totals
+
+
+def _leading(reports: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """By query: how many rows are the first of their windows, of which each task has kept the first of its own groups."""
+    most, kept = {}, Counter[tuple[str, int]]()
+    for report in reports:
+        for query, told in report["leading"].items():
+            most[query] = told["most"][0]
+            for end, rows in zip(told["ends"], told["rows"], strict=True):
+                kept[query, end] += rows
+    found = Counter[str]()
+    for (query, _), rows in kept.items():
+        found[query] += min(rows, most[query])
+    return found

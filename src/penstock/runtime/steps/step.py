@@ -44,16 +44,15 @@ from penstock.runtime.steps.tracker import Tracker
 from penstock.runtime.tasks.closing import (
     all_closed,
     closed_by,
-    closed_groups,
-    closed_without_job,
     ended_tables,
+    ends_without_job,
     held_back,
     is_unshown,
     shown_cursors,
 )
 from penstock.runtime.tasks.task import Task
 from penstock.state.forgetting import forgotten, handed_on
-from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile
+from penstock.state.manifest import BEFORE, NOW, SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile
 from penstock.state.orphans import collect_orphans, collect_versions
 from penstock.state.registry import Registry
 from penstock.state.sides import expired_sides, next_expiry
@@ -194,8 +193,8 @@ class Stepper:
                 return False
             old = expired_sides(self.manifest.sides, self._retained, now)
             entry = self._tick_entry(
-                progress=moved, clock=now, sides_removed=tuple(s.name for s in old), runs_removed=tuple(expired), final=final, closed=closed_by(self.network, values),
-                closed_groups=closed_without_job(self.network, self.manifest, moved),
+                progress=moved, clock=now, sides_removed=tuple(s.name for s in old), runs_removed=tuple(expired), final=final,
+                closed=closed_by(self.network, values), ended=NOW if ends_without_job(self.network, self.manifest, moved) else "",
             )  # fmt: skip
             self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
             return True
@@ -240,15 +239,16 @@ class Stepper:
             about = derived.rows_waiting(self.network, self.manifest)
             sent = self.job.nothing() if rows is None else self.job.mapped(rows, task, about)
             reports = self.job.run(sent, task)
-        groups = closed_groups(self.network, progress)  # by which this step has closed, whatever it takes in
+        own = {d.name for d in self.network.derived_streams}
+        # By these the step has closed, whatever it takes in.
+        groups = {name: progress[name].closed if name in progress else () for name in own}
         if waiting:
-            after, _ = self._moved(reports)
-            own = {d.name for d in self.network.derived_streams}
+            after = self._moved(reports)
             progress = {**progress, **{name: p for name, p in after.items() if name in own}}
         gone = self._out_of_reach(all_closed(self.network, reached) if final else reached)
         merged = [name for merge in task.merges for name in merge.runs]
         entry = self._tick_entry(
-            **self._job_changes(task, reports), progress=progress, closed_groups=groups, final=final,
+            **self._job_changes(task, reports), progress=progress, ended=NOW, closed_groups=groups, final=final,
             runs_removed=tuple(dict.fromkeys([*gone, *merged])),
             **({"derived": all_taken(self.network, self.manifest)} if waiting else {}),
         )  # fmt: skip
@@ -324,14 +324,12 @@ class Stepper:
                 raise StepError(msg)
         removed = self._out_of_reach(task.progress) if step % self.expire_every == 0 else []
         removed += [name for merge in task.merges for name in merge.runs]
-        progress, ignored = self._moved(reports)
+        progress = self._moved(reports)
         changes = self._job_changes(task, reports)
-        for name, count in ignored.items():
-            changes["counters"][f"stream:{name}"]["ignored"] = count
         entry = self._tick_entry(
             **changes, batch=batch_id, last_batch=batch_id, identity=identity, progress=progress,
             runs_removed=tuple(dict.fromkeys(removed)), derived=all_taken(self.network, self.manifest),
-            closed_groups=closed_groups(self.network, self.manifest.progress),
+            ended=BEFORE,
         )  # fmt: skip
         orders, self.planning = steered(self.steering, self.manifest, entry)
         entry = replace(entry, counters=with_dropped(entry, self.manifest), **orders)
@@ -377,7 +375,7 @@ class Stepper:
             self._due, self._due_of = next_expiry(self.manifest.sides, self._retained), self.manifest
         return self._due
 
-    def _moved(self, reports: Reports) -> tuple[dict[str, Progress], dict[str, int]]:
+    def _moved(self, reports: Reports) -> dict[str, Progress]:
         return self.tracker.moved(self.network, self.layout.order, self.manifest, reports)
 
     def _out_of_reach(self, progress: Mapping[str, int]) -> list[str]:

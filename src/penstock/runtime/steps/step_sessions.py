@@ -18,6 +18,7 @@ SETTINGS = {
         2**31 - 1
     ),  # any lower limit makes Spark add up all sizes for each row
     "spark.sql.execution.pandas.udf.buffer.size": str(4 << 20),  # Arrow batches are large: fewer, longer writes
+    "spark.sql.maxPlanStringLength": "20000",  # constants of a plan may be long, and Spark keeps the texts of a thousand plans
     # Hashes every row to find out whether a repeated map task gave other rows; streams are refused if they can.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
 }

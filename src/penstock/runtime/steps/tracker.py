@@ -17,6 +17,12 @@ from penstock.runtime.steps.lull import follow_clock
 from penstock.state.manifest import Manifest, Progress
 from penstock.state.progress import Seen, move, together
 
+MANY_GROUPS = 100_000  # punctuations of groups that every step can look at without being slow
+_MANY = (
+    "stream {!r} has more than {:,} groups whose punctuations are ahead of the stream itself; every step looks at all of them, and the"
+    " stream's own progress forgets those that it has passed: let punctuations of the whole stream follow, or give it a delay"
+)
+
 
 @dataclass
 class Tracker:
@@ -42,30 +48,33 @@ class Tracker:
         streams = [network.streams[n] for n in names if n in network.streams and n not in self.held]
         known = {name: p for name, p in progress.items() if name in read}
         moved, warnings = follow_clock(streams, known, now, self.last_rows, self.started)
-        self.warnings += [warning for warning in warnings if warning not in self.warnings]
+        for warning in warnings:
+            self._warn(warning)
         return {**progress, **moved}
 
-    def moved(
-        self, network: Network, read: Sequence[str], manifest: Manifest, reports: Reports
-    ) -> tuple[dict[str, Progress], dict[str, int]]:
-        """Progress after the step, and how many punctuations of each stream found no room."""
+    def moved(self, network: Network, read: Sequence[str], manifest: Manifest, reports: Reports) -> dict[str, Progress]:
+        """Progress after the step."""
         # The clock at the beginning: what arrived while the step ran is yet to be read.
         timely = self.follows_clock and not self.planned_before
         clock = int(self.began * SECOND) if timely else None
-        moved, ignored = dict(manifest.progress), {}
+        moved = dict(manifest.progress)
         for name, stream in network.streams.items():
             parts = [Seen.from_json(part) for r in reports for part in r["saw"].get(name, ())]
             if parts:
                 old = moved.get(name, Progress(NEVER, NEVER))
-                after, left = move(stream, old, together(parts, stream.delay_rows), clock)
-                if after != Progress(NEVER, NEVER):
+                after = move(stream, old, together(parts, stream.delay_rows), clock)
+                if after != Progress(NEVER, NEVER, grown=()):
                     moved[name] = after
-                if left:
-                    ignored[name] = left
+                if len(after.closed) > MANY_GROUPS:
+                    self._warn(_MANY.format(name, MANY_GROUPS))
         # A batch without rows of a stream shows that nothing of it waited when the batch was planned.
         silent = [n for n in read if not any(r["streams"].get(n, {}).get("rows") for r in reports)]
         moved = self.lulls(network, read, moved, silent if timely else [], self.began)
-        return {**moved, **derived.moved(network, manifest, moved)}, ignored
+        return {**moved, **derived.moved(network, manifest, moved)}
+
+    def _warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
 
     def came(self, reports: Reports, now: float) -> None:
         """Note which streams had rows in a step."""

@@ -54,14 +54,12 @@ def closed_groups(network: Network, progress: Mapping[str, Progress]) -> dict[st
     return {stream: progress[stream].closed for stream in network.streams if stream in progress}
 
 
-def closed_without_job(
-    network: Network, manifest: Manifest, progress: Mapping[str, Progress]
-) -> Mapping[str, Patterns]:
-    """The groups that are done with after a step that runs no job: none while joins hold rows of keys that have ended, which only a job gives up."""
+def ends_without_job(network: Network, manifest: Manifest, progress: Mapping[str, Progress]) -> bool:
+    """Whether groups are done with after a step that runs no job: not while joins hold rows of keys that have ended, which only a job gives up."""
     closed = closed_keys(network, manifest.progress)
     over = ended_tables(network, ahead_by(network, manifest, progress), closed)
     held = {run.table for run in manifest.runs.values()}
-    return {} if held & over & {table.name for table in network.tables} else closed_groups(network, progress)
+    return not held & over & {table.name for table in network.tables}
 
 
 def ended_tables(network: Network, ahead: Ahead, closed: Mapping[int, Closed]) -> set[str]:

@@ -86,6 +86,9 @@ class Report:
     queries: dict[str, dict[str, int]] = field(default_factory=dict)
     joins: dict[str, dict[str, int]] = field(default_factory=dict)  # composites as 'start:positions'
     flushed: dict[str, tuple[int, int | None, int, int]] = field(default_factory=dict)  # aggregate -> how far it is out
+    leading: dict[str, dict[str, list[int]]] = field(
+        default_factory=dict
+    )  # query -> rows kept of each window, see `lead`
     errors: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)  # query -> why it cannot be answered any more
     unreadable: str = ""  # why files have to be read by Spark after all: the step must be repeated
@@ -104,11 +107,19 @@ class Report:
         own = self.queries.setdefault(str(query), {})
         own[name] = own.get(name, 0) + number
 
-    def add_results(self, counts: Sequence[tuple[int, int]], **facts: Any) -> None:
-        """A file with so many results of each query."""
+    def add_results(
+        self, counts: Sequence[tuple[int, int]], *, names: Mapping[int, str] | None = None, **facts: Any
+    ) -> None:
+        """A file with so many results of each query, counted as such but for those that are to be counted by other `names` ('': not here)."""
         self.results.append({**facts, "counts": counts})
         for query, results in counts:
-            self.count(query, "results", results)
+            name = (names or {}).get(query, "results")
+            if name:
+                self.count(query, name, results)
+
+    def lead(self, query: int, most: int, ends: Sequence[int], rows: Sequence[int]) -> None:
+        """The task has kept so many rows of the windows with these ends; of each window, `most` of all tasks' rows are results."""
+        self.leading[str(query)] = {"most": [most], "ends": list(ends), "rows": list(rows)}
 
     def encode(self) -> bytes:
         return json.dumps(self.__dict__).encode()

@@ -19,14 +19,16 @@ from penstock.kernels.aggregate.close import Closed
 from penstock.kernels.aggregate.repeats import RUN, cut
 from penstock.kernels.aggregate.results import total_of
 from penstock.kernels.probe import word_count
-from penstock.model import Aggregate, Landmark, Sliding
+from penstock.model import Aggregate, Landmark, PerRow, Sliding, SlidingRows
 from penstock.model.time import FOREVER, NEVER
+from penstock.planner.aggregates import Windowed
 from penstock.planner.network import WindowAggregate
 from penstock.runtime.tasks.task import Report, Task
 from penstock.runtime.tasks.write import ROW_GROUP, compression_of
 from penstock.state.store import file_name
 
 KIND = "aggregate"
+UNDECIDED = "undecided"  # rows that are stored of a query, of which those that are results are told when they are read
 FINAL = "_final"  # of queries whose open windows are shown too: whether the window is over
 
 
@@ -44,6 +46,7 @@ def write_windows(
     members = {m.id: m for m in aggregate.members}
     windowed = {q.query: q for q in aggregate.plan.queries}
     tables, counts, ends = [], [], []
+    called: dict[int, str] = {}
     for found in closed:
         member = members[found.query]
         if found.refused is not None:
@@ -58,7 +61,8 @@ def write_windows(
         if len(rows) and member.first > NEVER:
             if RUN in rows.column_names and isinstance(window, Sliding):
                 rows = _starting(rows, window, member.first)
-            rows = rows.filter(pc.greater_equal(rows.column("window_start"), member.first))
+            begins = rows.column("window_end" if window is None else "window_start")  # a moment has no extent
+            rows = rows.filter(pc.greater_equal(begins, member.first))
         if len(rows) == 0 or member.id in task.suspended:
             continue
         names = [measure_column(a) for a in windowed[found.query].aggregates]
@@ -74,6 +78,7 @@ def write_windows(
                 stored = stored.append_column(RUN, rows.column(RUN))
         tables.append(stored)
         counts.append((member.id, results))
+        called |= _counted(windowed[found.query], member.id, rows, report)
     if not tables:
         return
     table = pa.concat_tables(tables, promote_options="default")
@@ -90,9 +95,20 @@ def write_windows(
             row_group_size=ROW_GROUP,
         )
     report.add_results(
-        counts, name=name, join=aggregate.name, step=task.step, version=version, rows=len(table), kind=KIND,
+        counts, names=called, name=name, join=aggregate.name, step=task.step, version=version, rows=len(table), kind=KIND,
         bytes=task.store.size(name), min_time=times["min"], max_time=max([times["max"], *ends]),
     )  # fmt: skip
+
+
+def _counted(query: Windowed, number: int, rows: pa.Table, report: Report) -> dict[int, str]:
+    """By what name rows of a query are counted that are not all results: HAVING or LIMIT may yet leave some out."""
+    if (query.having is not None and query.having.term is None) or (query.top is not None and not query.cut):
+        return {number: UNDECIDED}
+    if query.top is None or isinstance(query.window, SlidingRows | PerRow):
+        return {}
+    ends, kept = np.unique(rows.column("window_end").to_numpy(), return_counts=True)
+    report.lead(number, query.top.count, ends.tolist(), kept.tolist())
+    return {number: ""}
 
 
 def _starting(rows: pa.Table, window: Sliding, first: int) -> pa.Table:
