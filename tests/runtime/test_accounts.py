@@ -14,7 +14,7 @@ def _decoded(report: Report) -> dict[str, object]:
 
 
 def _kept(ends: list[int], rows: list[int]) -> Report:
-    report = Report()
+    report = Report(0)
     report.add_results([(7, sum(rows))], names={7: ""}, name="results-1", rows=sum(rows))
     report.lead(7, 3, ends, rows)
     return report
@@ -29,7 +29,7 @@ def test_of_each_window_only_its_first_rows_are_results_whoever_has_kept_them() 
 
 
 def test_results_of_a_query_that_could_not_be_answered_are_not_counted() -> None:
-    given, refused = Report(), Report()
+    given, refused = Report(0), Report(1)
     given.add_results([(7, 5), (8, 2)], name="results-1", rows=7)
     refused.refused["7"] = "too many"
 

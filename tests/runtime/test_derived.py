@@ -114,9 +114,7 @@ def check(spark, root, queries, batches, *, delay=3, tasks=2, cuts=()):
         event(f"{name}: {'some' if expected else 'none'}")
     manifest = engine.manifest()
     assert not manifest.runs
-    assert (
-        monitor(engine, manifests, found, low=0, high=0) == len(queries) - 1
-    )  # groups of two times have no time of their own
+    assert monitor(engine, manifests, found, low=0, high=0) == len(queries)
     for derived in engine.network().derived_streams:
         counts = manifest.counters.get(f"stream:{derived.name}", {"rows": 0})
         check_accounts(counts)

@@ -20,6 +20,10 @@ LOST = "Job aborted due to stage failure: Task 1 in stage 3.0 failed 4 times, mo
     [
         ("Job aborted\n  at x.y(Z.java:1)\njava.io.IOException: No such thing: x\n", "java.io.IOException: No such thing: x"),
         ("Something else\nand its stack", "Something else"),
+        (
+            '[PYTHON_EXCEPTION] x: Traceback (most recent call last):\n  File "x.py", line 1, in work\n    a.b()\npyarrow.lib.ArrowInvalid: Column 5: not valid\n SQLSTATE: 38000\n\tat a.b(C.java:1)\n',
+            "pyarrow.lib.ArrowInvalid: Column 5: not valid",
+        ),
         ("", "PySparkException"),
     ],
 )  # fmt: skip

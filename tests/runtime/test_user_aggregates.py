@@ -1,6 +1,7 @@
 """Users' own aggregates, from a declaration in Python through SQL to results, over restarts too."""
 
 import pickle
+import shutil
 import zlib
 from collections import deque
 from pathlib import Path
@@ -166,6 +167,7 @@ def test_what_somebody_has_put_into_a_state_directory_is_never_run(spark, tmp_pa
         replay.add(a=[{"ts": 4 * number + n, "k": 0, "v": 3} for n in range(4)])
         started()
     forged = pickle.dumps(Bomb(tmp_path / "made"))
+    state = shutil.copytree(state, tmp_path / "copy")  # a worker may hold the files that it has written
     lines = {}
     for path in (state / "runs").iterdir():
         with pa.ipc.open_file(path) as reader:

@@ -104,7 +104,7 @@ TEXTS = [
 @pytest.mark.parametrize("text", TEXTS)
 def test_text_parses_again_to_itself(text):
     found = item(text)
-    again = found.sql(lambda ref: f"a.{ref.column}")
+    again = found.shown(lambda ref: f"a.{ref.column}")
     assert item(again).parts == found.parts
     source = Text(f"SELECT {again} FROM a")
     assert isinstance(parse_select(source, tokenize(source)), exp.Select)

@@ -173,27 +173,27 @@ def test_what_is_declared_never_takes_progress_back(value, declared, closed):
 
 def test_a_longer_delay_holds_progress_until_the_newest_time_has_passed_it():
     short, long = (Stream("a", (Column("ts", "bigint"),), "ts", delay) for delay in (2, 5))
-    now, _ = move(short, NOTHING, Seen(10))
+    now = move(short, NOTHING, Seen(10))
     assert now.value == 8
     assert follow_delay(long, now) == now
-    found = [now := move(long, now, Seen(newest))[0] for newest in (11, 12, 13, 14)]
+    found = [now := move(long, now, Seen(newest)) for newest in (11, 12, 13, 14)]
     assert [p.value for p in found] == [8, 8, 8, 9]
 
 
 def test_a_shorter_delay_moves_progress_at_once_and_only_once():
     long, short = (Stream("a", (Column("ts", "bigint"),), "ts", delay) for delay in (5, 2))
-    now, _ = move(long, NOTHING, Seen(10))
+    now = move(long, NOTHING, Seen(10))
     after = follow_delay(short, now)
     assert (now.value, after.value) == (5, 8)
     assert follow_delay(short, after) == after
-    assert follow_delay(short, NOTHING) == NOTHING
+    assert follow_delay(short, NOTHING).after(NOTHING) == NOTHING.after(None)
 
 
 def test_a_delay_in_rows_that_is_altered_is_never_ahead_of_the_rows():
     fewer = replace(BY_ROWS, delay_rows=1)
-    now, _ = move(BY_ROWS, NOTHING, Seen(4, rows=4, last=((1, 2), (2, 3), (3, 4)), earlier=1))
+    now = move(BY_ROWS, NOTHING, Seen(4, rows=4, last=((1, 2), (2, 3), (3, 4)), earlier=1))
     assert (now.value, follow_delay(fewer, now).value) == (1, 3)
-    more, _ = move(replace(BY_ROWS, delay_rows=5), now, Seen(9, rows=4, last=tuple((n, n + 1) for n in range(4, 8))))
+    more = move(replace(BY_ROWS, delay_rows=5), now, Seen(9, rows=4, last=tuple((n, n + 1) for n in range(4, 8))))
     assert more.value == 3  # that of the row before the last five
-    by_time, _ = move(replace(BY_ROWS, delay_rows=None, delay=100), now, Seen(9, rows=4))
+    by_time = move(replace(BY_ROWS, delay_rows=None, delay=100), now, Seen(9, rows=4))
     assert (by_time.value, by_time.stairs) == (1, ())  # the rows that came since were not counted

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
 
 from py4j.protocol import Py4JError
@@ -13,6 +15,7 @@ from penstock.errors import SessionError
 from penstock.runtime.java import ensure_java
 
 ATTEMPTS = 4
+DYING_SECONDS = 2.0  # a Java process that answers no more may take to end
 SETTINGS = {
     # The default manager is several times slower on a local disk.
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -70,14 +73,19 @@ def gone(spark: SparkSession) -> str | None:
     try:
         stopped = context._jsc is None or context._jsc.sc().isStopped()  # noqa: SLF001
     except (Py4JError, OSError):
-        return "its Java process does not answer"
+        code = _exit_code(spark, DYING_SECONDS)
+        return "its Java process does not answer" if code is None else f"its Java process has ended (exit code {code})"
     return "it was stopped" if stopped else None
 
 
-def _exit_code(spark: SparkSession) -> int | None:
-    """Of the Java process of a session, if it was started here and has ended."""
-    process = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001
-    return None if process is None else process.poll()
+def _exit_code(spark: SparkSession, patience: float = 0) -> int | None:
+    """Of the Java process of a session, if it was started here and has ended, or ends within so many seconds."""
+    process: subprocess.Popen[bytes] | None = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001
+    if process is None:
+        return None
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(patience)
+    return process.poll()
 
 
 def refuse_gone(spark: SparkSession, state: str) -> None:

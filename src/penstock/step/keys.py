@@ -64,6 +64,8 @@ def _zeroed(table: StateTable, keys: Ints, valid: Valid) -> tuple[Ints, Valid]:
 
 def _common(column: pa.Array, kind: str) -> pa.Array:
     """A column in the type in which keys compare."""
+    if kind == "bigint" and pa.types.is_integer(column.type):
+        return column.cast(pa.int64())
     if kind != "double" or pa.types.is_float64(column.type):
         return column
     values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)

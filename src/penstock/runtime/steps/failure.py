@@ -19,6 +19,7 @@ from penstock.state.faults import file_fault, plainly
 
 _log = logging.getLogger("penstock.step")
 _CAUSE = re.compile(r"(?:[A-Za-z_.]*\.)?[A-Z][A-Za-z]*(?:Error|Exception)\b.*: ")
+_RAISED = re.compile(r"^[A-Za-z_][\w.]*: .+$", re.MULTILINE)  # a line that is not indented
 _OURS = re.compile(r"penstock\.errors\.(\w+): (.+)")
 _PLACE = re.compile(r"^Job aborted due to.*?\(TID \d+\)(?: \([^)]*\))?: ")
 _TIMES = re.compile(r"failed (\d+) times")
@@ -110,6 +111,9 @@ def explained(text: str, cause: str) -> str:
 
 
 def last_cause(error: Exception) -> str:
-    """The last cause that Spark names."""
+    """What a worker's traceback ends with, or the last cause that Spark names."""
+    _, raised, end = str(error).rpartition("Traceback (most recent call last)")
+    if raised and (found := _RAISED.search(end)):
+        return found[0]
     causes = [line.strip() for line in str(error).splitlines() if _CAUSE.match(line.strip())]
     return _PLACE.sub("", causes[-1] if causes else spark_message(error))
