@@ -24,7 +24,10 @@ from penstock.sql import (
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")))
-SCRIPTS = [["docs/sql.md", "docs/views.md"], ["docs/coming-from-flink-and-spark.md"]]  # pages whose SQL is one script
+SCRIPTS = [
+    ["docs/sql.md", "docs/running.md", "docs/views.md"],
+    ["docs/coming-from-flink-and-spark.md"],
+]  # pages whose SQL is one script
 
 
 def blocks(language: str, page: str) -> list[str]:

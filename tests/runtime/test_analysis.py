@@ -17,14 +17,14 @@ TEXT = "SELECT {} FROM a [TUMBLING 2 SECONDS] {}"
     ("items", "rest", "cause"),
     [
         (
-            "count(DISTINCT split(s, ','))",
+            "count(DISTINCT sentences(s))",
             "",
-            "count with DISTINCT takes values that can be compared, not array<string>",
+            "count with DISTINCT takes values that can be compared, not array<array<string>>",
         ),
-        ("approx_top_k(split(s, ','), 2)", "", "approx_top_k takes values that can be compared"),
-        ("sum(split(s, ','))", "", "sum takes numbers, not array<string>"),
-        ("count(*)", "GROUP BY split(s, ',')", "cannot be grouped by SPLIT.s, ','., which has type array<string>"),
-        ("k, first(split(s, ',')) AS f", "GROUP BY k ORDER BY f LIMIT 1", "cannot be ordered by .*array<string>"),
+        ("approx_top_k(sentences(s), 2)", "", "approx_top_k takes values that can be compared"),
+        ("sum(sentences(s))", "", "sum takes numbers, not array<array<string>>"),
+        ("count(*)", "GROUP BY sentences(s)", "cannot be grouped by SENTENCES.s., which has type array<array<string>>"),
+        ("k, first(sentences(s)) AS f", "GROUP BY k ORDER BY f LIMIT 1", "cannot be ordered by .*array<array<string>>"),
     ],
 )
 def test_a_type_that_only_spark_knows_is_refused_where_values_are_compared(spark, items, rest, cause):

@@ -1,7 +1,6 @@
 """Users' own aggregates, from a declaration in Python through SQL to results, over restarts too."""
 
 import pickle
-import shutil
 import zlib
 from collections import deque
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.errors import RegistrationError, StepError
+from penstock.errors import RegistrationError, StateError
 from penstock.model import Sliding
 from penstock.reference import aggregate_results
 from penstock.sql import parse_query
@@ -167,17 +166,18 @@ def test_what_somebody_has_put_into_a_state_directory_is_never_run(spark, tmp_pa
         replay.add(a=[{"ts": 4 * number + n, "k": 0, "v": 3} for n in range(4)])
         started()
     forged = pickle.dumps(Bomb(tmp_path / "made"))
-    state = shutil.copytree(state, tmp_path / "copy")  # a worker may hold the files that it has written
     lines = {}
-    for path in (state / "runs").iterdir():
+    for path in list((state / "runs").iterdir()):
         with pa.ipc.open_file(path) as reader:
             batch = reader.get_batch(0)
         columns = [pa.array([forged] * len(batch)) if pa.types.is_binary(c.type) else c for c in batch.columns]
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(pa.record_batch(columns, schema=batch.schema))
-        path.write_bytes(sink.getvalue())
-        lines[f"runs/{path.name}"] = {"bytes": sink.getvalue().size, "checksum": zlib.crc32(sink.getvalue())}
+        forgery = path.with_name(f"forged-{path.name}")  # by its old name a worker may hold what it has written
+        forgery.write_bytes(sink.getvalue())
+        facts = {"bytes": sink.getvalue().size, "checksum": zlib.crc32(sink.getvalue())}
+        lines[f"runs/{path.name}"] = {"name": f"runs/{forgery.name}", **facts}
     for path in (state / "manifest").iterdir():
         body = unseal(path.read_bytes(), str(path))
         entries = [entry for key in ("runs_added", "runs") for entry in body.get(key, ())]
@@ -186,6 +186,6 @@ def test_what_somebody_has_put_into_a_state_directory_is_never_run(spark, tmp_pa
         path.write_bytes(seal(body))
     assert lines
     replay.add(a=[{"ts": 20 + n, "k": 0, "v": 3} for n in range(4)])
-    with pytest.raises(StepError, match="pickled by an older version of Penstock"):
+    with pytest.raises(StateError, match="pickled by an older version of Penstock"):
         started(final=True)
     assert not (tmp_path / "made").exists()

@@ -159,9 +159,10 @@ def test_items_of_sketches_come_back_as_they_were(values):
     frequent = Frequent(8)
     sketch = frequent.of(values)
     again = frequent.load(frequent.dump(sketch))
-    assert again.get_frequent_items(kinds.NO_FALSE_NEGATIVES, 0) == sketch.get_frequent_items(
-        kinds.NO_FALSE_NEGATIVES, 0
+    found, expected = (  # items of equal weight come in the order of their hashes, which for NaN differ
+        sorted(map(repr, one.get_frequent_items(kinds.NO_FALSE_NEGATIVES, 0))) for one in (again, sketch)
     )
+    assert found == expected
     assert again.total_weight == len(values)
     if not pa.types.is_floating(values.type):
         quantiles = Quantiles(100.0, exact=True)

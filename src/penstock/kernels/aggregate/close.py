@@ -114,7 +114,7 @@ class Gathered:
 
     @cached_property
     def columns(self) -> tuple[Column | None, ...]:
-        return lift(self.plan, self.ordered) if self.plan.buffered else load(self.plan, self.ordered.table)
+        return lift(self.plan, self.ordered) if self.plan.buffered else load(self.plan, self.ordered)
 
     def entries(self, query: Windowed) -> Entries:
         """What a query over time sees, since its origin."""
@@ -172,7 +172,7 @@ def refused(query: Windowed, error: TooManyError) -> Closed:
 
 def merged_anew(plan: AggregatePlan, tables: Sequence[pa.Table]) -> pa.Table:
     ordered = sort_together(tables, "_pane")
-    return folded(ordered, ordered.positions, load(plan, ordered.table))
+    return folded(ordered, ordered.positions, load(plan, ordered))
 
 
 def folded(ordered: Sorted, positions: Ints, columns: tuple[Column | None, ...]) -> pa.Table:

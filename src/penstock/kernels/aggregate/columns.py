@@ -112,7 +112,7 @@ class Extremes:
 
 @dataclass(frozen=True)
 class Picks:
-    """The value of the first or last row in the order of the stream (D5); `place` is the rank of each entry's row in it.
+    """The value of the first or last row in the order of the stream (D5); `place` tells the order of the entries of each group.
 
     `chosen` are rows of the columns that all folds share: value, time, and what orders rows of one time.
     """
@@ -179,19 +179,30 @@ def extremes_of(piece: Piece, values: pa.Array) -> Extremes:
     return Extremes(kind, np.where(origin.valid, origin.codes, empty), origin)
 
 
-def picks_of(piece: Piece, columns: Sequence[pa.Array]) -> Picks:
-    """First or last of single rows or partials: `columns` are value, time, and the columns that order rows of one time."""
+def picks_of(piece: Piece, columns: Sequence[pa.Array], places: Ints) -> Picks:
+    """First or last of single rows or partials: `columns` are value, time, and what orders rows of one time; `places` as in `stream_places`."""
     count = len(columns[0])
-    order = np.lexsort(order_ranks(columns[1:])[::-1])
-    place = np.empty(count, dtype=np.int64)
-    place[order] = np.arange(count)
-    chosen = np.arange(count)
+    place, chosen = places.copy(), np.arange(count)
     # A partial without any row to pick has no time.
     absent = ~valid_flags(columns[0]) if piece.kind.startswith("valid_") else ~valid_flags(columns[1])
     latest = piece.kind.endswith("last")
     place[absent] = sweep.EMPTY_GREATEST if latest else sweep.EMPTY_LEAST
     chosen[absent] = -1
     return Picks(sweep.GREATEST if latest else sweep.LEAST, place, chosen, tuple(columns))
+
+
+def stream_places(starts: Ints, columns: Sequence[pa.Array]) -> Ints:
+    """Numbers in the order of the stream inside each group, of entries that are in order but for those of one block; blocks begin at `starts`, and
+    `columns` say the order in them.
+    """
+    count = len(columns[0])
+    blocks = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, count)))
+    tied = np.flatnonzero(np.bincount(blocks)[blocks] > 1) if count else blocks
+    place = np.arange(count)
+    if len(tied):
+        ranks = order_ranks([column.take(pa.array(tied)) for column in columns])
+        place[tied[np.lexsort([*reversed(ranks), blocks[tied]])]] = tied
+    return place
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from penstock.kernels.aggregate.columns import (
     extremes_of,
     lift_numbers,
     picks_of,
+    stream_places,
 )
 from penstock.kernels.aggregate.frames import in_order, merge_order
 from penstock.kernels.aggregate.states import Lists, States, function_of, load_states
@@ -229,7 +230,8 @@ def lift(plan: AggregatePlan, rows: Sorted, needed: Sequence[int] | None = None)
             return lift_numbers(piece, values, times)
         assert values is not None
         if piece.kind in _PICKS:
-            return picks_of(piece, [values, pa.array(times), *_numbered(rows.table, "o")])
+            # Rows lie in the order of the stream where some are to be picked.
+            return picks_of(piece, [values, pa.array(times), *_numbered(rows.table, "o")], np.arange(len(values)))
         if piece.kind == "bag":
             return lift_bags(values)
         if piece.kind == "list":
@@ -239,8 +241,9 @@ def lift(plan: AggregatePlan, rows: Sorted, needed: Sequence[int] | None = None)
     return tuple(one(p) if needed is None or n in needed else None for n, p in enumerate(plan.pieces))
 
 
-def load(plan: AggregatePlan, table: pa.Table, needed: Sequence[int] | None = None) -> tuple[Column | None, ...]:
+def load(plan: AggregatePlan, partials: Sorted, needed: Sequence[int] | None = None) -> tuple[Column | None, ...]:
     """The columns of pieces of partials."""
+    table = partials.table
 
     def one(number: int, piece: Piece) -> Column:
         arrays = [_array(table, name) for name in table.column_names if name.startswith(f"p{number}_")]
@@ -254,7 +257,8 @@ def load(plan: AggregatePlan, table: pa.Table, needed: Sequence[int] | None = No
         if piece.kind in {"least", "greatest"}:
             return extremes_of(piece, arrays[0])
         if piece.kind in _PICKS:
-            return picks_of(piece, arrays)
+            panes = np.flatnonzero(np.diff(_steps(partials.codes, partials.positions), prepend=-1))
+            return picks_of(piece, arrays, stream_places(panes, arrays[1:]))
         if piece.kind == "bag":
             return load_bags(arrays[0], arrays[1])
         return load_states(arrays[0], function_of(piece, plan.types[piece.argument], plan.own))

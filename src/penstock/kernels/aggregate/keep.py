@@ -124,7 +124,7 @@ def _in_open_sessions(
     buffered = plan.width is None
     ordered = sort(table, "_ts" if buffered else "_pane", ordered=buffered and plan.ordered)
     number = next(n for n, piece in enumerate(plan.pieces) if piece.kind == "span")
-    columns = lift(plan, ordered, [number]) if buffered else load(plan, ordered.table, [number])
+    columns = lift(plan, ordered, [number]) if buffered else load(plan, ordered, [number])
     entries = serving(ordered, columns, query.selection, fold=False)
     spans = spans_of(plan, entries)
     frames = framing.sessions(entries.starts, spans.begins, spans.ends, gap, progress, LATEST_END)

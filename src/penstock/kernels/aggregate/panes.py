@@ -69,7 +69,7 @@ def closed_panes(
     chosen = sort_together([_inside(table, since, edge, selections) for table in tables], "_pane")
     needed = sorted({0, *(piece for query in queries for measure in query.measures for piece in measure)})
     panes = np.maximum(base + (chosen.positions - base) // width * width, since)
-    return folded(chosen, panes, load(plan, chosen.table, needed))
+    return folded(chosen, panes, load(plan, chosen, needed))
 
 
 def _inside(table: pa.Table, since: int, edge: int, selections: set[int]) -> pa.Table:
