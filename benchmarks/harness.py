@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 Json = dict[str, Any]
@@ -179,7 +180,7 @@ class StreamFiles:
     """Parquet files of one stream, to be read one per batch, with as many matches a row as `matches` says.
 
     Every file covers `seconds` of event time. Rows are out of order by less than `disorder` seconds, and times are whole
-    milliseconds, so that equal times and exact window ends occur.
+    milliseconds, so that equal times and exact window ends occur. With `text` keys are text.
     """
 
     rows: int
@@ -188,6 +189,7 @@ class StreamFiles:
     seed: int
     seconds: float = 20.0
     disorder: float = 2.0
+    text: bool = False
 
     def write(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -197,9 +199,10 @@ class StreamFiles:
             first, count = cuts[number], cuts[number + 1] - cuts[number]
             even = (number + np.arange(count) / max(count, 1)) * self.seconds
             millis = ((even - draw.random(count) * self.disorder) * 1000).astype(np.int64)
+            keys = pa.array(draw.integers(0, self.keys, count))
             columns = {
                 "id": pa.array(np.arange(first, first + count, dtype=np.int64)),
-                "k": pa.array(draw.integers(0, self.keys, count)),
+                "k": pc.binary_join_element_wise("key", keys.cast(pa.string()), "-") if self.text else keys,
                 "ts": pa.array(EPOCH + 1000 * millis).cast(pa.timestamp("us", tz="UTC")),
                 "v": pa.array(draw.random(count)),
                 "n": pa.array(draw.integers(0, 1000, count, dtype=np.int32)),
@@ -286,9 +289,9 @@ def session(cores: int, **settings: str) -> Any:
     return local_session(cores, **{**common, **settings})
 
 
-def read_stream(spark: Any, folder: str | Path) -> Any:
+def read_stream(spark: Any, folder: str | Path, schema: str = STREAM_SCHEMA) -> Any:
     """One generated file per batch."""
-    return spark.readStream.schema(STREAM_SCHEMA).option("maxFilesPerTrigger", "1").parquet(str(folder))
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", "1").parquet(str(folder))
 
 
 def run_query(start: Callable[[], Any]) -> Json:

@@ -1,5 +1,7 @@
 """A window join of two streams: Penstock beside Spark's own stream-stream join, on the same files.
 
+The ratio `spark` is that of plain files with keys that are numbers; `general` is that of sources with a projection, and keys that are text.
+
 Both sides run local, unsynced, with the same trigger size, checkpoint manager and number of partitions, each in a fresh process
 after the same warm-up, and write every result to Parquet. A run counts only if its results are, by number and checksum, those of
 DuckDB over the same files. What it costs Penstock to sync is printed beside and is not part of the ratio.
@@ -11,6 +13,8 @@ import json
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks import command, harness
 from benchmarks.command import CORES, PAIRS
-from benchmarks.harness import Json, Report, median, medians, pair_ratio, say
+from benchmarks.harness import Json, Peer, Report, median, medians, pair_ratio, say
 
 LIFE_A, LIFE_B = 60, 40  # seconds: the windows of the two streams
 DELAY = 5  # seconds; more than the disorder of the files, so that no row is late on either side
@@ -47,22 +51,31 @@ SETTLED = 2  # batches before the steady state
 WARM_UP = 40  # seconds before the first measured run of a process
 
 
-def data(rows: int, files: int, seed: int = 1) -> Path:
+def data(rows: int, files: int, seed: int = 1, *, general: bool = False) -> Path:
     """As many keys as make about one match a row."""
     rate = rows / files / SECONDS_PER_FILE
     keys = max(1, round(rate * (LIFE_A + LIFE_B)))
-    return harness.two_streams(rows, files, keys, seed, seconds=SECONDS_PER_FILE)
+    shape = {"text": True} if general else {}
+    return harness.two_streams(rows, files, keys, seed, seconds=SECONDS_PER_FILE, **shape)
+
+
+def source(spark, inputs: Path, name: str, *, general: bool):
+    """One of the streams: a plain source of files, or what a projection makes of one."""
+    if not general:
+        return harness.read_stream(spark, inputs / name)
+    schema = harness.STREAM_SCHEMA.replace("k bigint", "k string")
+    return harness.read_stream(spark, inputs / name, schema).select("k", "ts", "id", "v", "n")
 
 
 # -- the two sides, each in its own process -------------------------------------------------------------------------------
 
 
-def penstock_run(spark, folder: Path, inputs: Path, *, durable: bool) -> tuple[Json, str]:
+def penstock_run(spark, folder: Path, inputs: Path, *, general: bool, durable: bool) -> tuple[Json, str]:
     from penstock import Engine
 
     engine = Engine(spark, folder / "state", durable=durable)
     for name in "ab":
-        engine.stream(name, harness.read_stream(spark, inputs / name), event_time="ts", delay=f"{DELAY} seconds")
+        engine.stream(name, source(spark, inputs, name, general=general), event_time="ts", delay=f"{DELAY} seconds")
     sql = f"SELECT {SELECT} FROM a [RANGE {LIFE_A} SECONDS] JOIN b [RANGE {LIFE_B} SECONDS] ON a.k = b.k"
     query = engine.query(sql, name="j")
     found = harness.run_engine(engine)
@@ -73,11 +86,12 @@ def penstock_run(spark, folder: Path, inputs: Path, *, durable: bool) -> tuple[J
     return found, str(folder / "results")
 
 
-def spark_run(spark, folder: Path, inputs: Path) -> tuple[Json, str]:
+def spark_run(spark, folder: Path, inputs: Path, *, general: bool) -> tuple[Json, str]:
     from pyspark.sql import functions as F  # noqa: N812
 
     a, b = (
-        harness.read_stream(spark, inputs / name).withWatermark("ts", f"{DELAY} seconds").alias(name) for name in "ab"
+        source(spark, inputs, name, general=general).withWatermark("ts", f"{DELAY} seconds").alias(name)
+        for name in "ab"
     )
     condition = f"a.k = b.k AND a.ts > b.ts - INTERVAL {LIFE_A} SECONDS AND b.ts > a.ts - INTERVAL {LIFE_B} SECONDS"
     joined = a.join(b, F.expr(condition)).selectExpr(*SELECT.split(", "))
@@ -100,6 +114,7 @@ def worker(job: Json) -> Json:
         first, started = SparkSession.getActiveSession() is None, time.monotonic()
         spark = harness.session(job["cores"], **STORES.get(job["side"], {}))
         run = spark_run if job["side"] in STORES else partial(penstock_run, durable=job["durable"])
+        run = partial(run, general=job["general"])
         run(spark, folder / "warm-up", Path(job["inputs" if first else "warm_up"]))
         while first and time.monotonic() - started < job["warm_seconds"]:
             run(spark, folder / f"warm-up-{time.monotonic()}", Path(job["inputs"]))
@@ -146,50 +161,69 @@ def expected(inputs: Path) -> tuple[int, str]:
 # -- the benchmark --------------------------------------------------------------------------------------------------------
 
 
-def measure(rows: int, files: int, pairs: int, cores: int, stores: list[str], synced: int) -> Report:
+@dataclass(frozen=True)
+class Case:
+    """Interleaved pairs of runs over the same input; some more are synced, beside."""
+
+    rows: int
+    files: int
+    pairs: int
+    synced: int = 0
+    general: bool = False
+
+    def measure(self, peers: Mapping[str, Peer], cores: int) -> tuple[Json, bool]:
+        """The figures of all sides, and whether their results are DuckDB's."""
+        inputs = data(self.rows, self.files, general=self.general)
+        warm_up = data(max(1, self.rows // self.files // 4) * 3, 3, seed=101, general=self.general)
+        kind = "sources with a projection, text keys" if self.general else "plain files, number keys"
+        say(f"{kind}: {self.rows:,} rows in {self.files} files per stream, {self.pairs} pairs; DuckDB's answer ...")
+        answer = expected(inputs)
+        say(f"{answer[0]:,} results expected")
+        job = {
+            "inputs": str(inputs), "warm_up": str(warm_up), "warm_seconds": WARM_UP, "rows": 2 * self.rows, "cores": cores,
+            "general": self.general, "durable": False,
+        }  # fmt: skip
+
+        def side(name: str, **changes: bool) -> partial[Json]:
+            return partial(peers[name], {**job, "side": name, **changes})
+
+        found = harness.interleaved({name: side(name) for name in peers}, self.pairs)
+        if self.synced:
+            found |= harness.interleaved({"penstock synced": side("penstock", durable=True)}, self.synced)
+        equal = all((run["count"], run["checksum"]) == answer for runs in found.values() for run in runs)
+        rates = {name: [run["rate"] for run in runs] for name, runs in found.items()}
+        best = max((name for name in peers if name in STORES), key=lambda s: median(rates[s]))
+        return {
+            "rows": 2 * self.rows,
+            "batches": self.files,
+            "pairs": self.pairs,
+            "results": answer[0],
+            "store": best,
+            "ratio": round(pair_ratio(rates["penstock"], rates[best]), 3),
+            "rows_per_second": {name: round(median(values)) for name, values in rates.items()},
+            "pair_ratios": [round(a / b, 3) for a, b in zip(rates["penstock"], rates[best], strict=True)],
+            "cpu_seconds": {name: round(median([r["cpu_seconds"] for r in runs]), 1) for name, runs in found.items()},
+            "steady_ms": {name: round(median([run["steady_ms"] for run in runs])) for name, runs in found.items()},
+            "steady_ratio": round(
+                pair_ratio([r["steady_ms"] for r in found[best]], [r["steady_ms"] for r in found["penstock"]]), 3
+            ),
+            "phases_ms": {name: phases(runs) for name, runs in found.items()},
+            "state": {
+                name: {"rows": runs[-1]["state_rows"], "bytes": runs[-1]["state_bytes"]} for name, runs in found.items()
+            },
+        }, equal
+
+
+def measure(plain: Case, general: Case, cores: int, stores: list[str]) -> Report:
     load = harness.load()
-    inputs, warm_up = data(rows, files), data(max(1, rows // files // 4) * 3, 3, seed=101)
-    say(f"{rows:,} rows in {files} files per stream, {pairs} pairs; expected results from DuckDB ...")
-    answer = expected(inputs)
-    say(f"{answer[0]:,} results expected")
-    job = {
-        "inputs": str(inputs), "warm_up": str(warm_up), "warm_seconds": WARM_UP, "rows": 2 * rows, "cores": cores,
-        "durable": False,
-    }  # fmt: skip
-
-    peers = {name: harness.Peer("benchmarks.join") for name in ("penstock", *stores)}
-
-    def side(name: str, **changes: bool) -> partial[Json]:
-        return partial(peers[name], {**job, "side": name, **changes})
-
-    found = harness.interleaved({"penstock": side("penstock"), **{s: side(s) for s in stores}}, pairs)
-    if synced:
-        found |= harness.interleaved({"penstock synced": side("penstock", durable=True)}, synced)
+    peers = {name: Peer("benchmarks.join") for name in ("penstock", *stores)}
+    figures, equal = plain.measure(peers, cores)
+    figures["general"], as_equal = general.measure(peers, cores)
     for peer in peers.values():
         peer.close()
-    equal = all((run["count"], run["checksum"]) == answer for runs in found.values() for run in runs)
-    rates = {name: [run["rate"] for run in runs] for name, runs in found.items()}
-    best = max(stores, key=lambda s: median(rates[s]))
-    figures = {
-        "rows": 2 * rows,
-        "batches": files,
-        "pairs": pairs,
-        "results": answer[0],
-        "store": best,
-        "rows_per_second": {name: round(median(values)) for name, values in rates.items()},
-        "pair_ratios": [round(a / b, 3) for a, b in zip(rates["penstock"], rates[best], strict=True)],
-        "cpu_seconds": {name: round(median([r["cpu_seconds"] for r in runs]), 1) for name, runs in found.items()},
-        "steady_ms": {name: round(median([run["steady_ms"] for run in runs])) for name, runs in found.items()},
-        "steady_ratio": round(
-            pair_ratio([r["steady_ms"] for r in found[best]], [r["steady_ms"] for r in found["penstock"]]), 3
-        ),
-        "phases_ms": {name: phases(runs) for name, runs in found.items()},
-        "state": {
-            name: {"rows": runs[-1]["state_rows"], "bytes": runs[-1]["state_bytes"]} for name, runs in found.items()
-        },
-        "machine": harness.machine(load),
-    }
-    return Report("join", equal, {"spark": pair_ratio(rates["penstock"], rates[best])}, figures)
+    figures["machine"] = harness.machine(load)
+    ratios = {"spark": figures["ratio"], "general": figures["general"]["ratio"]}
+    return Report("join", equal and as_equal, ratios, figures)
 
 
 def phases(runs: list[Json]) -> Json:
@@ -203,7 +237,14 @@ def phases(runs: list[Json]) -> Json:
 
 
 def describe(report: Report) -> str:
-    figures = report.figures
+    parts = {
+        "plain files, number keys": report.figures,
+        "sources with a projection, text keys": report.figures["general"],
+    }
+    return "\n\n".join(f"{title}:\n{shown(figures)}" for title, figures in parts.items())
+
+
+def shown(figures: Json) -> str:
     rows = [
         [name, f"{rate:,}", figures["steady_ms"][name], figures["cpu_seconds"][name], f"{figures['state'][name]['rows']:,}", figures["state"][name]["bytes"]]
         for name, rate in figures["rows_per_second"].items()
@@ -218,8 +259,9 @@ def describe(report: Report) -> str:
 def measured(options: Namespace) -> Report:
     # The HDFS-backed store is the faster one as long as the state fits the heap, as it does here; --all shows both.
     stores = list(STORES) if options.all else ["hdfs"]
-    synced = options.pairs if options.all else 1
-    return measure(options.rows, options.files, options.pairs, options.cores, stores, synced)
+    plain = Case(options.rows, options.files, options.pairs, options.pairs if options.all else 1)
+    general = Case(options.rows // 2, options.files, options.pairs, general=True)
+    return measure(plain, general, options.cores, stores)
 
 
 SIZES = {"rows": (2_000_000, "rows per stream"), "files": (10, "files, and so batches, per stream"), **PAIRS, **CORES}

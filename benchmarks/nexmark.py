@@ -244,7 +244,7 @@ class Answer:
         return lines
 
     def rows(self, asked: Asked) -> int:
-        (count,) = self.base.execute(f"SELECT count(*) FROM ({asked.duckdb})").fetchone()  # type: ignore[misc]
+        ((count,),) = self.base.execute(f"SELECT count(*) FROM ({asked.duckdb})").fetchall()
         return int(count)
 
 

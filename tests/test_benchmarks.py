@@ -173,10 +173,12 @@ def test_the_soak_is_equal_and_measures_five_kinds_of_growth(here, monkeypatch):
 @pytest.mark.spark
 def test_the_join_has_equal_results_and_a_ratio(fresh, monkeypatch):
     monkeypatch.setattr(join, "WARM_UP", 0)
-    report = join.measure(rows=900, files=3, pairs=1, cores=1, stores=["hdfs"], synced=0)
+    cases = join.Case(rows=900, files=3, pairs=1), join.Case(rows=300, files=3, pairs=1, general=True)
+    report = join.measure(*cases, cores=1, stores=["hdfs"])
     line = line_of(report)
     figures = line["figures"]
-    assert (line["name"], line["equal"], set(line["ratios"])) == ("join", True, {"spark"})
+    assert (line["name"], line["equal"], set(line["ratios"])) == ("join", True, {"spark", "general"})
+    assert figures["general"]["results"] > 0
     assert figures["results"] > 0
     assert set(figures["rows_per_second"]) == {"penstock", "hdfs"}
     assert set(figures["phases_ms"]["penstock"]["step"]) >= {"plan", "job", "commit"}
