@@ -34,6 +34,8 @@ SECONDS_PER_STEP = 18  # of event time, so that ten steps cover three minutes
 TINY = 1000  # events of a small step
 DEAREST = "q20"  # of the queries alone
 SAMPLE_SECONDS = 2.0
+READ_STEPS = 2
+BEFORE = "b26981e"  # rows went from the source to the join one by one
 # Spark runs with the faster of its state stores for state of this size, and lets its queries share the cores fairly.
 NATIVE = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -73,7 +75,7 @@ class Memory:
             watcher.join()
 
 
-def penstock_run(folder: Path, inputs: Path, asked: Mapping[str, Asked], cores: int) -> Json:
+def penstock_run(folder: Path, inputs: Path, asked: Mapping[str, Asked], cores: int, read: bool) -> Json:
     from penstock import Engine
 
     engine = Engine(harness.session(cores), folder / "state", durable=False)
@@ -95,7 +97,23 @@ def penstock_run(folder: Path, inputs: Path, asked: Mapping[str, Asked], cores: 
         "late": late,
         "shipped": shipped,
         "first_seconds": first[0] - started,
+        **({"read_seconds": read_results(engine, asked), "read_rows": delivered(folder / "out")} if read else {}),
     }
+
+
+def read_results(engine: Any, asked: Mapping[str, Asked]) -> float:
+    """The seconds that it takes to read the results of all queries, whole; the first time compiles and is not counted."""
+    seconds = 0.0
+    for _ in range(2):
+        started = time.perf_counter()
+        for name in asked:
+            engine.results(name).write.format("noop").mode("overwrite").save()
+        seconds = time.perf_counter() - started
+    return seconds
+
+
+def delivered(out: Path) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in out.glob("*/*.parquet"))
 
 
 @contextlib.contextmanager
@@ -149,7 +167,7 @@ def worker(job: Json) -> Json:
     known = nexmark.queries()
     asked = {name: known[name] for name in job["queries"]}
     sides: dict[str, Callable[[Path], Json]] = {
-        "penstock": partial(penstock_run, inputs=inputs, asked=asked, cores=job["cores"]),
+        "penstock": partial(penstock_run, inputs=inputs, asked=asked, cores=job["cores"], read=job["read"]),
         "spark": partial(spark_run, inputs=inputs, asked=asked, cores=job["cores"]),
         "duckdb": partial(duckdb_run, inputs=inputs, asked=asked),
     }
@@ -212,10 +230,11 @@ class Case:
     cores: int
     seconds_per_step: int = SECONDS_PER_STEP
 
-    def run(self, steps: int) -> Json:
+    def run(self, steps: int, source: Path | None = None, **changes: bool) -> Json:
+        """One run in a fresh process; of the code in another checkout if one is given."""
         events = {"step": self.step, "steps": steps, "seconds": steps * self.seconds_per_step}
-        job = {"side": self.side, "queries": list(self.queries), "events": events, "cores": self.cores}
-        found = harness.in_fresh_process("benchmarks.fleet", job)
+        job = {"side": self.side, "queries": list(self.queries), "events": events, "cores": self.cores, "read": False}
+        found = harness.in_fresh_process("benchmarks.fleet", {**job, **changes}, source)
         say(f"  {self.side:<9} {len(self.queries):>2} queries {steps:>3} steps of {self.step:>7,}  {found['says']}")
         return found
 
@@ -238,6 +257,22 @@ class Case:
         }
 
 
+def reading(case: Case) -> Json:
+    """Rows per second of `results()`, now and at the commit before rows became columns; nothing where that is not in the history."""
+    now = case.run(READ_STEPS, read=True)
+    found = {
+        "equal": now["equal"],
+        "rows": now["read_rows"],
+        "rows_per_second": round(now["read_rows"] / now["read_seconds"]),
+    }
+    with harness.checkout(BEFORE) as source:
+        if source is not None:
+            then = case.run(READ_STEPS, source, read=True)
+            found["before"] = round(then["read_rows"] / then["read_seconds"])
+            found["commit"] = BEFORE
+    return found
+
+
 def measure(step: int, few: int, many: int, cores: int) -> Report:
     load, known = harness.load(), nexmark.queries()
     both, every = tuple(n for n, q in known.items() if q.native), tuple(known)
@@ -254,6 +289,7 @@ def measure(step: int, few: int, many: int, cores: int) -> Report:
     }
     say(f"{len(both)} queries that both can answer, {len(every)} in all; {step:,} events a step")
     found = {name: case.measure() for name, case in cases.items()}
+    read = reading(cases["21"])
     seconds = {name: one["step_seconds"] for name, one in found.items()}
     ratios = {
         "spark_fleet": seconds["spark"] / seconds["17"],
@@ -262,9 +298,11 @@ def measure(step: int, few: int, many: int, cores: int) -> Report:
         "fleet_tiny": seconds["tiny 21"] / seconds["tiny 1"],
         "fleet_first": found["21"]["first_seconds"] / found["1"]["first_seconds"],
     }
+    if "before" in read:
+        ratios["fleet_read"] = read["rows_per_second"] / read["before"]
     lower = ("duckdb_fleet", "fleet_one", "fleet_tiny", "fleet_first")
-    figures = {**found, "machine": harness.machine(load)}
-    return Report("fleet", all(one["equal"] for one in found.values()), ratios, figures, lower)
+    equal = all(one["equal"] for one in (*found.values(), read))
+    return Report("fleet", equal, ratios, {**found, "read": read, "machine": harness.machine(load)}, lower)
 
 
 def describe(report: Report) -> str:
@@ -276,7 +314,7 @@ def describe(report: Report) -> str:
         "shipped_per_event",
         "first_seconds",
     )
-    rows = [[name, *[one.get(n, "") for n in names]] for name, one in report.figures.items() if name != "machine"]
+    rows = [[name, *[one.get(n, "") for n in names]] for name, one in report.figures.items() if "step_seconds" in one]
     return harness.table(["case", *[name.replace("_", " ") for name in names]], rows)
 
 

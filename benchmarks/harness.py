@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import platform
@@ -14,6 +15,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -97,16 +99,35 @@ def interleaved(sides: Mapping[str, Callable[[], Json]], pairs: int) -> dict[str
     return found
 
 
-def in_fresh_process(module: str, job: Json) -> Json:
-    """Run `python -m module --worker <job>` and return the JSON of its last line: no side inherits another's warm JVM."""
+def in_fresh_process(module: str, job: Json, source: Path | None = None) -> Json:
+    """Run `python -m module --worker <job>` and return the JSON of its last line: no side inherits another's warm JVM.
+
+    With `source` the package is that of another checkout.
+    """
     command = [sys.executable, "-m", module, "--worker", json.dumps(job)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    environment = dict(os.environ)
+    if source is not None:
+        environment["PYTHONPATH"] = os.pathsep.join([str(source / "src"), environment.get("PYTHONPATH", "")])
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
         raise RuntimeError(f"{module} failed for {job}:\n{tail}")
     found: Json = json.loads(lines[-1])
     return found
+
+
+@contextlib.contextmanager
+def checkout(commit: str) -> Iterator[Path | None]:
+    """The files of a commit in a folder of their own; None if there is no such commit here."""
+    with scratch() as folder:
+        packed = subprocess.run(["git", "archive", commit], capture_output=True, check=False, cwd=ROOT)
+        if packed.returncode:
+            yield None
+            return
+        with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
+            files.extractall(folder, filter="data")
+        yield folder
 
 
 class Peer:
