@@ -97,7 +97,12 @@ class Replay:
         self.plain = True  # workers may read the files themselves; otherwise all rows come through Spark
 
     def add(self, **rows: Sequence[Row]) -> None:
-        for name, stream in self.streams.items():
+        self.add_alone(*self.streams, **rows)
+
+    def add_alone(self, *names: str, **rows: Sequence[Row]) -> None:
+        """A step that brings no file to other streams than these."""
+        for name in names:
+            stream = self.streams[name]
             columns = {
                 c.name: pa.array([row[c.name] for row in rows.get(name, ())], ARROW_TYPES[c.type])
                 for c in stream.columns

@@ -1,7 +1,7 @@
-"""Workers that read Parquet files themselves get what Spark would have brought them."""
+"""Mappers that read Parquet files themselves get what Spark would have brought them, also beside streams that Spark reads."""
 
+import os
 from collections import Counter
-from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,45 +46,50 @@ def write(
     kinds = {name: (types or TYPES)[name] for name in columns}
     table = pa.table({name: pa.array(values, kinds[name]) for name, values in columns.items()})
     pq.write_table(table, folder / f"{step}.parquet", row_group_size=17)
+    os.utime(folder / f"{step}.parquet", (1000 + step, 1000 + step))  # the order in which Spark reads them
 
 
-def answers(spark, source: Path, state: Path, *, plain: bool) -> tuple[dict[str, Counter], Engine]:
-    engine = Engine(spark, state, tasks=2, durable=False)
+def answers(
+    spark, source: Path, state: Path, *, plain: str, tasks: int = 2, more: dict[str, str] | None = None
+) -> tuple[dict[str, Counter], Engine]:
+    """The answers of an engine for which those streams are plain files; Spark reads all others."""
+    engine = Engine(spark, state, tasks=tasks, durable=False)
+    queries = QUERIES | (more or {})
     for name in "ab":
         frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source / name))
-        engine.stream(name, frame if plain else frame.where("true"), event_time="ts", delay="2 seconds")
-    for name, sql in QUERIES.items():
+        engine.stream(name, frame if name in plain else frame.where("true"), event_time="ts", delay="2 seconds")
+    for name, sql in queries.items():
         engine.query(sql, name=name)
     drain(engine, final=True)
-    found = {name: Counter(rows_of(engine.results(name))) for name in QUERIES}
+    found = {name: Counter(rows_of(engine.results(name))) for name in queries}
     found["late"] = Counter(rows_of(engine.late("a").drop("_step")))
     found["bad"] = Counter(rows_of(engine.bad("a").drop("_step")))
     return found, engine
 
 
 @pytest.fixture
-def batches_read(monkeypatch) -> list[bool]:
-    """For each job whether the workers were told to read files."""
-    seen: list[bool] = []
-    run = Job.run
+def pieces_read(monkeypatch) -> list[set[str]]:
+    """For each job the streams of which mappers were told to read files themselves."""
+    seen: list[set[str]] = []
+    sent = Job.sent
 
-    def spy(self, frame, task):
-        seen.append(task.files is not None)
-        return run(self, frame, task)
+    def spy(self, session, rows, pieces, task, expected):
+        seen.append({piece.stream for piece in pieces})
+        return sent(self, session, rows, pieces, task, expected)
 
-    monkeypatch.setattr(Job, "run", spy)
+    monkeypatch.setattr(Job, "sent", spy)
     return seen
 
 
 @pytest.mark.parametrize("bad", [False, True])
-def test_files_read_by_workers_give_what_spark_gives(spark, tmp_path, batches_read, bad):
+def test_files_read_by_mappers_give_what_spark_gives(spark, tmp_path, pieces_read, bad):
     for seed in range(3):
         for name in "ab":
             write(tmp_path / name, seed, rows(seed + (name == "b"), bad=bad and seed == 1))
     write(tmp_path / "b", 3, {"ts": [4 * SECOND], "k": [1]})  # columns that a file lacks are NULL
-    direct, engine = answers(spark, tmp_path, tmp_path / "direct", plain=True)
-    assert batches_read == [True] * 4  # also where rows have to be put aside
-    through, _ = answers(spark, tmp_path, tmp_path / "through", plain=False)
+    direct, engine = answers(spark, tmp_path, tmp_path / "direct", plain="ab")
+    assert pieces_read[:4] == [{"a", "b"}] * 3 + [{"b"}]  # also where rows have to be put aside
+    through, _ = answers(spark, tmp_path, tmp_path / "through", plain="")
     assert direct == through
     assert all(direct[name] for name in ("wide", "keys", "scan", "alone"))
     assert bool(direct["bad"]) is bad
@@ -92,16 +97,42 @@ def test_files_read_by_workers_give_what_spark_gives(spark, tmp_path, batches_re
     assert counts["rows"] == counts["accepted"] + counts["late"] + counts["bad"] == 120
 
 
-def test_a_file_that_arrow_might_read_otherwise_is_read_by_spark(spark, tmp_path, batches_read):
+@pytest.mark.parametrize("tasks", [1, 2, 5])
+def test_files_beside_rows_from_spark_and_results_of_queries_give_the_same(spark, tmp_path, pieces_read, tasks):
+    more = {
+        "upper": "SELECT result_time AS at, upper(a.s) AS s, b.v FROM a [RANGE 2 SECONDS], b [RANGE 1 SECOND] WHERE a.k = b.k",
+        "above": "SELECT window_end, s, count(*) AS n FROM wide [TUMBLING 1 SECOND] GROUP BY s",
+        "computed": "SELECT window_end, s, count(*) AS n FROM upper [TUMBLING 1 SECOND] GROUP BY s",
+        "ticked": "SELECT window_end, count(*) AS n, sum(a.v) AS s FROM a [RANGE 2 SECONDS SLIDE 1 SECOND], b [RANGE 1 SECOND SLIDE 1 SECOND] WHERE a.k = b.k",
+        "substring": "SELECT v FROM b WHERE substring(s, 2) = '1'",  # Spark has to look at the rows of b
+    }
+    more["wide"] = QUERIES["wide"].replace("a.v, b.v,", "result_time AS at, a.v, b.v AS w2,", 1)
+    for step, seed in enumerate((0, 1, 0)):  # the last brings late rows
+        for name in "ab":
+            write(tmp_path / name, step, rows(seed + (name == "b"), bad=step == 1))
+    found = {}
+    for plain in ("", "a", "ab"):
+        pieces_read.clear()
+        found[plain], _ = answers(spark, tmp_path, tmp_path / f"of {plain}", plain=plain, tasks=tasks, more=more)
+        assert {name for names in pieces_read for name in names} >= set(plain) - {"b"}
+        assert not any("b" in names for names in pieces_read)
+        assert any("wide" in name for names in pieces_read for name in names)
+        assert not any("upper" in name for names in pieces_read for name in names)
+    assert found[""] == found["a"] == found["ab"]
+    assert all(found[""].values())
+
+
+def test_a_file_that_arrow_might_read_otherwise_is_read_by_spark(spark, tmp_path, pieces_read):
     narrow = {**TYPES, "v": pa.int32()}  # a narrower integer is no reason
     other = {**TYPES, "ts": pa.timestamp("ms", tz="UTC")}
     for seed, types in enumerate((TYPES, narrow, other, TYPES)):
         columns = {**rows(seed), "ts": [seed * (1000 if types is other else SECOND)] * 40}
-        for name in "ab":
-            write(tmp_path / name, seed, columns, types)
-    direct, _ = answers(spark, tmp_path, tmp_path / "direct", plain=True)
-    assert batches_read == [True, True, True, False, False]  # the third batch twice, and then no more
-    through, _ = answers(spark, tmp_path, tmp_path / "through", plain=False)
+        write(tmp_path / "a", seed, columns, types)
+        write(tmp_path / "b", seed, {**columns, "ts": [seed * SECOND] * 40}, TYPES)
+    direct, _ = answers(spark, tmp_path, tmp_path / "direct", plain="ab")
+    # The third batch twice; and then no more of that stream.
+    assert pieces_read[:5] == [{"a", "b"}] * 3 + [{"b"}] * 2
+    through, _ = answers(spark, tmp_path, tmp_path / "through", plain="")
     assert direct == through
     assert direct["wide"]
 
@@ -129,32 +160,3 @@ def test_files_that_sql_declares_are_taken_as_they_are(spark, tmp_path, source, 
     frame = open_stream(spark, declared.stream)
     assert files.is_plain(frame) is plain
     assert frame.columns == ["ts", "a`b", "k", "n", "d"]
-
-
-@pytest.mark.parametrize(
-    ("column", "reason"),
-    [
-        (pa.array([1], pa.decimal128(5, 0)), "decimal"),
-        (pa.array(["1"]), "string"),
-        (pa.array([1], pa.uint32()), "uint32"),
-    ],
-)
-def test_other_types_are_named(tmp_path, column, reason):
-    pq.write_table(pa.table({"v": column}), tmp_path / "f.parquet")
-    with pytest.raises(files.Unreadable, match=reason):
-        list(files._row_groups(str(tmp_path / "f.parquet"), ["v"], TYPES))
-
-
-def test_names_in_other_case_old_calendars_and_broken_files_are_left_to_spark(tmp_path):
-    path = str(tmp_path / "f.parquet")
-    for table in (
-        pa.table({"V": [1]}),
-        pa.table({"v": [1]}).replace_schema_metadata({"org.apache.spark.legacyDateTime": ""}),
-        pa.table({"v": pa.array([Decimal(1)])}),
-    ):
-        pq.write_table(table, path)
-        with pytest.raises(files.Unreadable):
-            list(files._row_groups(path, ["v"], TYPES))
-    Path(path).write_bytes(b"PAR1 no more")
-    with pytest.raises(files.Unreadable, match=r"f\.parquet"):
-        list(files._row_groups(path, ["v"], TYPES))

@@ -217,14 +217,14 @@ def test_patterns_from_another_source_close_groups_and_the_whole_stream(spark, t
 
 def test_thousands_of_groups_are_all_closed_and_the_plan_does_not_grow(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(tracker, "MANY_GROUPS", 1_000)
-    texts, planned = [], Job.mapped
+    texts, planned = [], Job.sent
 
     def noted(self, *args):
         found = planned(self, *args)
-        texts.append(found._jdf.queryExecution().logical().toString())
+        texts.append(found[0]._jdf.queryExecution().logical().toString())
         return found
 
-    monkeypatch.setattr(Job, "mapped", noted)
+    monkeypatch.setattr(Job, "sent", noted)
     source = stream("a", "ts bigint, k string, up boolean, v bigint")
     said = stream("marks", "ts bigint, k string, up boolean")
     replay = Replay(tmp_path / "source", source, said)

@@ -31,3 +31,8 @@ def text_literal(text: str) -> str:
     """A string constant in Spark's words."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def by_reference(number: int, column: str) -> str:
+    """A whole number that changes from step to step, beside that column: Spark passes arrays to compiled code, and writes numbers into its text."""
+    return f"array({number}L, {number}L)[CAST({column} IS NULL AS INT)]"

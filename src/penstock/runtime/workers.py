@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import penstock
 from penstock.errors import SessionError
 from penstock.runtime.steps.failure import explained, last_cause
 
+ASKING_SECONDS = 60.0
 _log = logging.getLogger("penstock.step")
 _known: set[tuple[str, str]] = set()  # (application, Python) whose workers were found fit
 
@@ -47,8 +49,12 @@ def check_workers(spark: SparkSession) -> None:
         where, version, found = context.parallelize([0], 1).map(versions).collect()[0]
     except (PySparkException, Py4JJavaError) as error:
         _log.debug("asking a worker failed", exc_info=True)
-        said = explained(str(error), last_cause(error))
-        raise SessionError(f"the Python workers of this Spark session ({python}) cannot be used: {said}") from None
+        # Workers may be started by a module of penstock: then one that is not there is found out by nobody else.
+        told = _import_error(python) if str(context.master).startswith("local") else None
+        if told is None:
+            said = explained(str(error), last_cause(error))
+            raise SessionError(f"the Python workers of this Spark session ({python}) cannot be used: {said}") from None
+        where, version, found = told
     if (version, found) != (mine, penstock.__version__):
         other = f"without a penstock that can be imported ({found[1:]})" if found[:1] == "!" else f"penstock {found}"
         msg = (
@@ -57,6 +63,23 @@ def check_workers(spark: SparkSession) -> None:
         )
         raise SessionError(msg)
     _known.add(asked)
+
+
+def _import_error(python: str) -> tuple[str, str, str] | None:
+    """What a Python on this machine says that cannot import penstock, as a worker would; None if that is not what is wrong with it."""
+    asked = (
+        "import sys; print(sys.executable); print('%d.%d' % sys.version_info[:2]); import penstock.runtime.tasks.worker"
+    )
+    try:
+        said = subprocess.run(  # noqa: S603  (what Spark runs as its workers anyway)
+            [python, "-c", asked], capture_output=True, text=True, timeout=ASKING_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    known, (kind, _, why) = said.stdout.splitlines(), said.stderr.strip().rpartition("\n")[2].partition(": ")
+    if said.returncode == 0 or len(known) < 2 or kind not in ("ImportError", "ModuleNotFoundError"):
+        return None
+    return known[0], known[1], f"!{why}"
 
 
 def is_this_python(name: str) -> bool:

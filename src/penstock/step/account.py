@@ -1,4 +1,4 @@
-"""What mappers say of the rows that they took: counts, what rows say of progress, files of rows put aside.
+"""What mappers say of the rows that they took: counts, what rows say of progress, files of rows put aside, where their time went.
 
 It travels with the rows of the mapper to one task, so that a mapper that is tried again is counted once.
 """
@@ -6,6 +6,7 @@ It travels with the rows of the mapper to one task, so that a mapper that is tri
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,9 @@ Counts = dict[str, dict[str, int]]
 
 @dataclass
 class Account:
-    """`saw`: by stream, what parts of its rows say of progress; `errors`: by stream, an example of a row that it must not get."""
+    """`saw`: by stream, what parts of its rows say of progress; `errors`: by stream, an example of a row that it must not get; `unreadable`: by stream, why its
+    pieces are left to Spark; `phases`: seconds of each.
+    """
 
     streams: Counts = field(default_factory=dict)
     saw: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -23,6 +26,8 @@ class Account:
     queries: Counts = field(default_factory=dict)
     sides: list[dict[str, Any]] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         text = json.dumps(self.__dict__).encode()
@@ -35,3 +40,15 @@ def add_counts(counts: Counts, more: Mapping[str, Mapping[str, int]]) -> None:
         own = counts.setdefault(name, {})
         for key, value in values.items():
             own[key] = own.get(key, 0) + value
+
+
+class Watch:
+    """Adds up the seconds of each phase."""
+
+    def __init__(self, phases: dict[str, float]) -> None:
+        self.phases, self.last = phases, time.perf_counter()
+
+    def lap(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.phases[phase] = self.phases.get(phase, 0.0) + now - self.last
+        self.last = now

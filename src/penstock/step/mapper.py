@@ -6,7 +6,7 @@ and is counted. Late and bad rows are written here. What it writes and counts ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
@@ -26,13 +26,13 @@ from penstock.planner.network import Network, StateTable, key_column
 from penstock.state.manifest import Patterns, Progress
 from penstock.state.progress import Seen, together
 from penstock.state.store import LocalStore
-from penstock.step.account import Account, add_counts
+from penstock.step.account import Account, Watch, add_counts
 from penstock.step.keys import Valid, key_columns, keys_of, owners
+from penstock.step.pieces import Piece, Text, Types, Unreadable
 from penstock.step.sides import write_side
 
 FEW_ROLES, SAMPLE_EVERY = 64, 16  # a table with more roles than a few counts its rows by role only now and then
 
-Text = Callable[[Ints], pa.Array]  # the whole rows at those places
 Truths = Mapping[str, tuple[int, int]]  # computed predicate -> (word, shift)
 
 
@@ -60,6 +60,18 @@ class Mapper:
     only: int | None = None
     account: Account = field(default_factory=Account)
     _seen: dict[str, list[Seen]] = field(default_factory=dict)
+    _watch: Watch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._watch = Watch(self.account.phases)
+
+    def read(self, piece: Piece, types: Types) -> Iterator[tuple[int, Rows]]:
+        """The rows of a piece, as (task, rows). If it is left to Spark, the account says why, and nothing of the step counts."""
+        try:
+            for columns, text in piece.read(self.network, types):
+                yield from self.map_stream(piece.stream, columns, text)
+        except Unreadable as reason:
+            self.account.unreadable[piece.stream] = str(reason)
 
     def take(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Rows]]:
         """Rows of any streams, as (task, rows); `_stream` is the number of each row's stream, `_side` its text if it may have to be put aside."""
@@ -78,15 +90,18 @@ class Mapper:
 
     def map_stream(self, name: str, columns: Mapping[str, pa.Array], text: Text) -> Iterator[tuple[int, Rows]]:
         """Rows of one stream, by declared column, with `_ts`, and what Spark computed under its own name."""
+        self._watch.lap("read")
         stream, tables = self.network.streams[name], self.network.tables_of(name)
         times = columns["_ts"]
         found = self._judge(stream, columns)
         if self.only in (None, 0):
             self._admit(stream, found, columns, text)
         accepted = found == ACCEPTED
+        self._watch.lap("judge")
         if not accepted.any():
             return
         keys, owned = self._keys(stream, tables, columns), np.empty((len(tables), len(times)), dtype=np.int32)
+        self._watch.lap("hash")
         for number, table in enumerate(tables):
             truths = self._truths(table, columns, accepted)
             wanted = accepted & wanted_bits(table, keys[table.name][1], columns, truths).any(axis=1)
@@ -94,9 +109,12 @@ class Mapper:
             self._count(table, int(accepted.sum()), int(wanted.sum()))
         sent, users = _sent(tables, columns, keys, self.truths)
         everywhere = [t.index in self.asked.replicated for t in tables]
-        for task, (index, masks) in enumerate(place(owned, everywhere, self.asked.tasks)):
+        placed = place(owned, everywhere, self.asked.tasks)
+        self._watch.lap("place")
+        for task, (index, masks) in enumerate(placed):
             if len(index) and self.only in (None, task):
                 yield task, Rows(name, gathered(sent, users, index, masks), masks)
+        self._watch.lap("pack")
 
     def told(self) -> Account:
         """The account of all rows taken."""

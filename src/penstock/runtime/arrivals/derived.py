@@ -9,21 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from penstock.model import Column, Query, Stream, UserAggregate
 from penstock.model.limits import MOST_TAKEN
 from penstock.model.punctuation import TO, part_of
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.derived import TICK, Apart, DerivedStream, Ticks, is_joined, take_apart
+from penstock.planner.derived import TICK, Apart, DerivedStream, is_joined, take_apart
 from penstock.planner.network import Network, WindowAggregate, as_answered
 from penstock.planner.unions import distribute, reunited
 from penstock.runtime.arrivals.ingest import Layout, lay_out
+from penstock.runtime.arrivals.taken import Taken
 from penstock.runtime.results.part import Part
 from penstock.runtime.results.read import ResultView
-from penstock.runtime.spelling import time_in_units
 from penstock.sql import Results, parse_query
 from penstock.state.manifest import Manifest, Patterns, Progress
 from penstock.state.registry import QueryRecord, Reading
@@ -157,12 +156,6 @@ def waiting(network: Network, manifest: Manifest, views: Views) -> list[DerivedS
     return found
 
 
-def rows_waiting(network: Network, manifest: Manifest) -> int:
-    """About how many rows that is."""
-    taken = min(cursors(network, manifest).values(), default=manifest.step)
-    return sum(f.rows for f in manifest.results.values() if f.step > taken)
-
-
 def moved(network: Network, manifest: Manifest, progress: Mapping[str, Progress]) -> dict[str, Progress]:
     """Progress of the derived streams after a step that has taken in all results so far; `progress` holds what it saw of them."""
     reached = manifest.reached()
@@ -208,19 +201,17 @@ def widened(batch: DataFrame, layout: Layout, whole: Layout) -> DataFrame:
     return batch.selectExpr("*", *[f"CAST(NULL AS {kind}) AS {slot}" for slot, kind in more]) if more else batch
 
 
-def derived_rows(
-    session: SparkSession, network: Network, manifest: Manifest, views: Views, layout: Layout
-) -> DataFrame | None:
-    """The rows that derived streams have for the next step, laid out like a batch; None if there are none."""
+def taken_in(network: Network, manifest: Manifest, views: Views) -> list[Taken]:
+    """What derived streams have for the next step."""
     taken = cursors(network, manifest)
     left = too_many(network, manifest, views)
-    frames = []
+    found = []
     for derived in waiting(network, manifest, views):
         if derived.name in left or all(str(query) in manifest.suspended for query in _readers(network, derived)):
             continue
         part = Part(since=taken[derived.name], until=manifest.step)
-        frames += [_branch(derived, view, view.frame(session, manifest, part), layout) for view in views(derived.query)]
-    return reduce(DataFrame.unionByName, frames) if frames else None
+        found.append(Taken(derived, views(derived.query), manifest, part))
+    return found
 
 
 def too_many(network: Network, manifest: Manifest, views: Views) -> dict[str, str]:
@@ -252,41 +243,3 @@ def _readers(network: Network, derived: DerivedStream) -> list[int]:
     """The queries that read a derived stream, all parts of each."""
     reading = [q for q in network.queries if any(derived.name in role.streams for role in q.query.roles)]
     return list(dict.fromkeys(part.id for query in reading for part in network.parts_of(query)))
-
-
-def _branch(derived: DerivedStream, view: ResultView, frame: DataFrame, layout: Layout) -> DataFrame:
-    """Results of one query as rows of the derived stream."""
-    held = {name: f"_i{number}" for number, name in enumerate(view.record.item_names)}
-    frame = frame.toDF(*held.values())
-    columns = {slot: column for column, slot in layout.slots[derived.name].items()}
-    fields = [
-        f"{held[columns[slot]]} AS {slot}" if columns.get(slot) in held else f"CAST(NULL AS {kind}) AS {slot}"
-        for slot, kind in layout.types
-    ]
-    tag = layout.order.index(derived.name)
-    if layout.marked:
-        fields += ["CAST(NULL AS INT) AS _mark", "CAST(NULL AS STRING) AS _pattern"]
-    if layout.placed:
-        fields.append("CAST(NULL AS BIGINT) AS _seq")
-    types = {c.name: c.type for c in derived.stream.columns}
-    if derived.ticks is None:
-        time = time_in_units(types[derived.stream.event_time], held[derived.stream.event_time])
-    else:
-        times = [time_in_units(types[column], held[column]) for column, _ in derived.ticks.ranges]
-        time = f"explode({tick_sql(derived.ticks, times)})"
-    return frame.selectExpr(f"{tag} AS _stream", f"{time} AS _ts", *fields)
-
-
-def tick_sql(ticks: Ticks, times: Sequence[str]) -> str:
-    """The moments just before the ticks at which a row counts, as an array in Spark's words; `times` are those of its roles."""
-    last = _greatest("least", [f"{t} + {n}L" for t, (_, n) in zip(times, ticks.ranges, strict=True) if n is not None])
-    newest = _greatest("greatest", times)
-    first = f"{newest} - pmod({newest} - {ticks.start}L, {ticks.slide}L) + {ticks.slide}L"
-    some = f"{first} <= {last}"
-    if ticks.origin is not None:
-        some += f" AND {_greatest('least', times)} >= {ticks.origin}L"
-    return f"CASE WHEN {some} THEN sequence({first} - 1L, {last} - 1L, {ticks.slide}L) END"
-
-
-def _greatest(function: str, values: Sequence[str]) -> str:
-    return f"{function}({', '.join(values)})" if len(values) > 1 else f"({values[0]})"

@@ -1,33 +1,26 @@
-"""Reading a batch's Parquet files in the workers: whole columns, instead of single rows through Spark's exchange.
+"""Reading a batch's Parquet files in mappers: whole columns, instead of single rows through Spark.
 
-Spark still decides which files a batch has, and remembers it; only their bytes take a shorter way. Every task reads the columns that
-some query needs and maps all rows for itself (`step/mapper.py`), so this pays while tasks are few. It is for streams that are such files just
-as they are, and for networks of which Spark has nothing to compute; whatever Arrow might read otherwise than Spark goes through Spark.
+Spark still decides which files a batch has, and remembers it; only their bytes take a shorter way. This is for streams that are such files just as
+they are, and of which Spark has nothing to compute; all others of the batch come as Spark reads them. Whatever Arrow might read otherwise
+than Spark goes through Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
 
-from penstock.columns.hash import Ints
-from penstock.columns.parcels import one_array
-from penstock.columns.text import has_text, rows_as_text
-from penstock.columns.verdict import event_time
 from penstock.planner.keys import bare_columns
 from penstock.planner.network import Network
-from penstock.runtime.tasks.task import Plan
-from penstock.step.mapper import Text, brought
+from penstock.runtime.arrivals.ingest import Layout, read_together
+from penstock.step.files import FilePiece
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-MOST_TASKS = 4  # every task reads all the files of a step: with more of them, an exchange is cheaper
+    from pyspark.sql import SparkSession
 
 # Options of a file stream that only say which files it has.
 _LISTING = frozenset({
@@ -35,10 +28,6 @@ _LISTING = frozenset({
     "cleansource", "sourcearchivedir", "pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter",
 })  # fmt: skip
 _LENIENT = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
-
-
-class Unreadable(Exception):  # noqa: N818  (not an error: Spark reads such files)
-    """A file that Arrow cannot read, or might read otherwise than Spark."""
 
 
 def is_plain(frame: DataFrame) -> bool:
@@ -58,97 +47,118 @@ def is_plain(frame: DataFrame) -> bool:
 
 
 def is_scannable(network: Network, streams: Collection[str]) -> bool:
-    """Whether workers can map rows of these streams by themselves: no expression needs Spark, not even that of a key."""
-    return not any(d.stream in streams for d in network.derived) and all(
-        bare_columns(t.key, t.key_types, network.streams[t.stream]) is not None
-        for t in network.tables
-        if t.stream in streams
+    """Whether mappers can do with columns of these streams alone: no expression needs Spark, not even that of a key, and rows tell no progress."""
+    return (
+        not any(d.stream in streams for d in network.derived)
+        and not any(network.streams[n].punctuated or network.streams[n].delay_rows is not None for n in streams)
+        and all(
+            bare_columns(t.key, t.key_types, network.streams[t.stream]) is not None
+            for t in network.tables
+            if t.stream in streams
+        )
     )
 
 
-def batch_files(session: SparkSession, streams: tuple[str, ...]) -> dict[str, tuple[str, ...]] | None:
-    """The local files of each stream in the batch that runs on this thread; None if there are others, or it cannot be told."""
-    query = session.streams.get(session.sparkContext.getLocalProperty("sql.streaming.queryId") or "")
+@dataclass(frozen=True)
+class Source:
+    """A source as the running query reads it, for one stream or several; `leaves` of the query's plan are its own."""
+
+    streams: tuple[str, ...]
+    leaves: int
+    plain: bool
+
+
+def sources_of(frames: Mapping[str, DataFrame], layout: Layout) -> tuple[Source, ...]:
+    """The sources of all streams, in the order in which they are read."""
+    found = []
+    for names in read_together(frames, layout):
+        leaves = frames[names[0]]._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001
+        found.append(Source(tuple(names), leaves.size(), is_plain(frames[names[0]])))
+    return tuple(found)
+
+
+def read_apart(
+    spark: SparkSession, batch: DataFrame, sources: Sequence[Source], apart: Collection[Source]
+) -> tuple[list[FilePiece], DataFrame | None]:
+    """The files of some sources in the batch that runs on this thread, and the rows of all others; no files if these cannot be told apart."""
+    query = spark.streams.get(spark.sparkContext.getLocalProperty("sql.streaming.queryId") or "") if apart else None
     if query is None:
-        return None
-    leaves = query._jsq.streamingQuery().lastExecution().logical().collectLeaves()  # noqa: SLF001
-    if leaves.size() != len(streams):
-        return None
-    found = {}
-    for number, stream in enumerate(streams):
-        leaf = leaves.apply(number)
-        kind = leaf.getClass().getSimpleName()
+        return [], batch
+    execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001
+    leaves = execution.logical().collectLeaves()
+    if leaves.size() != sum(source.leaves for source in sources):
+        return [], batch
+    relations, pieces, place = [], [], 0
+    for source in sources:
+        own, place = range(place, place + source.leaves), place + source.leaves
+        if source not in apart:
+            continue
+        (leaf,) = (leaves.apply(number) for number in own)
+        kind = _kind(leaf)
         if kind == "LocalRelation" and leaf.data().isEmpty():
             continue  # nothing new
         if kind != "LogicalRelation" or not leaf.relation().partitionSchema().isEmpty():
-            return None
-        places = [urlsplit(name) for name in leaf.relation().location().inputFiles()]
-        if any(place.scheme != "file" or place.netloc for place in places):
-            return None
-        found[stream] = tuple(unquote(place.path) for place in places)
-    return found
+            return [], batch
+        paths = _local(leaf.relation().location().inputFiles())
+        if paths is None:
+            return [], batch
+        relations.append(leaf.relation())
+        pieces += [FilePiece(stream, path) for path in paths for stream in source.streams]
+    if len(apart) == len(sources):
+        return pieces, None
+    if not pieces:
+        return [], batch
+    kept = _others(spark, execution.executedPlan(), relations)
+    return ([], batch) if kept is None else (pieces, _rows_of(kept, batch))
 
 
-def read_files(plan: Plan, files: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, dict[str, pa.Array], Text]]:
-    """All rows as a mapper takes them: (stream, columns, the whole rows at some places as text)."""
-    for name, paths in files.items():
-        stream, types = plan.network.streams[name], plan.types[name]
-        wanted = sorted((brought(plan.network, stream) | {stream.event_time}) & types.keys())
-        for path in paths:
-            for group, rows in enumerate(_row_groups(path, wanted, types)):
-                columns = {column: one_array(rows.column(column)) for column in rows.column_names}
-                times = {"_ts": event_time(columns[stream.event_time])}
-                yield name, columns | times, partial(_whole_rows, path, types, group)
+def _local(names: Sequence[str]) -> list[str] | None:
+    """The paths of local files; None if there are others."""
+    places = [urlsplit(name) for name in names]
+    if any(place.scheme != "file" or place.netloc for place in places):
+        return None
+    return [unquote(place.path) for place in places]
 
 
-def _whole_rows(path: str, types: Mapping[str, pa.DataType], number: int, places: Ints) -> pa.Array:
-    """The rows of a group at those places, as Spark would write them."""
-    if not all(map(has_text, types.values())):
-        raise Unreadable(f"{path}: Spark has to write the rows that are put aside")
-    (rows,) = _row_groups(path, list(types), types, number)
-    try:
-        return rows_as_text(rows.take(pa.array(places)))
-    except (UnicodeDecodeError, OverflowError, ValueError) as error:
-        raise Unreadable(f"{path}: {error}") from error
+def _others(spark: SparkSession, plan: Any, relations: Sequence[Any]) -> list[Any] | None:
+    """The parts of a plan that bring other rows than those of these files; None if they are not apart."""
+    known: Any = spark.sparkContext._jvm.java.util.IdentityHashMap()  # type: ignore[union-attr]  # noqa: SLF001
+    for relation in relations:
+        known.put(relation, "")
+    kept, found = [], 0
+    for branch in _branches(plan):
+        leaves = branch.collectLeaves()
+        scan = leaves.apply(0) if leaves.size() == 1 else None
+        if scan is not None and _kind(scan) == "FileSourceScanExec" and known.containsKey(scan.relation()):
+            found += 1
+        else:
+            kept.append(branch)
+    return kept if found == len(relations) else None
 
 
-def _row_groups(
-    path: str, columns: list[str], types: Mapping[str, pa.DataType], only: int | None = None
-) -> Iterator[pa.Table]:
-    """The columns of a file (or of one group of its rows) in the types of the stream; one that the file lacks is NULL, as in Spark."""
-    try:
-        with pq.ParquetFile(path, memory_map=True) as file:
-            schema = _checked(file, columns, types)
-            present = [c for c in columns if c in schema.names]
-            for group in range(file.num_row_groups) if only is None else [only]:
-                rows = file.read_row_group(group, columns=present, use_threads=False)
-                yield pa.table([
-                    rows.column(c).cast(types[c]) if c in present else pa.nulls(len(rows), types[c]) for c in columns
-                ], columns)  # fmt: skip
-    except (OSError, pa.ArrowException) as error:
-        raise Unreadable(f"{path}: {error}") from error
+def _branches(plan: Any) -> Iterator[Any]:
+    """What the rows of a union come from, or the plan itself."""
+    children = plan.children()
+    inner = children.apply(0) if children.size() == 1 else None
+    if _kind(plan) == "UnionExec":
+        for number in range(children.size()):
+            yield from _branches(children.apply(number))
+    elif _kind(plan) in ("WholeStageCodegenExec", "InputAdapter") and _kind(inner) in ("UnionExec", "InputAdapter"):
+        yield from _branches(inner)
+    else:
+        yield plan
 
 
-def _checked(file: pq.ParquetFile, columns: list[str], types: Mapping[str, pa.DataType]) -> pa.Schema:
-    schema = file.schema_arrow
-    if any(key.startswith(b"org.apache.spark.legacy") for key in file.metadata.metadata or {}):
-        raise Unreadable("written by an old Spark, with another calendar")
-    known = {name.lower(): name for name in schema.names}
-    if len(known) < len(schema.names) or any(known.get(c.lower(), c) != c for c in columns):
-        raise Unreadable("names of columns that differ in case")
-    physical = {file.schema.column(i).name: file.schema.column(i).physical_type for i in range(len(file.schema))}
-    for column in columns:
-        if column in schema.names and (
-            physical.get(column) == "INT96" or not _same(schema.field(column).type, types[column])
-        ):
-            raise Unreadable(
-                f"column {column} is {schema.field(column).type} in the file, and {types[column]} in the stream"
-            )
-    return schema
+def _rows_of(branches: Sequence[Any], batch: DataFrame) -> DataFrame | None:
+    """The rows that some parts of a batch's plan bring; None without any."""
+    if not branches:
+        return None
+    rows = branches[0].execute()
+    for branch in branches[1:]:
+        rows = rows.union(branch.execute())
+    session, schema = batch.sparkSession, batch._jdf.schema()  # noqa: SLF001
+    return DataFrame(session._jsparkSession.internalCreateDataFrame(rows, schema, False), session)  # noqa: SLF001
 
 
-def _same(stored: pa.DataType, declared: pa.DataType) -> bool:
-    """Equal types, or a narrower integer."""
-    if pa.types.is_signed_integer(stored) and pa.types.is_signed_integer(declared):
-        return bool(stored.bit_width <= declared.bit_width)
-    return bool(stored == declared)
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())

@@ -250,8 +250,10 @@ def _side(network: Network, layout: Layout, told: Mapping[str, int]) -> list[str
     if not kept:
         return []
     placed = [layout.order.index(n) for n in kept if network.streams[n].delay_rows is not None]
-    bounds = ", ".join(f"{told.get(name, NEVER)}L" for name in layout.order)
-    tests = [f"_ts IS NULL OR _ts < {EARLIEST}L OR _ts > {LATEST}L OR _ts < array({bounds})[_stream]"]
+    bounds = ", ".join(f"{told.get(name, NEVER)}L" for name in (*layout.order, layout.order[-1]))
+    # Where all rows are of one stream, Spark would take the bound out of the array, if the place did not depend on the row.
+    place = f"_stream + CAST(_ts < {EARLIEST}L AS INT)"
+    tests = [f"_ts IS NULL OR _ts < {EARLIEST}L OR _ts > {LATEST}L OR _ts < array({bounds})[{place}]"]
     if layout.marked:
         tests.append(f"_mark = {MALFORMED_MARK}")
     if placed:

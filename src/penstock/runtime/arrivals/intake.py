@@ -1,42 +1,78 @@
-"""How the rows of a batch come to the tasks: from mappers, or just as Spark reads them, or read by the workers.
+"""How the rows of a step come to the tasks: from mappers, or just as Spark reads them, or as pieces that mappers read.
 
-The ways give the same; which one is cheaper depends on how many rows come. A step whose workers find files that Spark has to read is
+The ways give the same; which one is cheaper depends on how many rows come. A step whose mappers find pieces that Spark has to read is
 repeated by way of Spark; what the first attempt wrote has no name in any manifest.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
+from penstock.runtime.arrivals.files import Source, is_scannable, read_apart
+from penstock.runtime.arrivals.taken import Taken
 from penstock.runtime.steps.job import Job, Reports
 from penstock.runtime.tasks.task import Task
+from penstock.step.pieces import Piece
 
 
 @dataclass
 class Intake:
-    """What steps have shown of the rows that come. `plain`: all streams are Parquet files just as they are; `rows`: how many the last step had."""
+    """What steps have shown of the rows that come. `left`: streams whose pieces Spark has to read; `rows` of each stream in the last step."""
 
-    plain: bool = False
-    rows: int | None = None
+    sources: tuple[Source, ...] = ()
+    left: set[str] = field(default_factory=set)
+    rows: dict[str, int] | None = None
 
-    def run(self, job: Job, batch: DataFrame, added: DataFrame | None, task: Task) -> tuple[Reports, float]:
-        """The reports of a job over a batch and the rows `added` to it, and the seconds it took to plan it."""
+    def run(
+        self, job: Job, task: Task, session: SparkSession, batch: DataFrame | None, fresh: Sequence[Taken]
+    ) -> tuple[Reports, float]:
+        """The reports of a job over a batch and what derived streams have for it, in that session, and the seconds it took to plan it."""
         planning = 0.0
         while True:
             started = time.perf_counter()
-            files = job.files() if self.plain and added is None else None
-            if files is None:
-                whole = job.widened(batch)
-                rows = job.mapped(whole if added is None else whole.unionByName(added), task, self.rows)
-            else:
-                rows = batch.sparkSession.range(0, job.tasks, 1, job.tasks)
+            rows, pieces, expected = self._taken(job, session, batch, fresh)
+            sent, asked = job.sent(session, rows, pieces, task, expected)
             planning += time.perf_counter() - started
-            reports = job.run(rows, replace(task, files=files))
-            if not any(report["unreadable"] for report in reports):
+            reports = job.run(sent, asked)
+            unreadable = {stream for report in reports for stream in report["unreadable"]}
+            if not unreadable:
                 break
-            self.plain = False
-        self.rows = sum(counts["rows"] for report in reports for counts in report["streams"].values())
+            self.left |= unreadable
+        if batch is not None:
+            self.rows = dict.fromkeys(job.layout.order, 0)
+            for report in reports:
+                for stream, counts in report["streams"].items():
+                    self.rows[stream] = self.rows.get(stream, 0) + counts["rows"]
         return reports, planning
+
+    def _taken(
+        self, job: Job, session: SparkSession, batch: DataFrame | None, fresh: Sequence[Taken]
+    ) -> tuple[DataFrame | None, Sequence[Piece], int | None]:
+        """Rows from Spark, if there are any, pieces, and how many rows come from Spark, as far as is known."""
+        frames, pieces, expected = list[DataFrame](), list[Piece](), 0
+        known = True
+        if batch is not None:
+            apart = [source for source in self.sources if self._is_apart(job, source)]
+            found, rest = read_apart(job.spark, batch, self.sources, apart)
+            pieces += found
+            if rest is not None:
+                frames.append(job.widened(rest))
+                read = {name for source in apart for name in source.streams} if found else set()
+                known = self.rows is not None
+                expected = sum((self.rows or {}).get(name, 0) for name in job.layout.order if name not in read)
+        for taken in fresh:
+            own = None if taken.name in self.left else taken.pieces(job.network)
+            pieces += own or ()
+            if own is None:
+                frames += taken.frames(session, job.whole)
+                expected += taken.count
+        return reduce(DataFrame.unionByName, frames) if frames else None, pieces, expected if known else None
+
+    def _is_apart(self, job: Job, source: Source) -> bool:
+        """Whether mappers may read a source themselves."""
+        return source.plain and self.left.isdisjoint(source.streams) and is_scannable(job.network, source.streams)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.model.time import FOREVER, NEVER
+from penstock.runtime.spelling import by_reference
 from penstock.state.manifest import ResultFile
 
 
@@ -28,7 +29,9 @@ class Part:
 
     @property
     def steps(self) -> str:
-        return f"_step > {self.since}" + ("" if self.until is None else f" AND _step <= {self.until}")
+        if self.until is None:
+            return f"_step > {self.since}"
+        return f"_step > {by_reference(self.since, '_step')} AND _step <= {by_reference(self.until, '_step')}"
 
     @property
     def times(self) -> str:

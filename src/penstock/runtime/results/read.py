@@ -7,6 +7,7 @@ What aggregates have beyond that is in `aggregate_results`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -29,6 +30,16 @@ from penstock.state.store import LocalStore
 
 AT_ONCE = 1_000_000  # rows of a table, about
 SHORT, LONG = 1, 2  # runs of windows
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file with results of a query: the bit of its rows, and whether some of them stand for several windows."""
+
+    path: str
+    bytes: int
+    bit: int
+    runs: bool
 
 
 class ResultView:
@@ -98,23 +109,42 @@ class ResultView:
             pieces = (t.slice(start, at_once) for t in whole for start in range(0, len(t), at_once))
         return (self._selected(piece, names) for piece in gathered(pieces, at_once))
 
-    def _stored_rows(self, manifest: Manifest, part: Part, names: Sequence[str], at_once: int) -> Iterator[pa.Table]:
-        wanted = [*dict.fromkeys([*names, "_time", "_step"])]
+    def stored(self, manifest: Manifest, part: Part) -> list[StoredFile] | None:
+        """The files whose rows are the query's results as they stand; None if some are put together, or computed, when they are read."""
+        panes = any(
+            f.kind == PANES and any(q == self.record.id for q, _ in f.counts) for f in manifest.results.values()
+        )
+        return None if panes or self._plain_columns() is None else list(self._stored_files(manifest, part))
+
+    def selected(self, file: StoredFile, part: Part, at_once: int) -> Iterator[pa.Table]:
+        """The results in a file."""
+        names = self._plain_columns()
+        assert names is not None
+        for rows in self._rows_in(file, part, names, at_once):
+            yield self._selected(rows, names)
+
+    def _stored_files(self, manifest: Manifest, part: Part) -> Iterator[StoredFile]:
         for file in self._files(manifest, part):
-            bit = self._bit(file.version)
-            word = f"_bits{bit // 64}"
-            columns = [*wanted, word, *([RUN] if holds_runs(file) else [])]
-            for batch in batches(self._checked(file), columns):
-                rows = pa.Table.from_batches([batch])
-                bits = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(bit % 64) & np.uint64(1)
-                step = rows.column("_step").to_numpy()
-                keep = (bits == 1) & (step > part.since)
-                if part.until is not None:
-                    keep &= step <= part.until
-                for each in self._each(rows.filter(pa.array(keep)), part, at_once):
-                    yield each.select(wanted)
+            yield StoredFile(self._checked(file), file.bytes, self._bit(file.version), holds_runs(file))
+
+    def _stored_rows(self, manifest: Manifest, part: Part, names: Sequence[str], at_once: int) -> Iterator[pa.Table]:
+        for file in self._stored_files(manifest, part):
+            yield from self._rows_in(file, part, names, at_once)
         for each in self._pieces(manifest, part, at_once):
-            yield each.select(wanted)
+            yield each.select([*dict.fromkeys([*names, "_time", "_step"])])
+
+    def _rows_in(self, file: StoredFile, part: Part, names: Sequence[str], at_once: int) -> Iterator[pa.Table]:
+        wanted = [*dict.fromkeys([*names, "_time", "_step"])]
+        word = f"_bits{file.bit // 64}"
+        for batch in batches(file.path, [*wanted, word, *([RUN] if file.runs else [])]):
+            rows = pa.Table.from_batches([batch])
+            bits = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(file.bit % 64) & np.uint64(1)
+            step = rows.column("_step").to_numpy()
+            keep = (bits == 1) & (step > part.since)
+            if part.until is not None:
+                keep &= step <= part.until
+            for each in self._each(rows.filter(pa.array(keep)), part, at_once):
+                yield each.select(wanted)
 
     def _selected(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
         """The select list of rows that hold these columns for it."""

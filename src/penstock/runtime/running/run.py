@@ -16,7 +16,7 @@ from penstock.errors import RegistrationError, SessionError, StateError
 from penstock.model.time import NEVER
 from penstock.planner.lead import leaders
 from penstock.planner.network import Network
-from penstock.runtime.arrivals.files import is_plain
+from penstock.runtime.arrivals.files import sources_of
 from penstock.runtime.arrivals.ingest import Layout, lay_out
 from penstock.runtime.arrivals.sources import source_evolution
 from penstock.runtime.results.part import Part
@@ -37,6 +37,7 @@ from penstock.runtime.running.spark_query import (
 from penstock.runtime.running.status import Rates, query_status, state_status, stream_status
 from penstock.runtime.session import anew, gone
 from penstock.runtime.steps import commit
+from penstock.runtime.steps.accounts import phases_of
 from penstock.runtime.steps.ending import is_ending
 from penstock.runtime.steps.spark_log import check_log
 from penstock.runtime.steps.step import Stepper, Stopping
@@ -111,7 +112,7 @@ class Run:
         self._take_over()
         self._follow_delays()
         self.warnings += take_requests(self)  # nobody waits for the answers of what was asked before
-        warm_workers(self.engine.spark, self.engine.tasks)
+        self.warming = warm_workers(self.stepper.own_session(), self.engine.tasks, self.warnings)
         self.spark_query = self._start_query()
         self.active = True
         self._watcher = threading.Thread(target=self._watch, name="penstock-ticks", daemon=True)
@@ -151,7 +152,7 @@ class Run:
     def _start_query(self) -> StreamingQuery:
         engine, catalog, stepper = self.engine, self.engine.catalog, self.stepper
         layout, frames = stepper.layout, catalog.frames
-        stepper.intake.plain = all(is_plain(frames[name]) for name in layout.order)
+        stepper.intake.sources = sources_of(frames, layout)
         self.throttle = throttle = make_throttle(engine.spark, frames, layout)
         stepper.tracker.held, stepper.tracker.planned_before = frozenset(), True
         named = named_frames(frames, layout, catalog.registry.streams)
@@ -282,6 +283,7 @@ class Run:
             "interval": None if self.schedule.pace is None else self.schedule.pace.interval,
             "orders": {"checks": stepper.steering.checks, "seconds": dict(stepper.seconds)},
             "timings": {k: round(v, 4) for k, v in stepper.timings.items()},
+            "phases": phases_of(stepper.last_reports),
             "warnings": list(self.warnings),
             "error": None if self.error is None else str(self.error),
         }
@@ -289,6 +291,7 @@ class Run:
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
+        self.warming.wait()
         started = time.monotonic()
         try:
             self.stepper.run_batch(batch, batch_id)
@@ -351,7 +354,7 @@ class Run:
                         self.stepper.lock.release()
                 idle = time.monotonic() - max(self.stepper.last_active, warmed)
                 if idle > KEEP_WARM_SECONDS:
-                    warm_workers(self.engine.spark, self.engine.tasks)
+                    warm_workers(self.stepper.own_session(), self.engine.tasks, self.warnings)
                     warmed = time.monotonic()
         except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
             self._fail(error)

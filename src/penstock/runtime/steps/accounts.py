@@ -88,6 +88,16 @@ def counters_of(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
     return totals
 
 
+def phases_of(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Where the time of mappers and of tasks went, in seconds, all of them added up; what tasks map themselves is within their 'receive' too."""
+    found: dict[str, dict[str, float]] = {"mappers": {}, "tasks": {}}
+    for report in reports:
+        for kind, phases in (("mappers", report["mapping"]), ("tasks", report["phases"])):
+            for phase, seconds in phases.items():
+                found[kind][phase] = round(found[kind].get(phase, 0.0) + seconds, 4)
+    return found
+
+
 def _leading(reports: Sequence[dict[str, Any]]) -> dict[str, int]:
     """By query: how many rows are the first of their windows, of which each task has kept the first of its own groups."""
     most, kept = {}, Counter[tuple[str, int]]()

@@ -6,11 +6,12 @@ A job commits nothing. What its workers wrote exists once a manifest names it, s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -19,7 +20,6 @@ from penstock.columns.parcels import pack
 from penstock.model.time import NEVER
 from penstock.planner.network import Network
 from penstock.runtime.arrivals import derived
-from penstock.runtime.arrivals.files import MOST_TASKS, batch_files, is_scannable
 from penstock.runtime.arrivals.ingest import Layout, project, truth_words
 from penstock.runtime.arrivals.punctuation import closed_before
 from penstock.runtime.tasks.envelope import ACCOUNT, PARCEL_SCHEMA, ROWS, parcel
@@ -29,11 +29,14 @@ from penstock.runtime.tasks.task import Plan, Task
 from penstock.runtime.tasks.types import arrow_types, handover_types
 from penstock.runtime.tasks.worker import run_task
 from penstock.step.mapper import Mapper
+from penstock.step.pieces import Piece, shared_out
 
+MOST_TASKS = 4  # with more of them, an exchange is cheaper than that each takes all rows
 # With so many rows in a step, sending all of them to every task costs less than a stage of mappers between the source and the tasks.
 FEW_ROWS = 1 << 14
 # With so few, a part of the source that has to wait for a free core costs more than cores that have unequal parts.
 MANY_ROWS = 1 << 20
+NO_STREAM = -1
 
 Reports = list[dict[str, Any]]  # of the tasks, see `task.Report`
 
@@ -49,43 +52,64 @@ class Job:
     plan: Broadcast[Plan]
     tasks: int
 
-    def nothing(self) -> DataFrame:
+    def nothing(self, session: SparkSession) -> DataFrame:
         """For a job without rows to receive: every task runs once."""
-        return self.spark.range(0, self.tasks, 1, self.tasks)
-
-    def files(self) -> dict[str, tuple[str, ...]] | None:
-        """What the workers shall read themselves of the batch, if all its streams are plain files; None if its rows have to come from Spark."""
-        told = self.layout.marked or self.layout.placed  # progress that rows tell is read in Spark
-        if told or self.tasks > MOST_TASKS or not is_scannable(self.network, self.layout.order):
-            return None
-        return batch_files(self.spark, self.layout.order)
+        return session.range(0, self.tasks, 1, self.tasks)
 
     def widened(self, batch: DataFrame) -> DataFrame:
         """A batch with room for what only derived streams have."""
         return derived.widened(batch, self.layout, self.whole)
 
-    def mapped(self, rows: DataFrame, task: Task, expected: int | None = None) -> DataFrame:
-        """The rows as the tasks receive them; so many are expected, as far as is known.
+    def sent(
+        self, session: SparkSession, rows: DataFrame | None, pieces: Sequence[Piece], task: Task, expected: int | None
+    ) -> tuple[DataFrame, Task]:
+        """What tasks receive of rows, of which so many are expected as far as is known, and of pieces; and the task with those that each reads itself.
 
-        One task maps for itself. So do others where rows are few: each gets them all, which is cheaper than a stage of mappers.
+        One task maps for itself. So do a few others where rows are few, and read all pieces whatever their number: each taking all is cheaper than
+        a stage of mappers and an exchange.
         """
+        few = self.tasks <= MOST_TASKS
+        if few:
+            task, pieces = replace(task, pieces=tuple(pieces)), ()
+        if rows is None:
+            return self._mapped(session, None, pieces, task, 0) if pieces else self.nothing(session), task
         values = project(rows, self.network, self.whole, told_before(self.network, task))
         if self.tasks == 1:
-            return values.coalesce(1)
-        if expected is not None and expected <= FEW_ROWS and self.tasks <= MOST_TASKS:
+            return values.coalesce(1), task
+        if few and expected is not None and expected <= FEW_ROWS:
             every = ", ".join(map(str, range(self.tasks)))
-            return values.selectExpr(f"explode(array({every})) AS _to", "*").repartitionById(self.tasks, F.col("_to"))
-        if expected is None or expected <= MANY_ROWS:
-            values = values.coalesce(self.spark.sparkContext.defaultParallelism)
+            values = values.selectExpr(f"explode(array({every})) AS _to", "*")
+            return values.repartitionById(self.tasks, F.col("_to")), task
+        return self._mapped(session, values, pieces, task, expected), task
+
+    def _mapped(
+        self,
+        session: SparkSession,
+        values: DataFrame | None,
+        pieces: Sequence[Piece],
+        task: Task,
+        expected: int | None,
+    ) -> DataFrame:
+        """Rows and pieces as mappers send them to the tasks."""
+        cores = session.sparkContext.defaultParallelism
+        if values is not None and (expected is None or expected <= MANY_ROWS):
+            values = values.coalesce(cores)
+        shares = shared_out(pieces, cores)
+        if pieces:
+            numbers = session.range(0, cores, 1, cores).selectExpr(f"{NO_STREAM} AS _stream", "id AS _ts")
+            values = numbers if values is None else values.unionByName(numbers, allowMissingColumns=True)
+        assert values is not None
         plan, asked = self.plan, task.asked  # the workers get what this function names, and nothing else of the job
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             known = plan.value
             mapper = Mapper(known.network, known.names, known.truths, asked)
             for batch in batches:
-                for to, own in mapper.take(batch):
-                    for body in pack(own):
-                        yield parcel(to, ROWS, body)
+                own = [piece for number in _numbers_in(batch) for piece in shares[number]]
+                for found in (mapper.take(batch), *(mapper.read(piece, known.types) for piece in own)):
+                    for to, its in found:
+                        for body in pack(its):
+                            yield parcel(to, ROWS, body)
             yield parcel(0, ACCOUNT, mapper.told().encode())
 
         return values.mapInArrow(work, PARCEL_SCHEMA).repartitionById(self.tasks, F.col("_to"))
@@ -116,6 +140,12 @@ class Job:
         else:
             reported = rows.mapInArrow(last, "report binary")
         return [json.loads(bytes(row[0])) for row in reported.collect()]
+
+
+def _numbers_in(batch: pa.RecordBatch) -> list[int]:
+    """The numbers of shares of pieces that a mapper gets with its rows, or instead of them."""
+    numbered = pc.equal(batch.column("_stream"), NO_STREAM)
+    return [int(number) for number in batch.column("_ts").filter(numbered).to_pylist()]
 
 
 def told_before(network: Network, task: Task) -> dict[str, int]:

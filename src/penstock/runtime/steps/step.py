@@ -22,6 +22,7 @@ from penstock.planner.steering import Steering
 from penstock.runtime.arrivals import derived
 from penstock.runtime.arrivals.ingest import Layout
 from penstock.runtime.arrivals.intake import Intake
+from penstock.runtime.arrivals.taken import Taken
 from penstock.runtime.results.retention import Horizon, following_upkeep, renew_results
 from penstock.runtime.results.sides import merge_sides
 from penstock.runtime.steps import commit
@@ -128,7 +129,7 @@ class Stepper:
         with self.lock:
             task = replace(self._task(), merges=(), taking_over=shares)
             with failing_as_step(task.step):
-                reports = self.job.run(self.job.nothing(), task)
+                reports = self.job.run(self.job.nothing(self.own_session()), task)
             numbers = {t.index for t in self.network.tables if any(e.query in shares for e in t.entries)}
             replaced = [run.name for index in numbers for run in task.runs.get(index, ())]
             entry = self._tick_entry(
@@ -235,10 +236,8 @@ class Stepper:
         over = ended_tables(self.network, task.ahead, task.closed)
         task = replace(task, merges=() if final else tuple(m for m in task.merges if m.table in over))
         with failing_as_step(task.step):
-            rows = self._derived_rows(self.own_session()) if waiting else None
-            about = derived.rows_waiting(self.network, self.manifest)
-            sent = self.job.nothing() if rows is None else self.job.mapped(rows, task, about)
-            reports = self.job.run(sent, task)
+            fresh = self._taken_in() if waiting else []
+            reports, _ = self.intake.run(self.job, task, self.own_session(), None, fresh)
         own = {d.name for d in self.network.derived_streams}
         # By these the step has closed, whatever it takes in.
         groups = {name: progress[name].closed if name in progress else () for name in own}
@@ -286,8 +285,8 @@ class Stepper:
         changes["suspended"] |= derived.suspended_by(self.network, self.manifest, self.views)
         return changes
 
-    def _derived_rows(self, session: SparkSession) -> DataFrame | None:
-        return derived.derived_rows(session, self.network, self.manifest, self.views, self.job.whole)
+    def _taken_in(self) -> list[Taken]:
+        return derived.taken_in(self.network, self.manifest, self.views)
 
     def own_session(self) -> SparkSession:
         """A session like that of a batch, for steps that have none."""
@@ -314,8 +313,7 @@ class Stepper:
 
     def _run_batch(self, batch: DataFrame, task: Task) -> tuple[Reports, float]:
         """The reports of the job over a batch and what derived streams add to it, and the seconds it took to plan it."""
-        added = self._derived_rows(batch.sparkSession) if self.network.derived_streams else None
-        return self.intake.run(self.job, batch, added, task)
+        return self.intake.run(self.job, task, batch.sparkSession, batch, self._taken_in())
 
     def _commit(self, step: int, batch_id: int, identity: str, task: Task, reports: Reports) -> None:
         for report in reports:

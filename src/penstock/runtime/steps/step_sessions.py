@@ -11,13 +11,15 @@ from pyspark.sql import SparkSession
 
 from penstock.model.limits import LARGEST_VALUE
 
+# No setting may be among these by which Spark keeps Python workers apart (such as the size of their buffers): results are read elsewhere too.
 SETTINGS = {
+    # The number of a stage in a plan shall not be part of its code: it depends on which streams bring rows, and is no reason to compile.
+    "spark.sql.codegen.useIdInClassName": "false",
     "spark.sql.adaptive.enabled": "false",  # one exchange with a known number of tasks: nothing to adapt
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(
         2**31 - 1
     ),  # any lower limit makes Spark add up all sizes for each row
-    "spark.sql.execution.pandas.udf.buffer.size": str(4 << 20),  # Arrow batches are large: fewer, longer writes
     "spark.sql.maxPlanStringLength": "20000",  # constants of a plan may be long, and Spark keeps the texts of a thousand plans
     # Hashes every row to find out whether a repeated map task gave other rows; streams are refused if they can.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",

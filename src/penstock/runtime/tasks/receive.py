@@ -1,6 +1,7 @@
 """The rows that a task receives in a step, as deltas of its state tables.
 
-Rows come in parcels from mappers, or just as a source brings them: then the task is their mapper too, for its own share of them.
+Rows come in parcels from mappers, or just as a source brings them, or in pieces that every task reads: then the task is their mapper too, for its
+own share of them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from penstock.columns.parcels import OWNED, SEEN, unite, unpack
 from penstock.columns.parcels import Rows as Received
 from penstock.kernels.delta import Delta, build_delta
 from penstock.planner.network import StateTable
-from penstock.runtime.arrivals.files import Unreadable, read_files
 from penstock.runtime.tasks.envelope import ACCOUNT
 from penstock.runtime.tasks.task import Plan, Report, Task
 from penstock.state.run import Rows
@@ -51,16 +51,12 @@ class Receiver:
                         found.append(unpack(body))
             elif "_stream" in batch.schema.names:
                 found += [rows for _, rows in mapper.take(batch)]
-        if self.task.files is not None:
-            try:
-                for stream, columns, text in read_files(plan, self.task.files):
-                    found += [rows for _, rows in mapper.map_stream(stream, columns, text)]
-            except Unreadable as reason:
-                self.report.unreadable = str(reason)
-                return []
-        if partition == 0:  # every task has seen all rows that none of them was sent
-            self.report.absorb(mapper.told().__dict__)
-        return list(unite(found).values())
+        for piece in self.task.pieces:
+            found += [rows for _, rows in mapper.read(piece, plan.types)]
+        # Every task has seen all rows that none of them was sent.
+        told = mapper.told().__dict__
+        (self.report.absorb if partition == 0 else self.report.took)(told)
+        return [] if self.report.unreadable else list(unite(found).values())
 
     def deltas(self, received: list[Received]) -> tuple[dict[int, Rows], dict[int, Rows]]:
         """The rows of this step by table: those that this task owns, and all of them where every task has them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time as clock
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +19,7 @@ from penstock.state.run import RunEntry
 from penstock.state.store import LocalStore
 from penstock.step.account import add_counts
 from penstock.step.mapper import Asked
+from penstock.step.pieces import Piece
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Task:
     flushed: Mapping[str, tuple[tuple[int, int | None, int, int], ...]] = field(
         default_factory=dict
     )  # as in the manifest
-    files: Mapping[str, tuple[str, ...]] | None = None  # stream -> what to read; None: rows come through the exchange
+    pieces: tuple[Piece, ...] = ()  # what every task reads itself, beside the rows that it is sent
 
     @property
     def asked(self) -> Asked:
@@ -91,8 +91,11 @@ class Report:
     )  # query -> rows kept of each window, see `lead`
     errors: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)  # query -> why it cannot be answered any more
-    unreadable: str = ""  # why files have to be read by Spark after all: the step must be repeated
+    unreadable: dict[str, str] = field(
+        default_factory=dict
+    )  # stream -> why Spark has to read it after all: the step must be repeated
     phases: dict[str, float] = field(default_factory=dict)
+    mapping: dict[str, float] = field(default_factory=dict)  # phases of mappers
 
     def absorb(self, account: Mapping[str, Any]) -> None:
         """Add what a mapper says of its rows."""
@@ -102,6 +105,13 @@ class Report:
             self.saw.setdefault(stream, []).extend(parts)
         self.sides += account["sides"]
         self.errors = {**account["errors"], **self.errors}
+        self.took(account)
+
+    def took(self, account: Mapping[str, Any]) -> None:
+        """Add what is to be known of each mapper, also of one that has taken rows which others count."""
+        self.unreadable |= account["unreadable"]
+        for phase, seconds in account["phases"].items():
+            self.mapping[phase] = self.mapping.get(phase, 0.0) + seconds
 
     def count(self, query: int, name: str, number: int) -> None:
         own = self.queries.setdefault(str(query), {})
@@ -131,15 +141,3 @@ class Report:
 
 def report_batch(report: Report) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([report.encode()], pa.binary())], ["report"])
-
-
-class Watch:
-    """Adds up the seconds of each phase."""
-
-    def __init__(self, phases: dict[str, float]) -> None:
-        self.phases, self.last = phases, clock.perf_counter()
-
-    def lap(self, phase: str) -> None:
-        now = clock.perf_counter()
-        self.phases[phase] = self.phases.get(phase, 0.0) + now - self.last
-        self.last = now

@@ -30,9 +30,10 @@ from penstock.runtime.tasks.handover import candidates, report_row
 from penstock.runtime.tasks.held import Held
 from penstock.runtime.tasks.partials import aggregate_rows, settle_runs
 from penstock.runtime.tasks.receive import Receiver
-from penstock.runtime.tasks.task import Plan, Report, Task, Watch, report_batch
+from penstock.runtime.tasks.task import Plan, Report, Task, report_batch
 from penstock.runtime.tasks.write import ResultWriter, result_table
 from penstock.state.run import Rows, RunEntry, key_ranges
+from penstock.step.account import Watch
 
 
 def run_task(

@@ -1,0 +1,109 @@
+"""Row groups of Parquet files as pieces of a stream: whole columns, and of those only what some query needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.columns.hash import Ints
+from penstock.columns.parcels import one_array
+from penstock.columns.text import has_text, rows_as_text
+from penstock.columns.verdict import event_time
+from penstock.planner.network import Network
+from penstock.step.mapper import brought
+from penstock.step.pieces import Text, Types, Unreadable
+
+FAIR_BYTES = 1 << 20  # of row groups that are worth a piece of their own
+
+
+@dataclass(frozen=True)
+class FilePiece:
+    """Groups of rows of a file; all of them if `groups` is None."""
+
+    stream: str
+    path: str
+    bytes: int = 0
+    groups: tuple[int, ...] | None = None
+
+    def read(self, network: Network, types: Types) -> Iterator[tuple[dict[str, pa.Array], Text]]:
+        stream, own = network.streams[self.stream], types[self.stream]
+        wanted = sorted((brought(network, stream) | {stream.event_time}) & own.keys())
+        for group, rows in row_groups(self.path, wanted, own, self.groups):
+            columns = {column: one_array(rows.column(column)) for column in rows.column_names}
+            times = {"_ts": event_time(columns[stream.event_time])}
+            yield columns | times, partial(_whole_rows, self.path, own, group)
+
+    def split(self) -> Sequence[FilePiece]:
+        try:
+            found = pq.read_metadata(self.path)
+        except (OSError, pa.ArrowException):
+            return [self]  # who reads it will say why
+        cut: list[FilePiece] = []
+        for group in range(found.num_row_groups):
+            size = found.row_group(group).total_byte_size
+            if cut and cut[-1].bytes < FAIR_BYTES:
+                cut[-1] = replace(cut[-1], bytes=cut[-1].bytes + size, groups=(*(cut[-1].groups or ()), group))
+            else:
+                cut.append(replace(self, bytes=size, groups=(group,)))
+        return cut
+
+
+def row_groups(
+    path: str, columns: Sequence[str], types: Mapping[str, pa.DataType], groups: Sequence[int] | None = None
+) -> Iterator[tuple[int, pa.Table]]:
+    """The columns of each group of rows, or of some, in the types of the stream; one that the file lacks is NULL, as in Spark."""
+    try:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            schema = _checked(file, columns, types)
+            present = [c for c in columns if c in schema.names]
+            for group in range(file.num_row_groups) if groups is None else groups:
+                rows = file.read_row_group(group, columns=present, use_threads=False)
+                yield group, pa.table([
+                    rows.column(c).cast(types[c]) if c in present else pa.nulls(len(rows), types[c]) for c in columns
+                ], list(columns))  # fmt: skip
+    except (OSError, pa.ArrowException) as error:
+        raise Unreadable(f"{path}: {error}") from error
+
+
+def as_text(path: str, rows: pa.Table, places: Ints) -> pa.Array:
+    """The rows at those places, as Spark would write them."""
+    if not all(has_text(column.type) for column in rows.columns):
+        raise Unreadable(f"{path}: Spark has to write the rows that are put aside")
+    try:
+        return rows_as_text(rows.take(pa.array(places)))
+    except (UnicodeDecodeError, OverflowError, ValueError) as error:
+        raise Unreadable(f"{path}: {error}") from error
+
+
+def _whole_rows(path: str, types: Mapping[str, pa.DataType], group: int, places: Ints) -> pa.Array:
+    ((_, rows),) = row_groups(path, list(types), types, [group])
+    return as_text(path, rows, places)
+
+
+def _checked(file: pq.ParquetFile, columns: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Schema:
+    schema = file.schema_arrow
+    if any(key.startswith(b"org.apache.spark.legacy") for key in file.metadata.metadata or {}):
+        raise Unreadable("written by an old Spark, with another calendar")
+    known = {name.lower(): name for name in schema.names}
+    if len(known) < len(schema.names) or any(known.get(c.lower(), c) != c for c in columns):
+        raise Unreadable("names of columns that differ in case")
+    physical = {file.schema.column(i).name: file.schema.column(i).physical_type for i in range(len(file.schema))}
+    for column in columns:
+        if column in schema.names and (
+            physical.get(column) == "INT96" or not _same(schema.field(column).type, types[column])
+        ):
+            raise Unreadable(
+                f"column {column} is {schema.field(column).type} in the file, and {types[column]} in the stream"
+            )
+    return schema
+
+
+def _same(stored: pa.DataType, declared: pa.DataType) -> bool:
+    """Equal types, or a narrower integer."""
+    if pa.types.is_signed_integer(stored) and pa.types.is_signed_integer(declared):
+        return bool(stored.bit_width <= declared.bit_width)
+    return bool(stored == declared)
