@@ -19,7 +19,6 @@ from penstock.columns.hash import Ints
 from penstock.columns.parcels import one_array
 from penstock.columns.text import has_text, rows_as_text
 from penstock.columns.verdict import event_time
-from penstock.planner.keys import bare_columns
 from penstock.planner.network import Network
 from penstock.runtime.tasks.task import Plan
 from penstock.step.mapper import Text, brought
@@ -59,11 +58,8 @@ def is_plain(frame: DataFrame) -> bool:
 
 def is_scannable(network: Network, streams: Collection[str]) -> bool:
     """Whether workers can map rows of these streams by themselves: no expression needs Spark, not even that of a key."""
-    return not any(d.stream in streams for d in network.derived) and all(
-        bare_columns(t.key, t.key_types, network.streams[t.stream]) is not None
-        for t in network.tables
-        if t.stream in streams
-    )
+    computed = any(d.stream in streams and d.term is None for d in network.derived)
+    return not computed and all(t.hashed is not None for t in network.tables if t.stream in streams)
 
 
 def batch_files(session: SparkSession, streams: tuple[str, ...]) -> dict[str, tuple[str, ...]] | None:
