@@ -17,7 +17,7 @@ from penstock.model import And, Arithmetic, Compare, Expression, In, IsNull, Lit
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE
 from penstock.sql.dialect import generate
 from penstock.sql.growth import guarded
-from penstock.sql.inference import VOID, integer_literal, type_of
+from penstock.sql.inference import VOID, integer_literal, is_rearranged, type_of
 from penstock.sql.scope import bound_column, marker, ref_of, unwrapped
 from penstock.sql.totality import is_total
 from penstock.sql.typed_terms import typed_term
@@ -194,7 +194,7 @@ def _number(node: exp.Expr, type_name: str | None) -> _Value | None:
 def _sum(node: exp.Add | exp.Sub) -> _Value | None:
     left, right = _value(node.this), _value(node.expression)
     pair = None if left is None or right is None else _aligned(left, right)
-    if pair is None:
+    if pair is None or is_rearranged(node):
         return None
     one, other = pair
     operator = "+" if isinstance(node, exp.Add) else "-"

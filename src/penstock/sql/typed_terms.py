@@ -13,7 +13,7 @@ from penstock.columns.terms.patterns import translated
 from penstock.model import And, Call, Choice, Compare, In, IsNull, Literal, Not, Or, Term, Typed
 from penstock.sql.casts import cast_term, constant_time
 from penstock.sql.found import Found, aligned, condition, in_type, text_constant, together, widest
-from penstock.sql.inference import VOID, function_call, integer_literal, type_of
+from penstock.sql.inference import VOID, function_call, integer_literal, is_rearranged, type_of
 from penstock.sql.scope import ref_of, unwrapped
 from penstock.sql.typed_functions import FUNCTIONS
 from penstock.sql.types import decimal_digits, family
@@ -61,7 +61,7 @@ def typed_term(node: exp.Expr) -> Found | None:
         return _membership(node)
     if isinstance(node, exp.Like | exp.RegexpLike):
         return _like(node)
-    if type(node) in _ARITHMETIC:
+    if type(node) in _ARITHMETIC and not is_rearranged(node):
         return _arithmetic(_ARITHMETIC[type(node)], typed_term(node.this), typed_term(node.expression))
     if isinstance(node, exp.DPipe):
         return FUNCTIONS["concat"]("concat", [typed_term(node.this), typed_term(node.expression)])
@@ -168,8 +168,10 @@ def _like(node: exp.Like | exp.RegexpLike) -> Found | None:
     if isinstance(node, exp.RegexpLike):
         known = translated(pattern) is not None
         return Found(Call("rlike", (text.term,), "boolean", (pattern,)), "boolean") if known else None
-    escaped = "\\" in pattern
-    return None if escaped else Found(Call("like", (text.term,), "boolean", (pattern,)), "boolean")
+    if "\\" in pattern:
+        return None
+    term = Call("like", (text.term,), "boolean", (pattern,))
+    return Found(Not(term) if node.args.get("negate") else term, "boolean")
 
 
 def _arithmetic(operator: str, left: Found | None, right: Found | None) -> Found | None:

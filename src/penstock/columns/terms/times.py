@@ -156,9 +156,8 @@ def formatted(call: Call, arguments: Sequence[Values]) -> Outcome:
 
 
 def _year(year: int) -> str:
-    """The year of its era, of four digits at least, with a sign if there are more."""
-    of_era = year if year > 0 else 1 - year
-    return f"{of_era:04d}" if of_era <= 9999 else f"+{of_era}"
+    """The year, that before 1 being 0, of four digits at least, with a sign if there are more."""
+    return f"-{-year:04d}" if year < 0 else f"{year:04d}" if year <= 9999 else f"+{year}"
 
 
 FUNCTIONS = {
