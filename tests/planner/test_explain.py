@@ -48,7 +48,7 @@ def test_the_whole_network_reads_like_a_plan():
         "state table temperature(location): 2 roles in its bits, stores location, value",
         "  chain: 1 minute, 5 minutes",
         "  predicate index on value: 1 literal, 2 distinct masks",
-        "  computed by Spark for 1 role: unit LIKE 'C%'",
+        "  computed in the kernel for 1 role: unit LIKE 'C%'",
         "  measured: stored 1,234, unwanted 5",
         "pass-through temperature: nothing is kept",
         "state table humidity(location): 2 roles in its bits, stores value",

@@ -343,3 +343,16 @@ def test_a_pattern_that_java_may_read_otherwise_has_no_term(pattern):
 @pytest.mark.parametrize("text", ["b + 1 + -1", "1 + b + 1", "i * 2 * 3", "b + (1 + c) + 1", "2 * (i * 3)"])
 def test_sums_and_products_that_spark_rearranges_have_no_term(text):
     assert term(text) is None
+
+
+def test_every_letter_has_the_cases_that_spark_gives_it(spark):
+    points = [n for n in range(1, 0x110000) if not 0xD800 <= n < 0xE000]
+    texts = pa.table({"s": pa.array([chr(n) for n in points])})
+    columns = {"s": texts.column("s").combine_chunks()}
+    evaluation = Evaluation(lambda ref: columns[ref.column], len(texts))
+    expected = spark.createDataFrame(texts, "s string").selectExpr("lower(s) AS lower", "upper(s) AS upper").toArrow()
+    for name in ("lower", "upper"):
+        ours = evaluation.values(term(f"{name}(s)"))[0].to_pylist()
+        theirs = expected.column(name).to_pylist()
+        wrong = [hex(n) for n, one, other in zip(points, ours, theirs, strict=True) if one != other]
+        assert wrong == []

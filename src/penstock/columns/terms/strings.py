@@ -15,6 +15,22 @@ from penstock.model import Call
 Outcome = tuple[Any, Flags | None]
 
 
+# Capitals of Unicode 15 to 17, which Spark knows, and not every Python.
+_CAPITALS = {
+    0x1C89: 0x1C8A, 0xA7CB: 0x264, 0xA7CC: 0xA7CD, 0xA7CE: 0xA7CF, 0xA7D2: 0xA7D3, 0xA7D4: 0xA7D5, 0xA7DA: 0xA7DB, 0xA7DC: 0x19B,
+    **{n: n + 0x20 for n in range(0x10D50, 0x10D66)}, **{n: n + 0x1B for n in range(0x16EA0, 0x16EB9)},
+}  # fmt: skip
+_SMALL = {small: capital for capital, small in _CAPITALS.items()}
+
+
+def _lower(text: str) -> str:
+    return text.translate(_CAPITALS).lower()
+
+
+def _upper(text: str) -> str:
+    return text.translate(_SMALL).upper()
+
+
 def _whole(values: Values) -> pa.Array:
     """The strings of all rows, as one column."""
     return pa.repeat(values.data, len(values.valid)) if isinstance(values.data, pa.Scalar) else values.data
@@ -99,7 +115,7 @@ def piece(call: Call, arguments: Sequence[Values]) -> Outcome:
 
 
 FUNCTIONS = {
-    "lower": _cased(pc.ascii_lower, str.lower), "upper": _cased(pc.ascii_upper, str.upper), "length": length, "octet_length": octets,
+    "lower": _cased(pc.ascii_lower, _lower), "upper": _cased(pc.ascii_upper, _upper), "length": length, "octet_length": octets,
     "bit_length": octets, "concat": joined, "substring": part, "trim": trimmed, "ltrim": trimmed, "rtrim": trimmed,
     "replace": replaced, "contains": found_in, "startswith": found_in, "endswith": found_in, "split": split, "piece_of": piece,
 }  # fmt: skip
