@@ -48,7 +48,7 @@ def test_the_whole_network_reads_like_a_plan():
         "state table temperature(location): 2 roles in its bits, stores location, value",
         "  chain: 1 minute, 5 minutes",
         "  predicate index on value: 1 literal, 2 distinct masks",
-        "  computed by Spark for 1 role: unit LIKE 'C%'",
+        "  computed in the kernel for 1 role: unit LIKE 'C%'",
         "  measured: stored 1,234, unwanted 5",
         "pass-through temperature: nothing is kept",
         "state table humidity(location): 2 roles in its bits, stores value",
@@ -75,7 +75,7 @@ def test_the_plan_of_one_query_shows_only_what_concerns_it():
 
 def test_the_roles_of_a_self_join_are_told_apart_and_integer_times_have_no_unit():
     streams = {"a": Stream("a", (Column("at", "bigint"), Column("k", "bigint")), "at", delay=3)}
-    text = "SELECT x.at FROM a [RANGE 7] x, a [RANGE 9] y WHERE x.k = y.k AND upper(CAST(x.k + y.k AS STRING)) = 'B'"
+    text = "SELECT x.at FROM a [RANGE 7] x, a [RANGE 9] y WHERE x.k = y.k AND soundex(CAST(x.k + y.k AS STRING)) = 'B'"
     plan = explain_network(build_network([StandingQuery(1, "q", parse_query(text, streams))], streams))
     assert plan.splitlines()[2:] == [
         "stream a: event time at, delay 3, late -> side, bad -> side",

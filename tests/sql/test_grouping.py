@@ -1,7 +1,7 @@
 import pytest
 
 from penstock.errors import SqlError
-from penstock.model import Aggregate, Column, Compare, Emit, Expression, In, Literal, Ref, Stream, Window
+from penstock.model import Aggregate, Column, Compare, Emit, Expression, In, Literal, Ref, Stream, Typed, Window
 from penstock.model.time import SECOND
 from penstock.sql import Results, parse_query, results_of
 from penstock.sql.aggregates import read_aggregate
@@ -104,9 +104,9 @@ def test_having_compares_decimals_exactly(condition, wanted):
     assert query.aggregation.having.term == wanted
 
 
-def test_decimals_of_rows_are_left_to_spark():
+def test_decimals_of_rows_have_typed_terms():
     query = parse_query("SELECT n FROM a WHERE d > 1.5", STREAMS)
-    assert query.predicates[0].term is None
+    assert isinstance(query.predicates[0].term.left, Typed)
 
 
 def test_windows_have_times():

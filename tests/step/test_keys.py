@@ -51,7 +51,7 @@ def test_keys_of_columns_are_those_that_spark_computes(spark):
         drawn[column] = pa.array([None if r.random() < 0.1 else draw(r) for _ in range(ROWS)], arrow)
     network, layout = network_of(queries()), lay_out(list(STREAMS.values()))
     keyed = [t for t in network.tables if t.key]
-    hashed = [t for t in keyed if key_columns(t, STREAMS[t.stream]) != (key_column(t.name),)]
+    hashed = [t for t in keyed if key_columns(t) != (key_column(t.name),)]
     assert len(keyed) - len(hashed) <= 2  # decimals of other widths, if any
     frame = spark.createDataFrame(pa.table(drawn), ", ".join(f"{c} {t}" for c, t in COLUMNS.items()))
     slots = [f"{column} AS {slot}" for column, slot in layout.slots["a"].items()]
@@ -59,7 +59,7 @@ def test_keys_of_columns_are_those_that_spark_computes(spark):
     computed = frame.selectExpr("monotonically_increasing_id() AS place", *slots).selectExpr("place", *texts)
     expected = computed.toArrow().sort_by("place")
     for n, table in enumerate(hashed):
-        keys, has_key = keys_of(table, STREAMS[table.stream], drawn, drawn["at"])
+        keys, has_key = keys_of(table, drawn, drawn["at"])
         wanted = expected.column(f"k{n}").to_pylist()
         assert keys.tolist() == [0 if key is None else key for key in wanted], table.name
         assert has_key.tolist() == [table.grouped or key is not None for key in wanted], table.name
@@ -81,10 +81,10 @@ PLAIN = network_of(["SELECT x.at FROM a [RANGE 5] x, b [RANGE 5] y WHERE x.c0 = 
     ],
 )
 def test_what_no_kernel_computes_comes_as_a_hash(key, types):
-    table = replace(PLAIN, key=key, key_types=types)
-    assert key_columns(table, STREAMS["a"]) == (key_column(table.name),)
+    table = replace(PLAIN, key=key, key_types=types, hashed=None)
+    assert key_columns(table) == (key_column(table.name),)
     columns = {key_column(table.name): pa.array([5, None, -7], pa.int64())}
-    keys, has_key = keys_of(table, STREAMS["a"], columns, pa.array([1, 2, 3], pa.int64()))
+    keys, has_key = keys_of(table, columns, pa.array([1, 2, 3], pa.int64()))
     assert (keys.tolist(), has_key.tolist()) == ([5, 0, -7], [True, False, True])
 
 
@@ -103,6 +103,6 @@ def test_the_owner_of_a_key_is_the_task_whose_range_it_lies_in(tasks):
 def test_event_times_are_hashed_where_there_is_no_key():
     table = build_network([StandingQuery(1, "q", parse_query("SELECT at FROM a", STREAMS))], STREAMS).tables[0]
     times = event_time(pa.array([1, 2, None], pa.int64()))
-    keys, has_key = keys_of(table, STREAMS["a"], {}, times)
+    keys, has_key = keys_of(table, {}, times)
     assert has_key.all()
     assert len(set(keys.tolist())) == 3

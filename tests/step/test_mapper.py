@@ -83,7 +83,7 @@ def expected(network, rows, tags, progress, tasks, replicated):
             continue
         single = {c: pa.array([row[c]], ARROW[t]) for c, t in COLUMNS.items()}
         for table in network.tables_of(stream.name):
-            (key,), (has_key,) = keys_of(table, stream, single, single["at"])
+            (key,), (has_key,) = keys_of(table, single, single["at"])
             wanted = any(
                 entry.counting or (
                     (has_key or table.timed or table.stateless)

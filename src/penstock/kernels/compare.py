@@ -1,22 +1,26 @@
-"""Evaluate terms of the kernel subset over whole columns: three-valued logic, Spark's order of values, checked sums."""
+"""Evaluate terms over whole columns: three-valued logic, Spark's order of values, checked sums, and the functions of `columns/terms`.
+
+An operand is computed, and may raise, where those before it are not NULL; a condition, where none before it decides. All are computed for
+all rows, and what they raise is looked at only there.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import reduce
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.model import And, Arithmetic, Compare, In, IsNull, Literal, Not, Or, Ref, Term
+from penstock.columns.terms import FUNCTIONS
+from penstock.columns.terms.arithmetic import overflow
+from penstock.columns.terms.values import Flags, Values, as_arrow, nulls, plain, typed
+from penstock.model import And, Arithmetic, Call, Choice, Compare, In, IsNull, Literal, Not, Or, Ref, Term, Typed
 
-Flags = npt.NDArray[np.bool_]
 Lookup = Callable[[Ref], pa.Array]
 
 _NUMPY: dict[str, Callable[[Any, Any], Any]] = {
@@ -25,74 +29,115 @@ _NUMPY: dict[str, Callable[[Any, Any], Any]] = {
 _ARROW = {
     "=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Values:
-    """A column of numbers or strings: `data` is NumPy (numbers, Booleans, decimals as objects) or Arrow (strings)."""
-
-    data: Any
-    valid: Flags
-    raised: Flags
+_BACKWARDS = frozenset({"/", "%", "div"})  # Spark computes the divisor first
 
 
 def holds(term: Term, lookup: Lookup, rows: int) -> tuple[Flags, Flags]:
     """(rows where the term is TRUE, rows where evaluating it raised)."""
-    truth = _evaluate(term, lookup, rows)
-    return truth.valid & ~truth.raised & np.asarray(truth.data, dtype=np.bool_), truth.raised
+    return Evaluation(lookup, rows).holds(term)
 
 
 def values(term: Term, lookup: Lookup, rows: int) -> tuple[pa.Array, Flags]:
     """(the term as an Arrow column, NULL where it raised; rows where it raised)."""
-    found = _evaluate(term, lookup, rows)
-    valid = found.valid & ~found.raised
+    return Evaluation(lookup, rows).values(term)
+
+
+class Evaluation:
+    """Terms over the same rows: what several of them call with the same arguments is computed once."""
+
+    def __init__(self, lookup: Lookup, rows: int) -> None:
+        self.lookup, self.rows = lookup, rows
+        self._known: dict[Term, Values] = {}
+
+    def holds(self, term: Term) -> tuple[Flags, Flags]:
+        """(rows where the term is TRUE, rows where evaluating it raised)."""
+        truth = self._of(term)
+        return truth.valid & ~truth.raised & np.asarray(truth.data, dtype=np.bool_), truth.raised
+
+    def values(self, term: Term) -> tuple[pa.Array, Flags]:
+        """(the term as an Arrow column, NULL where it raised; rows where it raised)."""
+        found = self._of(term)
+        kind = term.type if isinstance(term, Typed | Call | Choice) else None
+        return as_arrow(found, kind), found.raised
+
+    def _of(self, term: Term) -> Values:
+        match term:
+            case Ref():
+                return plain(self.lookup(term), self.rows)
+            case Literal(value, kind):
+                return _literal(value, kind, self.rows)
+            case Arithmetic(op, left, right):
+                return _arithmetic(op, self._of(left), self._of(right))
+            case Compare(op, left, right):
+                return _compare(op, self._of(left), self._of(right))
+            case In(inner, options):
+                tested = self._of(inner)
+                return reduce(_or, [_compare("=", tested, _literal(o.value, o.type, self.rows)) for o in options])
+            case IsNull(Typed(Ref() as column)):
+                return self._of(IsNull(column))
+            case IsNull(Ref() as column):  # of any type, also one that nothing else here can read
+                found = self.lookup(column).is_null().to_numpy(zero_copy_only=False)
+                return Values(found, np.ones(self.rows, dtype=np.bool_), np.zeros(self.rows, dtype=np.bool_))
+            case IsNull(inner):
+                tested = self._of(inner)
+                return Values(~tested.valid, np.ones(self.rows, dtype=np.bool_), tested.raised)
+            case And(terms):
+                return _negate(reduce(_or, [_negate(self._of(t)) for t in terms]))
+            case Or(terms):
+                return reduce(_or, [self._of(t) for t in terms])
+            case Not(inner):
+                return _negate(self._of(inner))
+            case Typed() | Call() | Choice():
+                if term not in self._known:
+                    self._known[term] = self._computed(term)
+                return self._known[term]
+
+    def _computed(self, term: Typed | Call | Choice) -> Values:
+        match term:
+            case Typed(Ref() as column, kind):
+                return typed(self.lookup(column), kind, self.rows)
+            case Typed(inner, _):
+                return self._of(inner)
+            case Call():
+                return _called(term, [self._of(argument) for argument in term.arguments])
+            case Choice(branches, default, kind):
+                return self._chosen(branches, default, kind)
+
+    def _chosen(self, branches: Sequence[tuple[Term, Term]], default: Term, kind: str) -> Values:
+        found, open_rows = nulls(kind, self.rows), np.ones(self.rows, dtype=np.bool_)
+        for condition, value in branches:
+            truth = self._of(condition)
+            wrong = open_rows & truth.raised
+            chosen = open_rows & truth.valid & ~truth.raised & np.asarray(truth.data, dtype=np.bool_)
+            if chosen.any():
+                found = _instead(found, chosen, self._of(value))
+            found = Values(found.data, found.valid, found.raised | wrong)
+            open_rows &= ~(chosen | wrong)
+        return _instead(found, open_rows, self._of(default)) if open_rows.any() else found
+
+
+def _instead(found: Values, chosen: Flags, value: Values) -> Values:
+    """Other values in place of some."""
+    valid = np.where(chosen, value.valid, found.valid)
+    raised = np.where(chosen, value.raised, found.raised)
+    if not value.valid.any():
+        return Values(found.data, valid, raised)
     if isinstance(found.data, pa.Array):
-        return pc.if_else(pa.array(valid), found.data, None), found.raised
-    return pa.array(found.data, mask=~valid), found.raised
+        return Values(pc.if_else(pa.array(chosen), value.data, found.data), valid, raised)
+    return Values(np.where(chosen, value.data, found.data), valid, raised)
 
 
-def _evaluate(term: Term, lookup: Lookup, rows: int) -> Values:
-    match term:
-        case Ref():
-            return _column(lookup(term), rows)
-        case Literal(value, kind):
-            return _literal(value, kind, rows)
-        case Arithmetic(op, left, right):
-            return _arithmetic(op, _evaluate(left, lookup, rows), _evaluate(right, lookup, rows))
-        case Compare(op, left, right):
-            return _compare(op, _evaluate(left, lookup, rows), _evaluate(right, lookup, rows))
-        case In(inner, options):
-            tested = _evaluate(inner, lookup, rows)
-            return reduce(_or, [_compare("=", tested, _literal(o.value, o.type, rows)) for o in options])
-        case IsNull(Ref() as column):  # of any type, also one that nothing else here can read
-            found = lookup(column).is_null().to_numpy(zero_copy_only=False)
-            return Values(found, np.ones(rows, dtype=np.bool_), np.zeros(rows, dtype=np.bool_))
-        case IsNull(inner):
-            tested = _evaluate(inner, lookup, rows)
-            return Values(~tested.valid, np.ones(rows, dtype=np.bool_), tested.raised)
-        case And(terms):
-            return _negate(reduce(_or, [_negate(_evaluate(t, lookup, rows)) for t in terms]))
-        case Or(terms):
-            return reduce(_or, [_evaluate(t, lookup, rows) for t in terms])
-        case Not(inner):
-            return _negate(_evaluate(inner, lookup, rows))
-
-
-def _column(array: pa.Array, rows: int) -> Values:
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
-    none = np.zeros(rows, dtype=np.bool_)
-    if pa.types.is_null(array.type):  # stored before any query wanted the column
-        return Values(np.zeros(rows, dtype=np.int64), none, none)
-    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
-        return Values(array, valid, none)
-    if array.null_count:
-        array = pc.fill_null(array, False if pa.types.is_boolean(array.type) else 0)
-    data = array.to_numpy(zero_copy_only=False)
-    if pa.types.is_integer(array.type):
-        data = data.astype(np.int64, copy=False)
-    elif pa.types.is_floating(array.type):
-        data = data.astype(np.float64, copy=False)
-    return Values(data, valid, none)
+def _called(call: Call, arguments: Sequence[Values]) -> Values:
+    before, *others = reversed(arguments) if call.function in _BACKWARDS else arguments
+    valid, raised = before.valid, before.raised
+    for argument in others:
+        valid, raised = valid & argument.valid, raised | (valid & argument.raised)
+    data, wrong = FUNCTIONS[call.function](call, arguments)
+    if wrong is not None and wrong.any():
+        raised = raised | (wrong & valid)
+        if isinstance(data, np.ndarray):
+            data = np.where(wrong, data.dtype.type(0), data)  # whatever is computed of it fits its type
+    return Values(data, valid, raised)
 
 
 def _literal(value: Any, kind: str, rows: int) -> Values:
@@ -103,17 +148,17 @@ def _literal(value: Any, kind: str, rows: int) -> Values:
     if kind == "string":
         return Values(pa.scalar(value, pa.string()), valid, none)
     if kind.startswith("decimal("):
-        return Values(np.full(rows, Decimal(value), dtype=np.object_), valid, none)
+        return Values(pa.scalar(Decimal(value), pa.decimal128(*map(int, kind[8:-1].split(",")))), valid, none)
     types = {"bigint": np.int64, "double": np.float64, "boolean": np.bool_}
     return Values(np.full(rows, value, dtype=types[kind]), valid, none)
 
 
 def _compare(op: str, left: Values, right: Values) -> Values:
-    valid, raised = left.valid & right.valid, left.raised | right.raised
+    valid, raised = left.valid & right.valid, left.raised | (left.valid & right.raised)
     if not valid.any():
         return Values(np.zeros(len(valid), dtype=np.bool_), valid, raised)
-    if isinstance(left.data, pa.Array | pa.Scalar):
-        truth = _ARROW[op](left.data, right.data)
+    if any(isinstance(side.data, pa.Array | pa.Scalar) for side in (left, right)):
+        truth = _ARROW[op](_exact(left.data), _exact(right.data))
         if isinstance(truth, pa.Scalar):
             return Values(np.full(len(valid), truth.as_py()), valid, raised)
         return Values(pc.fill_null(truth, False).to_numpy(zero_copy_only=False), valid, raised)
@@ -125,15 +170,20 @@ def _compare(op: str, left: Values, right: Values) -> Values:
     return Values(truth, valid, raised)
 
 
+def _exact(data: Any) -> Any:
+    """A side of a comparison as Arrow's: strings, or decimals, of which only those of most digits compare whatever their digits are."""
+    if isinstance(data, np.ndarray):
+        data = pa.array(data).cast(pa.decimal256(19, 0))
+    return data.cast(pa.decimal256(76, data.type.scale)) if pa.types.is_decimal(data.type) else data
+
+
 def _arithmetic(op: str, left: Values, right: Values) -> Values:
-    valid, raised = left.valid & right.valid, left.raised | right.raised
+    valid, raised = left.valid & right.valid, left.raised | (left.valid & right.raised)
     a, b = left.data, right.data
     with np.errstate(over="ignore", invalid="ignore"):
         data = a + b if op == "+" else a - b
     if a.dtype.kind == "i" and b.dtype.kind == "i":
-        # Overflow iff the signs of the operands (of a and -b for a difference) agree and the result's differs.
-        overflow = ((a ^ data) & (b ^ data)) < 0 if op == "+" else ((a ^ b) & (a ^ data)) < 0
-        raised = raised | (overflow & valid)
+        raised = raised | (overflow(op, a, b, data) & valid)
     return Values(data, valid, raised)
 
 

@@ -4,6 +4,8 @@ from penstock.model.aggregate import Aggregate, Aggregation, Emit, SortKey, Top,
 from penstock.model.expression import (
     And,
     Arithmetic,
+    Call,
+    Choice,
     Compare,
     Expression,
     In,
@@ -13,6 +15,7 @@ from penstock.model.expression import (
     Or,
     Ref,
     Term,
+    Typed,
 )
 from penstock.model.item import Item
 from penstock.model.punctuation import Punctuation, Range
@@ -22,8 +25,8 @@ from penstock.model.view import Edge, Node, Source, View, ViewAggregate
 from penstock.model.windows import AggregateWindow, Landmark, PerRow, Session, Sliding, SlidingRows
 
 __all__ = [
-    "Aggregate", "AggregateWindow", "Aggregation", "And", "Arithmetic", "Band", "Branch", "Column", "Compare", "Edge", "Emit", "Expression",
-    "In", "IsNull", "Item", "Landmark", "Literal", "Node", "Not", "Or", "PerRow", "Punctuation", "Query", "Range", "Reader", "Ref",
-    "Role", "Rows", "Session", "Sink", "Sliding", "SlidingRows", "SortKey", "Source", "Stream", "Term", "Top", "Tumbling",
+    "Aggregate", "AggregateWindow", "Aggregation", "And", "Arithmetic", "Band", "Branch", "Call", "Choice", "Column", "Compare", "Edge", "Emit",
+    "Expression", "In", "IsNull", "Item", "Landmark", "Literal", "Node", "Not", "Or", "PerRow", "Punctuation", "Query", "Range", "Reader", "Ref",
+    "Role", "Rows", "Session", "Sink", "Sliding", "SlidingRows", "SortKey", "Source", "Stream", "Term", "Top", "Tumbling", "Typed",
     "UserAggregate", "View", "ViewAggregate", "Window",
 ]  # fmt: skip

@@ -1,8 +1,8 @@
 """Expressions as every layer but `sql` sees them: canonical Spark SQL text, the columns in it, and facts.
 
-An expression inside the kernel subset (comparisons, AND/OR/NOT, IS NULL, IN over columns and literals, `+`
-and `-`) also carries its tree as a `Term`; kernels and the reference evaluate that. Anything else is text for
-Spark alone.
+An expression that kernels compute as Spark does also carries its tree as a `Term`. The plain terms (comparisons, AND/OR/NOT, IS NULL, IN over
+columns and literals, `+` and `-`) are what indexes, searches and the reference know; `Typed`, `Call` and `Choice` are for kernels alone.
+Anything else is text for Spark.
 """
 
 from __future__ import annotations
@@ -84,7 +84,34 @@ class In:
     values: tuple[Literal, ...]
 
 
-Term = Ref | Literal | Arithmetic | Compare | And | Or | Not | IsNull | In
+@dataclass(frozen=True)
+class Typed:
+    """A term as a value of a Spark type: columns come in several forms, event times as whole numbers among them."""
+
+    term: Term
+    type: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator or a function of `columns/terms` over typed terms; `options` are constants that it needs beside them."""
+
+    function: str
+    arguments: tuple[Term, ...]
+    type: str
+    options: tuple[int | str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The value of the first branch (condition, value) whose condition is TRUE; what is not chosen cannot raise."""
+
+    branches: tuple[tuple[Term, Term], ...]
+    default: Term
+    type: str
+
+
+Term = Ref | Literal | Arithmetic | Compare | And | Or | Not | IsNull | In | Typed | Call | Choice
 
 
 @dataclass(frozen=True)

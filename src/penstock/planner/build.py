@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from penstock.errors import RegistrationError
-from penstock.model import Expression, Query, Ref, Rows, Stream, Term, Tumbling
+from penstock.model import And, Expression, IsNull, Literal, Not, Query, Ref, Rows, Stream, Term, Tumbling
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import Bounds, check_bounded, time_bounds
 from penstock.planner.derived import DerivedStream
 from penstock.planner.grouped import check_aggregated, grouped_tables
 from penstock.planner.index import INDEXED_TYPES, ColumnIndex, build_index, indexable
-from penstock.planner.keys import INTEGRAL, common_type
+from penstock.planner.keys import INTEGRAL, bare_columns, common_type
 from penstock.planner.network import (
     Derived,
     Entry,
@@ -179,8 +179,8 @@ class _Builder:
         stream = self.streams[key.stream]
         plans = {plan.standing.id: plan for plan in laid}
         guards = tuple(
-            "" if total else self.derive(key.stream, part, risky=True)
-            for part, total in zip(key.key, key.total, strict=True)
+            "" if total else self.derive(key.stream, part, risky=True, term=term)
+            for part, total, term in zip(key.key, key.total, key.terms, strict=True)
         )
         held = _Held(stream)
         for join in joins:
@@ -209,6 +209,7 @@ class _Builder:
             key.timed,
             tuple(sorted(held.others.items())),
             stream.order if any(e.counting for e in held.entries) else (),
+            hashed=self.hashed(stream, key.key, key.types, key.terms, key.total),
         )
         if built.by_cell:
             cells(built)  # refuses too many
@@ -225,8 +226,10 @@ class _Builder:
         stream = held.stream
         # A key that cannot be computed matches nothing, and is an error of every query that joins on it.
         computable = tuple(
-            self.derive(key.stream, ("(", *part, ") IS NOT NULL"), risky=True)
-            for part, total in zip(key.key, key.total, strict=True)
+            self.derive(
+                key.stream, ("(", *part, ") IS NOT NULL"), risky=True, term=None if term is None else Not(IsNull(term))
+            )
+            for part, total, term in zip(key.key, key.total, key.terms, strict=True)
             if not total
         )
         apart = {column for table in linked.values() for column in self._told_apart(keys[table], stream)}
@@ -278,35 +281,49 @@ class _Builder:
             if predicate.term is not None and declared is not None and declared.type in INDEXED_TYPES:
                 terms.append((declared.name, predicate.term))
             else:
-                truths.append(self.derive(stream.name, predicate.parts, risky=False))
+                truths.append(self.derive(stream.name, predicate.parts, risky=False, term=_truth([predicate])))
         if not all(p.total for p in own):
             parts: list[str | Ref] = []
-            for predicate in sorted(own, key=lambda p: not p.total):
+            ordered = sorted(own, key=lambda p: not p.total)
+            for predicate in ordered:
                 parts += [" AND " if parts else "", "(", *predicate.parts, ")"]
-            truths.append(self.derive(stream.name, tuple(parts), risky=True))
+            truths.append(self.derive(stream.name, tuple(parts), risky=True, term=_truth(ordered)))
         return terms, tuple(dict.fromkeys(truths))
 
     def _verify(self, key: TableKey, stream: Stream) -> tuple[str, ...]:
         """Columns that hold the key's real values: the declared column itself where it is the key as it stands."""
         names = []
-        for part, kind, total in zip(key.key, key.types, key.total, strict=True):
+        for part, kind, total, term in zip(key.key, key.types, key.total, key.terms, strict=True):
             bare = part[0] if len(part) == 1 else None
             if isinstance(bare, Ref) and kind != "double" and bare.column != stream.event_time:
                 names.append(bare.column)
             elif len(key.types) == 1 and kind in INTEGRAL:
                 names.append("")
             else:
-                names.append(self.derive(key.stream, part, risky=not total))
+                names.append(self.derive(key.stream, part, risky=not total, term=term))
         return tuple(names)
 
-    def derive(self, stream: str, parts: tuple[str | Ref, ...], *, risky: bool) -> str:
-        """The name of a value that Spark computes for each row."""
+    def hashed(
+        self, stream: Stream, key: Sequence[tuple[str | Ref, ...]], types: Sequence[str], terms: Sequence[Term | None],
+        total: Sequence[bool],
+    ) -> tuple[str, ...] | None:  # fmt: skip
+        """The columns, declared or computed by mappers, that hold the parts of a key; None if Spark has to compute some part."""
+        names = []
+        for part, kind, term, safe in zip(key, types, terms, total, strict=True):
+            bare = bare_columns([part], [kind], stream)
+            if bare is None and term is None:
+                return None
+            names.append(bare[0] if bare is not None else self.derive(stream.name, part, risky=not safe, term=term))
+        return tuple(names)
+
+    def derive(self, stream: str, parts: tuple[str | Ref, ...], *, risky: bool, term: Term | None = None) -> str:
+        """The name of a value that is computed for each row."""
         found = self.derived.get((stream, parts))
         if found is None:
             # Stored runs hold derived columns, so a name must mean the same in every network: it follows from the text.
             text = "".join(p if isinstance(p, str) else f"\0{p.column}\0" for p in parts)
             digest = hashlib.sha256(f"{stream}\0{text}".encode()).hexdigest()[:12]
-            found = Derived(f"_d{digest}", stream, parts, risky)
+            found = Derived(f"_d{digest}", stream, parts, risky, None if isinstance(term, Ref | Literal) else term)
             self.derived[(stream, parts)] = found
         return found.name
 
@@ -428,6 +445,12 @@ def _declared(query: Query, part: Sequence[Expression | None], streams: Mapping[
         column = streams[role.stream].column(ref.column) if isinstance(ref, Ref) else None
         types.append(column.type if column else "unknown")
     return tuple(types)
+
+
+def _truth(predicates: Sequence[Expression]) -> Term | None:
+    """The conjunction of predicates; None if one of them is for Spark alone."""
+    known = tuple(p.term for p in predicates if p.term is not None)
+    return And(known) if len(known) == len(predicates) else None
 
 
 def _lives(plan: _Laid, position: int) -> tuple[tuple[str, int], ...]:

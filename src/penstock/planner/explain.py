@@ -126,10 +126,10 @@ def _table(network: Network, table: StateTable, measured: Counters, runs: Sequen
             f"  predicate index on {index.column}: {_count(len(index.literals), 'literal')}, {len(set(index.masks))} distinct masks"
         )
     for truth, entries in table.truths:
-        text = next(
-            "".join(p if isinstance(p, str) else p.column for p in d.parts) for d in network.derived if d.name == truth
-        )
-        lines.append(f"  computed by Spark for {_count(len(entries), 'role')}: {text}")
+        value = next(d for d in network.derived if d.name == truth)
+        text = "".join(p if isinstance(p, str) else p.column for p in value.parts)
+        where = "by Spark" if value.term is None else "in the kernel"
+        lines.append(f"  computed {where} for {_count(len(entries), 'role')}: {text}")
     counts = {k: v for k, v in measured.get(f"table:{table.name}", {}).items() if ":" not in k}
     held = [r for r in runs if r.table == table.name]
     if held:

@@ -17,6 +17,7 @@ from penstock.model import (
     And,
     Compare,
     Expression,
+    IsNull,
     Landmark,
     Literal,
     Or,
@@ -33,7 +34,7 @@ from penstock.model.expression import AGGREGATE_ROLE, FLIPPED
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import AggregatePlan, is_cut_by_kernels, plan_aggregates
 from penstock.planner.index import build_index
-from penstock.planner.keys import common_type, normalized
+from penstock.planner.keys import common_type, normalized, normalized_term
 from penstock.planner.network import (
     MAX_ROLES,
     AggregateMember,
@@ -49,7 +50,12 @@ from penstock.planner.network import (
 class Columns(Protocol):
     """What the network can have computed for each row of a stream before the exchange."""
 
-    def derive(self, stream: str, parts: tuple[str | Ref, ...], *, risky: bool) -> str: ...
+    def derive(self, stream: str, parts: tuple[str | Ref, ...], *, risky: bool, term: Term | None = None) -> str: ...
+
+    def hashed(
+        self, stream: Stream, key: Sequence[tuple[str | Ref, ...]], types: Sequence[str], terms: Sequence[Term | None],
+        total: Sequence[bool],
+    ) -> tuple[str, ...] | None: ...  # fmt: skip
 
     def predicates(self, query: Query, role: int, stream: Stream) -> tuple[list[tuple[str, Term]], tuple[str, ...]]: ...
 
@@ -273,12 +279,15 @@ def _table(
     keyed = list(zip(key.groups, types, strict=True))[len(key.groups) - parts :]
     common = [common_type([kind]) or kind for _, kind in keyed]
     texts = tuple(normalized(e, kind, to) for (e, kind), to in zip(keyed, common, strict=True))
+    known = tuple(normalized_term(e, kind, to) for (e, kind), to in zip(keyed, common, strict=True))
     guards = tuple(
-        "" if e.total else columns.derive(stream.name, text, risky=True)
-        for (e, _), text in zip(keyed, texts, strict=True)
+        "" if e.total else columns.derive(stream.name, text, risky=True, term=term)
+        for (e, _), text, term in zip(keyed, texts, known, strict=True)
     )
     watched = {
-        e: columns.derive(stream.name, ("(", *e.parts, ") IS NULL"), risky=True)
+        e: columns.derive(
+            stream.name, ("(", *e.parts, ") IS NULL"), risky=True, term=None if e.term is None else IsNull(e.term)
+        )
         for e in (*key.groups, *plan.arguments)
         if not e.total
     }
@@ -299,7 +308,7 @@ def _table(
         source.table, name, stream.name, texts, tuple(common), guards, (), tuple(entries), tuple(stored),
         tuple(build_index(c, pairs, len(entries)) for c, pairs in sorted(indexed.items())),
         order=(stream.event_time, *order) if key.partition is not None else (), grouped=True,
-        watched=frozenset(watched.values()),
+        watched=frozenset(watched.values()), hashed=columns.hashed(stream, texts, common, known, [e.total for e, _ in keyed]),
     )  # fmt: skip
 
 
@@ -352,7 +361,7 @@ def _column(expression: Expression, stream: Stream, columns: Columns) -> str:
     bare = expression.parts[0] if len(expression.parts) == 1 else None
     if isinstance(bare, Ref):
         return bare.column
-    return columns.derive(stream.name, expression.parts, risky=not expression.total)
+    return columns.derive(stream.name, expression.parts, risky=not expression.total, term=expression.term)
 
 
 def _type(stream: Stream, column: str) -> str | None:

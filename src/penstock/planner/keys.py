@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from penstock.model import Expression, Ref, Stream
+from penstock.model import Call, Choice, Compare, Expression, Literal, Ref, Stream, Term, Typed
 from penstock.model.stream import INTEGER_TYPES
 
 # Types whose value is one integer: the hash of one such part is a bijection on 64 bits.
@@ -18,6 +18,11 @@ _PLAIN = {"string", "binary", "timestamp_ntz", "date", "timestamp", "boolean"}
 _FLOATING = {"float", "double"}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+
+
+def is_typed(kind: str) -> bool:
+    """Whether terms can have values of a type."""
+    return kind in INTEGER_TYPES | _FLOATING | _PLAIN - {"binary"} or _DECIMAL.fullmatch(kind) is not None
 
 
 def common_type(types: Sequence[str]) -> str | None:
@@ -47,6 +52,32 @@ def normalized(expression: Expression, declared: str | None, common: str) -> tup
     if declared == common:
         return parts
     return ("CAST(", *parts, f" AS {common.upper()})")
+
+
+def normalized_term(expression: Expression, declared: str | None, common: str) -> Term | None:
+    """The same as a term, if kernels can compute it."""
+    term = typed(expression.term, declared)
+    if term is None or declared is None:
+        return None
+    if common == "double":
+        wide = term if declared == common else Call("cast", (term,), common, (declared,))
+        zero = Literal(0.0, "double")
+        return Choice(((Compare("=", wide, zero), zero),), wide, common)
+    if declared == common:
+        return term
+    whole = declared in INTEGER_TYPES and common in INTEGER_TYPES
+    decimals = _precision(declared) is not None and _DECIMAL.fullmatch(common) is not None
+    return Call("cast", (term,), common, (declared,)) if whole or decimals else None
+
+
+def typed(term: Term | None, declared: str | None) -> Term | None:
+    """A term whose values have the type that Spark gives them; None for one of which that is not known."""
+    match term:
+        case Ref() if declared is not None and is_typed(declared):
+            return Typed(term, declared)
+        case Ref() | Literal():
+            return None
+    return term
 
 
 def bare_columns(key: Sequence[tuple[str | Ref, ...]], types: Sequence[str], stream: Stream) -> tuple[str, ...] | None:

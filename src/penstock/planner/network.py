@@ -71,12 +71,16 @@ class StandingQuery:
 
 @dataclass(frozen=True)
 class Derived:
-    """A value that Spark computes for each row of a stream before the exchange; `risky` if it may raise."""
+    """A value that is computed for each row of a stream before the exchange: by the mapper if it has a term, else by Spark.
+
+    It is `risky` if it may raise.
+    """
 
     name: str
     stream: str
     parts: tuple[str | Ref, ...]
     risky: bool
+    term: Term | None = None
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,7 @@ class StateTable:
     order: tuple[str, ...] = ()  # the columns that order rows, time being the first, where windows count them
     grouped: bool = False
     watched: frozenset[str] = frozenset()  # computed predicates that only tell whether something raised
+    hashed: tuple[str, ...] | None = None  # the columns that hold the parts of the key; None if Spark hashes it
 
     @property
     def counted(self) -> tuple[Entry, ...]:

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from penstock.model import And, Arithmetic, Compare, Expression, In, IsNull, Literal, Not, Or, Ref, Term
+from penstock.model import (
+    And,
+    Arithmetic,
+    Call,
+    Choice,
+    Compare,
+    Expression,
+    In,
+    IsNull,
+    Literal,
+    Not,
+    Or,
+    Ref,
+    Term,
+    Typed,
+)
 
 Rename = Callable[[Ref], Ref]
 
@@ -24,25 +39,34 @@ def rename_expression(expression: Expression, rename: Rename) -> Expression:
 
 def map_term(term: Term, instead: Callable[[Ref], Term]) -> Term:
     """The same term with another one in place of each column."""
+    return instead(term) if isinstance(term, Ref) else rebuilt(term, lambda inner: map_term(inner, instead))
+
+
+def rebuilt(term: Term, each: Callable[[Term], Term]) -> Term:
+    """The same term over other ones."""
     match term:
-        case Ref():
-            return instead(term)
-        case Literal():
-            return term
-        case Arithmetic(op, left, right):
-            return Arithmetic(op, map_term(left, instead), map_term(right, instead))
         case Compare(op, left, right):
-            return Compare(op, map_term(left, instead), map_term(right, instead))
+            return Compare(op, each(left), each(right))
+        case Arithmetic(op, left, right):
+            return Arithmetic(op, each(left), each(right))
         case And(terms):
-            return And(tuple(map_term(t, instead) for t in terms))
+            return And(tuple(map(each, terms)))
         case Or(terms):
-            return Or(tuple(map_term(t, instead) for t in terms))
+            return Or(tuple(map(each, terms)))
         case Not(inner):
-            return Not(map_term(inner, instead))
+            return Not(each(inner))
         case IsNull(inner):
-            return IsNull(map_term(inner, instead))
+            return IsNull(each(inner))
         case In(inner, values):
-            return In(map_term(inner, instead), values)
+            return In(each(inner), values)
+        case Typed(inner, kind):
+            return Typed(each(inner), kind)
+        case Call(function, arguments, kind, options):
+            return Call(function, tuple(map(each, arguments)), kind, options)
+        case Choice(branches, default, kind):
+            return Choice(tuple((each(c), each(v)) for c, v in branches), each(default), kind)
+        case Ref() | Literal():
+            return term
 
 
 def replace_columns(expression: Expression, instead: Mapping[Ref, Expression]) -> Expression:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.model import Compare, Expression, Query, Ref, Tumbling
+from penstock.model import Call, Compare, Expression, Literal, Query, Ref, Term, Tumbling, Typed
 from penstock.model.stream import INTEGER_TYPES
 from penstock.planner.index import INDEXED_TYPES
-from penstock.planner.keys import normalized
+from penstock.planner.keys import normalized, normalized_term
 from penstock.planner.remap import remap_expression
 
 
@@ -20,6 +20,7 @@ class TableKey:
     types: tuple[str, ...] = ()
     total: tuple[bool, ...] = ()
     timed: bool = False
+    terms: tuple[Term | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ def table_key(stream: str, role: int, parts: Sequence[KeyPart]) -> TableKey:
     key = tuple(normalized(remap_expression(e, {role: 0}), declared, common) for e, declared, common in ends)
     text = ", ".join("".join(p if isinstance(p, str) else p.column for p in part) for part in key)
     types = tuple(part.common for part in parts)
-    return TableKey(f"{stream}({text})", stream, key, types, tuple(e.total for e, _, _ in ends))
+    terms = tuple(normalized_term(e, declared, common) for e, declared, common in ends)
+    return TableKey(f"{stream}({text})", stream, key, types, tuple(e.total for e, _, _ in ends), terms=terms)
 
 
 def within_another(roles: Sequence[int], groups: Collection[Sequence[int]]) -> bool:
@@ -54,7 +56,8 @@ def tumble(groups: dict[tuple[int, ...], list[KeyPart]], roles: Sequence[int], w
     def number(role: int) -> tuple[Expression, str]:
         time = Ref(role, "_ts")
         parts = ("((", time, f" - {start}L) - pmod(", time, f" - {start}L, {length}L)) DIV {length}L")
-        return Expression(parts, None, total=True), "bigint"
+        bounds = (Literal(start, "bigint"), Literal(length, "bigint"))
+        return Expression(parts, Call("piece", (Typed(time, "bigint"), *bounds), "bigint"), total=True), "bigint"
 
     tied = {roles[0]}
     while len(grown := tied.union(*(own for own in groups if tied & set(own)))) > len(tied):

@@ -42,9 +42,9 @@ def evaluate(term: Term, lookup: Lookup) -> object:
         case Literal(constant):
             return constant
         case Arithmetic(op, left, right):
-            return _arithmetic(op, evaluate(left, lookup), evaluate(right, lookup))
+            return _operands(lambda a, b: _arithmetic(op, a, b), left, right, lookup)
         case Compare(op, left, right):
-            return _comparison(op, evaluate(left, lookup), evaluate(right, lookup))
+            return _operands(lambda a, b: _comparison(op, a, b), left, right, lookup)
         case And(terms):
             return _first_or_null(terms, lookup, decisive=False)
         case Or(terms):
@@ -58,6 +58,14 @@ def evaluate(term: Term, lookup: Lookup) -> object:
             value = evaluate(inner, lookup)
             found = [_comparison("=", value, evaluate(literal, lookup)) for literal in literals]
             return True if True in found else None if None in found else False
+    msg = f"the reference says nothing of {type(term).__name__} terms; compare with a batch query in Spark instead"
+    raise Unspecified(msg)
+
+
+def _operands(function: Callable[[object, object], object], left: Term, right: Term, lookup: Lookup) -> object:
+    """A function of two operands, of which the right one is not computed where the left one is NULL."""
+    first = evaluate(left, lookup)
+    return None if first is None else function(first, evaluate(right, lookup))
 
 
 def term_of(expression: Expression) -> Term:

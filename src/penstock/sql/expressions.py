@@ -1,7 +1,7 @@
-"""Bound syntax trees to `Expression`: canonical text, and the tree of the kernel subset where it fits.
+"""Bound syntax trees to `Expression`: canonical text, and the term that kernels compute where there is one.
 
-The subset is strict about types, because a kernel must agree with Spark on every value: what Spark would evaluate
-after a cast, or in an arithmetic narrower than 64 bits, has no term and is left to Spark.
+Plain terms are strict about types, because indexes, searches and the reference must agree with Spark on every value: what Spark would
+evaluate after a cast, or in an arithmetic narrower than 64 bits, is none. It may be a typed one (`typed_terms`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from penstock.model import And, Arithmetic, Compare, Expression, In, IsNull, Lit
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE
 from penstock.sql.dialect import generate
 from penstock.sql.growth import guarded
-from penstock.sql.inference import VOID, integer_literal, type_of
+from penstock.sql.inference import VOID, integer_literal, is_rearranged, type_of
 from penstock.sql.scope import bound_column, marker, ref_of, unwrapped
 from penstock.sql.totality import is_total
+from penstock.sql.typed_terms import typed_term
 from penstock.sql.types import decimals_widen, family
 
 _MARKER = re.compile("\ue000(\\d+)\ue001")
@@ -47,7 +48,12 @@ def expression(node: exp.Expr) -> Expression:
     tree = unwrapped(node)
     written = expression_parts(tree)
     parts = expression_parts(tree, test=True)
-    return Expression(parts, term_of(tree), is_total(tree), () if parts == written else written)
+    grows = parts != written  # and then it may raise, where it would be too large
+    term = term_of(tree)
+    if term is None and not grows:
+        found = typed_term(tree)
+        term = None if found is None else found.term
+    return Expression(parts, term, is_total(tree), written if grows else ())
 
 
 def column_expression(ref: Ref) -> Expression:
@@ -188,7 +194,7 @@ def _number(node: exp.Expr, type_name: str | None) -> _Value | None:
 def _sum(node: exp.Add | exp.Sub) -> _Value | None:
     left, right = _value(node.this), _value(node.expression)
     pair = None if left is None or right is None else _aligned(left, right)
-    if pair is None:
+    if pair is None or is_rearranged(node):
         return None
     one, other = pair
     operator = "+" if isinstance(node, exp.Add) else "-"

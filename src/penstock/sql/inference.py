@@ -47,6 +47,14 @@ def integer_literal(node: exp.Expr) -> tuple[int, str] | None:
     return value, "int" if -(2**31) <= value < 2**31 else "bigint"
 
 
+def is_rearranged(node: exp.Expr) -> bool:
+    """Whether Spark puts the constants of a sum or product of whole numbers together, so that it may not raise where this does."""
+    operands = [unwrapped(n) for n in node.flatten()] if isinstance(node, exp.Add | exp.Mul) else []
+    nested = [n for operand in operands if type(operand) is type(node) for n in operand.flatten()]
+    constants = [n for n in (*operands, *nested) if not isinstance(n, type(node)) and not any(n.find_all(exp.Column))]
+    return len(constants) > 1
+
+
 def function_call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
     """Name in lower case and arguments of a call that is written as a list of arguments."""
     if isinstance(node, exp.Anonymous):

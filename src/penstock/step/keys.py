@@ -1,6 +1,6 @@
 """The key hashes of rows in state tables, and the tasks that they belong to.
 
-Keys that are columns are hashed here; for any other key the rows bring the hash, as Spark has computed it.
+Keys of columns and of values that mappers compute are hashed here; for any other key the rows bring the hash, as Spark has computed it.
 """
 
 from __future__ import annotations
@@ -12,26 +12,23 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.columns.hash import hash_bigint, hash_columns, whole_numbers
-from penstock.model import Stream
-from penstock.planner.keys import INTEGRAL, bare_columns
+from penstock.planner.keys import INTEGRAL
 from penstock.planner.network import StateTable, key_column
 from penstock.state.run import Ints, key_ranges
 
 Valid = npt.NDArray[np.bool_]
 
 
-def key_columns(table: StateTable, stream: Stream) -> tuple[str, ...]:
-    """What the rows of a stream must bring for their keys in a table: columns of the stream, or the hash itself."""
-    bare = bare_columns(table.key, table.key_types, stream)
-    return (key_column(table.name),) if bare is None else bare
+def key_columns(table: StateTable) -> tuple[str, ...]:
+    """What rows need for their keys in a table: columns, declared or computed by the mapper, or the hash itself."""
+    return (key_column(table.name),) if table.hashed is None else table.hashed
 
 
-def keys_of(table: StateTable, stream: Stream, columns: Mapping[str, pa.Array], times: pa.Array) -> tuple[Ints, Valid]:
+def keys_of(table: StateTable, columns: Mapping[str, pa.Array], times: pa.Array) -> tuple[Ints, Valid]:
     """The hash of each row's key, and the rows that have one; 0 for all others. Without a key it is that of the row's time."""
-    bare = bare_columns(table.key, table.key_types, stream)
-    if not bare:
+    if not table.hashed:
         return received_keys(table, columns, times)
-    parts = [_common(columns[name], kind) for name, kind in zip(bare, table.key_types, strict=True)]
+    parts = [_common(columns[name], kind) for name, kind in zip(table.hashed, table.key_types, strict=True)]
     valid = np.logical_and.reduce([part.is_valid().to_numpy(zero_copy_only=False) for part in parts])
     if len(parts) == 1 and table.key_types[0] in INTEGRAL:
         return _zeroed(table, hash_bigint(whole_numbers(parts[0])), valid)

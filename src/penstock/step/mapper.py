@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.columns import verdict as verdicts
-from penstock.columns.hash import Ints
+from penstock.columns.hash import Ints, whole_numbers
 from penstock.columns.parcels import Rows, gathered, place
 from penstock.columns.verdict import ACCEPTED, PUNCTUATION, SIDES, Verdicts, judge, reasons, rows_of
+from penstock.kernels.compare import Evaluation
 from penstock.kernels.delta import wanted_bits
 from penstock.kernels.groups import group_bounds
-from penstock.model import Stream
+from penstock.model import Ref, Stream
 from penstock.model.punctuation import part_of
 from penstock.model.time import NEVER
 from penstock.planner.network import Network, StateTable, key_column
@@ -89,7 +90,7 @@ class Mapper:
             yield from self.map_stream(name, columns, partial(_text_of, columns))
 
     def map_stream(self, name: str, columns: Mapping[str, pa.Array], text: Text) -> Iterator[tuple[int, Rows]]:
-        """Rows of one stream, by declared column, with `_ts`, and what Spark computed under its own name."""
+        """Rows of one stream, by declared column, with `_ts`, and under its own name what Spark has computed."""
         self._watch.lap("read")
         stream, tables = self.network.streams[name], self.network.tables_of(name)
         times = columns["_ts"]
@@ -100,7 +101,9 @@ class Mapper:
         self._watch.lap("judge")
         if not accepted.any():
             return
-        keys, owned = self._keys(stream, tables, columns), np.empty((len(tables), len(times)), dtype=np.int32)
+        columns = self._computed(stream, columns)
+        self._watch.lap("compute")
+        keys, owned = self._keys(tables, columns), np.empty((len(tables), len(times)), dtype=np.int32)
         self._watch.lap("hash")
         for number, table in enumerate(tables):
             truths = self._truths(table, columns, accepted)
@@ -115,6 +118,27 @@ class Mapper:
             if len(index) and self.only in (None, task):
                 yield task, Rows(name, gathered(sent, users, index, masks), masks)
         self._watch.lap("pack")
+
+    def _computed(self, stream: Stream, columns: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
+        """The columns with the values that are computed here, and the words of truths with the bits of those."""
+        mine = [d for d in self.network.derived if d.stream == stream.name and d.term is not None]
+        truths = {name for table in self.network.tables_of(stream.name) for name, _ in table.truths}
+        stored = wanted(self.network, stream)
+        evaluation, found = Evaluation(lambda ref: columns[ref.column], len(columns["_ts"])), dict(columns)
+        words: dict[int, Ints] = {}
+        for value in mine:
+            assert value.term is not None
+            if value.name in stored:
+                found[value.name] = evaluation.values(value.term)[0]
+            if value.name in truths:
+                true, raised = evaluation.holds(value.term)
+                word, shift = self.truths[value.name]
+                bits = true.astype(np.int64) << shift | raised.astype(np.int64) << (shift + 1)
+                words[word] = words[word] | bits if word in words else bits
+        for word, bits in words.items():
+            brought_too = found.get(f"_t{word}")
+            found[f"_t{word}"] = pa.array(bits if brought_too is None else bits | whole_numbers(brought_too))
+        return found
 
     def told(self) -> Account:
         """The account of all rows taken."""
@@ -161,16 +185,14 @@ class Mapper:
             counts["sampled"] = accepted
         add_counts(self.account.tables, {table.name: counts})
 
-    def _keys(
-        self, stream: Stream, tables: tuple[StateTable, ...], columns: Mapping[str, pa.Array]
-    ) -> dict[str, tuple[Ints, Valid]]:
+    def _keys(self, tables: tuple[StateTable, ...], columns: Mapping[str, pa.Array]) -> dict[str, tuple[Ints, Valid]]:
         """The keys of all tables; those with the same key share them."""
         known: dict[object, tuple[Ints, Valid]] = {}
         found = {}
         for table in tables:
-            what = (key_columns(table, stream), table.key_types, table.grouped)
+            what = (key_columns(table), table.key_types, table.grouped)
             if what not in known:
-                known[what] = keys_of(table, stream, columns, columns["_ts"])
+                known[what] = keys_of(table, columns, columns["_ts"])
             found[table.name] = known[what]
         return found
 
@@ -188,12 +210,20 @@ class Mapper:
         return found
 
 
+def wanted(network: Network, stream: Stream) -> set[str]:
+    """The columns that rows of a stream must have for its tables: declared ones, and computed values by their names."""
+    needed = {c for t in network.tables_of(stream.name) for c in (*t.needed, *key_columns(t))}
+    return needed - {column for t in network.tables_of(stream.name) for column, _ in t.others}
+
+
 def brought(network: Network, stream: Stream) -> set[str]:
-    """What rows of a stream must bring beside their times: declared columns, and computed values by their names."""
-    needed = {c for t in network.tables_of(stream.name) for c in (*t.needed, *key_columns(t, stream))}
-    others = {column for t in network.tables_of(stream.name) for column, _ in t.others}
+    """What rows of a stream must bring beside their times: declared columns, and what Spark computes by its name."""
+    needed = wanted(network, stream)
+    truths = {name for t in network.tables_of(stream.name) for name, _ in t.truths}
+    mine = {d.name: d for d in network.derived if d.stream == stream.name and d.term is not None}
+    used = {ref.column for d in mine.values() if d.name in needed | truths for ref in d.parts if isinstance(ref, Ref)}
     parts = [part_of(stream, c.name) for c in stream.patterns]
-    return (needed - others) | {part[0] for part in parts if part is not None}
+    return (needed - mine.keys()) | (used - {"_ts"}) | {part[0] for part in parts if part is not None}
 
 
 def truth_of(name: str, table: StateTable, places: Truths, columns: Mapping[str, pa.Array]) -> tuple[Valid, Valid]:

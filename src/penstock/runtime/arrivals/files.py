@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame
 
-from penstock.planner.keys import bare_columns
 from penstock.planner.network import Network
 from penstock.runtime.arrivals.ingest import Layout, read_together
 from penstock.step.files import FilePiece
@@ -49,13 +48,9 @@ def is_plain(frame: DataFrame) -> bool:
 def is_scannable(network: Network, streams: Collection[str]) -> bool:
     """Whether mappers can do with columns of these streams alone: no expression needs Spark, not even that of a key, and rows tell no progress."""
     return (
-        not any(d.stream in streams for d in network.derived)
+        not any(d.stream in streams and d.term is None for d in network.derived)
         and not any(network.streams[n].punctuated or network.streams[n].delay_rows is not None for n in streams)
-        and all(
-            bare_columns(t.key, t.key_types, network.streams[t.stream]) is not None
-            for t in network.tables
-            if t.stream in streams
-        )
+        and all(t.hashed is not None for t in network.tables if t.stream in streams)
     )
 
 

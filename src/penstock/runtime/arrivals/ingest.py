@@ -127,7 +127,7 @@ def _extras(stream: Stream, layout: Layout) -> dict[str, str]:
 
 
 def truth_words(network: Network) -> dict[str, tuple[int, int]]:
-    """Computed predicate -> (word, shift); numbered per stream, so that streams share words."""
+    """Computed predicate -> (word, shift), whoever computes it; numbered per stream, so that streams share words."""
     places: dict[str, tuple[int, int]] = {}
     for stream in network.streams:
         names = dict.fromkeys(name for table in network.tables_of(stream) for name, _ in table.truths)
@@ -143,8 +143,8 @@ def project(batch: DataFrame, network: Network, layout: Layout, told: Mapping[st
     `told` of their stream. Which ones they are the mapper decides. These times go in as one array literal: Spark passes arrays to compiled code
     by reference, so the code of every step is the same text and is compiled once.
     """
-    derived = {d.name: d for d in network.derived}
-    places = truth_words(network)
+    derived = {d.name: d for d in network.derived if d.term is None}
+    places = {name: place for name, place in truth_words(network).items() if name in derived}
     risky = [d for d in derived.values() if d.risky]
     if risky:
         batch = batch.select("*", *[_guarded(d, layout).alias(f"_try{d.name}") for d in risky])
@@ -152,7 +152,7 @@ def project(batch: DataFrame, network: Network, layout: Layout, told: Mapping[st
     slots = {slot for name, own in layout.slots.items() for column, slot in own.items() if column in brings[name]}
     values = [d for d in derived.values() if any(d.name in own for own in brings.values())]
     hashed = [t for t in network.tables if key_column(t.name) in brings[t.stream]]
-    words = max((word for word, _ in places.values()), default=-1) + 1
+    words = sorted({word for word, _ in places.values()})
     return batch.selectExpr(
         "_stream",
         "_ts",
@@ -162,7 +162,7 @@ def project(batch: DataFrame, network: Network, layout: Layout, told: Mapping[st
         *sorted(slots),
         *[f"{f'_try{d.name}.v' if d.risky else _only(d, layout)} AS {d.name}" for d in values],
         *[f"{_key_in(layout, table)} AS {key_column(table.name)}" for table in hashed],
-        *[f"{_word(layout, places, derived, w)} AS _t{w}" for w in range(words)],
+        *[f"{_word(layout, places, derived, w)} AS _t{w}" for w in words],
     )
 
 

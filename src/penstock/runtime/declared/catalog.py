@@ -20,6 +20,7 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.arranging import arrange
 from penstock.planner.build import build_network
 from penstock.planner.derived import DerivedStream
+from penstock.planner.meaning import ANSI, ZONE, settled
 from penstock.planner.network import Network, StandingQuery, as_answered, output_progress
 from penstock.planner.share import choose_chains
 from penstock.planner.steering import Steering
@@ -39,7 +40,7 @@ from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
 from penstock.state.store import LocalStore
 
-SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")
+SQL_SETTINGS = (ZONE, ANSI)
 
 
 class Catalog:
@@ -244,7 +245,7 @@ class Catalog:
         return [self.view(one) for one in self.lineage(self.numbered(query))]
 
     def view(self, record: QueryRecord) -> ResultView:
-        query = self.parsed(record)
+        query = settled(self.parsed(record), self.settings)
         if query.aggregation is not None:
             return AggregateView(self.store, record, query, self.streams_of(record), (), self.own)
         if record.id not in self._positions:
@@ -298,6 +299,11 @@ class Catalog:
             raise PenstockError(f"query {record.name!r} delivers to a function; give it again with into= before start")
         return target
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """What gives expressions their meaning: as it was when the first query was registered, or as it is now."""
+        return dict(self.registry.settings) or {key: str(self.spark.conf.get(key)) for key in SQL_SETTINGS}
+
     # -- the network --------------------------------------------------------------------------------------------------
 
     def network(self) -> Network:
@@ -326,8 +332,7 @@ class Catalog:
             raise StateError(msg)
         self.registry = without_ended(self.registry, manifest)
         begin(self, manifest)
-        conf = {key: str(self.spark.conf.get(key)) for key in SQL_SETTINGS}
-        settings = dict(self.registry.settings) or conf
+        settings = self.settings
         network = self.network()
         wanted = replace(self.registry, settings=settings, bits=network.bits, strategy=strategy)
         if replace(wanted, version=self.saved.version) != self.saved or self.saved.version == 0:
@@ -394,7 +399,7 @@ class Catalog:
     def standing(self, record: QueryRecord) -> StandingQuery:
         """A registered query as the planner takes it."""
         return StandingQuery(
-            record.id, record.owner or record.name, self.parsed(record), record.on_error, record.key_types, record.share, record.types[:2],
+            record.id, record.owner or record.name, settled(self.parsed(record), self.settings), record.on_error, record.key_types, record.share, record.types[:2],
             max(record.since, 0), record.complete_from, delivered=record.into is not None,
             flush=record.flush, own=self.own,
         )  # fmt: skip

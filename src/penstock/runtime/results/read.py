@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +17,13 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from penstock.columns.parcels import one_array
+from penstock.columns.terms.values import arrow_type
 from penstock.kernels.aggregate.repeats import RUN
-from penstock.model import Query, Ref, Stream, UserAggregate
+from penstock.kernels.compare import Evaluation
+from penstock.model import Expression, Literal, Query, Ref, Stream, UserAggregate
 from penstock.model.expression import PSEUDO_ROLE, WINDOW_START
+from penstock.planner.keys import is_typed
 from penstock.planner.network import result_column
 from penstock.runtime.results.part import Part
 from penstock.runtime.results.stored import VERIFIED, batches, checked
@@ -95,33 +100,33 @@ class ResultView:
     def tables(
         self, manifest: Manifest, part: Part, *, ordered: bool = False, at_once: int = AT_ONCE
     ) -> Iterator[pa.Table] | None:
-        """The same rows without a Spark job, in tables of about so many, if the select list is columns as they stand; else None.
+        """The same rows without a Spark job, in tables of about so many, if kernels can compute the select list; else None.
 
         If `ordered`, all are put together first.
         """
-        names = self._plain_columns()
-        if names is None:
+        items = self._plain_items()
+        if items is None:
             return None
-        pieces = self._stored_rows(manifest, part, names, at_once)
+        pieces = self._stored_rows(manifest, part, self._read_for(items), at_once)
         if ordered:
             held = list(pieces)
             whole = [pa.concat_tables(held).sort_by("_time")] if held else []
             pieces = (t.slice(start, at_once) for t in whole for start in range(0, len(t), at_once))
-        return (self._selected(piece, names) for piece in gathered(pieces, at_once))
+        return (self._selected(piece, items) for piece in gathered(pieces, at_once))
 
     def stored(self, manifest: Manifest, part: Part) -> list[StoredFile] | None:
-        """The files whose rows are the query's results as they stand; None if some are put together, or computed, when they are read."""
+        """The files whose rows are the query's results, or have all that kernels need for these; None if some are put together when they are read."""
         panes = any(
             f.kind == PANES and any(q == self.record.id for q, _ in f.counts) for f in manifest.results.values()
         )
-        return None if panes or self._plain_columns() is None else list(self._stored_files(manifest, part))
+        return None if panes or self._plain_items() is None else list(self._stored_files(manifest, part))
 
     def selected(self, file: StoredFile, part: Part, at_once: int) -> Iterator[pa.Table]:
         """The results in a file."""
-        names = self._plain_columns()
-        assert names is not None
-        for rows in self._rows_in(file, part, names, at_once):
-            yield self._selected(rows, names)
+        items = self._plain_items()
+        assert items is not None
+        for rows in self._rows_in(file, part, self._read_for(items), at_once):
+            yield self._selected(rows, items)
 
     def _stored_files(self, manifest: Manifest, part: Part) -> Iterator[StoredFile]:
         for file in self._files(manifest, part):
@@ -146,24 +151,38 @@ class ResultView:
             for each in self._each(rows.filter(pa.array(keep)), part, at_once):
                 yield each.select(wanted)
 
-    def _selected(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
-        """The select list of rows that hold these columns for it."""
-        columns = [rows.column(name) for name in names]
-        for number, (name, item) in enumerate(zip(names, self.query.items, strict=False)):
-            timed = name in ("_time", WINDOW_START)
-            if timed and item.expression.refs and not self.streams[0].integer_time:
-                columns[number] = pc.cast(columns[number], pa.timestamp("us", tz="UTC"))
+    def _selected(self, rows: pa.Table, items: Sequence[str | Expression]) -> pa.Table:
+        """The select list of rows that hold what it is computed of."""
+        evaluation = Evaluation(lambda ref: one_array(rows.column(self._column(ref))), len(rows))
+        columns: list[Any] = []
+        for number, item in enumerate(items):
+            if isinstance(item, Expression):
+                assert item.term is not None
+                columns.append(evaluation.values(item.term)[0].cast(arrow_type(self.record.item_types[number])))
+                continue
+            column = rows.column(item)
+            timed = item in ("_time", WINDOW_START) and number < len(self.query.items)
+            if timed and self.query.items[number].expression.refs and not self.streams[0].integer_time:
+                column = pc.cast(column, pa.timestamp("us", tz="UTC"))
+            columns.append(column)
         return pa.table(columns, names=list(self.record.item_names))
 
-    def _plain_columns(self) -> list[str] | None:
-        """The stored columns that are the select list, if it is columns as they stand."""
-        names = []
-        for item, (text, _, _) in zip(self.query.items, self._items(), strict=True):
+    def _plain_items(self) -> list[str | Expression] | None:
+        """The stored column that each item is, or what kernels compute of stored columns for it; None if Spark has to compute one."""
+        found: list[str | Expression] = []
+        for item, (text, kind, _) in zip(self.query.items, self._items(), strict=True):
             refs = item.expression.refs
-            if item.expression.total and (len(item.expression.parts) != 1 or not refs):
+            if not item.expression.total or (len(item.expression.parts) == 1 and refs):
+                found.append("_time" if refs and refs[0].role == PSEUDO_ROLE else text)
+            elif is_computed(item.expression) and is_typed(kind):
+                found.append(item.expression)
+            else:
                 return None
-            names.append("_time" if refs and refs[0].role == PSEUDO_ROLE else text)
-        return names
+        return found
+
+    def _read_for(self, items: Sequence[str | Expression]) -> list[str]:
+        """The stored columns that these items need."""
+        return sorted({name for i in items for name in ([i] if isinstance(i, str) else map(self._column, i.refs))})
 
     def _value(self, _number: int, text: str) -> Column:
         """A select item; what may raise was computed before it was stored."""
@@ -229,6 +248,12 @@ class ResultView:
 
     def _checked(self, file: ResultFile) -> str:
         return checked(self.store, file)
+
+
+def is_computed(expression: Expression) -> bool:
+    """Whether kernels compute an expression of the columns of rows, with the type that it has in Spark."""
+    rows = all(ref.role >= 0 for ref in expression.refs)
+    return expression.term is not None and rows and not isinstance(expression.term, Literal)
 
 
 def holds_runs(file: ResultFile) -> bool:

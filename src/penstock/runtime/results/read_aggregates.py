@@ -39,10 +39,10 @@ class AggregateView(ResultView):
     HAVING beyond the kernels, what may raise, and which of the rows that tasks have kept are the first of their window are decided here.
     """
 
-    def _plain_columns(self) -> list[str] | None:
+    def _plain_items(self) -> list[str | Expression] | None:
         if self._left_to_spark is not None or self._over_tasks is not None:
             return None
-        names = []
+        names: list[str | Expression] = []
         for item in self.query.items:
             bare = item.expression.parts[0] if len(item.expression.parts) == 1 else None
             if not isinstance(bare, Ref):

@@ -1,4 +1,4 @@
-"""Finish what only Spark can evaluate: cross-stream residuals and select items outside the kernel subset.
+"""Finish what only Spark can evaluate: cross-stream residuals, and select items that may raise, without a term.
 
 Between the probe and the write, rows pass through one JVM projection; a second Python stage of the same job clears the bits of
 queries whose residual is not TRUE and writes the results. An expression that may raise is evaluated whole under TryEval,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.kernels.compare import values
+from penstock.kernels.compare import Evaluation
 from penstock.kernels.matches import Matches, lookup
 from penstock.kernels.probe import Words
 from penstock.kernels.walk import Work
@@ -127,12 +127,31 @@ def result_table(
             columns[result_column(position, stream, name)] = found.cast(kind) if pa.types.is_null(found.type) else found
     if not join.finished_by_spark:
         for member in join.members:
-            for item, expression in member.computed:
-                assert expression.term is not None
-                found, raised = values(expression.term, lookup(network, join, matches), len(matches))
-                columns[computed_column(member, item)] = found
-                work.errors[member.id] += int((raised & has_bit(matches.bits, member.bit)).sum())
+            columns |= _computed(network, join, member, matches, work)
     return pa.table(columns)
+
+
+def _computed(network: Network, join: Join, member: Member, matches: Matches, work: Work) -> dict[str, pa.Array]:
+    """The items of a query that may raise, over the rows that serve it."""
+    if not member.computed:
+        return {}
+    index = np.flatnonzero(has_bit(matches.bits, member.bit))
+    mostly = 2 * len(index) > len(matches)
+    rows = matches if mostly else matches.take(index)
+    evaluation, columns = Evaluation(lookup(network, join, rows), len(rows)), {}
+    for item, expression in member.computed:
+        assert expression.term is not None
+        found, raised = evaluation.values(expression.term)
+        columns[computed_column(member, item)] = found if mostly else _spread(found, index, len(matches))
+        work.errors[member.id] += int((raised & has_bit(rows.bits, member.bit)).sum())
+    return columns
+
+
+def _spread(values: pa.Array, index: npt.NDArray[np.int64], rows: int) -> pa.Array:
+    """Values at those places of a column, NULL elsewhere."""
+    place = np.full(rows, -1, dtype=np.int64)
+    place[index] = np.arange(len(index))
+    return values.take(pa.array(place, mask=place < 0))
 
 
 def computed_column(member: Member, item: int) -> str:
