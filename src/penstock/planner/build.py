@@ -16,6 +16,7 @@ from penstock.planner.derived import DerivedStream
 from penstock.planner.grouped import check_aggregated, grouped_tables
 from penstock.planner.index import INDEXED_TYPES, ColumnIndex, build_index, indexable
 from penstock.planner.keys import INTEGRAL, common_type
+from penstock.planner.listed import bare, listed_items
 from penstock.planner.network import (
     Derived,
     Entry,
@@ -149,6 +150,7 @@ class _Builder:
                         wanted[ref.role].add(ref.column)
             read = [ref for expression in (*items, *residuals) for ref in expression.refs]
             bounds = tuple(tuple(plan.bounds[i][j] for j in plan.roles) for i in plan.roles)
+            listed = listed_items(plan.standing, items)
             members.append(
                 Member(
                     plan.standing.id,
@@ -157,12 +159,13 @@ class _Builder:
                     plan.roles,
                     bounds,
                     residuals,
-                    tuple((i, e) for i, e in enumerate(items) if not e.total),
+                    tuple((i, e) for i, e in enumerate(items) if not e.total or (listed and bare(e) is None)),
                     plan.standing.on_error,
                     plan.standing.bits_of,
                     tuple(frozenset(ref.column for ref in read if ref.role == p) for p in range(len(streams))),
                     tuple((p, out_column(plan.standing.bits_of, p)) for p in plan.counted),
                     tuple((position[band.earlier], position[band.later]) for band in query.bands),
+                    listed,
                 )
             )
         columns = tuple(

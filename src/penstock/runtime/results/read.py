@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from penstock.kernels.aggregate.repeats import RUN
 from penstock.model import Query, Ref, Stream, UserAggregate
 from penstock.model.expression import PSEUDO_ROLE, WINDOW_START
 from penstock.planner.network import result_column
+from penstock.runtime.results.own import LISTED, own_frames, own_tables
 from penstock.runtime.results.part import Part
 from penstock.runtime.results.stored import VERIFIED, batches, checked
 from penstock.runtime.tasks.panes import PANES
@@ -59,6 +61,7 @@ class ResultView:
         schema = ", ".join(f"{n} {t}" for n, t in self._fields().items())
         files = self._files(manifest, part)
         frames = [self._chosen(frame).select(*items) for frame in self._assembled(spark, manifest, part, schema)]
+        frames += own_frames(spark, self.store, self.record, manifest, part, step=step)
         if not files and not frames:
             return spark.createDataFrame([], schema).select(*items)
         longest = {f.name: self._longest_run(f) for f in files}
@@ -91,12 +94,13 @@ class ResultView:
         names = self._plain_columns()
         if names is None:
             return None
+        listed = own_tables(self.store, self.record, manifest, part)
         pieces = self._stored_rows(manifest, part, names, at_once)
         if ordered:
             held = list(pieces)
             whole = [pa.concat_tables(held).sort_by("_time")] if held else []
             pieces = (t.slice(start, at_once) for t in whole for start in range(0, len(t), at_once))
-        return (self._selected(piece, names) for piece in gathered(pieces, at_once))
+        return chain((self._selected(piece, names) for piece in gathered(pieces, at_once)), gathered(listed, at_once))
 
     def _stored_rows(self, manifest: Manifest, part: Part, names: Sequence[str], at_once: int) -> Iterator[pa.Table]:
         wanted = [*dict.fromkeys([*names, "_time", "_step"])]
@@ -171,7 +175,8 @@ class ResultView:
         return result_column(self.place[ref.role], self.streams[ref.role], ref.column)
 
     def _files(self, manifest: Manifest, part: Part) -> list[ResultFile]:
-        mine = (f for f in manifest.results.values() if f.kind != PANES and f.count(self.record.id))
+        """The files that hold rows for all queries of its join or aggregate."""
+        mine = (f for f in manifest.results.values() if f.kind not in (PANES, *LISTED) and f.count(self.record.id))
         return [f for f in mine if part.holds(f)]
 
     def _assembled(self, _spark: SparkSession, _manifest: Manifest, _part: Part, _schema: str) -> list[DataFrame]:

@@ -1,13 +1,15 @@
 """Delivery: committed results go to their sinks afterwards, step by step, with a cursor for each sink.
 
 A sink that fails delays only itself: it is tried again later, from its cursor. Delivery is at least once, and every
-delivery names its step; a path gets each step's file exactly once, by a link that refuses a second one. The rows of an ordered
-query go out by time instead: what progress has released since the last delivery, in order.
+delivery names its step; a path gets each step's file exactly once, by a link that refuses a second one. Rows that lie in files of a
+query's own as its select list says are not read again: the path gets these very files. The rows of an ordered query go out by time instead:
+what progress has released since the last delivery, in order.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 import uuid
@@ -33,8 +35,10 @@ from penstock.model.time import NEVER
 from penstock.runtime.declared.analysis import spark_message
 from penstock.runtime.results.part import Part
 from penstock.runtime.secrets import redacted, resolved
+from penstock.runtime.steps.kill_points import kill_point
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.store import LocalStore
+from penstock.step.results import OWN
 
 Target = str | Sink | Callable[[pa.Table, int], None]
 
@@ -106,6 +110,7 @@ class Deliveries:
     complete: Callable[[int, Manifest], int]  # the time below which all results of a query are there
     sinks: list[Delivery] = field(default_factory=list)
     owner: str = ""  # the state directory, by its own name for itself
+    store: LocalStore | None = None  # where result files lie; without it rows are always read
     claimed: set[str] = field(default_factory=set)
 
     def deliver(self, manifest: Manifest) -> Mapping[str, int]:
@@ -129,18 +134,11 @@ class Deliveries:
         return any(s.error is not None and time.monotonic() >= s.retry_at for s in self.sinks)
 
     def _deliver(self, sink: Delivery, manifest: Manifest) -> None:
-        ids = {one for query, _ in sink.queries for one in sink.line(query)}
-        pending: dict[int, set[int]] = {}
-        for file in manifest.results.values():
-            if file.step > sink.delivered:
-                pending.setdefault(file.step, set()).update(ids & {q for q, _ in file.counts})
+        pending = _pending(sink, manifest)
         try:
             if sink.released is None:
                 for step in sorted(pending):
-                    lines = [tuple(one for one in sink.line(q) if one in pending[step]) for q, _ in sink.queries]
-                    if any(lines):
-                        for_step = [line for line in lines if line]
-                        self._send(sink.target, for_step, step, Part(since=step - 1, until=step))
+                    if self._deliver_step(sink, pending[step], step):
                         sink.cursor = step
                     sink.delivered = step
             else:
@@ -159,6 +157,29 @@ class Deliveries:
             sink.error = redacted(said, sink.target.options) if isinstance(sink.target, Sink) else said
             sink.retry_at = time.monotonic() + sink.wait
             sink.wait = min(2 * sink.wait, LAST_RETRY)
+
+    def _deliver_step(self, sink: Delivery, files: Sequence[ResultFile], step: int) -> bool:
+        """Deliver the rows of a step, which lie in these files; whether there are any."""
+        own = [f for f in files if f.kind == OWN] if isinstance(sink.target, str) and self.store is not None else []
+        others = {query for f in files if f not in own for query, _ in f.counts}
+        lines = [tuple(one for one in sink.line(q) if one in others) for q, _ in sink.queries]
+        wanted = {one for query, _ in sink.queries for one in sink.line(query)}
+        mine = sorted((f.counts[0][0], f.name) for f in own if f.counts[0][0] in wanted)
+        if any(lines):
+            self._send(sink.target, [line for line in lines if line], step, Part(since=step - 1, until=step))
+        if mine:
+            self._link(str(sink.target), mine, step)
+        return bool(mine) or any(lines)
+
+    def _link(self, folder: str, files: Sequence[tuple[int, str]], step: int) -> None:
+        """Publish the files of single queries, given as (query, name) in the order of both."""
+        assert self.store is not None
+        self._claim(folder)
+        for number, (query, name) in enumerate(files):
+            first = next(n for n, (one, _) in enumerate(files) if one == query)
+            link(self.store.path(name), folder, f"part-{step:08d}-{query}-{number - first}.parquet")
+            kill_point("after_link", step)
+        LocalStore(folder).sync(["."])
 
     def _claim(self, folder: str) -> None:
         if folder not in self.claimed:
@@ -216,6 +237,35 @@ def publish(folder: str, name: str, tables: Iterator[pa.Table]) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     LocalStore(folder).sync([".", "../."])  # the folder itself may be new
+
+
+def link(file: str, folder: str, name: str) -> None:
+    """Let a file, which never changes, appear in a folder under a name, once; as a copy where the two are on different file systems."""
+    final = Path(folder) / name
+    if final.exists():
+        return
+    with suppress(FileExistsError):
+        try:
+            os.link(file, final)
+        except OSError as error:
+            if isinstance(error, FileExistsError) or not Path(file).exists():
+                raise
+            temporary = final.parent / f".{name}.{uuid.uuid4().hex}"
+            try:
+                shutil.copyfile(file, temporary)
+                LocalStore(folder).sync([temporary.name])
+                temporary.rename(final)  # over a copy of the same, if there is one
+            finally:
+                temporary.unlink(missing_ok=True)
+
+
+def _pending(sink: Delivery, manifest: Manifest) -> dict[int, list[ResultFile]]:
+    """The files of later steps than the sink has got, by step."""
+    found: dict[int, list[ResultFile]] = {}
+    for file in manifest.results.values():
+        if file.step > sink.delivered:
+            found.setdefault(file.step, []).append(file)
+    return found
 
 
 @dataclass(frozen=True)

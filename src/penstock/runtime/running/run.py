@@ -93,7 +93,10 @@ class Run:
         owner = read_id(engine.store)
         self.name = f"penstock-{Path(engine.store.root).name}-{owner[:8]}"  # of Spark's query: the same at every start
         self.deliveries = Deliveries(
-            self._rows, lambda query, now: catalog.released(catalog.numbered(query), now), owner=owner
+            self._rows,
+            lambda query, now: catalog.released(catalog.numbered(query), now),
+            owner=owner,
+            store=engine.store,
         )
         manifest = self._caught_up(manifest)
         registry, network = catalog.commit(manifest)

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.planner.network import Network
 from penstock.state.manifest import Entry, Manifest, ResultFile, SideFile
 from penstock.state.run import RunEntry
+from penstock.step.results import OWN
 
 
 def runs_of(reports: Sequence[dict[str, Any]]) -> tuple[RunEntry, ...]:
@@ -20,7 +21,8 @@ def results_of(reports: Sequence[dict[str, Any]]) -> tuple[ResultFile, ...]:
     refused = refused_by(reports)
     files = [ResultFile.from_json(file) for report in reports for file in report["results"]]
     # What other tasks have found of such a query is a part of the answer, and nobody shall take it for the whole.
-    return tuple(replace(f, counts=tuple(c for c in f.counts if c[0] not in refused)) for f in files)
+    left = [replace(f, counts=tuple(c for c in f.counts if c[0] not in refused)) for f in files]
+    return tuple(f for f in left if f.kind != OWN or f.counts)
 
 
 def sides_of(reports: Sequence[dict[str, Any]]) -> tuple[SideFile, ...]:

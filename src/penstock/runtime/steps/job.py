@@ -26,7 +26,7 @@ from penstock.runtime.tasks.envelope import ACCOUNT, PARCEL_SCHEMA, ROWS, parcel
 from penstock.runtime.tasks.finish import finish_projection, finish_task
 from penstock.runtime.tasks.handover import finished_joins, handover_schema
 from penstock.runtime.tasks.task import Plan, Task
-from penstock.runtime.tasks.types import arrow_types, handover_types
+from penstock.runtime.tasks.types import arrow_types, handover_types, listed_types
 from penstock.runtime.tasks.worker import run_task
 from penstock.step.mapper import Mapper
 
@@ -137,5 +137,6 @@ def make_job(spark: SparkSession, network: Network, layout: Layout, tasks: int) 
         truth_words(network),
         arrow_types(spark, network),
         handover_types(spark, network),
+        listed_types(spark, network),
     )
     return Job(spark, network, layout, whole, spark.sparkContext.broadcast(plan), tasks)

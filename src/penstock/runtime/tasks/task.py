@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.groups import Closed
-from penstock.planner.network import Network
+from penstock.planner.network import Join, Network
 from penstock.planner.routes import Routes
 from penstock.state.compaction import Merge
 from penstock.state.manifest import Patterns
@@ -20,6 +20,7 @@ from penstock.state.run import RunEntry
 from penstock.state.store import LocalStore
 from penstock.step.account import add_counts
 from penstock.step.mapper import Asked
+from penstock.step.results import Facts, ResultWriter
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Plan:
     truths: Mapping[str, tuple[int, int]]  # computed predicate -> (word, shift)
     types: Mapping[str, Mapping[str, pa.DataType]]  # stream -> declared column -> type
     handover: pa.Schema | None = None  # rows for Spark to finish; None if no query needs that
+    listed: Mapping[int, pa.Schema] = field(default_factory=dict)  # query -> its select list, if rows are written so
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,11 @@ class Report:
             if name:
                 self.count(query, name, results)
 
+    def add_files(self, files: Facts) -> None:
+        """Files that a writer has ended."""
+        for counts, facts in files:
+            self.add_results(counts, **facts)
+
     def lead(self, query: int, most: int, ends: Sequence[int], rows: Sequence[int]) -> None:
         """The task has kept so many rows of the windows with these ends; of each window, `most` of all tasks' rows are results."""
         self.leading[str(query)] = {"most": [most], "ends": list(ends), "rows": list(rows)}
@@ -127,6 +134,11 @@ class Report:
     def resume(self, encoded: bytes) -> None:
         """Go on with what an earlier stage of the task has reported."""
         self.__dict__.update(json.loads(encoded))
+
+
+def result_writer(plan: Plan, task: Task, join: Join) -> ResultWriter:
+    """What writes the results of a join in this task."""
+    return ResultWriter(plan.network, join, task.store, task.step, plan.listed)
 
 
 def report_batch(report: Report) -> pa.RecordBatch:

@@ -24,8 +24,8 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import Windowed
 from penstock.planner.network import WindowAggregate
 from penstock.runtime.tasks.task import Report, Task
-from penstock.runtime.tasks.write import ROW_GROUP, compression_of
 from penstock.state.store import file_name
+from penstock.step.rows import ROW_GROUP, compression_of
 
 KIND = "aggregate"
 UNDECIDED = "undecided"  # rows that are stored of a query, of which those that are results are told when they are read

@@ -30,9 +30,9 @@ from penstock.runtime.tasks.handover import candidates, report_row
 from penstock.runtime.tasks.held import Held
 from penstock.runtime.tasks.partials import aggregate_rows, settle_runs
 from penstock.runtime.tasks.receive import Receiver
-from penstock.runtime.tasks.task import Plan, Report, Task, Watch, report_batch
-from penstock.runtime.tasks.write import ResultWriter, result_table
+from penstock.runtime.tasks.task import Plan, Report, Task, Watch, report_batch, result_writer
 from penstock.state.run import Rows, RunEntry, key_ranges
+from penstock.step.results import ResultWriter, result_table
 
 
 def run_task(
@@ -127,7 +127,7 @@ class _Worker:
 
     def _finish(self, watch: Watch) -> pa.RecordBatch:
         for writer in self.writers.values():
-            writer.close(self.report)
+            self.report.add_files(writer.close())
         watch.lap("write")
         self._count_work()
         if not self.last:
@@ -177,7 +177,7 @@ class _Worker:
                 watch.lap("hand over")
             else:
                 if join.index not in self.writers:
-                    self.writers[join.index] = ResultWriter(self.network, join, self.task)
+                    self.writers[join.index] = result_writer(self.plan, self.task, join)
                 self.writers[join.index].write(table, matches.bits)
                 watch.lap("write")
         watch.lap("probe")
