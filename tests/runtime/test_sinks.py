@@ -11,7 +11,8 @@ from py4j.protocol import Py4JJavaError
 
 from penstock.errors import StateError
 from penstock.model import Sink
-from penstock.runtime.results.sinks import Deliveries, Recipient, claim, group_sinks
+from penstock.runtime.results.folder import claim
+from penstock.runtime.results.sinks import Deliveries, Recipient, group_sinks
 from penstock.state.manifest import Manifest, ResultFile
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.model import Expression, Literal, Ref
+from penstock.model import Expression, Literal, PerRow, Ref, SlidingRows
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.planner.network import StandingQuery
 
@@ -20,6 +20,17 @@ def listed_items(standing: StandingQuery, items: Sequence[Expression]) -> tuple[
     kinds = [kind for _, kind in standing.listed]
     listed = len(kinds) == len(items) and all(_can_list(e, kind) for e, kind in zip(items, kinds, strict=True))
     return tuple(items) if listed else ()
+
+
+def listed_windows(standing: StandingQuery) -> tuple[Expression, ...]:
+    """The same of a window aggregate: its select list, if tasks decide alone what its results are and it is columns as they stand."""
+    aggregation = standing.query.aggregation
+    assert aggregation is not None
+    decided = aggregation.having is None or aggregation.having.term is not None
+    cut = aggregation.top is None or isinstance(aggregation.window, SlidingRows | PerRow)
+    items = [item.expression for item in standing.query.items]
+    plain = all(bare(item) is not None for item in items)
+    return listed_items(standing, items) if decided and cut and plain and aggregation.emit is None else ()
 
 
 def bare(expression: Expression) -> Ref | None:

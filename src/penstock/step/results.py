@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,9 +24,8 @@ from penstock.step.rows import RowFile
 OWN = "own"  # the kind of a file with the select list of one query and nothing else
 
 Schemas = Mapping[int, pa.Schema]  # by query, of those that have files of their own
-Facts = Iterator[
-    tuple[list[tuple[int, int]], dict[str, Any]]
-]  # of files: (results of each query, what a manifest says)
+# Of files: the results of each query, and what a manifest says.
+Facts = Iterable[tuple[list[tuple[int, int]], dict[str, Any]]]
 
 
 @dataclass

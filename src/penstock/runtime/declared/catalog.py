@@ -188,7 +188,9 @@ class Catalog:
             if same and record.ordered and any(map(listed_of, self.lineage(known))):
                 news = "is ordered"  # and files of its own do not say the times of results
             if news:
-                msg = f"query {record.name!r} {news} from now on; the results that it had are no longer read by its name"
+                msg = (
+                    f"query {record.name!r} {news} from now on; the results that it had are no longer read by its name"
+                )
                 warnings.warn(msg, stacklevel=2)
             record = replace(record, replaces=None if news else known.id)
             self.registry = self.registry.without_query(record.name).without_query(join_name(record.name))

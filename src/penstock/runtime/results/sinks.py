@@ -8,31 +8,25 @@ what progress has released since the last delivery, in order.
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 import time
-import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import chain
-from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from penstock.errors import StateError
 from penstock.model import Sink
 from penstock.model.secrets import is_withheld
 from penstock.model.time import NEVER
 from penstock.runtime.declared.analysis import spark_message
+from penstock.runtime.results.folder import claim, link, publish
 from penstock.runtime.results.part import Part
 from penstock.runtime.secrets import redacted, resolved
 from penstock.runtime.steps.kill_points import kill_point
@@ -49,7 +43,6 @@ class Rows(Protocol):
     def __call__(self, queries: Sequence[int], part: Part, *, as_frame: bool) -> Any: ...
 
 
-OWNER = "_penstock"  # a file that Spark and others who list the folder pass over
 RELEASED = " released"  # cursor of an ordered query: a result time, not a step
 FIRST_RETRY = 1.0
 LAST_RETRY = 60.0
@@ -160,30 +153,37 @@ class Deliveries:
 
     def _deliver_step(self, sink: Delivery, files: Sequence[ResultFile], step: int) -> bool:
         """Deliver the rows of a step, which lie in these files; whether there are any."""
-        own = [f for f in files if f.kind == OWN] if isinstance(sink.target, str) and self.store is not None else []
-        others = {query for f in files if f not in own for query, _ in f.counts}
-        lines = [tuple(one for one in sink.line(q) if one in others) for q, _ in sink.queries]
         wanted = {one for query, _ in sink.queries for one in sink.line(query)}
-        mine = sorted((f.counts[0][0], f.name) for f in own if f.counts[0][0] in wanted)
+        places: dict[int, list[ResultFile]] = {}
+        for file in files:
+            for query in wanted.intersection(q for q, _ in file.counts):
+                places.setdefault(query, []).append(file)
+        linked = {q: own for q, own in places.items() if self._is_linked(sink, own)}
+        lines = [tuple(one for one in sink.line(q) if one in places.keys() - linked.keys()) for q, _ in sink.queries]
         if any(lines):
             self._send(sink.target, [line for line in lines if line], step, Part(since=step - 1, until=step))
-        if mine:
-            self._link(str(sink.target), mine, step)
-        return bool(mine) or any(lines)
+        if linked:
+            self._link(str(sink.target), linked, step)
+        return bool(places)
 
-    def _link(self, folder: str, files: Sequence[tuple[int, str]], step: int) -> None:
-        """Publish the files of single queries, given as (query, name) in the order of both."""
+    def _is_linked(self, sink: Delivery, files: Sequence[ResultFile]) -> bool:
+        """Whether these are all files of one query alone, which a folder can have as they are."""
+        return self.store is not None and isinstance(sink.target, str) and all(f.kind == OWN for f in files)
+
+    def _link(self, folder: str, files: Mapping[int, Sequence[ResultFile]], step: int) -> None:
+        """Publish the files of single queries. Their order, by which they are called, is the same at every attempt."""
         assert self.store is not None
         self._claim(folder)
-        for number, (query, name) in enumerate(files):
-            first = next(n for n, (one, _) in enumerate(files) if one == query)
-            link(self.store.path(name), folder, f"part-{step:08d}-{query}-{number - first}.parquet")
-            kill_point("after_link", step)
+        for query, own in files.items():
+            for number, name in enumerate(sorted(file.name for file in own)):
+                link(self.store.path(name), folder, f"part-{step:08d}-{query}-{number}.parquet")
+                kill_point("after_link", step)
         LocalStore(folder).sync(["."])
 
     def _claim(self, folder: str) -> None:
         if folder not in self.claimed:
             claim(folder, self.owner)
+            LocalStore(folder).sync(["../."])  # the folder itself may be new
             self.claimed.add(folder)
 
     def _send(self, target: Target, lines: Sequence[tuple[int, ...]], step: int, part: Part) -> None:
@@ -207,56 +207,6 @@ def _cause(error: BaseException) -> str:
     if isinstance(error, PySparkException | Py4JJavaError):
         return spark_message(error)
     return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def claim(folder: str, owner: str) -> None:
-    """See that nobody else writes to a folder: files of another state directory would have the same names."""
-    place = LocalStore(folder, shared=True)
-    place.put_if_absent(OWNER, owner.encode())
-    if place.read(OWNER).decode() != owner:
-        msg = f"{folder} has results of another state directory; choose another folder, or empty it (with {OWNER})"
-        raise StateError(msg)
-
-
-def publish(folder: str, name: str, tables: Iterator[pa.Table]) -> None:
-    """Put a whole file of tables of one schema into a folder that others list: it appears complete, under its name, once, with the mode that the
-    umask says.
-    """
-    final = Path(folder) / name
-    if final.exists():
-        return
-    temporary = final.parent / f".{name}.{uuid.uuid4().hex}"  # hidden from those who list the folder
-    try:
-        first = next(tables)
-        with pq.ParquetWriter(temporary, first.schema) as file:
-            for table in chain([first], tables):
-                file.write_table(table)
-        LocalStore(folder).sync([temporary.name])
-        with suppress(FileExistsError):
-            os.link(temporary, final)
-    finally:
-        temporary.unlink(missing_ok=True)
-    LocalStore(folder).sync([".", "../."])  # the folder itself may be new
-
-
-def link(file: str, folder: str, name: str) -> None:
-    """Let a file, which never changes, appear in a folder under a name, once; as a copy where the two are on different file systems."""
-    final = Path(folder) / name
-    if final.exists():
-        return
-    with suppress(FileExistsError):
-        try:
-            os.link(file, final)
-        except OSError as error:
-            if isinstance(error, FileExistsError) or not Path(file).exists():
-                raise
-            temporary = final.parent / f".{name}.{uuid.uuid4().hex}"
-            try:
-                shutil.copyfile(file, temporary)
-                LocalStore(folder).sync([temporary.name])
-                temporary.rename(final)  # over a copy of the same, if there is one
-            finally:
-                temporary.unlink(missing_ok=True)
 
 
 def _pending(sink: Delivery, manifest: Manifest) -> dict[int, list[ResultFile]]:

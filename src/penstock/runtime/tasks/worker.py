@@ -51,7 +51,7 @@ class _Worker:
         self.low, high = key_ranges(task.tasks)[partition]
         self.work = Work()
         self.receiver = Receiver(plan, task, self.report)
-        self.held = Held(plan.network, task, self.report, partition, self.low, high)
+        self.held = Held(plan.network, task, self.report, partition, self.low, high, plan.listed)
         self.writers: dict[int, ResultWriter] = {}
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
