@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 
 from penstock.errors import RegistrationError
@@ -16,7 +17,7 @@ from penstock.planner.derived import DerivedStream
 from penstock.planner.grouped import check_aggregated, grouped_tables
 from penstock.planner.index import INDEXED_TYPES, ColumnIndex, build_index, indexable
 from penstock.planner.keys import INTEGRAL, common_type
-from penstock.planner.listed import bare, listed_items
+from penstock.planner.listed import as_mapped, computed_items, is_mapped, listed_items
 from penstock.planner.network import (
     Derived,
     Entry,
@@ -103,7 +104,10 @@ class _Builder:
         for i, role in enumerate(query.roles):
             if not tables[i]:
                 timed = len(query.roles) > 1 or isinstance(role.window, Rows)
-                tables[i].append(TableKey(role.stream + ("()" if timed else "") + own, role.stream, timed=timed))
+                mapped = is_mapped(standing)
+                called = role.stream + ("()" if timed else " for folders" if mapped else "") + own
+                tables[i].append(TableKey(called, role.stream, timed=timed, mapped=mapped))
+                standing = replace(standing, share=None) if mapped else standing
         roles = tuple(sorted(range(len(tables)), key=lambda i: ([t.name for t in tables[i]], i)))
         place = {role: p for p, role in enumerate(roles)}
         named = [tuple(sorted((place[i], key.name + own) for i, key in c.items())) for c in classes]
@@ -146,11 +150,13 @@ class _Builder:
             # Spark sees a result row only as the result table holds it, so what it must evaluate has to be held.
             for expression in (*items, *(r for r in residuals if r.term is None)):
                 for ref in expression.refs:
-                    if ref.role != PSEUDO_ROLE:
+                    if ref.role != PSEUDO_ROLE and not plan.mapped:
                         wanted[ref.role].add(ref.column)
             read = [ref for expression in (*items, *residuals) for ref in expression.refs]
             bounds = tuple(tuple(plan.bounds[i][j] for j in plan.roles) for i in plan.roles)
             listed = listed_items(plan.standing, items)
+            if plan.mapped:
+                listed = as_mapped(plan.standing, partial(self.derive, streams[0], risky=False))
             members.append(
                 Member(
                     plan.standing.id,
@@ -159,7 +165,7 @@ class _Builder:
                     plan.roles,
                     bounds,
                     residuals,
-                    tuple((i, e) for i, e in enumerate(items) if not e.total or (listed and bare(e) is None)),
+                    computed_items(items, listed) if not plan.mapped else (),
                     plan.standing.on_error,
                     plan.standing.bits_of,
                     tuple(frozenset(ref.column for ref in read if ref.role == p) for p in range(len(streams))),
@@ -212,6 +218,7 @@ class _Builder:
             key.timed,
             tuple(sorted(held.others.items())),
             stream.order if any(e.counting for e in held.entries) else (),
+            mapped=key.mapped,
         )
         if built.by_cell:
             cells(built)  # refuses too many
@@ -238,6 +245,10 @@ class _Builder:
         shares: dict[int, list[Member]] = {}
         for member in join.members:
             shares.setdefault(member.share, []).append(member)
+        if key.mapped:
+            held.stored.update(
+                ref.column for m in join.members for item in m.listed for ref in item.refs if ref.role >= 0
+            )
         for share, group in shares.items():
             plan, role = plans[group[0].id], group[0].roles[position]
             for residual in group[0].residuals:
@@ -358,6 +369,11 @@ class _Laid:
     roles: tuple[int, ...]
     tables: tuple[tuple[TableKey, ...], ...]
     classes: tuple[tuple[tuple[int, str], ...], ...]
+
+    @property
+    def mapped(self) -> bool:
+        """Whether mappers answer it."""
+        return any(key.mapped for own in self.tables for key in own)
 
     @property
     def counted(self) -> tuple[int, ...]:

@@ -5,9 +5,9 @@ Then they lie in files of their own, which the folder gets by links. All other r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from penstock.model import Expression, Literal, PerRow, Ref, SlidingRows
+from penstock.model import Expression, Literal, PerRow, Ref, Rows, SlidingRows
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.planner.network import StandingQuery
 
@@ -15,11 +15,41 @@ _MADE = {"bigint", "double", "boolean", "string"}  # what kernels make of terms 
 _TIMES = {"timestamp", "bigint", "int"}
 
 
-def listed_items(standing: StandingQuery, items: Sequence[Expression]) -> tuple[Expression, ...]:
-    """The select list if it can be written as it is, else nothing; `items` are its expressions as the tasks see them."""
+def listed_items(
+    standing: StandingQuery, items: Sequence[Expression], *, mapped: bool = False
+) -> tuple[Expression, ...]:
+    """The select list if it can be written as it is, else nothing; `items` are its expressions as the tasks see them.
+
+    Of a query that is `mapped`, Spark can compute what cannot raise before.
+    """
     kinds = [kind for _, kind in standing.listed]
-    listed = len(kinds) == len(items) and all(_can_list(e, kind) for e, kind in zip(items, kinds, strict=True))
+    able = _can_map if mapped else _can_list
+    listed = len(kinds) == len(items) and all(able(e, kind) for e, kind in zip(items, kinds, strict=True))
     return tuple(items) if listed else ()
+
+
+def computed_items(items: Sequence[Expression], listed: Sequence[Expression]) -> tuple[tuple[int, Expression], ...]:
+    """The items whose values are computed before results are written: what may raise, and all that is not a column if the select `listed` is."""
+    return tuple((n, e) for n, e in enumerate(items) if not e.total or (listed and bare(e) is None))
+
+
+def is_mapped(standing: StandingQuery) -> bool:
+    """Whether mappers can answer a query by themselves: each row of its one stream is a result or none."""
+    query = standing.query
+    alone = len(query.roles) == 1 and not isinstance(query.roles[0].window, Rows)
+    return alone and bool(listed_items(standing, [item.expression for item in query.items], mapped=True))
+
+
+def as_mapped(standing: StandingQuery, derive: Callable[[tuple[str | Ref, ...]], str]) -> tuple[Expression, ...]:
+    """The select list of a query that is mapped; what no kernel makes is a column that Spark has computed, under the name that `derive` gives it."""
+    found = []
+    for item, (_, kind) in zip(standing.query.items, standing.listed, strict=True):
+        expression = item.expression
+        if bare(expression) is None and not _is_made(expression, kind):
+            column = Ref(0, derive(expression.parts))
+            expression = Expression((column,), column, total=True)
+        found.append(expression)
+    return tuple(found)
 
 
 def listed_windows(standing: StandingQuery) -> tuple[Expression, ...]:
@@ -45,4 +75,16 @@ def _can_list(item: Expression, kind: str) -> bool:
         return ref.role != PSEUDO_ROLE or kind in _TIMES
     if item.term is None:
         return not item.total  # what may raise is computed before it is written, the rest when it is read
-    return kind in _MADE and not isinstance(item.term, Literal)
+    return _is_made(item, kind)
+
+
+def _can_map(item: Expression, kind: str) -> bool:
+    """Spark must not raise before the mapper: it could not tell on which rows of those that the query wants."""
+    if bare(item) is not None:
+        return _can_list(item, kind)
+    return _is_made(item, kind) or (item.total and all(ref.role != PSEUDO_ROLE for ref in item.refs))
+
+
+def _is_made(item: Expression, kind: str) -> bool:
+    """Whether kernels make an item, as a column of its type."""
+    return item.term is not None and not isinstance(item.term, Literal) and kind in _MADE

@@ -124,7 +124,8 @@ class StateTable:
 
     A stream that is joined by several keys has a table for each; `others` = (column that holds a row's key in another table, its name).
     `chain` holds the ends of its links, ascending: a stored row stays until the end of the link in which its own life ends. A `grouped` table
-    serves window aggregates: it holds partials (or rows) by group, NULL being a group, and without a key all is one group.
+    serves window aggregates: it holds partials (or rows) by group, NULL being a group, and without a key all is one group. Rows of one that is
+    `mapped` are results where they are read, and go to no task.
     """
 
     index: int
@@ -145,6 +146,7 @@ class StateTable:
     order: tuple[str, ...] = ()  # the columns that order rows, time being the first, where windows count them
     grouped: bool = False
     watched: frozenset[str] = frozenset()  # computed predicates that only tell whether something raised
+    mapped: bool = False
 
     @property
     def counted(self) -> tuple[Entry, ...]:

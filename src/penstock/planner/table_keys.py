@@ -20,6 +20,7 @@ class TableKey:
     types: tuple[str, ...] = ()
     total: tuple[bool, ...] = ()
     timed: bool = False
+    mapped: bool = False
 
 
 @dataclass(frozen=True)

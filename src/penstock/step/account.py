@@ -15,7 +15,10 @@ Counts = dict[str, dict[str, int]]
 
 @dataclass
 class Account:
-    """`saw`: by stream, what parts of its rows say of progress; `errors`: by stream, an example of a row that it must not get."""
+    """`saw`: by stream, what parts of its rows say of progress; `errors`: by stream, an example of a row that it must not get.
+
+    `results` are files that mappers have written: the results of each query in them, and what a manifest says.
+    """
 
     streams: Counts = field(default_factory=dict)
     saw: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -23,6 +26,7 @@ class Account:
     queries: Counts = field(default_factory=dict)
     sides: list[dict[str, Any]] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
+    results: list[tuple[list[tuple[int, int]], dict[str, Any]]] = field(default_factory=list)
 
     def encode(self) -> bytes:
         text = json.dumps(self.__dict__).encode()

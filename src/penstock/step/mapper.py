@@ -1,7 +1,7 @@
 """The first half of a step: verdicts, key hashes, and to which tasks each row goes, over whole Arrow columns.
 
 A mapper takes rows as a source brings them and gives each at most once to every task that needs it; a row that serves no query goes nowhere,
-and is counted. Late and bad rows are written here. What it writes and counts matters only if its account reaches the step's report.
+and is counted. Late and bad rows are written here, and so are the results of queries that need nothing but single rows. What it writes and counts matters only if its account reaches the step's report.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from penstock.columns.parcels import Rows, gathered, place
 from penstock.columns.verdict import ACCEPTED, PUNCTUATION, SIDES, Verdicts, judge, reasons, rows_of
 from penstock.kernels.delta import wanted_bits
 from penstock.kernels.groups import group_bounds
+from penstock.kernels.probe import Words, to_words
 from penstock.model import Stream
 from penstock.model.punctuation import part_of
 from penstock.model.time import NEVER
@@ -27,7 +28,9 @@ from penstock.state.manifest import Patterns, Progress
 from penstock.state.progress import Seen, together
 from penstock.state.store import LocalStore
 from penstock.step.account import Account, add_counts
+from penstock.step.answers import Answers
 from penstock.step.keys import Valid, key_columns, keys_of, owners
+from penstock.step.results import Schemas
 from penstock.step.sides import write_side
 
 FEW_ROLES, SAMPLE_EVERY = 64, 16  # a table with more roles than a few counts its rows by role only now and then
@@ -58,8 +61,12 @@ class Mapper:
     truths: Truths
     asked: Asked
     only: int | None = None
+    listed: Schemas = field(default_factory=dict)
     account: Account = field(default_factory=Account)
     _seen: dict[str, list[Seen]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.answers = Answers(self.network, self.asked.store, self.asked.step, self.listed)
 
     def take(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Rows]]:
         """Rows of any streams, as (task, rows); `_stream` is the number of each row's stream, `_side` its text if it may have to be put aside."""
@@ -89,9 +96,13 @@ class Mapper:
         keys, owned = self._keys(stream, tables, columns), np.empty((len(tables), len(times)), dtype=np.int32)
         for number, table in enumerate(tables):
             truths = self._truths(table, columns, accepted)
-            wanted = accepted & wanted_bits(table, keys[table.name][1], columns, truths).any(axis=1)
+            bits = wanted_bits(table, keys[table.name][1], columns, truths)
+            wanted = accepted & bits.any(axis=1)
             owned[number] = np.where(wanted, owners(keys[table.name][0], self.asked.tasks), -1)
             self._count(table, int(accepted.sum()), int(wanted.sum()))
+            if table.mapped:
+                self._answer(table, columns, bits, wanted if self.only is None else owned[number] == self.only)
+                owned[number] = -1
         sent, users = _sent(tables, columns, keys, self.truths)
         everywhere = [t.index in self.asked.replicated for t in tables]
         for task, (index, masks) in enumerate(place(owned, everywhere, self.asked.tasks)):
@@ -99,10 +110,23 @@ class Mapper:
                 yield task, Rows(name, gathered(sent, users, index, masks), masks)
 
     def told(self) -> Account:
-        """The account of all rows taken."""
+        """The account of all rows taken. Where every task has a mapper for all rows, only the first one tells of more than its results."""
+        if self.only not in (None, 0):
+            self.account = Account()
+            self._seen = {}
+        self.answers.tell(self.account)
         for name, parts in self._seen.items():
             self.account.saw[name] = [asdict(together(parts, self.network.streams[name].delay_rows))]
         return self.account
+
+    def _answer(self, table: StateTable, columns: Mapping[str, pa.Array], bits: Words, rows: Valid) -> None:
+        """Write the results that these rows are to the queries of a table."""
+        asleep = [entry.query in self.asked.suspended for entry in table.entries]
+        if any(asleep):
+            awake = sum(1 << bit for bit, own in enumerate(asleep) if not own)
+            bits = bits & np.array(to_words(awake, bits.shape[1]), dtype=np.uint64)
+        if rows.any():
+            self.answers.take(table, columns, bits, rows)
 
     def _judge(self, stream: Stream, columns: Mapping[str, pa.Array]) -> Verdicts:
         times, bounds = columns["_ts"], None
@@ -214,6 +238,8 @@ def _sent(
     sent, users = {"_ts": columns["_ts"]}, dict[str, list[int]]()
     by_name = {key_column(t.name): keys[t.name] for t in tables}
     for number, table in enumerate(tables):
+        if table.mapped:
+            continue
         hashed = [] if not table.key or table.plain_key else [key_column(table.name)]
         for name in (*table.needed, *hashed, *(f"_t{places[truth][0]}" for truth, _ in table.truths)):
             own = users.setdefault(name, [])

@@ -81,7 +81,7 @@ class Job:
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             known = plan.value
-            mapper = Mapper(known.network, known.names, known.truths, asked)
+            mapper = Mapper(known.network, known.names, known.truths, asked, listed=known.listed)
             for batch in batches:
                 for to, own in mapper.take(batch):
                     for body in pack(own):

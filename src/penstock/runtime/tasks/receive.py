@@ -37,7 +37,7 @@ class Receiver:
     def rows(self, batches: Iterator[pa.RecordBatch]) -> list[Received]:
         """The rows of this step that the task needs, by stream."""
         plan, partition = self.plan, self.report.partition
-        mapper = Mapper(plan.network, plan.names, plan.truths, self.task.asked, partition)
+        mapper = Mapper(plan.network, plan.names, plan.truths, self.task.asked, partition, plan.listed)
         found: list[Received] = []
         # Read to the end in any case: Spark waits for it. A tick brings no rows of streams.
         for batch in batches:
@@ -58,8 +58,7 @@ class Receiver:
             except Unreadable as reason:
                 self.report.unreadable = str(reason)
                 return []
-        if partition == 0:  # every task has seen all rows that none of them was sent
-            self.report.absorb(mapper.told().__dict__)
+        self.report.absorb(mapper.told().__dict__)
         return list(unite(found).values())
 
     def deltas(self, received: list[Received]) -> tuple[dict[int, Rows], dict[int, Rows]]:

@@ -103,6 +103,7 @@ class Report:
         for stream, parts in account["saw"].items():
             self.saw.setdefault(stream, []).extend(parts)
         self.sides += account["sides"]
+        self.add_files(account["results"])
         self.errors = {**account["errors"], **self.errors}
 
     def count(self, query: int, name: str, number: int) -> None:

@@ -1,0 +1,84 @@
+"""Results that a mapper finds by itself: rows of one stream that a query wants, written as its select list says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.kernels.compare import values
+from penstock.kernels.matches import time_array
+from penstock.kernels.probe import Words
+from penstock.model import Expression, Ref, Stream
+from penstock.model.expression import PSEUDO_ROLE
+from penstock.planner.listed import bare
+from penstock.planner.network import Member, Network, StateTable
+from penstock.state.run import Ints
+from penstock.state.store import LocalStore
+from penstock.step.account import Account, add_counts
+from penstock.step.keys import Valid
+from penstock.step.results import OWN, Schemas, has_bit
+from penstock.step.rows import RowFile
+
+
+@dataclass
+class Answers:
+    """The results that one mapper has found so far, in a file for each query."""
+
+    network: Network
+    store: LocalStore
+    step: int
+    schemas: Schemas
+    errors: dict[int, int] = field(default_factory=dict)
+    _files: dict[int, tuple[str, RowFile]] = field(default_factory=dict)
+
+    def take(self, table: StateTable, columns: Mapping[str, pa.Array], bits: Words, rows: Valid) -> None:
+        """Write what these rows of a stream are to each query of a table; `bits` are the entries that each serves."""
+        join = self.network.joins[table.entries[0].join]
+        stream = self.network.streams[table.stream]
+        members = {member.id: member for member in join.members}
+        for bit, entry in enumerate(table.entries):
+            index = np.flatnonzero(rows & has_bit(bits, bit))
+            if len(index) and entry.query in members:
+                _, file = self._files.setdefault(entry.query, (join.name, RowFile(self.store, self.step, shared=True)))
+                found = self._listed(members[entry.query], stream, columns, index)
+                file.add(found, columns["_ts"].take(pa.array(index)).to_numpy())
+
+    def tell(self, account: Account) -> None:
+        """End the files, and say what is in them."""
+        for query, (join, file) in self._files.items():
+            facts = file.close()
+            if facts is not None:
+                told = {**facts, "join": join, "version": self.network.version, "kind": OWN}
+                account.results.append(([(query, file.rows)], told))
+        add_counts(account.queries, {str(query): {"errors": count} for query, count in self.errors.items()})
+
+    def _listed(self, member: Member, stream: Stream, columns: Mapping[str, pa.Array], index: Ints) -> pa.Table:
+        """The select list of a query over the rows at those places."""
+        whole = len(index) == len(columns["_ts"])
+        places = pa.array(index)
+
+        def column(name: str) -> pa.Array:
+            return columns[name] if whole else columns[name].take(places)
+
+        def known(ref: Ref) -> pa.Array:
+            timed = ref.role == PSEUDO_ROLE or ref.column == stream.event_time
+            return column("_ts" if timed else ref.column)
+
+        def item(expression: Expression, kind: pa.DataType) -> pa.Array:
+            ref = bare(expression)
+            if ref is None:
+                assert expression.term is not None
+                found, raised = values(expression.term, known, len(index))
+                if raised.any():
+                    self.errors[member.id] = self.errors.get(member.id, 0) + int(raised.sum())
+                return found.cast(kind)
+            if ref.role == PSEUDO_ROLE or ref.column == stream.event_time:
+                return time_array(column("_ts").to_numpy(), kind)
+            return column(ref.column).cast(kind)
+
+        schema = self.schemas[member.id]
+        found = [item(expression, wanted.type) for expression, wanted in zip(member.listed, schema, strict=True)]
+        return pa.table(found, schema=schema)
