@@ -17,7 +17,8 @@ Counts = dict[str, dict[str, int]]
 class Account:
     """`saw`: by stream, what parts of its rows say of progress; `errors`: by stream, an example of a row that it must not get.
 
-    `results` are files that mappers have written: the results of each query in them, and what a manifest says.
+    `results` are files that mappers have written: the results of each query in them, and what a manifest says; `refused` are queries that found
+    more than they may, and why that is.
     """
 
     streams: Counts = field(default_factory=dict)
@@ -27,6 +28,7 @@ class Account:
     sides: list[dict[str, Any]] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
     results: list[tuple[list[tuple[int, int]], dict[str, Any]]] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         text = json.dumps(self.__dict__).encode()

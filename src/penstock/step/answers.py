@@ -18,6 +18,7 @@ from penstock.planner.network import Member, Network, StateTable
 from penstock.state.run import Ints
 from penstock.state.store import LocalStore
 from penstock.step.account import Account, add_counts
+from penstock.step.bound import Bound
 from penstock.step.keys import Valid
 from penstock.step.results import OWN, Schemas, has_bit
 from penstock.step.rows import RowFile
@@ -31,6 +32,8 @@ class Answers:
     store: LocalStore
     step: int
     schemas: Schemas
+    bound: Bound
+    refused: dict[int, str] = field(default_factory=dict)
     errors: dict[int, int] = field(default_factory=dict)
     _files: dict[int, tuple[str, RowFile]] = field(default_factory=dict)
 
@@ -41,18 +44,25 @@ class Answers:
         members = {member.id: member for member in join.members}
         for bit, entry in enumerate(table.entries):
             index = np.flatnonzero(rows & has_bit(bits, bit))
-            if len(index) and entry.query in members:
-                _, file = self._files.setdefault(entry.query, (join.name, RowFile(self.store, self.step, shared=True)))
-                found = self._listed(members[entry.query], stream, columns, index)
-                file.add(found, columns["_ts"].take(pa.array(index)).to_numpy())
+            if len(index) == 0 or entry.query in self.refused:
+                continue
+            _, file = self._files.setdefault(entry.query, (join.name, RowFile(self.store, self.step, shared=True)))
+            why = self.bound.passed(file.rows + len(index), file.bytes)
+            if why is not None:
+                self.refused[entry.query] = why
+                file.abandon()
+                continue
+            found = self._listed(members[entry.query], stream, columns, index)
+            file.add(found, columns["_ts"].take(pa.array(index)).to_numpy())
 
     def tell(self, account: Account) -> None:
         """End the files, and say what is in them."""
         for query, (join, file) in self._files.items():
-            facts = file.close()
+            facts = None if query in self.refused else file.close()
             if facts is not None:
                 told = {**facts, "join": join, "version": self.network.version, "kind": OWN}
                 account.results.append(([(query, file.rows)], told))
+        account.refused |= {str(query): why for query, why in self.refused.items()}
         add_counts(account.queries, {str(query): {"errors": count} for query, count in self.errors.items()})
 
     def _listed(self, member: Member, stream: Stream, columns: Mapping[str, pa.Array], index: Ints) -> pa.Table:

@@ -29,6 +29,7 @@ from penstock.state.progress import Seen, together
 from penstock.state.store import LocalStore
 from penstock.step.account import Account, add_counts
 from penstock.step.answers import Answers
+from penstock.step.bound import Bound
 from penstock.step.keys import Valid, key_columns, keys_of, owners
 from penstock.step.results import Schemas
 from penstock.step.sides import write_side
@@ -50,6 +51,7 @@ class Asked:
     replicated: frozenset[int] = frozenset()  # tables whose rows every task sees
     suspended: frozenset[int] = frozenset()
     closed: Mapping[str, Patterns] = field(default_factory=dict)
+    bound: Bound = field(default_factory=Bound)
 
 
 @dataclass
@@ -66,7 +68,7 @@ class Mapper:
     _seen: dict[str, list[Seen]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.answers = Answers(self.network, self.asked.store, self.asked.step, self.listed)
+        self.answers = Answers(self.network, self.asked.store, self.asked.step, self.listed, self.asked.bound)
 
     def take(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Rows]]:
         """Rows of any streams, as (task, rows); `_stream` is the number of each row's stream, `_side` its text if it may have to be put aside."""

@@ -19,6 +19,7 @@ from penstock.planner.listed import bare
 from penstock.planner.network import Join, Member, Network, result_column
 from penstock.state.run import Ints
 from penstock.state.store import LocalStore
+from penstock.step.bound import Bound
 from penstock.step.rows import RowFile
 
 OWN = "own"  # the kind of a file with the select list of one query and nothing else
@@ -37,6 +38,8 @@ class ResultWriter:
     store: LocalStore
     step: int
     schemas: Schemas
+    bound: Bound = field(default_factory=Bound)
+    refused: dict[int, str] = field(default_factory=dict)  # queries that found too much here alone, and why that is
     _own: dict[int, RowFile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -51,21 +54,38 @@ class ResultWriter:
         times = table.column("_time").combine_chunks().to_numpy()
         for member in self.join.leads:
             self.counts[member.bit] += int(has_bit(bits, member.bit).sum())
+        self._refuse()
         for member in self.listed:
             mine = has_bit(bits, member.bit)
-            if mine.any():
+            if mine.any() and member.id not in self.refused:
                 rows = table if mine.all() else table.filter(pa.array(mine))
                 own = self._own.setdefault(member.id, RowFile(self.store, self.step, shared=True))
                 own.add(own_rows(self.network, self.join, member, rows, self.schemas[member.id]), times[mine])
-        if self.listed:
+        if self.listed or self.refused:
             table, times = self._left(table, bits, times)
         if len(table):
             self._shared.add(table, times)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no query of the join can take more."""
+        return len(self.refused) == len(self.join.members)
+
+    def _refuse(self) -> None:
+        """Let go of queries with more results than one may have."""
+        for member in self.join.members:
+            own = self._own.get(member.id)
+            size = own.bytes if own is not None else 0 if member.listed else self._shared.share(self.counts[member.bit])
+            why = self.bound.passed(int(self.counts[member.bit]), size)
+            if why is not None and member.id not in self.refused:
+                self.refused[member.id] = why
+                if own is not None:
+                    self._own.pop(member.id).abandon()
+
     def _left(self, table: pa.Table, bits: Words, times: Ints) -> tuple[pa.Table, Ints]:
         """What the result table holds for those without files of their own."""
         wanted = np.zeros(bits.shape[1], dtype=np.uint64)
-        for member in self.others:
+        for member in (m for m in self.others if m.id not in self.refused):
             wanted[member.bit // 64] |= np.uint64(1 << member.bit % 64)
         kept = bits & wanted
         alive = np.asarray(kept.any(axis=1))
@@ -86,10 +106,13 @@ class ResultWriter:
 
     def close(self) -> Facts:
         """End the files."""
+        self._refuse()
         common = {"join": self.join.name, "version": self.network.version}
         shared = self._shared.close()
         if shared is not None:
-            counts = [(m.id, int(self.counts[m.bit])) for m in self.others if self.counts[m.bit]]
+            counts = [
+                (m.id, int(self.counts[m.bit])) for m in self.others if self.counts[m.bit] and m.id not in self.refused
+            ]
             yield counts, {**shared, **common, "kind": self.join.kind}
         for query, own in self._own.items():
             found = own.close()

@@ -49,6 +49,10 @@ class RowFile:
         """How much is written so far."""
         return self._stream.tell() if self._stream is not None else 0
 
+    def share(self, rows: int) -> int:
+        """The bytes of so many of the rows."""
+        return self.bytes * min(int(rows), self.rows) // max(self.rows, 1)
+
     def close(self) -> dict[str, Any] | None:
         """End the file; what a manifest has to say of it, None if there are no rows."""
         if self._waiting:

@@ -74,7 +74,7 @@ def merge_results(store: LocalStore, files: Iterable[ResultFile], step: int) -> 
             apart = file.closings or file.kind in LISTED
             queries = tuple(sorted(query for query, _ in file.counts)) if apart else ()
             kind = MERGED if file.kind in LISTED else file.kind
-            groups.setdefault((file.join, file.version, kind, queries), []).append(file)
+            groups.setdefault((file.join, file.version, kind, queries, file.without), []).append(file)
     return [(_merge(store, some, step), [f.name for f in some]) for some in groups.values() if len(some) >= MANY_FILES]
 
 

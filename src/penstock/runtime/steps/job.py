@@ -22,6 +22,7 @@ from penstock.runtime.arrivals import derived
 from penstock.runtime.arrivals.files import MOST_TASKS, batch_files, is_scannable
 from penstock.runtime.arrivals.ingest import Layout, project, truth_words
 from penstock.runtime.arrivals.punctuation import closed_before
+from penstock.runtime.steps.accounts import bounded
 from penstock.runtime.tasks.envelope import ACCOUNT, PARCEL_SCHEMA, ROWS, parcel
 from penstock.runtime.tasks.finish import finish_projection, finish_task
 from penstock.runtime.tasks.handover import finished_joins, handover_schema
@@ -115,7 +116,9 @@ class Job:
             reported = finish_projection(handed, self.network).mapInArrow(finish, "report binary")
         else:
             reported = rows.mapInArrow(last, "report binary")
-        return [json.loads(bytes(row[0])) for row in reported.collect()]
+        reports = [json.loads(bytes(row[0])) for row in reported.collect()]
+        bounded(self.network, reports, task.bound)
+        return reports
 
 
 def told_before(network: Network, task: Task) -> dict[str, int]:

@@ -55,7 +55,7 @@ def finish_task(batches: Iterator[pa.RecordBatch], plan: Plan, task: Task) -> It
     if report is None:
         return
     for writer in writers.values():
-        report.add_files(writer.close())
+        report.end(writer)
     for query, count in errors.items():
         report.count(query, "errors", count)
     yield report_batch(report)

@@ -19,6 +19,7 @@ from penstock.state.manifest import Patterns
 from penstock.state.run import RunEntry
 from penstock.state.store import LocalStore
 from penstock.step.account import add_counts
+from penstock.step.bound import Bound
 from penstock.step.mapper import Asked
 from penstock.step.results import Facts, ResultWriter
 
@@ -64,13 +65,21 @@ class Task:
     flushed: Mapping[str, tuple[tuple[int, int | None, int, int], ...]] = field(
         default_factory=dict
     )  # as in the manifest
+    bound: Bound = field(default_factory=Bound)
     files: Mapping[str, tuple[str, ...]] | None = None  # stream -> what to read; None: rows come through the exchange
 
     @property
     def asked(self) -> Asked:
         """What the step asks of its mappers."""
         return Asked(
-            self.step, self.tasks, self.store, self.progress, self.routes.replicated, self.suspended, self.groups
+            self.step,
+            self.tasks,
+            self.store,
+            self.progress,
+            self.routes.replicated,
+            self.suspended,
+            self.groups,
+            self.bound,
         )
 
 
@@ -104,6 +113,7 @@ class Report:
             self.saw.setdefault(stream, []).extend(parts)
         self.sides += account["sides"]
         self.add_files(account["results"])
+        self.refused |= account["refused"]
         self.errors = {**account["errors"], **self.errors}
 
     def count(self, query: int, name: str, number: int) -> None:
@@ -121,9 +131,14 @@ class Report:
                 self.count(query, name, results)
 
     def add_files(self, files: Facts) -> None:
-        """Files that a writer has ended."""
+        """Files that somebody else has written."""
         for counts, facts in files:
             self.add_results(counts, **facts)
+
+    def end(self, writer: ResultWriter) -> None:
+        """End a writer, and say what it has written."""
+        self.add_files(writer.close())
+        self.refused |= {str(query): why for query, why in writer.refused.items()}
 
     def lead(self, query: int, most: int, ends: Sequence[int], rows: Sequence[int]) -> None:
         """The task has kept so many rows of the windows with these ends; of each window, `most` of all tasks' rows are results."""
@@ -139,7 +154,7 @@ class Report:
 
 def result_writer(plan: Plan, task: Task, join: Join) -> ResultWriter:
     """What writes the results of a join in this task."""
-    return ResultWriter(plan.network, join, task.store, task.step, plan.listed)
+    return ResultWriter(plan.network, join, task.store, task.step, plan.listed, task.bound)
 
 
 def report_batch(report: Report) -> pa.RecordBatch:

@@ -67,7 +67,11 @@ def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: He
         if len(rows) == 0 or member.id in task.suspended:
             continue
         results = count_results(rows, window)
-        if member.listed and results <= MOST_LISTED:
+        listed = bool(member.listed) and results <= MOST_LISTED
+        if (why := task.bound.passed(results if listed else len(rows), 0)) is not None:
+            report.refused[str(member.id)] = why
+            continue
+        if listed:
             own = write_listed(rows, window, member, task, held.listed[member.id])
             facts = {**own, "join": aggregate.name, "version": version, "kind": OWN}
             report.add_files([([(member.id, results)], facts)])

@@ -127,7 +127,7 @@ class _Worker:
 
     def _finish(self, watch: Watch) -> pa.RecordBatch:
         for writer in self.writers.values():
-            self.report.add_files(writer.close())
+            self.report.end(writer)
         watch.lap("write")
         self._count_work()
         if not self.last:
@@ -170,6 +170,9 @@ class _Worker:
                     yield parcel(to, COMPOSITES, body, join.index, route.start, done)
                 watch.lap("ship")
                 continue
+            writer = self.writers.get(join.index)
+            if writer is not None and writer.is_full:
+                break
             table = result_table(self.network, join, matches, self.plan.types, self.work, self.task.step)
             if join.finished_by_spark:
                 assert self.plan.handover is not None
