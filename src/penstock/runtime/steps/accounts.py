@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.planner.network import Network
+from penstock.runtime.steps.suspended import RAISED
 from penstock.state.manifest import Entry, Manifest, ResultFile, SideFile
 from penstock.state.run import RunEntry
 from penstock.step.bound import Bound
@@ -64,7 +65,7 @@ def suspended_by(network: Network, reports: Sequence[dict[str, Any]], before: Ma
         if query.id in refused:
             why = refused[query.id]
         elif query.on_error == "stop" and errors:
-            why = f"an expression of the query raised on {errors} row(s), and on_error is 'stop'"
+            why = f"an expression of the query raised on {errors} row(s), {RAISED}"
         else:
             continue
         found |= {str(q.id): why for q in network.parts_of(query) if str(q.id) not in before}
