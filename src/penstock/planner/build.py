@@ -17,7 +17,7 @@ from penstock.planner.derived import DerivedStream
 from penstock.planner.grouped import check_aggregated, grouped_tables
 from penstock.planner.index import INDEXED_TYPES, ColumnIndex, build_index, indexable
 from penstock.planner.keys import INTEGRAL, common_type
-from penstock.planner.listed import as_mapped, computed_items, is_mapped, listed_items
+from penstock.planner.listed import as_mapped, computed_items, is_mapped, listed_items, watched_items
 from penstock.planner.network import (
     Derived,
     Entry,
@@ -156,7 +156,7 @@ class _Builder:
             bounds = tuple(tuple(plan.bounds[i][j] for j in plan.roles) for i in plan.roles)
             listed = listed_items(plan.standing, items)
             if plan.mapped:
-                listed = as_mapped(plan.standing, partial(self.derive, streams[0], risky=False))
+                listed = as_mapped(plan.standing, partial(self.derive, streams[0]))
             members.append(
                 Member(
                     plan.standing.id,
@@ -218,6 +218,7 @@ class _Builder:
             key.timed,
             tuple(sorted(held.others.items())),
             stream.order if any(e.counting for e in held.entries) else (),
+            watched=frozenset(held.watched),
             mapped=key.mapped,
         )
         if built.by_cell:
@@ -254,7 +255,9 @@ class _Builder:
             for residual in group[0].residuals:
                 held.stored.update(r.column for r in residual.refs if r.role == position)
             terms, truths = self.predicates(plan.query, role, stream)
-            truths = tuple(dict.fromkeys((*truths, *computable)))
+            watched = watched_items(plan.standing, partial(self.derive, key.stream)) if key.mapped else ()
+            held.watched.update(watched)
+            truths = tuple(dict.fromkeys((*truths, *computable, *watched)))
             needs = frozenset(linked.keys() | apart).union(*(m.reads[position] for m in group)) - {stream.event_time}
             lives = _lives(plan, position)
             window = plan.query.roles[role].window
@@ -329,13 +332,15 @@ class _Builder:
 class _Held:
     """What a state table is found to hold, position by position.
 
-    `others` = column -> the other table of the stream whose key it holds. `stored` are all columns that somebody needs of its rows.
+    `others` = column -> the other table of the stream whose key it holds. `stored` are all columns that somebody needs of its rows;
+    `watched` are the computed predicates that only tell whether something raised.
     """
 
     stream: Stream
     entries: list[Entry] = field(default_factory=list)
     others: dict[str, str] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
+    watched: set[str] = field(default_factory=set)
 
     def add(self, entry: Entry) -> None:
         self.entries.append(entry)

@@ -5,11 +5,19 @@ Then they lie in files of their own, which the folder gets by links. All other r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from penstock.model import Expression, Literal, PerRow, Ref, Rows, SlidingRows
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.planner.network import StandingQuery
+
+
+class Derive(Protocol):
+    """Lets Spark compute a value for each row of a stream before it is mapped; the name of the column."""
+
+    def __call__(self, parts: tuple[str | Ref, ...], *, risky: bool) -> str: ...
+
 
 _MADE = {"bigint", "double", "boolean", "string"}  # what kernels make of terms is of these types
 _TIMES = {"timestamp", "bigint", "int"}
@@ -20,7 +28,7 @@ def listed_items(
 ) -> tuple[Expression, ...]:
     """The select list if it can be written as it is, else nothing; `items` are its expressions as the tasks see them.
 
-    Of a query that is `mapped`, Spark can compute what cannot raise before.
+    Of a query that is `mapped`, Spark can compute any value of a row before.
     """
     kinds = [kind for _, kind in standing.listed]
     able = _can_map if mapped else _can_list
@@ -40,16 +48,23 @@ def is_mapped(standing: StandingQuery) -> bool:
     return alone and bool(listed_items(standing, [item.expression for item in query.items], mapped=True))
 
 
-def as_mapped(standing: StandingQuery, derive: Callable[[tuple[str | Ref, ...]], str]) -> tuple[Expression, ...]:
+def as_mapped(standing: StandingQuery, derive: Derive) -> tuple[Expression, ...]:
     """The select list of a query that is mapped; what no kernel makes is a column that Spark has computed, under the name that `derive` gives it."""
     found = []
     for item, (_, kind) in zip(standing.query.items, standing.listed, strict=True):
         expression = item.expression
-        if bare(expression) is None and not _is_made(expression, kind):
-            column = Ref(0, derive(expression.parts))
+        if not _is_known(expression, kind):
+            column = Ref(0, derive(expression.parts, risky=not expression.total))
             expression = Expression((column,), column, total=True)
         found.append(expression)
     return tuple(found)
+
+
+def watched_items(standing: StandingQuery, derive: Derive) -> tuple[str, ...]:
+    """The names of predicates that tell on which rows Spark could not compute an item of a query that is mapped."""
+    items = zip((item.expression for item in standing.query.items), standing.listed, strict=True)
+    raising = [e.parts for e, (_, kind) in items if not (_is_known(e, kind) or e.total)]
+    return tuple(derive(("(", *parts, ") IS NULL"), risky=True) for parts in raising)
 
 
 def listed_windows(standing: StandingQuery) -> tuple[Expression, ...]:
@@ -79,10 +94,14 @@ def _can_list(item: Expression, kind: str) -> bool:
 
 
 def _can_map(item: Expression, kind: str) -> bool:
-    """Spark must not raise before the mapper: it could not tell on which rows of those that the query wants."""
     if bare(item) is not None:
         return _can_list(item, kind)
-    return _is_made(item, kind) or (item.total and all(ref.role != PSEUDO_ROLE for ref in item.refs))
+    return _is_made(item, kind) or all(ref.role != PSEUDO_ROLE for ref in item.refs)
+
+
+def _is_known(item: Expression, kind: str) -> bool:
+    """Whether a mapper can make an item of the columns of its stream."""
+    return bare(item) is not None or _is_made(item, kind)
 
 
 def _is_made(item: Expression, kind: str) -> bool:

@@ -2,8 +2,8 @@
 
 Paths are relative and use `/`. A store never lists directories for readers: names come from the manifest.
 Rows of streams lie in state files, so these and their folders are their owner's alone, from the moment they are made. What a folder that
-others read gets (a sink's) is made as the umask says. Of state files only those are linked there that were made for it: until then nobody
-reaches them, since their folder is the owner's.
+others read gets (a sink's) is made as the umask says. A file of results that is linked there is opened to others then, and not before; the
+folder in which it lies here is its owner's.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Store(Protocol):
     def write(self, name: str, data: pa.Buffer | bytes) -> None:
         """Write a new file and make it durable."""
 
-    def create(self, name: str, *, shared: bool = False) -> AbstractContextManager[BinaryIO]:
-        """A new file to write to in pieces; durable when the context ends. A `shared` one may be linked to where others read it."""
+    def create(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """A new file to write to in pieces; durable when the context ends."""
 
     def make(self, folder: str) -> None:
         """See that a folder is there, for other programs to write to."""
@@ -92,10 +92,10 @@ class LocalStore:
             file.write(data)
 
     @contextmanager
-    def create(self, name: str, *, shared: bool = False) -> Iterator[BinaryIO]:
+    def create(self, name: str) -> Iterator[BinaryIO]:
         path = Path(self.path(name))
         try:
-            with os.fdopen(self._open(name, os.O_WRONLY | os.O_EXCL, shared=shared), "wb") as file:
+            with os.fdopen(self._open(name, os.O_WRONLY | os.O_EXCL), "wb") as file:
                 try:
                     yield file
                     file.flush()
@@ -218,11 +218,10 @@ class LocalStore:
             )
             raise StateError(msg)
 
-    def _open(self, name: str, flags: int, *, shared: bool = False) -> int:
+    def _open(self, name: str, flags: int) -> int:
         """A file that is made with its final mode, so that nobody can open it before."""
         self.make(name.rpartition("/")[0] or ".")
-        mode = 0o666 if self.shared or shared else 0o600
-        return os.open(self.path(name), flags | os.O_CREAT | os.O_CLOEXEC, mode)
+        return os.open(self.path(name), flags | os.O_CREAT | os.O_CLOEXEC, 0o666 if self.shared else 0o600)
 
     def _sync_file(self, descriptor: int) -> None:
         if self.durable:

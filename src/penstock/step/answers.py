@@ -37,8 +37,18 @@ class Answers:
     errors: dict[int, int] = field(default_factory=dict)
     _files: dict[int, tuple[str, RowFile]] = field(default_factory=dict)
 
-    def take(self, table: StateTable, columns: Mapping[str, pa.Array], bits: Words, rows: Valid) -> None:
-        """Write what these rows of a stream are to each query of a table; `bits` are the entries that each serves."""
+    def take(
+        self,
+        table: StateTable,
+        columns: Mapping[str, pa.Array],
+        bits: Words,
+        rows: Valid,
+        raised: Mapping[str, Valid],
+    ) -> None:
+        """Write what these rows of a stream are to each query of a table; `bits` are the entries that each serves.
+
+        `raised` says, by watched predicate, where an item could not be computed: it is NULL there.
+        """
         join = self.network.joins[table.entries[0].join]
         stream = self.network.streams[table.stream]
         members = {member.id: member for member in join.members}
@@ -46,14 +56,20 @@ class Answers:
             index = np.flatnonzero(rows & has_bit(bits, bit))
             if len(index) == 0 or entry.query in self.refused:
                 continue
-            _, file = self._files.setdefault(entry.query, (join.name, RowFile(self.store, self.step, shared=True)))
+            _, file = self._files.setdefault(entry.query, (join.name, RowFile(self.store, self.step)))
             why = self.bound.passed(file.rows + len(index), file.bytes)
             if why is not None:
                 self.refused[entry.query] = why
                 file.abandon()
                 continue
+            watched = [raised[name][index] for name in entry.truths if name in raised]
+            self._count(entry.query, np.logical_or.reduce(watched) if watched else np.zeros(0, dtype=np.bool_))
             found = self._listed(members[entry.query], stream, columns, index)
             file.add(found, columns["_ts"].take(pa.array(index)).to_numpy())
+
+    def _count(self, query: int, raised: Valid) -> None:
+        if raised.any():
+            self.errors[query] = self.errors.get(query, 0) + int(raised.sum())
 
     def tell(self, account: Account) -> None:
         """End the files, and say what is in them."""
@@ -82,8 +98,7 @@ class Answers:
             if ref is None:
                 assert expression.term is not None
                 found, raised = values(expression.term, known, len(index))
-                if raised.any():
-                    self.errors[member.id] = self.errors.get(member.id, 0) + int(raised.sum())
+                self._count(member.id, raised)
                 return found.cast(kind)
             if ref.role == PSEUDO_ROLE or ref.column == stream.event_time:
                 return time_array(column("_ts").to_numpy(), kind)

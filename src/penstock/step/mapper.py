@@ -127,8 +127,9 @@ class Mapper:
         if any(asleep):
             awake = sum(1 << bit for bit, own in enumerate(asleep) if not own)
             bits = bits & np.array(to_words(awake, bits.shape[1]), dtype=np.uint64)
+        raised = {name: truth_of(name, table, self.truths, columns)[1] for name in table.watched}
         if rows.any():
-            self.answers.take(table, columns, bits, rows)
+            self.answers.take(table, columns, bits, rows, raised)
 
     def _judge(self, stream: Stream, columns: Mapping[str, pa.Array]) -> Verdicts:
         times, bounds = columns["_ts"], None
@@ -188,6 +189,8 @@ class Mapper:
         for name, entries in table.truths:
             true, raised = truth_of(name, table, self.truths, columns)
             found[name] = true
+            if table.mapped and name in table.watched:
+                continue  # counts where the row is a result
             errors = int((raised & accepted).sum())
             for entry in entries if errors else ():
                 query = table.entries[entry].query

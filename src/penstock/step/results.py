@@ -59,7 +59,7 @@ class ResultWriter:
             mine = has_bit(bits, member.bit)
             if mine.any() and member.id not in self.refused:
                 rows = table if mine.all() else table.filter(pa.array(mine))
-                own = self._own.setdefault(member.id, RowFile(self.store, self.step, shared=True))
+                own = self._own.setdefault(member.id, RowFile(self.store, self.step))
                 own.add(own_rows(self.network, self.join, member, rows, self.schemas[member.id]), times[mine])
         if self.listed or self.refused:
             table, times = self._left(table, bits, times)

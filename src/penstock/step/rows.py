@@ -19,12 +19,11 @@ _SAMPLE = 1 << 13  # rows
 
 @dataclass
 class RowFile:
-    """A file of rows that a step has found. `encoded` are the columns that are short as dictionaries beside strings; `shared` ones are read by others."""
+    """A file of rows that a step has found. `encoded` are the columns that are short as dictionaries beside strings."""
 
     store: LocalStore
     step: int
     encoded: Collection[str] = ()
-    shared: bool = False
     rows: int = 0
     min_time: int = FOREVER
     max_time: int = -FOREVER
@@ -80,7 +79,7 @@ class RowFile:
         self._waiting, self._held = [], 0
         if self._writer is None:
             self.name = file_name("results", self.step, "parquet")
-            self._file = self.store.create(self.name, shared=self.shared)
+            self._file = self.store.create(self.name)
             self._stream = self._file.__enter__()
             encoded = [f.name for f in table.schema if f.name in self.encoded or pa.types.is_string(f.type)]
             self._writer = pq.ParquetWriter(

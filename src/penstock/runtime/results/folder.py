@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -50,12 +51,16 @@ def publish(folder: str, name: str, tables: Iterator[pa.Table]) -> None:
 
 
 def link(file: str, folder: str, name: str) -> None:
-    """Let a file, which never changes, appear in a folder under a name, once; as a copy where the two are on different file systems."""
+    """Let a file, which never changes, appear in a claimed folder under a name, once; as a copy where the two are on different file systems.
+
+    Who may read it is what the umask said of the folder's mark.
+    """
     final = Path(folder) / name
     if final.exists():
         return
     with suppress(FileExistsError):
         try:
+            Path(file).chmod(stat.S_IMODE((Path(folder) / OWNER).stat().st_mode))
             os.link(file, final)
         except OSError as error:
             if isinstance(error, FileExistsError) or not Path(file).exists():

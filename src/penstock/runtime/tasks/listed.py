@@ -32,7 +32,7 @@ def write_listed(
     rows: pa.Table, window: AggregateWindow | None, member: AggregateMember, task: Task, schema: pa.Schema
 ) -> dict[str, Any]:
     """Write the results that some rows stand for; what a manifest says of the file."""
-    file = RowFile(task.store, task.step, shared=True)
+    file = RowFile(task.store, task.step)
     sliding = window if RUN in rows.column_names and isinstance(window, Sliding | Landmark) else None
     for each in (rows,) if sliding is None else written_out(rows, sliding, ROW_GROUP):
         columns = [
