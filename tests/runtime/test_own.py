@@ -114,7 +114,7 @@ def test_a_folder_has_what_spark_answers_under_its_names_and_of_its_types(answer
         assert [f.dataType for f in found.schema] == kinds
         assert bag(rows_of(found)) == rows
         assert all(field.nullable for field in listed.schema)
-    count = duckdb.sql(f"SELECT count(*) FROM '{out / name}/*.parquet'").fetchone()
+    count = duckdb.connect().execute(f"SELECT count(*) FROM '{out / name}/*.parquet'").fetchone()
     assert count == (sum(rows.values()),)
 
 
