@@ -226,11 +226,17 @@ def test_what_needs_more_than_its_select_list_is_stored_with_it(spark, tmp_path)
         name="top",
         into=out / "top",
     )
+    last = "SELECT sum(x) AS x, k, n FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k, n ORDER BY x DESC NULLS FIRST, n LIMIT 2"
+    engine.query(last, name="last", into=out / "last")
     engine.query("SELECT v FROM a", name="function", into=lambda *_: None)
     engine.query("SELECT v AS _STEP FROM a", name="called", into=out / "called")
     drain(engine, final=True)
     assert OWN not in {file.kind for file in engine.manifest().results.values()}
     assert sorted(pq.read_table(out / "called").column("_STEP").to_pylist()) == list(range(24))
+    for name in ("top", "last"):
+        rows = bag(rows_of(engine.results(name)))
+        assert bag(rows_of(spark.read.parquet(str(out / name)))) == rows
+        assert rows
     assert sorted(pq.read_table(out / "ordered").column("v").to_pylist()) == list(range(24))
 
 
