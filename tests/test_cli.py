@@ -347,6 +347,20 @@ def test_a_warning_is_told_with_its_place_in_the_script(straw, capsys):
     assert capsys.readouterr().err == "app.sql:3: warning: [x] grows\n"
 
 
+def test_a_run_that_ends_with_a_suspended_query_is_5(straw, monkeypatch, capsys):
+    status = StrawRun.status
+
+    def suspended(self):
+        found = status(self)
+        found["queries"]["q"]["suspended"] = "too many rows"
+        return found
+
+    monkeypatch.setattr(StrawRun, "status", suspended)
+    code, _ = straw(lambda: True)
+    assert code == 5
+    assert "too many rows" in capsys.readouterr().out
+
+
 def test_a_second_interrupt_leaves_at_once(straw, monkeypatch):
     monkeypatch.setattr(os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as left:

@@ -13,7 +13,7 @@ import pytest
 
 from penstock import cli
 from penstock.model import Column, Sink, Stream
-from penstock.sql import CreateQuery, DropQuery
+from penstock.sql import CreateQuery, DropQuery, ResumeQuery
 from penstock.state.manifest import Entry, ManifestLog
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
 from penstock.state.requests import Answer, RequestLog, change_of
@@ -104,7 +104,7 @@ def test_no_command_imports_spark(store):
         "import sys\nfrom penstock import cli\ncli.main(sys.argv[1:])\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('pyspark', 'py4j')])"
     )
-    for arguments in (["list"], ["drop", "one"], ["add", "q", "SELECT a.v FROM a"]):
+    for arguments in (["list"], ["drop", "one"], ["resume", "one"], ["add", "q", "SELECT a.v FROM a"]):
         done = subprocess.run(
             [sys.executable, "-c", program, "query", *arguments, "--state", "state"],
             capture_output=True, text=True, timeout=120, check=True,
@@ -115,7 +115,7 @@ def test_no_command_imports_spark(store):
 # -- mistakes -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("action", [["list"], ["add", "q", "SELECT a.v FROM a"], ["drop", "q"]])
+@pytest.mark.parametrize("action", [["list"], ["add", "q", "SELECT a.v FROM a"], ["drop", "q"], ["resume", "q"]])
 def test_without_a_state_nothing_is_left_behind(store, tmp_path, capsys, action):
     (tmp_path / "other").mkdir()
     for folder in ("nowhere", "other"):
@@ -187,7 +187,9 @@ def test_all_options_are_in_the_statement(store, tmp_path):
     select = "SELECT a.v FROM a -- all of it"
     assert cli.main(["query", "add", "my `query`", select, "--state", "state", *arguments]) == 4
     assert cli.main(["query", "drop", "my `query`", "--state", "state"]) == 4
-    add, drop = (change_of(text) for text in asked(store))
+    assert cli.main(["query", "resume", "my `query`", "--state", "state"]) == 4
+    add, drop, resume = (change_of(text) for text in asked(store))
+    assert resume == ResumeQuery("my `query`")
     wanted = CreateQuery("my `query`", "SELECT a.v FROM a", into=str(tmp_path / place), replace=True, start="state")
     assert replace(add, line=1, column=1) == wanted
     assert drop == DropQuery("my `query`")

@@ -40,6 +40,10 @@ def drop_statement(name: str, *, purge: bool) -> str:
     return f"DROP QUERY {_name(name)}{' PURGE' if purge else ''}"
 
 
+def resume_statement(name: str) -> str:
+    return f"ALTER QUERY {_name(name)} RESUME"
+
+
 def ask(state: Path, statement: str, seconds: float) -> Answer:
     """Leave a request in a state directory and wait for its answer."""
     with _in_plain_words():

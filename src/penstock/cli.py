@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from penstock.ask import UnansweredError, add_statement, ask, drop_statement, queries, queries_table
+from penstock.ask import UnansweredError, add_statement, ask, drop_statement, queries, queries_table, resume_statement
 from penstock.check import NotChecked, Verdict, check_sql, verdicts, verdicts_of
 from penstock.errors import PenstockError, SqlError
 from penstock.launch import SPARK_LOG, Interrupts, brief, busy, end_spark, is_foreign, logged, start_spark, unusable
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.runtime.running.run import Run
     from penstock.views.catalog import ViewCatalog
 
-OK, FAULT, FAILED, WAITS, INTERRUPTED = 0, 1, 3, 4, 130  # 2 is wrong usage, by argparse
+OK, FAULT, FAILED, WAITS, SUSPENDED, INTERRUPTED = 0, 1, 3, 4, 5, 130  # 2 is wrong usage, by argparse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,8 +95,8 @@ def _run(options: argparse.Namespace) -> int:
                 return _keep_views(engine, console, options, interrupts.asked, began)
             console.print(_opening(script, engine, state, resumed), soft_wrap=True)
             code = _watch(run, console, options.seconds, interrupts.asked, script)
-            if code == OK and options.available_now and script.count(CreateView):
-                return _keep_views(engine, console, options, interrupts.asked, time.time())
+            if code in (OK, SUSPENDED) and options.available_now and script.count(CreateView):
+                return _keep_views(engine, console, options, interrupts.asked, time.time()) or code
             return code
         finally:
             if script.count(CreateView):
@@ -134,7 +134,7 @@ def _watch(run: Run, console: Console, seconds: float | None, asked: threading.E
     console.print(summary_of(status, rates.average))
     ended = "The streams have ended." if run.final else "Run the same command again to go on from here."
     console.print(f"Stopped after step {status['step']}. {ended}")
-    return OK
+    return SUSPENDED if any(query["suspended"] for query in status["queries"].values()) else OK
 
 
 def _keep_views(
@@ -194,6 +194,10 @@ def _query_add(options: argparse.Namespace) -> int:
 
 def _query_drop(options: argparse.Namespace) -> int:
     return _ask(options, drop_statement(options.name, purge=options.purge))
+
+
+def _query_resume(options: argparse.Namespace) -> int:
+    return _ask(options, resume_statement(options.name))
 
 
 def _ask(options: argparse.Namespace, statement: str) -> int:
@@ -314,5 +318,5 @@ def _is_console(into: object) -> bool:
 
 _COMMANDS: Mapping[str, Command] = {
     "run": _run, "check": _check, "explain": _explain,
-    "query add": _query_add, "query drop": _query_drop, "query list": _query_list,
+    "query add": _query_add, "query drop": _query_drop, "query resume": _query_resume, "query list": _query_list,
 }  # fmt: skip

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.handle import QueryHandle
 from penstock.model import Column, Source, UserAggregate
+from penstock.model.limits import MOST_BYTES, MOST_ROWS
 from penstock.model.time import FOREVER, SECOND
 from penstock.model.view import CAPTURES
 from penstock.planner.arranging import arrange
@@ -37,6 +38,7 @@ from penstock.runtime.results.read import united
 from penstock.runtime.results.sides import side_rows
 from penstock.runtime.running.run import Run
 from penstock.runtime.session import local_session, refuse_gone
+from penstock.runtime.steps.suspended import resumed
 from penstock.runtime.workers import check_workers
 from penstock.sql import (
     AdvanceStream,
@@ -47,6 +49,7 @@ from penstock.sql import (
     DropQuery,
     DropStream,
     Explain,
+    ResumeQuery,
     ShowQueries,
     ShowStreams,
     Statement,
@@ -58,6 +61,7 @@ from penstock.state.manifest import Manifest, ManifestLog
 from penstock.state.place import state_path
 from penstock.state.registry import QueryRecord
 from penstock.state.store import LocalStore
+from penstock.step.bound import Bound
 from penstock.views.catalog import ViewCatalog
 from penstock.views.sources.results import QueryResults
 from penstock.views.statements import ViewStatement, execute_view_statement
@@ -80,6 +84,8 @@ class Engine:
         order_options: Mapping[str, Any] | None = None,
         expire_every: int = 1,
         plan: str = "auto",
+        result_rows: int = MOST_ROWS,
+        result_bytes: int = MOST_BYTES,
     ) -> None:
         """`tasks`: parallel tasks per step (default: the session's cores). `durable=False` skips syncs to disk.
 
@@ -89,7 +95,7 @@ class Engine:
         `period` (rows between two checks). `expire_every`: steps between two rounds that drop state out of reach. `plan` says how window
         aggregates are computed: 'paned' (panes that all share, merged with two stacks), 'differential' (their sums by difference), 'wid' (panes
         of each query's own), 'buffered' (rows are kept), 'adapt' (in each bucket rows or panes), or 'auto', by what steps have counted. The
-        answers are always the same.
+        answers are always the same. `result_rows` and `result_bytes`: a query with more results in one step, as they are stored, is suspended.
         """
         self.spark = spark
         self.store = LocalStore(str(Path(state_path(state_dir)).absolute()), durable)
@@ -97,7 +103,11 @@ class Engine:
             raise RegistrationError(f"expire_every must be at least 1 step, not {expire_every}")
         if tasks is not None and tasks < 1:
             raise RegistrationError(f"tasks must be at least 1, not {tasks}")
-        self.expire_every = expire_every
+        if result_rows < 1 or result_bytes < 1:
+            raise RegistrationError(
+                f"result_rows and result_bytes must be at least 1, not {result_rows} and {result_bytes}"
+            )
+        self.expire_every, self.bound = expire_every, Bound(result_rows, result_bytes)
         refuse_gone(spark, self.store.root)
         check_workers(spark)
         self.tasks = tasks or spark.sparkContext.defaultParallelism
@@ -126,12 +136,14 @@ class Engine:
         order_options: Mapping[str, Any] | None = None,
         expire_every: int = 1,
         plan: str = "auto",
+        result_rows: int = MOST_ROWS,
+        result_bytes: int = MOST_BYTES,
         **settings: str,
     ) -> Engine:
         """An engine on a well-configured local Spark session (made if there is none); `settings` are Spark's, with `__` for each dot."""
         return cls(
             local_session(cores, **settings), state_dir, tasks=tasks, durable=durable, strategy=strategy, chain=chain, orders=orders,
-            order_options=order_options, expire_every=expire_every, plan=plan,
+            order_options=order_options, expire_every=expire_every, plan=plan, result_rows=result_rows, result_bytes=result_bytes,
         )  # fmt: skip
 
     # -- registration: before the start, or while running at the next step boundary -------------------------------
@@ -302,6 +314,20 @@ class Engine:
         """Stop answering a query. Its results stay readable; with `purge` they are given up too."""
         self._registration.drop(name, purge=purge)
 
+    @told_plainly()
+    def resume(self, name: str) -> None:
+        """Let a query that was suspended go on with the next step. What it would have found meanwhile is not made up for."""
+        record = self.catalog.live(name)
+        if self._running is not None:
+            self._running.resume(record)
+            return
+        self._refuse_beside_others()
+        with self.store.owner_lock():
+            log = ManifestLog(self.store)
+            manifest = log.load()
+            if entry := resumed(self.catalog.registry, manifest, record):
+                log.append(entry)
+
     def execute(self, script: str) -> list[Any]:
         """Run SQL statements; returns what SHOW and EXPLAIN print, one entry each."""
         return [shown for statement in parse_script(script) for shown in self.execute_statement(statement, script)]
@@ -322,6 +348,8 @@ class Engine:
             case AlterQuery():
                 record, target = self._registration.altered(statement)
                 self._registration.add(record, target, instead=True, at=(script, statement))
+            case ResumeQuery(name):
+                self.resume(name)
             case DropQuery(name, purge, if_exists):
                 if not if_exists or self.catalog.registry.find(name):
                     self.drop(name, purge=purge)

@@ -26,10 +26,10 @@ examples:
   penstock query list --state DIR                   its queries
 
 exit codes: 0 all is well, 1 the script, the request or the state is at fault, 2 wrong usage, 3 the run failed,
-4 a request waits and has no answer yet, 130 interrupted before the end"""
+4 a request waits and has no answer yet, 5 the run ended with a query that is suspended, 130 interrupted before the end"""
 
 _QUERY = """\
-Add, drop and list the queries of a state directory. An engine that runs on it takes a request between two steps
+Add, drop, resume and list the queries of a state directory. An engine that runs on it takes a request between two steps
 and answers; 'list' needs no engine."""
 
 _QUERY_CODES = """\
@@ -106,7 +106,7 @@ def _query_options(
 ) -> None:
     query = parsers.add_parser(
         "query",
-        help="add, drop or list queries, also while an engine runs",
+        help="add, drop, resume or list queries, also while an engine runs",
         description=_QUERY,
         epilog=_QUERY_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -134,7 +134,9 @@ def _query_options(
     drop = action("drop", "stop answering a query")
     drop.add_argument("name", metavar="NAME")
     drop.add_argument("--purge", action="store_true", help="give up its results too")
-    for waits in (add, drop):
+    resume = action("resume", "let a query go on that was suspended")
+    resume.add_argument("name", metavar="NAME")
+    for waits in (add, drop, resume):
         waits.add_argument(
             "--timeout",
             type=_seconds,

@@ -74,13 +74,15 @@ def assert_nothing_lost_or_doubled(spark, root, steps=STEPS):
         assert all(delivery == sorted(values) for delivery in got[step]), step
 
 
-EVERY_POINT = ("before_job:0", "after_job:0", "before_manifest:1", "after_manifest:2", "after_delivery:3")
+EVERY_POINT = (
+    "before_job:0", "after_job:0", "before_manifest:1", "after_manifest:2", "after_link:3", "after_delivery:4",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("plan", "steps"),
     [
-        pytest.param(("before_manifest:1",), 3, id="before the commit"),
+        pytest.param(("before_manifest:1", "after_link:1"), 3, id="before the commit, and behind a link"),
         pytest.param(EVERY_POINT, STEPS, id="every point", marks=pytest.mark.long),
     ],
 )

@@ -4,8 +4,27 @@ from __future__ import annotations
 
 import json
 
-from penstock.runtime.steps.accounts import counters_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.model import Column, Stream
+from penstock.planner.build import build_network
+from penstock.planner.network import StandingQuery
+from penstock.runtime.steps.accounts import bounded, counters_of, refused_by, results_of, suspended_by
 from penstock.runtime.tasks.task import Report
+from penstock.sql import parse_query
+from penstock.step.bound import Bound
+from penstock.step.results import OWN
+from tests.effort import examples
+
+STREAMS = {"a": Stream("a", (Column("at", "bigint"), Column("v", "bigint")), "at", 0)}
+NAMES = ("q", "q", "r", "s")  # the first two are parts of one query
+NETWORK = build_network(
+    [StandingQuery(n, name, parse_query("SELECT v FROM a", STREAMS)) for n, name in enumerate(NAMES)], STREAMS
+)
+FILE = st.tuples(
+    st.integers(1, 9), st.integers(1, 90), st.dictionaries(st.integers(0, 3), st.integers(1, 9), min_size=1)
+)
 
 
 def _decoded(report: Report) -> dict[str, object]:
@@ -37,3 +56,39 @@ def test_results_of_a_query_that_could_not_be_answered_are_not_counted() -> None
 
     assert "results" not in totals["query:7"]
     assert totals["query:8"]["results"] == 2
+
+
+@settings(max_examples=examples(200))
+@given(
+    tasks=st.lists(st.tuples(st.lists(FILE, max_size=3), st.sets(st.integers(0, 3))), min_size=1, max_size=3),
+    rows=st.integers(1, 30), size=st.integers(1, 200),
+)  # fmt: skip
+def test_what_all_tasks_and_parts_found_together_is_bounded_and_given_up_together(tasks, rows, size) -> None:
+    stored, written, told = [0] * 4, [0] * 4, set()
+    reports = []
+    for number, (files, refused) in enumerate(tasks):
+        report = Report(number)
+        for place, (count, length, queries) in enumerate(files):
+            kind = OWN if len(queries) == 1 else "join"
+            facts = {"join": "j", "step": 1, "version": 1, "min_time": 0, "max_time": 0, "kind": kind}
+            report.add_results(list(queries.items()), name=f"{number}-{place}", rows=count, bytes=length, **facts)
+            for query, results in queries.items():
+                stored[query] += min(results, count)
+                written[query] += length * min(results, count) // count
+        report.refused |= dict.fromkeys(map(str, refused), "why")
+        told |= refused
+        reports.append(_decoded(report))
+    bounded(NETWORK, reports, Bound(rows, size))
+    expected = {
+        query
+        for query in range(4)
+        for parts in [[p for p in range(4) if NAMES[p] == NAMES[query]]]
+        if told & set(parts) or sum(stored[p] for p in parts) > rows or sum(written[p] for p in parts) > size
+    }
+    assert refused_by(reports).keys() == expected
+    assert {int(query) for query in suspended_by(NETWORK, reports, {})} == expected
+    for file in results_of(reports):
+        assert not {query for query, _ in file.counts} & expected
+        assert file.without == tuple(sorted(expected))
+        assert file.counts or file.kind != OWN
+    assert not any("results" in counters_of(reports).get(f"query:{query}", {}) for query in expected)

@@ -40,7 +40,11 @@ def test_all_that_is_made_below_a_state_directory_is_closed_to_others_and_what_i
         for n, p in made.items()
         if n.parts[0] != "checkpoint" or len(n.parts) == 1
     }
-    assert own == {name: 0o700 if (state / name).is_dir() else 0o600 for name in own}
     published = [out, *out.iterdir()]
     assert len(published) > 2
+    linked = {p.stat().st_ino for p in published}  # the same files, in a folder that is shut
+    opened = {name for name in own if (state / name).stat().st_ino in linked}
+    assert opened
+    assert {name.partition("/")[0] for name in opened} == {"results"}
+    assert own == {n: 0o700 if (state / n).is_dir() else 0o644 if n in opened else 0o600 for n in own}
     assert {stat.S_IMODE(p.stat().st_mode) for p in published} == {0o755, 0o644}

@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -11,8 +12,11 @@ from py4j.protocol import Py4JJavaError
 
 from penstock.errors import StateError
 from penstock.model import Sink
-from penstock.runtime.results.sinks import Deliveries, Recipient, claim, group_sinks
+from penstock.runtime.results.folder import claim
+from penstock.runtime.results.sinks import Deliveries, Recipient, group_sinks
 from penstock.state.manifest import Manifest, ResultFile
+from penstock.state.store import LocalStore
+from penstock.step.results import OWN
 
 
 def manifest(**steps):
@@ -84,6 +88,86 @@ def test_what_a_failing_sink_is_owed_stays(tmp_path):
     delivered(Rows(1), sinks, found)
     made = Deliveries(Rows(), lambda *_: 0, sinks)
     assert [made.owes(found.results[name]) for name in ("s3", "s4")] == [True, False]
+
+
+def own_files(root, **steps):
+    """A store with files of one query alone, as `s4=(1, 1)`: two of query 1 from step 4."""
+    store, files = LocalStore(str(root)), {}
+    for step, queries in steps.items():
+        for number, query in enumerate(queries):
+            name = f"results/{step[1:]}-{number}.parquet"
+            table = pa.table({"query": [query], "number": [number]})
+            with store.create(name) as file:
+                pq.write_table(table, file)
+            files[name] = ResultFile(
+                name, "j", int(step[1:]), 1, 1, store.size(name), 0, 0, ((query, 1),), OWN
+            )  # fmt: skip
+    return store, Manifest(step=max(int(step[1:]) for step in steps), results=files)
+
+
+def linked(store, sinks, found):
+    return Deliveries(Rows(), lambda _query, known: known.step, sinks, store=store).deliver(found)
+
+
+def test_a_folder_gets_the_files_of_a_query_as_they_are_and_once(tmp_path):
+    out, schema = tmp_path / "out", ("a", "bigint")
+    store, found = own_files(tmp_path / "state", s3=(1, 1, 2), s4=(2,))
+    recipients = [Recipient(1, "one", str(out), schema), Recipient(2, "two", str(out), schema)]
+    sinks = group_sinks(recipients, {}, -1)
+    assert set(linked(store, sinks, found).values()) == {4}
+    names = [f"part-00000003-{query}-{number}.parquet" for query, number in ((1, 0), (1, 1), (2, 0))]
+    assert sorted(p.name for p in out.glob("*.parquet")) == [*names, "part-00000004-2-0.parquet"]
+    assert all((out / own).samefile(file) for own, file in zip(names, sorted(store_files(store)), strict=False))
+    before = {p.name: p.stat().st_ino for p in out.iterdir()}
+    # The cursor was lost, and some of the names with it: they come back, and nothing else does.
+    (out / names[1]).unlink()
+    linked(store, group_sinks(recipients, {}, -1), replace(found, results=dict(reversed(found.results.items()))))
+    assert {p.name: p.stat().st_ino for p in out.iterdir()} == before
+
+
+def store_files(store):
+    return [Path(store.path(f"results/{name}")) for name in store.names("results")]
+
+
+@pytest.mark.parametrize("links", [0, 1, 2])
+def test_a_crash_between_two_links_is_made_good_by_the_next_delivery(tmp_path, monkeypatch, links):
+    class Killed(BaseException):
+        pass
+
+    left = [links]
+
+    def kill(_point, _step):
+        if left[0] == 0:
+            raise Killed
+        left[0] -= 1
+
+    store, found = own_files(tmp_path / "state", s3=(1, 1, 1))
+    recipients = [Recipient(1, "one", str(tmp_path / "out"), ("a",))]
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.runtime.results.sinks.kill_point", kill)
+        sinks = group_sinks(recipients, {}, -1)
+        assert list(linked(store, sinks, found).values()) == [-1], "what failed is not remembered as delivered"
+        assert len(list((tmp_path / "out").glob("*.parquet"))) == links + 1
+    assert list(linked(store, group_sinks(recipients, {}, -1), found).values()) == [3]
+    table = pq.read_table(tmp_path / "out")
+    assert sorted(table.column("number").to_pylist()) == [0, 1, 2]
+
+
+def test_a_query_with_other_files_in_a_step_is_read_and_others_are_linked(tmp_path):
+    store, found = own_files(tmp_path / "state", s3=(1, 2))
+    mixed = {**found.results, **manifest(s3=(1,)).results}
+    recipients = [Recipient(query, f"q{query}", str(tmp_path / "out"), ("a",)) for query in (1, 2)]
+    linked(store, group_sinks(recipients, {}, -1), replace(found, results=mixed))
+    names = sorted(p.name for p in (tmp_path / "out").glob("*.parquet"))
+    assert names == ["part-00000003-1.parquet", "part-00000003-2-0.parquet"]
+
+
+def test_a_file_that_is_missing_fails_the_sink_and_not_the_run(tmp_path):
+    store, found = own_files(tmp_path / "state", s3=(1,))
+    store.delete(next(iter(found.results)))
+    sinks = group_sinks([Recipient(1, "q", str(tmp_path / "out"), ("a",))], {}, -1)
+    assert list(linked(store, sinks, found).values()) == [-1]
+    assert "FileNotFoundError" in sinks[0].error
 
 
 def test_a_sink_of_spark_says_what_went_wrong_in_java(tmp_path):

@@ -12,6 +12,7 @@ from penstock.sql import (
     DropQuery,
     Explain,
     Position,
+    ResumeQuery,
     ShowQueries,
     ShowStreams,
     parse_query,
@@ -83,6 +84,11 @@ def test_alter_query_keeps_what_it_does_not_name():
     altered = one("ALTER QUERY q AS SELECT * FROM a")
     assert altered == AlterQuery("q", "SELECT * FROM a", 1, 18)
     assert (altered.into, altered.on_error, altered.retain) == (None, None, None)
+
+
+def test_a_query_is_resumed():
+    assert one("alter query q resume") == ResumeQuery("q")
+    assert one("ALTER QUERY resume RESUME") == ResumeQuery("resume")
 
 
 def test_alter_query_has_the_fields_of_create_query_but_for_replace():
@@ -178,6 +184,7 @@ def test_statements_not_supported(text, column, fragment):
         ("CREATE QUERY q FROM NOW FROM STATE AS SELECT 1", 25, "FROM is given twice"),
         ("CREATE QUERY q FROM NOW", 24, "Expected ON ERROR, RETAIN, FROM or AS"),
         ("ALTER QUERY q", 14, "Expected ON ERROR"),
+        ("ALTER QUERY q RESUME AS SELECT 1", 22, "Unexpected"),
         ("ALTER QUERY", 12, "name of a query"),
         ("ALTER QUERY _q AS SELECT 1", 13, "reserved"),
         ("ALTER QUERY q ON ERROR IGNORE AS SELECT 1", 24, "SKIP or STOP"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PenstockError, SqlError, StateError
-from penstock.sql import AlterQuery, CreateQuery, DropQuery
+from penstock.sql import AlterQuery, CreateQuery, DropQuery, ResumeQuery
 from penstock.state.requests import KEPT_SECONDS, Answer, RequestLog, change_of
 from penstock.state.store import LocalStore
 
@@ -38,6 +38,7 @@ def test_a_request_changes_queries():
     assert isinstance(change_of(CREATE), CreateQuery)
     assert change_of("CREATE OR REPLACE QUERY q AS SELECT a.v FROM a;").replace
     assert isinstance(change_of("ALTER QUERY q AS SELECT a.v FROM a"), AlterQuery)
+    assert change_of("ALTER QUERY q RESUME") == ResumeQuery("q")
     assert change_of("DROP QUERY q PURGE") == DropQuery("q", purge=True)
 
 

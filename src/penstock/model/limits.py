@@ -3,6 +3,8 @@
 Answers that are stored in short (equal windows as one row) have no limit; these are for what has to be built one by one.
 """
 
+MOST_ROWS = 100_000_000  # results of a query in a step, as they are stored, unless the engine is told otherwise
+MOST_BYTES = 32 << 30  # of them
 MOST_BUILT = 1 << 24  # windows, or items of lists, that a task builds for a query in a step
 MOST_DELIVERED = 100_000_000  # results of a query that go to a sink at once
 MOST_TAKEN = 50_000_000  # results of a query that a step takes in for those that read it, or a refresh for a view

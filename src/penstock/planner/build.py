@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 
 from penstock.errors import RegistrationError
@@ -16,6 +17,7 @@ from penstock.planner.derived import DerivedStream
 from penstock.planner.grouped import check_aggregated, grouped_tables
 from penstock.planner.index import INDEXED_TYPES, ColumnIndex, build_index, indexable
 from penstock.planner.keys import INTEGRAL, bare_columns, common_type
+from penstock.planner.listed import as_mapped, computed_items, is_mapped, listed_items, watched_items
 from penstock.planner.network import (
     Derived,
     Entry,
@@ -102,7 +104,10 @@ class _Builder:
         for i, role in enumerate(query.roles):
             if not tables[i]:
                 timed = len(query.roles) > 1 or isinstance(role.window, Rows)
-                tables[i].append(TableKey(role.stream + ("()" if timed else "") + own, role.stream, timed=timed))
+                mapped = is_mapped(standing)
+                called = role.stream + ("()" if timed else " for folders" if mapped else "") + own
+                tables[i].append(TableKey(called, role.stream, timed=timed, mapped=mapped))
+                standing = replace(standing, share=None) if mapped else standing
         roles = tuple(sorted(range(len(tables)), key=lambda i: ([t.name for t in tables[i]], i)))
         place = {role: p for p, role in enumerate(roles)}
         named = [tuple(sorted((place[i], key.name + own) for i, key in c.items())) for c in classes]
@@ -145,10 +150,13 @@ class _Builder:
             # Spark sees a result row only as the result table holds it, so what it must evaluate has to be held.
             for expression in (*items, *(r for r in residuals if r.term is None)):
                 for ref in expression.refs:
-                    if ref.role != PSEUDO_ROLE:
+                    if ref.role != PSEUDO_ROLE and not plan.mapped:
                         wanted[ref.role].add(ref.column)
             read = [ref for expression in (*items, *residuals) for ref in expression.refs]
             bounds = tuple(tuple(plan.bounds[i][j] for j in plan.roles) for i in plan.roles)
+            listed = listed_items(plan.standing, items)
+            if plan.mapped:
+                listed = as_mapped(plan.standing, partial(self.derive, streams[0]))
             members.append(
                 Member(
                     plan.standing.id,
@@ -157,12 +165,13 @@ class _Builder:
                     plan.roles,
                     bounds,
                     residuals,
-                    tuple((i, e) for i, e in enumerate(items) if not e.total),
+                    computed_items(items, listed) if not plan.mapped else (),
                     plan.standing.on_error,
                     plan.standing.bits_of,
                     tuple(frozenset(ref.column for ref in read if ref.role == p) for p in range(len(streams))),
                     tuple((p, out_column(plan.standing.bits_of, p)) for p in plan.counted),
                     tuple((position[band.earlier], position[band.later]) for band in query.bands),
+                    listed,
                 )
             )
         columns = tuple(
@@ -210,6 +219,8 @@ class _Builder:
             tuple(sorted(held.others.items())),
             stream.order if any(e.counting for e in held.entries) else (),
             hashed=self.hashed(stream, key.key, key.types, key.terms, key.total),
+            watched=frozenset(held.watched),
+            mapped=key.mapped,
         )
         if built.by_cell:
             cells(built)  # refuses too many
@@ -238,12 +249,18 @@ class _Builder:
         shares: dict[int, list[Member]] = {}
         for member in join.members:
             shares.setdefault(member.share, []).append(member)
+        if key.mapped:
+            held.stored.update(
+                ref.column for m in join.members for item in m.listed for ref in item.refs if ref.role >= 0
+            )
         for share, group in shares.items():
             plan, role = plans[group[0].id], group[0].roles[position]
             for residual in group[0].residuals:
                 held.stored.update(r.column for r in residual.refs if r.role == position)
             terms, truths = self.predicates(plan.query, role, stream)
-            truths = tuple(dict.fromkeys((*truths, *computable)))
+            watched = watched_items(plan.standing, partial(self.derive, key.stream)) if key.mapped else ()
+            held.watched.update(watched)
+            truths = tuple(dict.fromkeys((*truths, *computable, *watched)))
             needs = frozenset(linked.keys() | apart).union(*(m.reads[position] for m in group)) - {stream.event_time}
             lives = _lives(plan, position)
             window = plan.query.roles[role].window
@@ -332,13 +349,15 @@ class _Builder:
 class _Held:
     """What a state table is found to hold, position by position.
 
-    `others` = column -> the other table of the stream whose key it holds. `stored` are all columns that somebody needs of its rows.
+    `others` = column -> the other table of the stream whose key it holds. `stored` are all columns that somebody needs of its rows;
+    `watched` are the computed predicates that only tell whether something raised.
     """
 
     stream: Stream
     entries: list[Entry] = field(default_factory=list)
     others: dict[str, str] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
+    watched: set[str] = field(default_factory=set)
 
     def add(self, entry: Entry) -> None:
         self.entries.append(entry)
@@ -372,6 +391,11 @@ class _Laid:
     roles: tuple[int, ...]
     tables: tuple[tuple[TableKey, ...], ...]
     classes: tuple[tuple[tuple[int, str], ...], ...]
+
+    @property
+    def mapped(self) -> bool:
+        """Whether mappers answer it."""
+        return any(key.mapped for own in self.tables for key in own)
 
     @property
     def counted(self) -> tuple[int, ...]:

@@ -108,7 +108,9 @@ def _sampled(table: StateTable, measured: Counters) -> bool:
 def _table(network: Network, table: StateTable, measured: Counters, runs: Sequence[Held]) -> list[str]:
     integer = network.streams[table.stream].integer_time
     if table.stateless:
-        lines = [f"pass-through {table.name}: nothing is kept"]
+        lines = [
+            f"pass-through {table.name}: nothing is kept" + (", mappers write the results" if table.mapped else "")
+        ]
     else:
         cuts = ", ".join(_life(c, integer=integer) for c in table.chain) or "none"
         lines = [

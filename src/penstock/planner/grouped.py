@@ -35,6 +35,7 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import AggregatePlan, is_cut_by_kernels, plan_aggregates
 from penstock.planner.index import build_index
 from penstock.planner.keys import common_type, normalized, normalized_term
+from penstock.planner.listed import listed_windows
 from penstock.planner.network import (
     MAX_ROLES,
     AggregateMember,
@@ -256,6 +257,7 @@ def _aggregate(
             _every(q),
             q.bits_of,
             has_runs(q),
+            listed_windows(q),
         )
         for bit, q in enumerate(mine)
     )

@@ -48,7 +48,7 @@ class StandingQuery:
     aggregate need only ask the same of rows for that; `types` are the types of their groups, and of the argument of each aggregate.
     They began with step `since`, and see all rows from the times `complete_from` on. Each result of one that is `delivered` goes on to
     somebody, so that it must be there as a row. `flush` = (results that a step gives at most, windows that one may be late for that);
-    `own` are the users' aggregates.
+    `own` are the users' aggregates. `listed` are the names and types of the select list of one whose rows go to a folder.
     """
 
     id: int
@@ -63,6 +63,7 @@ class StandingQuery:
     delivered: bool = False
     flush: tuple[int, int] | None = None
     own: Mapping[str, UserAggregate] = field(default_factory=dict, compare=False)
+    listed: tuple[tuple[str, str], ...] = ()
 
     @property
     def bits_of(self) -> int:
@@ -127,7 +128,8 @@ class StateTable:
 
     A stream that is joined by several keys has a table for each; `others` = (column that holds a row's key in another table, its name).
     `chain` holds the ends of its links, ascending: a stored row stays until the end of the link in which its own life ends. A `grouped` table
-    serves window aggregates: it holds partials (or rows) by group, NULL being a group, and without a key all is one group.
+    serves window aggregates: it holds partials (or rows) by group, NULL being a group, and without a key all is one group. Rows of one that is
+    `mapped` are results where they are read, and go to no task.
     """
 
     index: int
@@ -149,6 +151,7 @@ class StateTable:
     grouped: bool = False
     watched: frozenset[str] = frozenset()  # computed predicates that only tell whether something raised
     hashed: tuple[str, ...] | None = None  # the columns that hold the parts of the key; None if Spark hashes it
+    mapped: bool = False
 
     @property
     def counted(self) -> tuple[Entry, ...]:
@@ -217,6 +220,7 @@ class Member:
 
     Members of one `share` have one bit. `reads[p]` = the columns that it reads of rows at position p. `outs` = (position, column that says
     when a row there leaves its window) for windows that count rows. `bands` = pairs of positions with a time condition in WHERE between them.
+    `listed` is the select list of one whose rows are written as it says, to files of its own; empty where they go to the result table.
     """
 
     id: int
@@ -231,6 +235,7 @@ class Member:
     reads: tuple[frozenset[str], ...]
     outs: tuple[tuple[int, str], ...] = ()
     bands: tuple[tuple[int, int], ...] = ()
+    listed: tuple[Expression, ...] = ()
 
     @property
     def finished_by_spark(self) -> bool:
@@ -289,7 +294,8 @@ class AggregateMember:
 
     The results of one that is `paned` are kept as closed panes, of which its windows are put together when they are read. With `every` its
     open windows are shown too, again after so many microseconds of the clock. `share` is the query whose entry says which rows it wants. With `runs`
-    consecutive windows that hold the same are one row of its results.
+    consecutive windows that hold the same are one row of its results. `listed` is the select list of one whose results are written as it says,
+    to files of its own.
     """
 
     id: int
@@ -300,6 +306,7 @@ class AggregateMember:
     every: int | None = None
     share: int = 0
     runs: bool = False
+    listed: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ class TableKey:
     total: tuple[bool, ...] = ()
     timed: bool = False
     terms: tuple[Term | None, ...] = ()
+    mapped: bool = False
 
 
 @dataclass(frozen=True)

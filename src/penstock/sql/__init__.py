@@ -13,6 +13,7 @@ from penstock.sql.statements import (
     DropStream,
     Explain,
     Refused,
+    ResumeQuery,
     ShowQueries,
     ShowStreams,
     Statement,
@@ -33,6 +34,6 @@ from penstock.sql.view_statements import (
 
 __all__ = [
     "AdvanceStream", "AlterQuery", "AlterStream", "CreateQuery", "CreateSource", "CreateStream", "CreateView", "DropQuery", "DropSource", "DropStream",
-    "DropView", "Explain", "ExplainView", "Position", "RefreshView", "Refused", "Results", "ShowQueries", "ShowSources", "ShowStreams", "ShowViews",
+    "DropView", "Explain", "ExplainView", "Position", "RefreshView", "Refused", "Results", "ResumeQuery", "ShowQueries", "ShowSources", "ShowStreams", "ShowViews",
     "Statement", "altered", "check_sources", "named_in_from", "parse_query", "parse_script", "parse_view", "placed_bounds", "read_script", "results_of",
 ]  # fmt: skip

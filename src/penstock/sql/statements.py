@@ -71,6 +71,14 @@ class AlterQuery:
 
 
 @dataclass(frozen=True)
+class ResumeQuery:
+    """`ALTER QUERY name RESUME`: a query that was suspended goes on."""
+
+    name: str
+    at: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True)
 class DropQuery:
     name: str
     purge: bool = False
@@ -109,6 +117,7 @@ Statement = (
     CreateStream
     | CreateQuery
     | AlterQuery
+    | ResumeQuery
     | DropQuery
     | DropStream
     | AdvanceStream
@@ -197,6 +206,16 @@ def _query(cursor: Cursor, at: Position, *, replace: bool) -> CreateQuery:
     return CreateQuery(
         new.name, new.select, new.line, new.column, new.into, on_error, new.retain, replace, new.start, at
     )
+
+
+def _alter_or_resume(cursor: Cursor, at: Position) -> AlterQuery | ResumeQuery:
+    start = cursor.index
+    name = _query_name(cursor)
+    if cursor.accept("RESUME"):
+        cursor.end()
+        return ResumeQuery(name, at)
+    cursor.index = start
+    return _alter_query(cursor, at)
 
 
 def _alter_query(cursor: Cursor, at: Position) -> AlterQuery:
@@ -301,7 +320,7 @@ _PARSERS: dict[str, Callable[[Cursor, Position], Statement]] = {
     "CREATE STREAM": _create_stream,
     "CREATE QUERY": _create_query,
     "CREATE OR REPLACE QUERY": _replace_query,
-    "ALTER QUERY": _alter_query,
+    "ALTER QUERY": _alter_or_resume,
     "ALTER STREAM": alter_stream,
     "DROP QUERY": _drop_query,
     "DROP STREAM": _drop_stream,

@@ -69,7 +69,8 @@ class ResultFile:
     """A committed file of result rows; `counts` = rows per query id, `version` says what its bits mean.
 
     A file of panes holds what results are put together from, and `counts` are results. `closings` = (step, after, until): which windows
-    were closed by which step; all panes before `panes_until` are in this file or in earlier ones.
+    were closed by which step; all panes before `panes_until` are in this file or in earlier ones. Rows in it of the queries `without` are no
+    results: they were given up with their step.
     """
 
     name: str
@@ -84,11 +85,12 @@ class ResultFile:
     kind: str = "join"
     closings: tuple[tuple[int, int, int], ...] = ()
     panes_until: int = NEVER
+    without: tuple[int, ...] = ()
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ResultFile:
         lists = {key: tuple(tuple(item) for item in data.get(key, ())) for key in ("counts", "closings")}
-        return cls(**{**data, **lists})
+        return cls(**{**data, **lists, "without": tuple(data.get("without", ()))})
 
     def count(self, query: int) -> int:
         return dict(self.counts).get(query, 0)

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.model import Sink
 from penstock.model.secrets import literal_secrets
-from penstock.sql import AlterQuery, CreateQuery, DropQuery, parse_script
+from penstock.sql import AlterQuery, CreateQuery, DropQuery, ResumeQuery, parse_script
 from penstock.state.seal import seal, unseal
 from penstock.state.store import Store
 
@@ -22,7 +22,7 @@ FOLDER = "requests"
 KEPT_SECONDS = 86_400.0  # then an answer that nobody has read is given up
 POLL_SECONDS = 0.1
 
-Change = CreateQuery | AlterQuery | DropQuery
+Change = CreateQuery | AlterQuery | ResumeQuery | DropQuery
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def change_of(statement: str) -> Change:
 
 def _refuse_secrets(change: Change) -> None:
     """A request lies in a file until it is answered, and a secret must not."""
-    into = None if isinstance(change, DropQuery) else change.into
+    into = None if isinstance(change, DropQuery | ResumeQuery) else change.into
     given = literal_secrets(into.options) if isinstance(into, Sink) else {}
     for option in given:
         msg = f"option {option!r} of the sink is a secret, and a request lies in a file until it is answered; refer to it as ${{ENV:NAME}} or ${{file:/path}}"

@@ -2,7 +2,8 @@
 
 Paths are relative and use `/`. A store never lists directories for readers: names come from the manifest.
 Rows of streams lie in state files, so these and their folders are their owner's alone, from the moment they are made. What a folder that
-others read gets (a sink's) is made as the umask says; state files are never linked there.
+others read gets (a sink's) is made as the umask says. A file of results that is linked there is opened to others then, and not before; the
+folder in which it lies here is its owner's.
 """
 
 from __future__ import annotations

@@ -18,6 +18,9 @@ Counts = dict[str, dict[str, int]]
 class Account:
     """`saw`: by stream, what parts of its rows say of progress; `errors`: by stream, an example of a row that it must not get; `unreadable`: by stream, why its
     pieces are left to Spark; `phases`: seconds of each.
+
+    `results` are files that mappers have written: the results of each query in them, and what a manifest says; `refused` are queries that found
+    more than they may, and why that is.
     """
 
     streams: Counts = field(default_factory=dict)
@@ -28,6 +31,8 @@ class Account:
     errors: dict[str, str] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=dict)
+    results: list[tuple[list[tuple[int, int]], dict[str, Any]]] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         text = json.dumps(self.__dict__).encode()

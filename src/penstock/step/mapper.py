@@ -1,7 +1,7 @@
 """The first half of a step: verdicts, key hashes, and to which tasks each row goes, over whole Arrow columns.
 
 A mapper takes rows as a source brings them and gives each at most once to every task that needs it; a row that serves no query goes nowhere,
-and is counted. Late and bad rows are written here. What it writes and counts matters only if its account reaches the step's report.
+and is counted. Late and bad rows are written here, and so are the results of queries that need nothing but single rows. What it writes and counts matters only if its account reaches the step's report.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from penstock.columns.verdict import ACCEPTED, PUNCTUATION, SIDES, Verdicts, jud
 from penstock.kernels.compare import Evaluation
 from penstock.kernels.delta import wanted_bits
 from penstock.kernels.groups import group_bounds
+from penstock.kernels.probe import Words, to_words
 from penstock.model import Ref, Stream
 from penstock.model.punctuation import part_of
 from penstock.model.time import NEVER
@@ -28,8 +29,11 @@ from penstock.state.manifest import Patterns, Progress
 from penstock.state.progress import Seen, together
 from penstock.state.store import LocalStore
 from penstock.step.account import Account, Watch, add_counts
+from penstock.step.answers import Answers
+from penstock.step.bound import Bound
 from penstock.step.keys import Valid, key_columns, keys_of, owners
 from penstock.step.pieces import Piece, Text, Types, Unreadable
+from penstock.step.results import Schemas
 from penstock.step.sides import write_side
 
 FEW_ROLES, SAMPLE_EVERY = 64, 16  # a table with more roles than a few counts its rows by role only now and then
@@ -48,6 +52,7 @@ class Asked:
     replicated: frozenset[int] = frozenset()  # tables whose rows every task sees
     suspended: frozenset[int] = frozenset()
     closed: Mapping[str, Patterns] = field(default_factory=dict)
+    bound: Bound = field(default_factory=Bound)
 
 
 @dataclass
@@ -59,12 +64,14 @@ class Mapper:
     truths: Truths
     asked: Asked
     only: int | None = None
+    listed: Schemas = field(default_factory=dict)
     account: Account = field(default_factory=Account)
     _seen: dict[str, list[Seen]] = field(default_factory=dict)
     _watch: Watch = field(init=False)
 
     def __post_init__(self) -> None:
         self._watch = Watch(self.account.phases)
+        self.answers = Answers(self.network, self.asked.store, self.asked.step, self.listed, self.asked.bound)
 
     def read(self, piece: Piece, types: Types) -> Iterator[tuple[int, Rows]]:
         """The rows of a piece, as (task, rows). If it is left to Spark, the account says why, and nothing of the step counts."""
@@ -107,9 +114,13 @@ class Mapper:
         self._watch.lap("hash")
         for number, table in enumerate(tables):
             truths = self._truths(table, columns, accepted)
-            wanted = accepted & wanted_bits(table, keys[table.name][1], columns, truths).any(axis=1)
+            bits = wanted_bits(table, keys[table.name][1], columns, truths)
+            wanted = accepted & bits.any(axis=1)
             owned[number] = np.where(wanted, owners(keys[table.name][0], self.asked.tasks), -1)
             self._count(table, int(accepted.sum()), int(wanted.sum()))
+            if table.mapped:
+                self._answer(table, columns, bits, wanted if self.only is None else owned[number] == self.only)
+                owned[number] = -1
         sent, users = _sent(tables, columns, keys, self.truths)
         everywhere = [t.index in self.asked.replicated for t in tables]
         placed = place(owned, everywhere, self.asked.tasks)
@@ -141,10 +152,24 @@ class Mapper:
         return found
 
     def told(self) -> Account:
-        """The account of all rows taken."""
+        """The account of all rows taken. Where every task has a mapper for all rows, only the first one tells of more than its results."""
+        if self.only not in (None, 0):
+            self.account = Account(unreadable=self.account.unreadable, phases=self.account.phases)
+            self._seen = {}
+        self.answers.tell(self.account)
         for name, parts in self._seen.items():
             self.account.saw[name] = [asdict(together(parts, self.network.streams[name].delay_rows))]
         return self.account
+
+    def _answer(self, table: StateTable, columns: Mapping[str, pa.Array], bits: Words, rows: Valid) -> None:
+        """Write the results that these rows are to the queries of a table."""
+        asleep = [entry.query in self.asked.suspended for entry in table.entries]
+        if any(asleep):
+            awake = sum(1 << bit for bit, own in enumerate(asleep) if not own)
+            bits = bits & np.array(to_words(awake, bits.shape[1]), dtype=np.uint64)
+        raised = {name: truth_of(name, table, self.truths, columns)[1] for name in table.watched}
+        if rows.any():
+            self.answers.take(table, columns, bits, rows, raised)
 
     def _judge(self, stream: Stream, columns: Mapping[str, pa.Array]) -> Verdicts:
         times, bounds = columns["_ts"], None
@@ -202,6 +227,8 @@ class Mapper:
         for name, entries in table.truths:
             true, raised = truth_of(name, table, self.truths, columns)
             found[name] = true
+            if table.mapped and name in table.watched:
+                continue  # counts where the row is a result
             errors = int((raised & accepted).sum())
             for entry in entries if errors else ():
                 query = table.entries[entry].query
@@ -262,6 +289,8 @@ def _sent(
     sent, users = {"_ts": columns["_ts"]}, dict[str, list[int]]()
     by_name = {key_column(t.name): keys[t.name] for t in tables}
     for number, table in enumerate(tables):
+        if table.mapped:
+            continue
         hashed = [] if not table.key or table.plain_key else [key_column(table.name)]
         for name in (*table.needed, *hashed, *(f"_t{places[truth][0]}" for truth, _ in table.truths)):
             own = users.setdefault(name, [])

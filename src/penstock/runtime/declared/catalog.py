@@ -28,6 +28,7 @@ from penstock.runtime.arrivals.derived import Parsed, join_below, join_name, par
 from penstock.runtime.declared.begin import begin
 from penstock.runtime.declared.choices import Choices
 from penstock.runtime.declared.declare import check_stream, difference, remedy
+from penstock.runtime.declared.listed import listed_of
 from penstock.runtime.declared.prepare import CALLABLE, Into
 from penstock.runtime.declared.readings import check_replaced, check_unread, derived_of
 from penstock.runtime.declared.user_aggregates import declared
@@ -184,10 +185,15 @@ class Catalog:
                 raise RegistrationError(msg)
             check_replaced(self, known, record)
             same = (known.item_names, known.item_types) == (record.item_names, record.item_types)
-            if not same:
-                msg = f"query {record.name!r} has other columns from now on; the results that it had are no longer read by its name"
+            news = "" if same else "has other columns"
+            if same and record.ordered and any(map(listed_of, self.lineage(known))):
+                news = "is ordered"  # and files of its own do not say the times of results
+            if news:
+                msg = (
+                    f"query {record.name!r} {news} from now on; the results that it had are no longer read by its name"
+                )
                 warnings.warn(msg, stacklevel=2)
-            record = replace(record, replaces=known.id if same else None)
+            record = replace(record, replaces=None if news else known.id)
             self.registry = self.registry.without_query(record.name).without_query(join_name(record.name))
         if callable(target) or (isinstance(target, Sink) and literal_secrets(target.options)):
             self.given[record.name] = target
@@ -401,5 +407,5 @@ class Catalog:
         return StandingQuery(
             record.id, record.owner or record.name, settled(self.parsed(record), self.settings), record.on_error, record.key_types, record.share, record.types[:2],
             max(record.since, 0), record.complete_from, delivered=record.into is not None,
-            flush=record.flush, own=self.own,
+            flush=record.flush, own=self.own, listed=listed_of(record),
         )  # fmt: skip

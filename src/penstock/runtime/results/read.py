@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from penstock.model import Expression, Literal, Query, Ref, Stream, UserAggregat
 from penstock.model.expression import PSEUDO_ROLE, WINDOW_START
 from penstock.planner.keys import is_typed
 from penstock.planner.network import result_column
+from penstock.runtime.results.own import LISTED, own_files, own_frames, own_rows, own_tables
 from penstock.runtime.results.part import Part
 from penstock.runtime.results.stored import VERIFIED, batches, checked
 from penstock.runtime.tasks.panes import PANES
@@ -39,12 +41,13 @@ SHORT, LONG = 1, 2  # runs of windows
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file with results of a query: the bit of its rows, and whether some of them stand for several windows."""
+    """A file with results of a query: its kind, the bit of its rows where others have rows there too, and whether some stand for several windows."""
 
     path: str
     bytes: int
-    bit: int
-    runs: bool
+    kind: str
+    bit: int = 0
+    runs: bool = False
 
 
 class ResultView:
@@ -75,6 +78,7 @@ class ResultView:
         schema = ", ".join(f"{n} {t}" for n, t in self._fields().items())
         files = self._files(manifest, part)
         frames = [self._chosen(frame).select(*items) for frame in self._assembled(spark, manifest, part, schema)]
+        frames += own_frames(spark, self.store, self.record, manifest, part, step=step)
         if not files and not frames:
             return spark.createDataFrame([], schema).select(*items)
         longest = {f.name: self._longest_run(f) for f in files}
@@ -107,22 +111,29 @@ class ResultView:
         items = self._plain_items()
         if items is None:
             return None
+        listed = own_tables(self.store, self.record, manifest, part)
         pieces = self._stored_rows(manifest, part, self._read_for(items), at_once)
         if ordered:
             held = list(pieces)
             whole = [pa.concat_tables(held).sort_by("_time")] if held else []
             pieces = (t.slice(start, at_once) for t in whole for start in range(0, len(t), at_once))
-        return (self._selected(piece, items) for piece in gathered(pieces, at_once))
+        return chain((self._selected(piece, items) for piece in gathered(pieces, at_once)), gathered(listed, at_once))
 
     def stored(self, manifest: Manifest, part: Part) -> list[StoredFile] | None:
         """The files whose rows are the query's results, or have all that kernels need for these; None if some are put together when they are read."""
         panes = any(
             f.kind == PANES and any(q == self.record.id for q, _ in f.counts) for f in manifest.results.values()
         )
-        return None if panes or self._plain_items() is None else list(self._stored_files(manifest, part))
+        if panes or self._plain_items() is None:
+            return None
+        own = [StoredFile(self._checked(f), f.bytes, f.kind) for f in own_files(manifest, self.record.id, part)]
+        return [*self._stored_files(manifest, part), *own]
 
     def selected(self, file: StoredFile, part: Part, at_once: int) -> Iterator[pa.Table]:
         """The results in a file."""
+        if file.kind in LISTED:
+            yield from own_rows(file.path, file.kind, self.record, part)
+            return
         items = self._plain_items()
         assert items is not None
         for rows in self._rows_in(file, part, self._read_for(items), at_once):
@@ -130,7 +141,7 @@ class ResultView:
 
     def _stored_files(self, manifest: Manifest, part: Part) -> Iterator[StoredFile]:
         for file in self._files(manifest, part):
-            yield StoredFile(self._checked(file), file.bytes, self._bit(file.version), holds_runs(file))
+            yield StoredFile(self._checked(file), file.bytes, file.kind, self._bit(file.version), holds_runs(file))
 
     def _stored_rows(self, manifest: Manifest, part: Part, names: Sequence[str], at_once: int) -> Iterator[pa.Table]:
         for file in self._stored_files(manifest, part):
@@ -220,7 +231,8 @@ class ResultView:
         return result_column(self.place[ref.role], self.streams[ref.role], ref.column)
 
     def _files(self, manifest: Manifest, part: Part) -> list[ResultFile]:
-        mine = (f for f in manifest.results.values() if f.kind != PANES and f.count(self.record.id))
+        """The files that hold rows for all queries of its join or aggregate."""
+        mine = (f for f in manifest.results.values() if f.kind not in (PANES, *LISTED) and f.count(self.record.id))
         return [f for f in mine if part.holds(f)]
 
     def _assembled(self, _spark: SparkSession, _manifest: Manifest, _part: Part, _schema: str) -> list[DataFrame]:

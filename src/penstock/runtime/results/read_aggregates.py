@@ -15,16 +15,20 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import Window as SortWindow
 from pyspark.sql import functions as F  # noqa: N812
 
+from penstock.columns.parcels import one_array
 from penstock.kernels.aggregate.repeats import RUN, cut, written_out
+from penstock.kernels.aggregate.results import leading
+from penstock.kernels.compare import values
 from penstock.model import Expression, Landmark, PerRow, Ref, Sliding, SlidingRows, SortKey, Top
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, PSEUDO_ROLE, WINDOW_START
-from penstock.planner.aggregates import plan_of_panes
+from penstock.model.limits import MOST_SORTED
+from penstock.planner.aggregates import is_cut_by_kernels, plan_of_panes
 from penstock.planner.grouped import first_start
 from penstock.planner.network import StandingQuery
 from penstock.runtime.arrivals.ingest import try_eval
 from penstock.runtime.results.assemble import Assembly
 from penstock.runtime.results.part import Part
-from penstock.runtime.results.read import LONG, SHORT, ResultView, holds_runs
+from penstock.runtime.results.read import AT_ONCE, LONG, SHORT, ResultView, StoredFile, holds_runs
 from penstock.runtime.tasks.panes import PANES
 from penstock.runtime.tasks.windows import FINAL, measure_column
 from penstock.state.manifest import Manifest, ResultFile
@@ -39,8 +43,44 @@ class AggregateView(ResultView):
     HAVING beyond the kernels, what may raise, and which of the rows that tasks have kept are the first of their window are decided here.
     """
 
+    def tables(
+        self, manifest: Manifest, part: Part, *, ordered: bool = False, at_once: int = AT_ONCE
+    ) -> Iterator[pa.Table] | None:
+        """The same rows without a Spark job; the first ones of windows are told from all of them together, which are few where tasks have cut."""
+        top, items = self._over_tasks, self._plain_items()
+        if top is None or items is None:
+            return super().tables(manifest, part, ordered=ordered, at_once=at_once)
+        assert self.query.aggregation is not None
+        cut = is_cut_by_kernels(self.query.aggregation, self.own) and not self._early
+        if not cut or self.count(manifest, part) > MOST_SORTED:
+            return None
+        read = {self._stored(ref): "" for key in top.keys for ref in key.expression.refs}
+        held = list(self._stored_rows(manifest, part, [*self._read_for(items), *self._groups, *read], at_once))
+        if not held:
+            return iter(())
+        best = self._leading(top, pa.concat_tables(held).combine_chunks())
+        whole = self._selected(best.sort_by("_time") if ordered else best, items)
+        return (whole.slice(start, at_once) for start in range(0, len(whole), at_once))
+
+    def stored(self, manifest: Manifest, part: Part) -> list[StoredFile] | None:
+        return None if self._over_tasks is not None else super().stored(manifest, part)
+
+    def _leading(self, top: Top, rows: pa.Table) -> pa.Table:
+        """The first rows of each window."""
+
+        def column(name: str) -> pa.Array:
+            return one_array(rows.column(name))
+
+        def lookup(ref: Ref) -> pa.Array:
+            return column(self._stored(ref))
+
+        terms = [key.expression.term for key in top.keys]
+        keys = [lookup(t) if isinstance(t, Ref) else values(t, lookup, len(rows))[0] for t in terms if t is not None]
+        groups = [column(name) for name in self._groups]
+        return rows.filter(pa.array(leading(top, keys, groups, column("_time").to_numpy())))
+
     def _plain_items(self) -> list[str | Expression] | None:
-        if self._left_to_spark is not None or self._over_tasks is not None:
+        if self._left_to_spark is not None:
             return None
         names: list[str | Expression] = []
         for item in self.query.items:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from penstock.model.time import NEVER
 from penstock.planner.network import Network
 from penstock.runtime.arrivals import derived
+from penstock.runtime.results.own import LISTED, MERGED, with_steps
 from penstock.runtime.results.stored import checked, read
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, Registry
@@ -70,13 +71,16 @@ def merge_results(store: LocalStore, files: Iterable[ResultFile], step: int) -> 
     for file in files:
         if file.bytes < SMALL_BYTES:
             # What a file of panes has closed, it has closed for all its queries.
-            closed_for = tuple(sorted(query for query, _ in file.counts)) if file.closings else ()
-            groups.setdefault((file.join, file.version, file.kind, closed_for), []).append(file)
+            apart = file.closings or file.kind in LISTED
+            queries = tuple(sorted(query for query, _ in file.counts)) if apart else ()
+            kind = MERGED if file.kind in LISTED else file.kind
+            groups.setdefault((file.join, file.version, kind, queries, file.without), []).append(file)
     return [(_merge(store, some, step), [f.name for f in some]) for some in groups.values() if len(some) >= MANY_FILES]
 
 
 def _merge(store: LocalStore, files: Sequence[ResultFile], step: int) -> ResultFile:
-    tables = [read(checked(store, f)) for f in files]
+    kind = MERGED if files[-1].kind in LISTED else files[-1].kind
+    tables = with_steps(store, files) if kind == MERGED else [read(checked(store, f)) for f in files]
     merged = pa.concat_tables(tables, promote_options="default")
     name = file_name("results", step, "parquet")
     with store.create(name) as file:
@@ -86,7 +90,7 @@ def _merge(store: LocalStore, files: Sequence[ResultFile], step: int) -> ResultF
         for query, rows in source.counts:
             counts[query] = counts.get(query, 0) + rows
     return replace(
-        files[-1], name=name, step=max(f.step for f in files), rows=len(merged), bytes=store.size(name),
+        files[-1], kind=kind, name=name, step=max(f.step for f in files), rows=len(merged), bytes=store.size(name),
         min_time=min(f.min_time for f in files), max_time=max(f.max_time for f in files), counts=tuple(counts.items()),
         closings=tuple(dict.fromkeys(closing for f in files for closing in f.closings)),
         panes_until=max(f.panes_until for f in files),

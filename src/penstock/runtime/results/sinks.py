@@ -1,40 +1,38 @@
 """Delivery: committed results go to their sinks afterwards, step by step, with a cursor for each sink.
 
 A sink that fails delays only itself: it is tried again later, from its cursor. Delivery is at least once, and every
-delivery names its step; a path gets each step's file exactly once, by a link that refuses a second one. The rows of an ordered
-query go out by time instead: what progress has released since the last delivery, in order.
+delivery names its step; a path gets each step's file exactly once, by a link that refuses a second one. Rows that lie in files of a
+query's own as its select list says are not read again: the path gets these very files. The rows of an ordered query go out by time instead:
+what progress has released since the last delivery, in order.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import chain
-from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from penstock.errors import StateError
 from penstock.model import Sink
 from penstock.model.secrets import is_withheld
 from penstock.model.time import NEVER
 from penstock.runtime.declared.analysis import spark_message
+from penstock.runtime.results.folder import claim, link, publish
 from penstock.runtime.results.part import Part
 from penstock.runtime.secrets import redacted, resolved
+from penstock.runtime.steps.kill_points import kill_point
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.store import LocalStore
+from penstock.step.results import OWN
 
 Target = str | Sink | Callable[[pa.Table, int], None]
 
@@ -45,7 +43,6 @@ class Rows(Protocol):
     def __call__(self, queries: Sequence[int], part: Part, *, as_frame: bool) -> Any: ...
 
 
-OWNER = "_penstock"  # a file that Spark and others who list the folder pass over
 RELEASED = " released"  # cursor of an ordered query: a result time, not a step
 FIRST_RETRY = 1.0
 LAST_RETRY = 60.0
@@ -106,6 +103,7 @@ class Deliveries:
     complete: Callable[[int, Manifest], int]  # the time below which all results of a query are there
     sinks: list[Delivery] = field(default_factory=list)
     owner: str = ""  # the state directory, by its own name for itself
+    store: LocalStore | None = None  # where result files lie; without it rows are always read
     claimed: set[str] = field(default_factory=set)
 
     def deliver(self, manifest: Manifest) -> Mapping[str, int]:
@@ -129,18 +127,11 @@ class Deliveries:
         return any(s.error is not None and time.monotonic() >= s.retry_at for s in self.sinks)
 
     def _deliver(self, sink: Delivery, manifest: Manifest) -> None:
-        ids = {one for query, _ in sink.queries for one in sink.line(query)}
-        pending: dict[int, set[int]] = {}
-        for file in manifest.results.values():
-            if file.step > sink.delivered:
-                pending.setdefault(file.step, set()).update(ids & {q for q, _ in file.counts})
+        pending = _pending(sink, manifest)
         try:
             if sink.released is None:
                 for step in sorted(pending):
-                    lines = [tuple(one for one in sink.line(q) if one in pending[step]) for q, _ in sink.queries]
-                    if any(lines):
-                        for_step = [line for line in lines if line]
-                        self._send(sink.target, for_step, step, Part(since=step - 1, until=step))
+                    if self._deliver_step(sink, pending[step], step):
                         sink.cursor = step
                     sink.delivered = step
             else:
@@ -160,9 +151,39 @@ class Deliveries:
             sink.retry_at = time.monotonic() + sink.wait
             sink.wait = min(2 * sink.wait, LAST_RETRY)
 
+    def _deliver_step(self, sink: Delivery, files: Sequence[ResultFile], step: int) -> bool:
+        """Deliver the rows of a step, which lie in these files; whether there are any."""
+        wanted = {one for query, _ in sink.queries for one in sink.line(query)}
+        places: dict[int, list[ResultFile]] = {}
+        for file in files:
+            for query in wanted.intersection(q for q, _ in file.counts):
+                places.setdefault(query, []).append(file)
+        linked = {q: own for q, own in places.items() if self._is_linked(sink, own)}
+        lines = [tuple(one for one in sink.line(q) if one in places.keys() - linked.keys()) for q, _ in sink.queries]
+        if any(lines):
+            self._send(sink.target, [line for line in lines if line], step, Part(since=step - 1, until=step))
+        if linked:
+            self._link(str(sink.target), linked, step)
+        return bool(places)
+
+    def _is_linked(self, sink: Delivery, files: Sequence[ResultFile]) -> bool:
+        """Whether these are all files of one query alone, which a folder can have as they are."""
+        return self.store is not None and isinstance(sink.target, str) and all(f.kind == OWN for f in files)
+
+    def _link(self, folder: str, files: Mapping[int, Sequence[ResultFile]], step: int) -> None:
+        """Publish the files of single queries. Their order, by which they are called, is the same at every attempt."""
+        assert self.store is not None
+        self._claim(folder)
+        for query, own in files.items():
+            for number, name in enumerate(sorted(file.name for file in own)):
+                link(self.store.path(name), folder, f"part-{step:08d}-{query}-{number}.parquet")
+                kill_point("after_link", step)
+        LocalStore(folder).sync(["."])
+
     def _claim(self, folder: str) -> None:
         if folder not in self.claimed:
             claim(folder, self.owner)
+            LocalStore(folder).sync(["../."])  # the folder itself may be new
             self.claimed.add(folder)
 
     def _send(self, target: Target, lines: Sequence[tuple[int, ...]], step: int, part: Part) -> None:
@@ -188,34 +209,13 @@ def _cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def claim(folder: str, owner: str) -> None:
-    """See that nobody else writes to a folder: files of another state directory would have the same names."""
-    place = LocalStore(folder, shared=True)
-    place.put_if_absent(OWNER, owner.encode())
-    if place.read(OWNER).decode() != owner:
-        msg = f"{folder} has results of another state directory; choose another folder, or empty it (with {OWNER})"
-        raise StateError(msg)
-
-
-def publish(folder: str, name: str, tables: Iterator[pa.Table]) -> None:
-    """Put a whole file of tables of one schema into a folder that others list: it appears complete, under its name, once, with the mode that the
-    umask says.
-    """
-    final = Path(folder) / name
-    if final.exists():
-        return
-    temporary = final.parent / f".{name}.{uuid.uuid4().hex}"  # hidden from those who list the folder
-    try:
-        first = next(tables)
-        with pq.ParquetWriter(temporary, first.schema) as file:
-            for table in chain([first], tables):
-                file.write_table(table)
-        LocalStore(folder).sync([temporary.name])
-        with suppress(FileExistsError):
-            os.link(temporary, final)
-    finally:
-        temporary.unlink(missing_ok=True)
-    LocalStore(folder).sync([".", "../."])  # the folder itself may be new
+def _pending(sink: Delivery, manifest: Manifest) -> dict[int, list[ResultFile]]:
+    """The files of later steps than the sink has got, by step."""
+    found: dict[int, list[ResultFile]] = {}
+    for file in manifest.results.values():
+        if file.step > sink.delivered:
+            found.setdefault(file.step, []).append(file)
+    return found
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, SessionError
-from penstock.sql import DropQuery
+from penstock.sql import DropQuery, ResumeQuery
 from penstock.state.requests import Answer, Change, Request, RequestLog, change_of
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ def _execute(run: Run, request: Request, change: Change, aim: int | None) -> str
         if not gone:  # else this very request has dropped it, before the engine died
             _change(run, request.statement)
         return f"query {change.name!r} is dropped"
+    if isinstance(change, ResumeQuery):
+        run.resume(catalog.live(change.name))
+        return f"query {change.name!r} goes on"
     _change(run, request.statement)
     return f"query {change.name!r} is answered from step {catalog.live(change.name).since} on"
 

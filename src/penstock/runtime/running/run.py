@@ -47,7 +47,7 @@ from penstock.state.identity import read_id
 from penstock.state.manifest import Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
 from penstock.state.progress import declare, follow_delay
-from penstock.state.registry import Registry, RegistryLog
+from penstock.state.registry import QueryRecord, Registry, RegistryLog
 
 if TYPE_CHECKING:
     from penstock.engine import Engine
@@ -94,12 +94,15 @@ class Run:
         owner = read_id(engine.store)
         self.name = f"penstock-{Path(engine.store.root).name}-{owner[:8]}"  # of Spark's query: the same at every start
         self.deliveries = Deliveries(
-            self._rows, lambda query, now: catalog.released(catalog.numbered(query), now), owner=owner
+            self._rows,
+            lambda query, now: catalog.released(catalog.numbered(query), now),
+            owner=owner,
+            store=engine.store,
         )
         manifest = self._caught_up(manifest)
         registry, network = catalog.commit(manifest)
         self.stepper = self._stepper(manifest, registry, network)
-        self.stepper.expire_every = engine.expire_every
+        self.stepper.expire_every, self.stepper.bound = engine.expire_every, engine.bound
         self.stepper.tracker.follows_clock = not self.available_now
         self.stepper.tracker.warnings = self.warnings
         self._connect(manifest.cursors, -1)
@@ -395,6 +398,11 @@ class Run:
         # What has come since Spark last looked is not read yet, whatever it says.
         looked = time.time() - self.schedule.between_looks
         self.stepper.tick(None if waiting else self.stepper.lulls(manifest.progress, names, looked))
+
+    def resume(self, record: QueryRecord) -> None:
+        """Let a query that was suspended go on with the next step."""
+        with self.stepper.lock:
+            self.stepper.resume(record)
 
     def advance(self, name: str, value: int) -> None:
         """No later row of the stream has a time below `value`: committed, with all that it closes, when this returns."""

@@ -8,8 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.planner.network import Network
+from penstock.runtime.steps.suspended import RAISED
 from penstock.state.manifest import Entry, Manifest, ResultFile, SideFile
 from penstock.state.run import RunEntry
+from penstock.step.bound import Bound
+from penstock.step.results import OWN
 
 
 def runs_of(reports: Sequence[dict[str, Any]]) -> tuple[RunEntry, ...]:
@@ -20,7 +23,10 @@ def results_of(reports: Sequence[dict[str, Any]]) -> tuple[ResultFile, ...]:
     refused = refused_by(reports)
     files = [ResultFile.from_json(file) for report in reports for file in report["results"]]
     # What other tasks have found of such a query is a part of the answer, and nobody shall take it for the whole.
-    return tuple(replace(f, counts=tuple(c for c in f.counts if c[0] not in refused)) for f in files)
+    if not refused:
+        return tuple(files)
+    left = [replace(f, counts=tuple(c for c in f.counts if c[0] not in refused)) for f in files]
+    return tuple(replace(f, without=tuple(sorted(refused))) for f in left if f.kind != OWN or f.counts)
 
 
 def sides_of(reports: Sequence[dict[str, Any]]) -> tuple[SideFile, ...]:
@@ -59,7 +65,7 @@ def suspended_by(network: Network, reports: Sequence[dict[str, Any]], before: Ma
         if query.id in refused:
             why = refused[query.id]
         elif query.on_error == "stop" and errors:
-            why = f"an expression of the query raised on {errors} row(s), and on_error is 'stop'"
+            why = f"an expression of the query raised on {errors} row(s), {RAISED}"
         else:
             continue
         found |= {str(q.id): why for q in network.parts_of(query) if str(q.id) not in before}
@@ -69,6 +75,24 @@ def suspended_by(network: Network, reports: Sequence[dict[str, Any]], before: Ma
 def refused_by(reports: Sequence[dict[str, Any]]) -> dict[int, str]:
     """Queries for which a task could not build the results, and why."""
     return {int(query): why for report in reports for query, why in report["refused"].items()}
+
+
+def bounded(network: Network, reports: Sequence[dict[str, Any]], bound: Bound) -> None:
+    """Refuse what has more results than one query may have, over all tasks and parts; the parts of a query are refused together."""
+    rows, sizes = Counter[int](), Counter[int]()
+    for file in (f for report in reports for f in report["results"]):
+        for query, count in file["counts"]:
+            stored = min(count, file["rows"])  # a row may stand for several results
+            rows[query] += stored
+            sizes[query] += file["bytes"] * stored // max(file["rows"], 1)
+    refused, together = refused_by(reports), dict[tuple[str, bool], list[int]]()
+    for query in network.queries:
+        together.setdefault((query.name, query.query.aggregation is None), []).append(query.id)
+    for parts in together.values():
+        known = [refused[part] for part in parts if part in refused]
+        why = known[0] if known else bound.passed(sum(rows[p] for p in parts), sum(sizes[p] for p in parts))
+        if why is not None:
+            reports[0]["refused"] |= dict.fromkeys(map(str, parts), why)
 
 
 def counters_of(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:

@@ -20,6 +20,7 @@ from penstock.state.compaction import choose_merges, choose_settling
 from penstock.state.manifest import Manifest, Patterns, Progress
 from penstock.state.run import RunEntry
 from penstock.state.store import LocalStore
+from penstock.step.bound import Bound
 
 MERGE_ROWS = 2_000_000  # rows rewritten per table and step at most: the budget that keeps a step's time even
 
@@ -37,10 +38,12 @@ def compose_task(
     routes: Routes,
     scans: Scans,
     stale: int,
+    bound: Bound,
 ) -> Task:
     """The task of the step after the manifest's, with this progress.
 
-    `scans` says what tables without a key cost; runs of registry versions below `stale` may hold rows that only dropped queries needed.
+    `scans` says what tables without a key cost; runs of registry versions below `stale` may hold rows that only dropped queries needed;
+    `bound` is how much one query may produce.
     """
     runs = _in_reach(network, manifest, reached)
     ahead, closed = ahead_by(network, manifest, progress), closed_keys(network, manifest.progress)
@@ -86,6 +89,7 @@ def compose_task(
         panes=panes_until(network, manifest),
         early=shown_now(network, manifest),
         flushed=manifest.flushed,
+        bound=bound,
     )
 
 

@@ -22,11 +22,12 @@ from penstock.planner.network import Network
 from penstock.runtime.arrivals import derived
 from penstock.runtime.arrivals.ingest import Layout, project, truth_words
 from penstock.runtime.arrivals.punctuation import closed_before
+from penstock.runtime.steps.accounts import bounded
 from penstock.runtime.tasks.envelope import ACCOUNT, PARCEL_SCHEMA, ROWS, parcel
 from penstock.runtime.tasks.finish import finish_projection, finish_task
 from penstock.runtime.tasks.handover import finished_joins, handover_schema
 from penstock.runtime.tasks.task import Plan, Task
-from penstock.runtime.tasks.types import arrow_types, handover_types
+from penstock.runtime.tasks.types import arrow_types, handover_types, listed_types
 from penstock.runtime.tasks.worker import run_task
 from penstock.step.mapper import Mapper
 from penstock.step.pieces import Piece, shared_out
@@ -103,7 +104,7 @@ class Job:
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             known = plan.value
-            mapper = Mapper(known.network, known.names, known.truths, asked)
+            mapper = Mapper(known.network, known.names, known.truths, asked, listed=known.listed)
             for batch in batches:
                 own = [piece for number in _numbers_in(batch) for piece in shares[number]]
                 for found in (mapper.take(batch), *(mapper.read(piece, known.types) for piece in own)):
@@ -139,7 +140,9 @@ class Job:
             reported = finish_projection(handed, self.network).mapInArrow(finish, "report binary")
         else:
             reported = rows.mapInArrow(last, "report binary")
-        return [json.loads(bytes(row[0])) for row in reported.collect()]
+        reports = [json.loads(bytes(row[0])) for row in reported.collect()]
+        bounded(self.network, reports, task.bound)
+        return reports
 
 
 def _numbers_in(batch: pa.RecordBatch) -> list[int]:
@@ -167,5 +170,6 @@ def make_job(spark: SparkSession, network: Network, layout: Layout, tasks: int) 
         truth_words(network),
         arrow_types(spark, network),
         handover_types(spark, network),
+        listed_types(spark, network),
     )
     return Job(spark, network, layout, whole, spark.sparkContext.broadcast(plan), tasks)

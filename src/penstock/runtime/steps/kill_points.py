@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-POINTS = ("before_job", "after_job", "before_manifest", "after_manifest", "after_delivery")
+POINTS = ("before_job", "after_job", "before_manifest", "after_manifest", "after_link", "after_delivery")
 
 
 def kill_point(point: str, step: int) -> None:

@@ -41,6 +41,7 @@ from penstock.runtime.steps.job import Reports, make_job
 from penstock.runtime.steps.kill_points import kill_point
 from penstock.runtime.steps.learn import arranged, rearranged, steered
 from penstock.runtime.steps.step_sessions import LARGE_VALUES, StepSessions
+from penstock.runtime.steps.suspended import resumed
 from penstock.runtime.steps.tracker import Tracker
 from penstock.runtime.tasks.closing import (
     all_closed,
@@ -55,9 +56,10 @@ from penstock.runtime.tasks.task import Task
 from penstock.state.forgetting import forgotten, handed_on
 from penstock.state.manifest import BEFORE, NOW, SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile
 from penstock.state.orphans import collect_orphans, collect_versions
-from penstock.state.registry import Registry
+from penstock.state.registry import QueryRecord, Registry
 from penstock.state.sides import expired_sides, next_expiry
 from penstock.state.store import LocalStore
+from penstock.step.bound import Bound
 
 
 class Stopping(Exception):  # noqa: N818  (not an error: the run is asked to end)
@@ -104,6 +106,7 @@ class Stepper:
         self.expire_every = 1  # steps between two rounds of dropping runs that are out of reach
         self.planning = 0.0  # seconds of the last step in which probe orders were looked at
         self.seconds = {"planning": 0.0, "probing": 0.0}  # of all steps, the slowest task of each
+        self.bound = Bound()  # how much one query may produce in a step
         self.last_active = time.monotonic()
         self._due, self._due_of = 0.0, Manifest()
         self.network, self.registry = network, registry
@@ -123,6 +126,12 @@ class Stepper:
         known = {name: p for name, p in self.manifest.progress.items() if name in self.network.streams}
         if len(known) < len(self.manifest.progress):
             self._append(self._tick_entry(progress=known))
+
+    def resume(self, record: QueryRecord) -> None:
+        """Let a query that was suspended go on with the next step."""
+        with self.lock:
+            if entry := resumed(self.registry, self.manifest, record):
+                self._append(replace(entry, cursors=self.cursors))
 
     def take_over(self, shares: frozenset[int]) -> None:
         """A step of its own: give the rows that are held the bits of new queries, and find the results among them."""
@@ -309,6 +318,7 @@ class Stepper:
             routes=self.steering.routes,
             scans=self.scans,
             stale=self.registry.stale,
+            bound=self.bound,
         )
 
     def _run_batch(self, batch: DataFrame, task: Task) -> tuple[Reports, float]:

@@ -22,16 +22,16 @@ from penstock.model.expression import PSEUDO_ROLE
 from penstock.planner.network import Join, Member, Network, result_column
 from penstock.runtime.arrivals.ingest import try_eval
 from penstock.runtime.tasks.handover import finished_joins, handed_columns, prefixed
-from penstock.runtime.tasks.task import Plan, Report, Task, report_batch
-from penstock.runtime.tasks.write import ResultWriter, computed_column
+from penstock.runtime.tasks.task import Plan, Report, Task, report_batch, result_writer
+from penstock.step.results import ResultWriter, computed_column, has_bit
 
 
 def finish_projection(handed: DataFrame, network: Network) -> DataFrame:
     """Add, for each query that needs it, the truth of its residuals and its computed items (each with a raised mark)."""
     added: list[Column] = []
     for join in finished_joins(network):
-        for member in join.leads:
-            residual = _residual(member)
+        for member in join.members:
+            residual = _residual(member) if member in join.leads else None
             if residual is not None:
                 added.append(_evaluated(network, join, member, residual).alias(_residual_column(join, member)))
             for item, expression in member.computed:
@@ -44,7 +44,7 @@ def finish_task(batches: Iterator[pa.RecordBatch], plan: Plan, task: Task) -> It
     """The second Python stage: keep rows that still serve a query, write them, and complete the report."""
     network = plan.network
     joins = finished_joins(network)
-    writers = {join.index: ResultWriter(network, join, task) for join in joins}
+    writers = {join.index: result_writer(plan, task, join) for join in joins}
     errors: dict[int, int] = {}
     report: Report | None = None
     for batch in batches:
@@ -55,7 +55,7 @@ def finish_task(batches: Iterator[pa.RecordBatch], plan: Plan, task: Task) -> It
     if report is None:
         return
     for writer in writers.values():
-        writer.close(report)
+        report.end(writer)
     for query, count in errors.items():
         report.count(query, "errors", count)
     yield report_batch(report)
@@ -72,10 +72,10 @@ def _finish_batch(
         [own.column(prefixed(join, f"_bits{w}")).to_numpy(zero_copy_only=False) for w in range(words)]
     ).view(np.uint64)
     columns: dict[str, pa.Array] = {}
-    for member in join.leads:
-        serves = (bits[:, member.bit // 64] >> np.uint64(member.bit % 64)) & np.uint64(1) == 1
+    for member in join.members:
+        serves = has_bit(bits, member.bit)
         raised = np.zeros(own.num_rows, dtype=np.bool_)
-        if _residual(member) is not None:
+        if member in join.leads and _residual(member) is not None:
             evaluated = own.column(_residual_column(join, member))
             raised |= serves & pc.is_null(evaluated).to_numpy(zero_copy_only=False)
             true = pc.fill_null(pc.struct_field(evaluated, "v"), False).to_numpy(zero_copy_only=False)

@@ -24,6 +24,7 @@ from penstock.state.compaction import Merge
 from penstock.state.faults import told_plainly
 from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, fading
 from penstock.state.store import file_name
+from penstock.step.results import Schemas
 
 _opened: dict[str, Rows] = {}  # mapped runs of this process; mapping and verifying a file once is enough
 
@@ -38,6 +39,7 @@ class Held:
     partition: int
     low: int
     high: int | None
+    listed: Schemas = field(default_factory=dict)
     fresh: list[RunEntry] = field(default_factory=list)  # written here, and looked up in later stages
     ranked: dict[str, Rows] = field(
         default_factory=dict

@@ -22,8 +22,8 @@ from penstock.planner.aggregates import AggregatePlan, Windowed
 from penstock.planner.network import AggregateMember, WindowAggregate
 from penstock.planner.taxonomy import ROWS
 from penstock.runtime.tasks.task import Report, Task
-from penstock.runtime.tasks.write import ROW_GROUP, compression_of
 from penstock.state.store import file_name
+from penstock.step.rows import ROW_GROUP, compression_of
 
 PANES = "panes"  # the kind of result file
 

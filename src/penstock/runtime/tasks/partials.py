@@ -71,7 +71,7 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
                 for q in aggregate.plan.queries
                 if q.query in early and q.query not in left
             ]
-        write_windows(aggregate, found, held.task, held.network.version, held.report)
+        write_windows(aggregate, found, held)
         if paned and closes and tables:
             write_panes(aggregate, tables, before, now, held.task, held.network.version, held.report)
     for table in kept:
@@ -97,7 +97,7 @@ def _flush(held: Held, aggregate: WindowAggregate, tables: Sequence[pa.Table], u
         gather(aggregate.plan, tables), aggregate.plan.queries[0], known, own, until, cap, (before, newest)
     )
     held.report.flushed[aggregate.name] = (reached.low, reached.high, reached.until, reached.bound)
-    write_windows(aggregate, found, held.task, held.network.version, held.report)
+    write_windows(aggregate, found, held)
 
 
 def _shares(

@@ -37,7 +37,7 @@ class Receiver:
     def rows(self, batches: Iterator[pa.RecordBatch]) -> list[Received]:
         """The rows of this step that the task needs, by stream."""
         plan, partition = self.plan, self.report.partition
-        mapper = Mapper(plan.network, plan.names, plan.truths, self.task.asked, partition)
+        mapper = Mapper(plan.network, plan.names, plan.truths, self.task.asked, partition, plan.listed)
         found: list[Received] = []
         # Read to the end in any case: Spark waits for it. A tick brings no rows of streams.
         for batch in batches:
@@ -53,9 +53,7 @@ class Receiver:
                 found += [rows for _, rows in mapper.take(batch)]
         for piece in self.task.pieces:
             found += [rows for _, rows in mapper.read(piece, plan.types)]
-        # Every task has seen all rows that none of them was sent.
-        told = mapper.told().__dict__
-        (self.report.absorb if partition == 0 else self.report.took)(told)
+        self.report.absorb(mapper.told().__dict__)
         return [] if self.report.unreadable else list(unite(found).values())
 
     def deltas(self, received: list[Received]) -> tuple[dict[int, Rows], dict[int, Rows]]:

@@ -11,15 +11,17 @@ import pyarrow as pa
 
 from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.groups import Closed
-from penstock.planner.network import Network
+from penstock.planner.network import Join, Network
 from penstock.planner.routes import Routes
 from penstock.state.compaction import Merge
 from penstock.state.manifest import Patterns
 from penstock.state.run import RunEntry
 from penstock.state.store import LocalStore
 from penstock.step.account import add_counts
+from penstock.step.bound import Bound
 from penstock.step.mapper import Asked
 from penstock.step.pieces import Piece
+from penstock.step.results import Facts, ResultWriter
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Plan:
     truths: Mapping[str, tuple[int, int]]  # computed predicate -> (word, shift)
     types: Mapping[str, Mapping[str, pa.DataType]]  # stream -> declared column -> type
     handover: pa.Schema | None = None  # rows for Spark to finish; None if no query needs that
+    listed: Mapping[int, pa.Schema] = field(default_factory=dict)  # query -> its select list, if rows are written so
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,20 @@ class Task:
         default_factory=dict
     )  # as in the manifest
     pieces: tuple[Piece, ...] = ()  # what every task reads itself, beside the rows that it is sent
+    bound: Bound = field(default_factory=Bound)
 
     @property
     def asked(self) -> Asked:
         """What the step asks of its mappers."""
         return Asked(
-            self.step, self.tasks, self.store, self.progress, self.routes.replicated, self.suspended, self.groups
+            self.step,
+            self.tasks,
+            self.store,
+            self.progress,
+            self.routes.replicated,
+            self.suspended,
+            self.groups,
+            self.bound,
         )
 
 
@@ -104,6 +115,8 @@ class Report:
         for stream, parts in account["saw"].items():
             self.saw.setdefault(stream, []).extend(parts)
         self.sides += account["sides"]
+        self.add_files(account["results"])
+        self.refused |= account["refused"]
         self.errors = {**account["errors"], **self.errors}
         self.took(account)
 
@@ -127,6 +140,16 @@ class Report:
             if name:
                 self.count(query, name, results)
 
+    def add_files(self, files: Facts) -> None:
+        """Files that somebody else has written."""
+        for counts, facts in files:
+            self.add_results(counts, **facts)
+
+    def end(self, writer: ResultWriter) -> None:
+        """End a writer, and say what it has written."""
+        self.add_files(writer.close())
+        self.refused |= {str(query): why for query, why in writer.refused.items()}
+
     def lead(self, query: int, most: int, ends: Sequence[int], rows: Sequence[int]) -> None:
         """The task has kept so many rows of the windows with these ends; of each window, `most` of all tasks' rows are results."""
         self.leading[str(query)] = {"most": [most], "ends": list(ends), "rows": list(rows)}
@@ -137,6 +160,11 @@ class Report:
     def resume(self, encoded: bytes) -> None:
         """Go on with what an earlier stage of the task has reported."""
         self.__dict__.update(json.loads(encoded))
+
+
+def result_writer(plan: Plan, task: Task, join: Join) -> ResultWriter:
+    """What writes the results of a join in this task."""
+    return ResultWriter(plan.network, join, task.store, task.step, plan.listed, task.bound)
 
 
 def report_batch(report: Report) -> pa.RecordBatch:

@@ -17,15 +17,17 @@ import pyarrow.parquet as pq
 
 from penstock.kernels.aggregate.close import Closed
 from penstock.kernels.aggregate.repeats import RUN, cut
-from penstock.kernels.aggregate.results import total_of
 from penstock.kernels.probe import word_count
 from penstock.model import Aggregate, Landmark, PerRow, Sliding, SlidingRows
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import Windowed
 from penstock.planner.network import WindowAggregate
-from penstock.runtime.tasks.task import Report, Task
-from penstock.runtime.tasks.write import ROW_GROUP, compression_of
+from penstock.runtime.tasks.held import Held
+from penstock.runtime.tasks.listed import MOST_LISTED, count_results, write_listed
+from penstock.runtime.tasks.task import Report
 from penstock.state.store import file_name
+from penstock.step.results import OWN
+from penstock.step.rows import ROW_GROUP, compression_of
 
 KIND = "aggregate"
 UNDECIDED = "undecided"  # rows that are stored of a query, of which those that are results are told when they are read
@@ -39,10 +41,9 @@ def measure_column(aggregate: Aggregate) -> str:
     return "m" + hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def write_windows(
-    aggregate: WindowAggregate, closed: Sequence[Closed], task: Task, version: int, report: Report
-) -> None:
-    """Write what was closed to one file, and enter it into the report."""
+def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: Held) -> None:
+    """Write what was closed to one file, that of queries with files of their own there, and enter all into the report."""
+    task, report, version = held.task, held.report, held.network.version
     members = {m.id: m for m in aggregate.members}
     windowed = {q.query: q for q in aggregate.plan.queries}
     tables, counts, ends = [], [], []
@@ -65,13 +66,21 @@ def write_windows(
             rows = rows.filter(pc.greater_equal(begins, member.first))
         if len(rows) == 0 or member.id in task.suspended:
             continue
+        results = count_results(rows, window)
+        listed = bool(member.listed) and results <= MOST_LISTED
+        if (why := task.bound.passed(results if listed else len(rows), 0)) is not None:
+            report.refused[str(member.id)] = why
+            continue
+        if listed:
+            own = write_listed(rows, window, member, task, held.listed[member.id])
+            facts = {**own, "join": aggregate.name, "version": version, "kind": OWN}
+            report.add_files([([(member.id, results)], facts)])
+            continue
         names = [measure_column(a) for a in windowed[found.query].aggregates]
         stored = _stored(rows, member.bit, len(members), aggregate.plan.groups, names, task.step)
         if member.every is not None:
             stored = stored.append_column(FINAL, pa.array(np.full(len(rows), not found.early)))
-        results = len(rows)
         if RUN in rows.column_names and isinstance(window, Sliding | Landmark):
-            results = total_of(rows.column(RUN).to_numpy())
             last = pc.add(rows.column("window_end"), pc.multiply(pc.subtract(rows.column(RUN), 1), window.slide))
             ends.append(pc.max(last).as_py())
             if results > len(rows):

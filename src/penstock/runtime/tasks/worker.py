@@ -30,10 +30,10 @@ from penstock.runtime.tasks.handover import candidates, report_row
 from penstock.runtime.tasks.held import Held
 from penstock.runtime.tasks.partials import aggregate_rows, settle_runs
 from penstock.runtime.tasks.receive import Receiver
-from penstock.runtime.tasks.task import Plan, Report, Task, report_batch
-from penstock.runtime.tasks.write import ResultWriter, result_table
+from penstock.runtime.tasks.task import Plan, Report, Task, report_batch, result_writer
 from penstock.state.run import Rows, RunEntry, key_ranges
 from penstock.step.account import Watch
+from penstock.step.results import ResultWriter, result_table
 
 
 def run_task(
@@ -52,7 +52,7 @@ class _Worker:
         self.low, high = key_ranges(task.tasks)[partition]
         self.work = Work()
         self.receiver = Receiver(plan, task, self.report)
-        self.held = Held(plan.network, task, self.report, partition, self.low, high)
+        self.held = Held(plan.network, task, self.report, partition, self.low, high, plan.listed)
         self.writers: dict[int, ResultWriter] = {}
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -128,7 +128,7 @@ class _Worker:
 
     def _finish(self, watch: Watch) -> pa.RecordBatch:
         for writer in self.writers.values():
-            writer.close(self.report)
+            self.report.end(writer)
         watch.lap("write")
         self._count_work()
         if not self.last:
@@ -171,6 +171,9 @@ class _Worker:
                     yield parcel(to, COMPOSITES, body, join.index, route.start, done)
                 watch.lap("ship")
                 continue
+            writer = self.writers.get(join.index)
+            if writer is not None and writer.is_full:
+                break
             table = result_table(self.network, join, matches, self.plan.types, self.work, self.task.step)
             if join.finished_by_spark:
                 assert self.plan.handover is not None
@@ -178,7 +181,7 @@ class _Worker:
                 watch.lap("hand over")
             else:
                 if join.index not in self.writers:
-                    self.writers[join.index] = ResultWriter(self.network, join, self.task)
+                    self.writers[join.index] = result_writer(self.plan, self.task, join)
                 self.writers[join.index].write(table, matches.bits)
                 watch.lap("write")
         watch.lap("probe")

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.runtime.tasks.write import ROW_GROUP, compression_of
+from penstock.step.rows import ROW_GROUP, compression_of
 
 
 def many(rows):

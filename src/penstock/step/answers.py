@@ -1,0 +1,111 @@
+"""Results that a mapper finds by itself: rows of one stream that a query wants, written as its select list says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.kernels.compare import Evaluation
+from penstock.kernels.matches import time_array
+from penstock.kernels.probe import Words
+from penstock.model import Expression, Ref, Stream
+from penstock.model.expression import PSEUDO_ROLE
+from penstock.planner.listed import bare
+from penstock.planner.network import Member, Network, StateTable
+from penstock.state.run import Ints
+from penstock.state.store import LocalStore
+from penstock.step.account import Account, add_counts
+from penstock.step.bound import Bound
+from penstock.step.keys import Valid
+from penstock.step.results import OWN, Schemas, has_bit
+from penstock.step.rows import RowFile
+
+
+@dataclass
+class Answers:
+    """The results that one mapper has found so far, in a file for each query."""
+
+    network: Network
+    store: LocalStore
+    step: int
+    schemas: Schemas
+    bound: Bound
+    refused: dict[int, str] = field(default_factory=dict)
+    errors: dict[int, int] = field(default_factory=dict)
+    _files: dict[int, tuple[str, RowFile]] = field(default_factory=dict)
+
+    def take(
+        self,
+        table: StateTable,
+        columns: Mapping[str, pa.Array],
+        bits: Words,
+        rows: Valid,
+        raised: Mapping[str, Valid],
+    ) -> None:
+        """Write what these rows of a stream are to each query of a table; `bits` are the entries that each serves.
+
+        `raised` says, by watched predicate, where an item could not be computed: it is NULL there.
+        """
+        join = self.network.joins[table.entries[0].join]
+        stream = self.network.streams[table.stream]
+        members = {member.id: member for member in join.members}
+        for bit, entry in enumerate(table.entries):
+            index = np.flatnonzero(rows & has_bit(bits, bit))
+            if len(index) == 0 or entry.query in self.refused:
+                continue
+            _, file = self._files.setdefault(entry.query, (join.name, RowFile(self.store, self.step)))
+            why = self.bound.passed(file.rows + len(index), file.bytes)
+            if why is not None:
+                self.refused[entry.query] = why
+                file.abandon()
+                continue
+            watched = [raised[name][index] for name in entry.truths if name in raised]
+            self._count(entry.query, np.logical_or.reduce(watched) if watched else np.zeros(0, dtype=np.bool_))
+            found = self._listed(members[entry.query], stream, columns, index)
+            file.add(found, columns["_ts"].take(pa.array(index)).to_numpy())
+
+    def _count(self, query: int, raised: Valid) -> None:
+        if raised.any():
+            self.errors[query] = self.errors.get(query, 0) + int(raised.sum())
+
+    def tell(self, account: Account) -> None:
+        """End the files, and say what is in them."""
+        for query, (join, file) in self._files.items():
+            facts = None if query in self.refused else file.close()
+            if facts is not None:
+                told = {**facts, "join": join, "version": self.network.version, "kind": OWN}
+                account.results.append(([(query, file.rows)], told))
+        account.refused |= {str(query): why for query, why in self.refused.items()}
+        add_counts(account.queries, {str(query): {"errors": count} for query, count in self.errors.items()})
+
+    def _listed(self, member: Member, stream: Stream, columns: Mapping[str, pa.Array], index: Ints) -> pa.Table:
+        """The select list of a query over the rows at those places."""
+        whole = len(index) == len(columns["_ts"])
+        places = pa.array(index)
+
+        def column(name: str) -> pa.Array:
+            return columns[name] if whole else columns[name].take(places)
+
+        def known(ref: Ref) -> pa.Array:
+            timed = ref.role == PSEUDO_ROLE or ref.column == stream.event_time
+            return column("_ts" if timed else ref.column)
+
+        evaluation = Evaluation(known, len(index))
+
+        def item(expression: Expression, kind: pa.DataType) -> pa.Array:
+            ref = bare(expression)
+            if ref is None:
+                assert expression.term is not None
+                found, raised = evaluation.values(expression.term)
+                self._count(member.id, raised)
+                return found.cast(kind)
+            if ref.role == PSEUDO_ROLE or ref.column == stream.event_time:
+                return time_array(column("_ts").to_numpy(), kind)
+            return column(ref.column).cast(kind)
+
+        schema = self.schemas[member.id]
+        found = [item(expression, wanted.type) for expression, wanted in zip(member.listed, schema, strict=True)]
+        return pa.table(found, schema=schema)

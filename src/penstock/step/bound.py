@@ -1,0 +1,28 @@
+"""How much one query may produce in one step: beyond it the query is suspended, and the others go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.model.limits import MOST_BYTES, MOST_ROWS
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Rows and bytes of results as they are stored, over all tasks of a step."""
+
+    rows: int = MOST_ROWS
+    bytes: int = MOST_BYTES
+
+    def passed(self, rows: int, size: int) -> str | None:
+        """Why so many results are too many; None if they are not."""
+        if rows > self.rows:
+            what = f"more than {self.rows:,} rows"
+        elif size > self.bytes:
+            what = f"more than {self.bytes:,} bytes"
+        else:
+            return None
+        return (
+            f"its results of one step are {what}, and none of them are kept; restrict the query, or raise the bound (result_rows, result_bytes "
+            "of the engine) and let it go on by ALTER QUERY .. RESUME"
+        )

@@ -1,0 +1,196 @@
+"""Result rows of a join: as its result table stores them for all queries, and as the select list of one query that has files of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.kernels.compare import Evaluation
+from penstock.kernels.matches import Matches, lookup
+from penstock.kernels.probe import Words
+from penstock.kernels.walk import Work
+from penstock.model.expression import PSEUDO_ROLE
+from penstock.planner.listed import bare
+from penstock.planner.network import Join, Member, Network, result_column
+from penstock.state.run import Ints
+from penstock.state.store import LocalStore
+from penstock.step.bound import Bound
+from penstock.step.rows import RowFile
+
+OWN = "own"  # the kind of a file with the select list of one query and nothing else
+
+Schemas = Mapping[int, pa.Schema]  # by query, of those that have files of their own
+# Of files: the results of each query, and what a manifest says.
+Facts = Iterable[tuple[list[tuple[int, int]], dict[str, Any]]]
+
+
+@dataclass
+class ResultWriter:
+    """Writes the result rows of one join: those of queries with files of their own there, all others to one file."""
+
+    network: Network
+    join: Join
+    store: LocalStore
+    step: int
+    schemas: Schemas
+    bound: Bound = field(default_factory=Bound)
+    refused: dict[int, str] = field(default_factory=dict)  # queries that found too much here alone, and why that is
+    _own: dict[int, RowFile] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.counts = np.zeros(len(self.join.leads), dtype=np.int64)
+        self.listed = [m for m in self.join.members if m.listed]
+        self.others = [m for m in self.join.members if not m.listed]
+        encoded = [f"_bits{word}" for word in range(-(-len(self.join.leads) // 64))]
+        self._shared = RowFile(self.store, self.step, ("_step", *encoded))
+
+    def write(self, table: pa.Table, bits: Words) -> None:
+        """Take rows as the result table has them, with the bits of the queries that they serve."""
+        times = table.column("_time").combine_chunks().to_numpy()
+        for member in self.join.leads:
+            self.counts[member.bit] += int(has_bit(bits, member.bit).sum())
+        self._refuse()
+        for member in self.listed:
+            mine = has_bit(bits, member.bit)
+            if mine.any() and member.id not in self.refused:
+                rows = table if mine.all() else table.filter(pa.array(mine))
+                own = self._own.setdefault(member.id, RowFile(self.store, self.step))
+                own.add(own_rows(self.network, self.join, member, rows, self.schemas[member.id]), times[mine])
+        if self.listed or self.refused:
+            table, times = self._left(table, bits, times)
+        if len(table):
+            self._shared.add(table, times)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no query of the join can take more."""
+        return len(self.refused) == len(self.join.members)
+
+    def _refuse(self) -> None:
+        """Let go of queries with more results than one may have."""
+        for member in self.join.members:
+            own = self._own.get(member.id)
+            size = own.bytes if own is not None else 0 if member.listed else self._shared.share(self.counts[member.bit])
+            why = self.bound.passed(int(self.counts[member.bit]), size)
+            if why is not None and member.id not in self.refused:
+                self.refused[member.id] = why
+                if own is not None:
+                    self._own.pop(member.id).abandon()
+
+    def _left(self, table: pa.Table, bits: Words, times: Ints) -> tuple[pa.Table, Ints]:
+        """What the result table holds for those without files of their own."""
+        wanted = np.zeros(bits.shape[1], dtype=np.uint64)
+        for member in (m for m in self.others if m.id not in self.refused):
+            wanted[member.bit // 64] |= np.uint64(1 << member.bit % 64)
+        kept = bits & wanted
+        alive = np.asarray(kept.any(axis=1))
+        table = table.select(self._columns(table.column_names))
+        for word in range(bits.shape[1]):
+            place = table.schema.get_field_index(f"_bits{word}")
+            table = table.set_column(place, f"_bits{word}", pa.array(kept[:, word].copy().view(np.int64)))
+        return (table, times) if alive.all() else (table.filter(pa.array(alive)), times[alive])
+
+    def _columns(self, names: list[str]) -> list[str]:
+        """The columns that somebody reads in the result table."""
+        read = {computed_column(m, item) for m in self.others for item, _ in m.computed}
+        for member in self.others:
+            for position, columns in enumerate(self.join.columns):
+                stream = self.network.streams[self.network.tables[self.join.tables[position]].stream]
+                read |= {result_column(position, stream, name) for name in columns if name in member.reads[position]}
+        return [name for name in names if name in read or name.startswith("_")]
+
+    def close(self) -> Facts:
+        """End the files."""
+        self._refuse()
+        common = {"join": self.join.name, "version": self.network.version}
+        shared = self._shared.close()
+        if shared is not None:
+            counts = [
+                (m.id, int(self.counts[m.bit])) for m in self.others if self.counts[m.bit] and m.id not in self.refused
+            ]
+            yield counts, {**shared, **common, "kind": self.join.kind}
+        for query, own in self._own.items():
+            found = own.close()
+            if found is not None:
+                yield [(query, own.rows)], {**found, **common, "kind": OWN}
+
+
+def has_bit(bits: Words, bit: int) -> npt.NDArray[np.bool_]:
+    return np.asarray((bits[:, bit // 64] >> np.uint64(bit % 64)) & np.uint64(1) == 1)
+
+
+def result_table(
+    network: Network,
+    join: Join,
+    matches: Matches,
+    types: Mapping[str, Mapping[str, pa.DataType]],
+    work: Work,
+    step: int,
+) -> pa.Table:
+    """Result rows as the result table stores them: result time, bits, the columns of each position, computed items."""
+    columns: dict[str, pa.Array] = {
+        "_time": pa.array(matches.result_time),
+        "_step": pa.array(np.full(len(matches), step, dtype=np.int64)),
+    }
+    for word in range(matches.bits.shape[1]):
+        columns[f"_bits{word}"] = pa.array(matches.bits[:, word].view(np.int64))
+    for position, names in enumerate(join.columns):
+        stream = network.streams[network.tables[join.tables[position]].stream]
+        for name in names:
+            kind = types[stream.name][name]
+            found = matches.column(position, name, kind if name == stream.event_time else None)
+            # A run from before the column was wanted gives NULLs of no type.
+            columns[result_column(position, stream, name)] = found.cast(kind) if pa.types.is_null(found.type) else found
+    if not join.finished_by_spark:
+        for member in join.members:
+            columns |= _computed(network, join, member, matches, work)
+    return pa.table(columns)
+
+
+def _computed(network: Network, join: Join, member: Member, matches: Matches, work: Work) -> dict[str, pa.Array]:
+    """The items of a query that may raise, over the rows that serve it."""
+    if not member.computed:
+        return {}
+    index = np.flatnonzero(has_bit(matches.bits, member.bit))
+    mostly = 2 * len(index) > len(matches)
+    rows = matches if mostly else matches.take(index)
+    evaluation, columns = Evaluation(lookup(network, join, rows), len(rows)), {}
+    for item, expression in member.computed:
+        assert expression.term is not None
+        found, raised = evaluation.values(expression.term)
+        columns[computed_column(member, item)] = found if mostly else _spread(found, index, len(matches))
+        work.errors[member.id] += int((raised & has_bit(rows.bits, member.bit)).sum())
+    return columns
+
+
+def _spread(values: pa.Array, index: npt.NDArray[np.int64], rows: int) -> pa.Array:
+    """Values at those places of a column, NULL elsewhere."""
+    place = np.full(rows, -1, dtype=np.int64)
+    place[index] = np.arange(len(index))
+    return values.take(pa.array(place, mask=place < 0))
+
+
+def computed_column(member: Member, item: int) -> str:
+    return f"x{member.id}_{item}"
+
+
+def own_rows(network: Network, join: Join, member: Member, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The select list of a query, over rows as the result table has them and its computed items."""
+    computed = {item for item, _ in member.computed}
+    found = []
+    for item, (expression, wanted) in enumerate(zip(member.listed, schema, strict=True)):
+        ref = bare(expression)
+        if ref is None or item in computed:
+            name = computed_column(member, item)
+        elif ref.role == PSEUDO_ROLE:
+            name = "_time"
+        else:
+            stream = network.streams[network.tables[join.tables[ref.role]].stream]
+            name = result_column(ref.role, stream, ref.column)
+        found.append(rows.column(name).cast(wanted.type))
+    return pa.table(found, schema=schema)

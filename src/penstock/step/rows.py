@@ -1,0 +1,110 @@
+"""Files of result rows: one Parquet file of a task or a mapper, opened at its first row, written by row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.model.time import FOREVER
+from penstock.state.run import Ints
+from penstock.state.store import LocalStore, file_name
+
+ROW_GROUP = 1 << 17  # rows
+_SAMPLE = 1 << 13  # rows
+
+
+@dataclass
+class RowFile:
+    """A file of rows that a step has found. `encoded` are the columns that are short as dictionaries beside strings."""
+
+    store: LocalStore
+    step: int
+    encoded: Collection[str] = ()
+    rows: int = 0
+    min_time: int = FOREVER
+    max_time: int = -FOREVER
+    name: str = ""
+    _waiting: list[pa.Table] = field(default_factory=list)
+    _held: int = 0
+    _file: Any = None
+    _stream: Any = None
+    _writer: pq.ParquetWriter | None = None
+
+    def add(self, table: pa.Table, times: Ints) -> None:
+        """Take rows, whose result times these are; small pieces are gathered to one row group."""
+        self._waiting.append(table)
+        self.rows += len(table)
+        self._held += len(table)
+        self.min_time, self.max_time = min(self.min_time, int(times.min())), max(self.max_time, int(times.max()))
+        if self._held >= ROW_GROUP:
+            self._flush()
+
+    @property
+    def bytes(self) -> int:
+        """How much is written so far."""
+        return self._stream.tell() if self._stream is not None else 0
+
+    def share(self, rows: int) -> int:
+        """The bytes of so many of the rows."""
+        return self.bytes * min(int(rows), self.rows) // max(self.rows, 1)
+
+    def close(self) -> dict[str, Any] | None:
+        """End the file; what a manifest has to say of it, None if there are no rows."""
+        if self._waiting:
+            self._flush()
+        if self._writer is None:
+            return None
+        self._writer.close()
+        self._file.__exit__(None, None, None)
+        return {
+            "name": self.name, "step": self.step, "rows": self.rows, "bytes": self.store.size(self.name),
+            "min_time": self.min_time, "max_time": self.max_time,
+        }  # fmt: skip
+
+    def abandon(self) -> None:
+        """Let go of what was written: nobody shall have it."""
+        self._waiting = []
+        if self._writer is not None:
+            self._writer.close()
+            self._file.__exit__(None, None, None)
+            self.store.delete(self.name)
+            self._writer = None
+
+    def _flush(self) -> None:
+        table = pa.concat_tables([t.cast(self._waiting[0].schema) for t in self._waiting])
+        self._waiting, self._held = [], 0
+        if self._writer is None:
+            self.name = file_name("results", self.step, "parquet")
+            self._file = self.store.create(self.name)
+            self._stream = self._file.__enter__()
+            encoded = [f.name for f in table.schema if f.name in self.encoded or pa.types.is_string(f.type)]
+            self._writer = pq.ParquetWriter(
+                self._stream,
+                table.schema,
+                compression=compression_of(table),
+                use_dictionary=encoded,
+                write_page_checksum=True,
+            )
+        self._writer.write_table(table.cast(self._writer.schema))
+
+
+def compression_of(table: pa.Table) -> dict[str, str]:
+    """The codec of each column: it takes longer than all the rest of writing, so it must at least halve what is written.
+
+    Small files, which are merged and compressed later, go without.
+    """
+    found = {}
+    for field_ in table.schema:
+        pays = len(table) >= ROW_GROUP
+        if pays and pa.types.is_primitive(field_.type) and field_.type.bit_width >= 8:
+            start = table.column(field_.name).slice(0, _SAMPLE).combine_chunks()
+            whole = start if isinstance(start, pa.Array) else pa.concat_arrays(start.chunks)
+            width = field_.type.bit_width // 8
+            values = whole.buffers()[1].slice(whole.offset * width, len(whole) * width)
+            pays = 2 * pa.Codec("snappy").compress(values).size <= values.size
+        found[field_.name] = "snappy" if pays else "none"
+    return found
