@@ -158,7 +158,7 @@ def _compare(op: str, left: Values, right: Values) -> Values:
     if not valid.any():
         return Values(np.zeros(len(valid), dtype=np.bool_), valid, raised)
     if any(isinstance(side.data, pa.Array | pa.Scalar) for side in (left, right)):
-        truth = _ARROW[op](_exact(left.data), _exact(right.data))
+        truth = _ARROW[op](*_alike(left.data, right.data))
         if isinstance(truth, pa.Scalar):
             return Values(np.full(len(valid), truth.as_py()), valid, raised)
         return Values(pc.fill_null(truth, False).to_numpy(zero_copy_only=False), valid, raised)
@@ -170,11 +170,18 @@ def _compare(op: str, left: Values, right: Values) -> Values:
     return Values(truth, valid, raised)
 
 
-def _exact(data: Any) -> Any:
-    """A side of a comparison as Arrow's: strings, or decimals, of which only those of most digits compare whatever their digits are."""
-    if isinstance(data, np.ndarray):
-        data = pa.array(data).cast(pa.decimal256(19, 0))
-    return data.cast(pa.decimal256(76, data.type.scale)) if pa.types.is_decimal(data.type) else data
+def _alike(left: Any, right: Any) -> tuple[Any, Any]:
+    """Both sides of a comparison as Arrow's: strings, or decimals with the digits that hold every value of both."""
+    sides = [
+        pa.array(side).cast(pa.decimal256(19, 0)) if isinstance(side, np.ndarray) else side for side in (left, right)
+    ]
+    kinds = [side.type for side in sides]
+    if all(pa.types.is_decimal(kind) for kind in kinds):
+        scale, whole = max(k.scale for k in kinds), max(k.precision - k.scale for k in kinds)
+        # Widened first, since a value is given more digits in the width that it has.
+        wide = [side.cast(pa.decimal256(76, side.type.scale)) for side in sides]
+        sides = [side.cast(pa.decimal256(min(whole + scale, 76), scale)) for side in wide]
+    return sides[0], sides[1]
 
 
 def _arithmetic(op: str, left: Values, right: Values) -> Values:
