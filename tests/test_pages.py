@@ -19,6 +19,7 @@ from penstock.sql import (
     DropQuery,
     Explain,
     RefreshView,
+    ResumeQuery,
     ShowViews,
 )  # fmt: skip
 
@@ -67,6 +68,7 @@ def test_the_page_about_the_language_shows_all_kinds_of_statements(tmp_path):
         CreateSource,
         CreateView,
         RefreshView,
+        ResumeQuery,
         ShowViews,
     }
 

@@ -15,7 +15,7 @@ from penstock.reference import Row
 from tests.effort import ALL
 from tests.named import evaluate
 from tests.oracle import bag
-from tests.runtime.replay import Replay, rows_of, stream
+from tests.runtime.replay import Replay, rows_of, stream, values_of
 
 STREAMS = (
     stream("a", "ts timestamp, k bigint, v bigint", delay=SECOND),
@@ -28,6 +28,8 @@ QUERIES = {
     "to_function": f"SELECT a.v, b.ts {JOIN}",
     "by_spark": f"SELECT a.v, concat('b', b.v) AS w {JOIN} AND levenshtein(concat('x', a.v), concat('x', b.v)) < 2",
     "alone": "SELECT v FROM b WHERE v > 1",
+    "mapped": "SELECT v, v IS NULL AS none, ts FROM b WHERE v > 1",
+    "closed": "SELECT k, window_end, count(*) AS n, sum(v) AS s FROM a [TUMBLING 2 SECONDS] GROUP BY k",
     "counted": "SELECT window_end AS upto, count(*) AS n, sum(w) AS s FROM kept [RANGE 2 SECONDS SLIDE 1 SECOND ON ts]",
     "above": "SELECT window_end, max(s) AS m FROM counted [TUMBLING 3 SECONDS]",
     "ticked": "SELECT window_end, count(*) AS n FROM a [RANGE 3 SECONDS SLIDE 2 SECONDS], b [RANGE 2 SECONDS SLIDE 2 SECONDS] "
@@ -46,6 +48,7 @@ _KINDS = {
     "moments": "SELECT ts, k, count(*) AS n FROM b GROUP BY ts, k",
 }
 WINDOWED = {name: sql for name, sql in _KINDS.items() if ALL or name in ("slow", "ever", "sessions")}
+FOLDERS = ("to_folder", "mapped", "closed")
 OPTIONS = {"slow": {"flush": 2, "behind": 3}, "early": {"emit": "1 millisecond"}}
 
 
@@ -73,7 +76,7 @@ def engine_of(spark, root: Path, queries: Mapping[str, str] = QUERIES | WINDOWED
         with (root / "delivered.jsonl").open("a") as file:
             file.write(json.dumps([step, table.num_rows, table.column("v").to_pylist()]) + "\n")
 
-    into = {"to_folder": root / "folder", "to_function": append}
+    into = {**{name: root / name for name in FOLDERS}, "to_function": append}
     for name, sql in queries.items():
         engine.query(sql, name=name, into=into.get(name), **OPTIONS.get(name, {}))
     return engine
@@ -103,10 +106,10 @@ def one_edit_apart(one: str, other: str) -> bool:
     return one[1:] == other[1:] or one[1:] == other or one == other[1:]
 
 
-def in_folder(root: Path):
-    """What somebody who lists the sink's folder finds."""
-    tables = [pq.read_table(p) for p in sorted((root / "folder").glob("*.parquet"))]
-    return bag(tuple(row.values()) for table in tables for row in table.to_pylist())
+def in_folders(root: Path) -> dict[str, Counter]:
+    """What somebody who lists the sinks' folders finds."""
+    files = {name: sorted((root / name).glob("*.parquet")) for name in FOLDERS}
+    return {name: bag(row for file in own for row in values_of(pq.read_table(file))) for name, own in files.items()}
 
 
 def deliveries(root: Path) -> dict[int, list[list[int]]]:

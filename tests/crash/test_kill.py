@@ -13,7 +13,7 @@ import pytest
 
 from penstock.errors import StateError
 from penstock.runtime.steps.kill_points import POINTS
-from tests.crash.scene import answers_of, deliveries, engine_of, expected, in_folder, source
+from tests.crash.scene import FOLDERS, answers_of, deliveries, engine_of, expected, in_folders, source
 from tests.runtime.replay import drain, rows_of
 
 pytestmark = pytest.mark.spark
@@ -63,7 +63,7 @@ def assert_nothing_lost_or_doubled(spark, root, steps=STEPS):
     for name, answer in answers.items():
         assert answer, name
         assert found[name] == answer, name
-    assert in_folder(root) == answers["to_folder"]
+    assert in_folders(root) == {name: answers[name] for name in FOLDERS}
     by_step = {}
     for *values, step in rows_of(engine.results("to_function", step=True)):
         by_step.setdefault(step, []).append(values[0])

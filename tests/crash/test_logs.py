@@ -11,7 +11,7 @@ import pytest
 
 from penstock import Engine, StateError
 from tests.crash import scene
-from tests.crash.scene import QUERIES, expected, in_folder, rows_of_step, source
+from tests.crash.scene import FOLDERS, QUERIES, expected, in_folders, rows_of_step, source
 from tests.oracle import bag
 from tests.runtime.replay import Saved, drain, rows_of, steps_by_batch
 
@@ -57,7 +57,7 @@ def assert_whole(spark, root, batches=AFTER):
     answers = expected(batches, QUERIES)
     for name, answer in answers.items():
         assert bag(rows_of(engine.results(name))) == answer, name
-    assert in_folder(root) == answers["to_folder"]
+    assert in_folders(root) == {name: answers[name] for name in FOLDERS}
     assert engine.manifest().counters["stream:a"]["rows"] == sum(len(rows_of_step(s)["a"]) for s in range(batches))
 
 

@@ -189,7 +189,11 @@ def _unsealed(entry: Path) -> dict[str, Any]:
 
 def rows_of(frame: DataFrame) -> list[tuple[object, ...]]:
     """The rows of a DataFrame as plain values; timestamps as microseconds."""
-    table = frame.toArrow()
+    return values_of(frame.toArrow())
+
+
+def values_of(table: pa.Table) -> list[tuple[object, ...]]:
+    """The same of a table."""
     columns = []
     for column in table.columns:
         if pa.types.is_timestamp(column.type):

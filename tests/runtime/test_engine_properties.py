@@ -7,14 +7,16 @@ import re
 from dataclasses import replace
 from unittest.mock import patch
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
 from penstock.reference import admit, reachable, results
+from penstock.runtime.steps import job
 from tests.effort import examples
 from tests.oracle import bag, duckdb_results
-from tests.runtime.replay import drain, names, replay_of, rows_of, steps_by_batch
+from tests.runtime.replay import drain, names, replay_of, rows_of, steps_by_batch, values_of
 from tests.workloads import Workload, workload
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:.*RANGE ALL")]
@@ -77,6 +79,31 @@ def run(spark, root, load, *, tasks, cut=None):
     engine = replay.engine(spark, root / "state", names(load), tasks=tasks)
     drain(engine, final=True)
     return engine
+
+
+@settings(max_examples=examples(2), phases=PHASES)
+@given(load=workloads(late=True), tasks=st.integers(1, 3), folders=st.sets(st.integers(0, 30)), mappers=st.booleans())
+def test_queries_with_folders_and_without_answer_alike(spark, tmp_path_factory, load, tasks, folders, mappers):
+    root = tmp_path_factory.mktemp("run")
+    engine = replay_of(load, root / "source").engine(spark, root / "state", tasks=tasks)
+    listed = []
+    for number, (name, sql) in enumerate(names(load).items()):
+        engine.query(sql, name=name)
+        called = engine.catalog.record(name).item_names
+        if number in folders and len(set(called)) == len(called):  # as a sink needs them
+            engine.drop(name, purge=True)
+            engine.query(sql, name=name, into=root / name)
+            listed.append(name)
+    with patch.object(job, "FEW_ROWS", -1 if mappers else job.FEW_ROWS):
+        drain(engine, final=True)
+    assert_exact(engine, load)
+    assert_accounts(engine, load)
+    for name in listed:
+        files = sorted((root / name).glob("*.parquet"))
+        assert bag(row for file in files for row in values_of(pq.read_table(file))) == bag(
+            rows_of(engine.results(name))
+        )
+    event(f"{len(listed)} folders")
 
 
 @settings(max_examples=examples(2), phases=PHASES)

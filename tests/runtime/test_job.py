@@ -32,8 +32,11 @@ def answers(spark, root, tasks=2):
     for step in range(3):
         replay.add(a=rows_at(step), b=rows_at(step))
     engine = replay.engine(spark, root / "state", QUERIES, tasks=tasks)
+    engine.query("SELECT s, v FROM a WHERE k = 1", name="single", into=root / "single")
     drain(engine, final=True)
     found = {name: bag(rows_of(engine.results(name))) for name in QUERIES}
+    found["single"] = bag(rows_of(engine.results("single")))
+    assert bag(rows_of(spark.read.parquet(str(root / "single")))) == found["single"]
     found |= {f"late {n}": bag(rows_of(engine.late(n))) for n in "ab"}
     found |= {f"bad {n}": bag(rows_of(engine.bad(n))) for n in "ab"}
     manifest = engine.manifest()
@@ -43,10 +46,10 @@ def answers(spark, root, tasks=2):
         for name, c in manifest.counters.items()
         if name[:5] in ("strea", "table")
     }
-    return found, {Path(side.name).name for side in manifest.sides}
+    return found, {Path(file.name).name for file in (*manifest.sides, *manifest.results.values())}
 
 
-def test_a_mapper_that_fails_after_it_has_put_rows_aside_is_counted_once(spark, tmp_path, monkeypatch):
+def test_a_mapper_that_fails_after_it_has_written_is_counted_once(spark, tmp_path, monkeypatch):
     expected, _ = answers(spark, tmp_path / "calm")
     marker = tmp_path / "fail"
     marker.touch()
@@ -54,7 +57,7 @@ def test_a_mapper_that_fails_after_it_has_put_rows_aside_is_counted_once(spark, 
     class FailingOnce(Mapper):
         def told(self):
             account = super().told()
-            if account.sides and marker.exists():
+            if account.sides and account.results and marker.exists():
                 marker.unlink()
                 raise RuntimeError("this mapper fails after it has written")
             return account
@@ -64,8 +67,10 @@ def test_a_mapper_that_fails_after_it_has_put_rows_aside_is_counted_once(spark, 
     found, named = answers(spark, tmp_path / "failing")
     assert not marker.exists()
     assert found == expected
-    written = {path.name for path in (tmp_path / "failing" / "state" / "sides").iterdir()}
-    assert named < written, "the failed mapper has left no file behind"
+    for folder in ("sides", "results"):
+        written = {path.name for path in (tmp_path / "failing" / "state" / folder).iterdir()}
+        assert written - named, "the failed mapper has left no file behind"
+        assert written & named
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 3])

@@ -117,7 +117,7 @@ class Mapper:
             bits = wanted_bits(table, keys[table.name][1], columns, truths)
             wanted = accepted & bits.any(axis=1)
             owned[number] = np.where(wanted, owners(keys[table.name][0], self.asked.tasks), -1)
-            self._count(table, int(accepted.sum()), int(wanted.sum()))
+            self._count(table, int(accepted.sum()), 0 if table.mapped else int(wanted.sum()))
             if table.mapped:
                 self._answer(table, columns, bits, wanted if self.only is None else owned[number] == self.only)
                 owned[number] = -1

@@ -14,6 +14,7 @@ from penstock.state.run import Ints
 from penstock.state.store import LocalStore, file_name
 
 ROW_GROUP = 1 << 17  # rows
+MOST_HELD = 32 << 20  # bytes that wait to be written to a file: there may be one for each query
 _SAMPLE = 1 << 13  # rows
 
 
@@ -29,7 +30,8 @@ class RowFile:
     max_time: int = -FOREVER
     name: str = ""
     _waiting: list[pa.Table] = field(default_factory=list)
-    _held: int = 0
+    _held: int = 0  # rows
+    _weight: int = 0  # bytes
     _file: Any = None
     _stream: Any = None
     _writer: pq.ParquetWriter | None = None
@@ -39,8 +41,9 @@ class RowFile:
         self._waiting.append(table)
         self.rows += len(table)
         self._held += len(table)
+        self._weight += table.nbytes
         self.min_time, self.max_time = min(self.min_time, int(times.min())), max(self.max_time, int(times.max()))
-        if self._held >= ROW_GROUP:
+        if self._held >= ROW_GROUP or self._weight >= MOST_HELD:
             self._flush()
 
     @property
@@ -76,7 +79,7 @@ class RowFile:
 
     def _flush(self) -> None:
         table = pa.concat_tables([t.cast(self._waiting[0].schema) for t in self._waiting])
-        self._waiting, self._held = [], 0
+        self._waiting, self._held, self._weight = [], 0, 0
         if self._writer is None:
             self.name = file_name("results", self.step, "parquet")
             self._file = self.store.create(self.name)
