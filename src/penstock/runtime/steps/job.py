@@ -20,7 +20,7 @@ from penstock.model.time import NEVER
 from penstock.planner.network import Network
 from penstock.runtime.arrivals import derived
 from penstock.runtime.arrivals.files import MOST_TASKS, batch_files, is_scannable
-from penstock.runtime.arrivals.ingest import Layout, project, truth_words
+from penstock.runtime.arrivals.ingest import Layout, project
 from penstock.runtime.arrivals.punctuation import closed_before
 from penstock.runtime.tasks.envelope import ACCOUNT, PARCEL_SCHEMA, ROWS, parcel
 from penstock.runtime.tasks.finish import finish_projection, finish_task
@@ -28,7 +28,7 @@ from penstock.runtime.tasks.handover import finished_joins, handover_schema
 from penstock.runtime.tasks.task import Plan, Task
 from penstock.runtime.tasks.types import arrow_types, handover_types
 from penstock.runtime.tasks.worker import run_task
-from penstock.step.mapper import Mapper
+from penstock.step.mapper import Mapper, truth_words
 
 # With so many rows in a step, sending all of them to every task costs less than a stage of mappers between the source and the tasks.
 FEW_ROWS = 1 << 14
