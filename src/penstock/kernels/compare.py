@@ -158,7 +158,9 @@ def _compare(op: str, left: Values, right: Values) -> Values:
     if not valid.any():
         return Values(np.zeros(len(valid), dtype=np.bool_), valid, raised)
     if any(isinstance(side.data, pa.Array | pa.Scalar) for side in (left, right)):
-        truth = _ARROW[op](_exact(left.data), _exact(right.data))
+        alike = getattr(left.data, "type", None) == getattr(right.data, "type", None)
+        sides = (left.data, right.data) if alike else (_exact(left.data), _exact(right.data))
+        truth = _ARROW[op](*sides)
         if isinstance(truth, pa.Scalar):
             return Values(np.full(len(valid), truth.as_py()), valid, raised)
         return Values(pc.fill_null(truth, False).to_numpy(zero_copy_only=False), valid, raised)
