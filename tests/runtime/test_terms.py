@@ -18,11 +18,12 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.kernels.compare import Evaluation
-from penstock.model import Arithmetic, Call
+from penstock.model import Arithmetic, Call, Literal, Ref
 from penstock.planner.meaning import ANSI, ZONE, parts_of, settled
 from penstock.runtime.arrivals.ingest import try_eval
 from penstock.runtime.arrivals.sources import with_settings
 from penstock.sql import parse_query
+from tests.effort import examples
 from tests.runtime.replay import generated_code, stream
 
 pytestmark = pytest.mark.spark
@@ -356,3 +357,60 @@ def test_every_letter_has_the_cases_that_spark_gives_it(spark):
         theirs = expected.column(name).to_pylist()
         wrong = [hex(n) for n, one, other in zip(points, ours, theirs, strict=True) if one != other]
         assert wrong == []
+
+
+LEAVES = {
+    "whole": ("i", "b", "w", "j", "0", "1", "7", "123", "length(s)", "year(ts)"),
+    "double": ("d", "e", "0.5D", "1e3"),
+    "decimal": ("m", "n", "0.908", "12", "h", "1.5"),
+    "text": ("s", "u", "url", "'ab'", "''", "'c'"),
+    "truth": ("o", "q", "s IS NULL", "TRUE"),
+    "time": ("ts", "ts2", "TIMESTAMP '2021-03-28 02:30:00'"),
+}
+# NULLIF of what may raise is not among them: Spark computes its first argument outside of TryEval.
+BRANCHES = {
+    "whole": (
+        "({whole} + {whole})", "({whole} - {whole})", "({whole} * {whole})", "({whole} % {whole})", "({whole} div {whole})", "(-{whole})", "abs({whole})",
+        "CASE WHEN {truth} THEN {whole} ELSE {whole} END", "CASE WHEN {truth} THEN {whole} END", "coalesce({whole}, {whole})", "nullif(i, 7)",
+        "length({text})", "hour({time})", "CAST({whole} AS INT)", "CAST({double} AS BIGINT)", "if({truth}, {whole}, 1)", "CAST({truth} AS INT)",
+    ),
+    "double": (
+        "({double} + {double})", "({double} * {whole})", "({whole} / {whole})", "({decimal} / {double})", "({double} % {double})", "CAST({whole} AS DOUBLE)",
+        "CASE WHEN {truth} THEN {double} ELSE {double} END", "abs({double})", "CAST({decimal} AS DOUBLE)",
+    ),
+    "decimal": ("({decimal} + {decimal})", "({decimal} * {decimal})", "({decimal} - {decimal})", "(-{decimal})", "if({truth}, {decimal}, NULL)"),
+    "text": (
+        "lower({text})", "upper({text})", "({text} || {text})", "substring({text}, 2, 2)", "trim({text})", "CASE WHEN {truth} THEN {text} ELSE {text} END",
+        "split_part({text}, 'a', 2)", "replace({text}, 'ab', 'c')", "regexp_extract({text}, '([a-c]+)', 1)", "CAST(hour({time}) AS STRING)", "date_format({time}, 'yyyy-MM-dd HH')",
+        "coalesce({text}, {text})", "nullif(s, '')",
+    ),
+    "truth": (
+        "({whole} > {whole})", "({double} <= {double})", "({decimal} <> {decimal})", "({text} = {text})", "({time} < {time})", "({truth} AND {truth})", "({truth} OR {truth})",
+        "(NOT {truth})", "({whole} IS NULL)", "({text} LIKE '%b%')", "({whole} IN (1, 2, 7))", "({text} IN ('ab', 'c'))", "({whole} = {decimal})", "({double} > {whole})",
+        "({text} RLIKE '[a-c]{{2}}')", "contains({text}, 'a')",
+    ),
+    "time": ("date_trunc('hour', {time})", "date_trunc('month', {time})", "CASE WHEN {truth} THEN {time} ELSE {time} END", "coalesce({time}, {time})"),
+}  # fmt: skip
+
+
+def composed(r, kind, depth):
+    """A random expression of a kind."""
+    if depth == 0 or r.random() < 0.15:
+        return r.choice(LEAVES[kind])
+    shape = r.choice(BRANCHES[kind])
+    for inner in BRANCHES:
+        while f"{{{inner}}}" in shape:
+            shape = shape.replace(f"{{{inner}}}", composed(r, inner, depth - 1), 1)
+    return shape.replace("{{", "{").replace("}}", "}")
+
+
+def test_terms_put_together_at_random_have_sparks_values_and_types(spark, table, frame):
+    r = random.Random(23)
+    texts = dict.fromkeys(composed(r, kind, r.randrange(1, 4)) for _ in range(examples(60)) for kind in BRANCHES)
+    whole = [text for text in texts if not isinstance(term(text), Ref | Literal)]  # of which nobody computes anything
+    known = [text for text in whole if term(text) is not None]
+    assert len(known) > 0.7 * len(whole)
+    rows = table.slice(0, 800)
+    with generated_code(spark):
+        expected = computed(frame.limit(800), known)
+    check(rows, known, expected)

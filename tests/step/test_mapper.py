@@ -21,7 +21,7 @@ from penstock.state.run import key_ranges
 from penstock.state.store import LocalStore
 from penstock.step import mapper as module
 from penstock.step.keys import keys_of
-from penstock.step.mapper import Asked, Mapper
+from penstock.step.mapper import Asked, Mapper, brought, truth_words
 from tests.effort import examples
 
 COLUMNS = {"at": "bigint", "k": "bigint", "n": "int", "s": "string", "d": "double", "v": "bigint", "wide": "string"}
@@ -208,3 +208,62 @@ def test_a_stream_without_queries_is_counted_and_sent_to_nobody():
     row = {"at": 1, "k": 1, "n": 1, "s": "p", "d": 0.0, "v": 1, "wide": ""}
     assert list(mapper.take(batch([row], [2]))) == []
     assert mapper.told().streams == {"c": {"rows": 1, "accepted": 1, "late": 0, "bad": 0}}
+
+
+def computed_by(*texts, keys=()):
+    """The network of queries, of which the last has keys of these types, and a mapper."""
+    types = [()] * (len(texts) - 1) + [keys]
+    queries = [
+        StandingQuery(n + 1, f"q{n}", parse_query(text, STREAMS), key_types=kinds)
+        for n, (text, kinds) in enumerate(zip(texts, types, strict=True))
+    ]
+    network = build_network(queries, STREAMS)
+    return network, Mapper(network, NAMES, truth_words(network), Asked(0, 3, LocalStore("/nowhere"), {}))
+
+
+@given(st.lists(ROW, max_size=24))
+def test_predicates_that_may_raise_are_computed_here_and_counted_where_they_did(rows):
+    network, mapper = computed_by("SELECT v FROM a WHERE 10 / v > 4 AND s LIKE 'p%' AND k IS NOT NULL")
+    guarded = [r for r in rows if r["at"] is not None and (r["s"] or "").startswith("p") and r["k"] is not None]
+    kept = {n for n, r in enumerate(rows) if r in guarded and r["v"] and 10 / r["v"] > 4}
+    found = sent(network, mapper, [batch(rows, [0] * len(rows))])
+    assert set().union(*found.values()) == kept
+    errors = sum(r["v"] == 0 for r in guarded)
+    assert mapper.told().queries == ({"1": {"errors": errors}} if errors else {})
+
+
+@given(st.lists(st.tuples(ROW, st.integers(0, 1)), max_size=24))
+def test_keys_that_are_computed_bring_equal_rows_together_and_rows_without_one_nowhere(drawn):
+    network, mapper = computed_by(
+        "SELECT x.v FROM a [RANGE 9] x, b [RANGE 9] y WHERE x.k + 1 = y.k AND upper(x.s) = y.s",
+        keys=(("bigint", "bigint"), ("string", "string")),
+    )
+    rows, tags = [row for row, _ in drawn], [tag for _, tag in drawn]
+    tasks = {}
+    for (task, _, _), numbers in sent(network, mapper, [batch(rows, tags)]).items():
+        tasks |= dict.fromkeys(numbers, task)
+    keys = {}
+    for n, (row, tag) in enumerate(drawn):
+        key = (
+            None
+            if None in (row["k"], row["s"])
+            else (row["k"] + 1, row["s"].upper())
+            if tag == 0
+            else (row["k"], row["s"])
+        )
+        assert (n in tasks) == (row["at"] is not None and key is not None)
+        if n in tasks:
+            assert keys.setdefault(key, tasks[n]) == tasks[n]
+
+
+def test_rows_bring_what_terms_are_computed_of_and_spark_computes_the_rest():
+    network, _ = computed_by(
+        "SELECT v FROM a WHERE length(s) > 1",
+        "SELECT v FROM a WHERE levenshtein(wide, 'w') > 1",
+        "SELECT x.v FROM a [RANGE 9] x, b [RANGE 9] y WHERE x.n + 1 = y.k",
+        keys=(("int", "bigint"),),
+    )
+    apart = {d.name for d in network.derived if d.term is None}
+    assert [d.parts[0] for d in network.derived if d.term is None] == ["LEVENSHTEIN("]
+    assert brought(network, STREAMS["a"]) == {"v", "s", "n"} | (apart & brought(network, STREAMS["a"]))
+    assert all(t.hashed is not None for t in network.tables)

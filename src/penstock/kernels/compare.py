@@ -176,7 +176,7 @@ def _alike(left: Any, right: Any) -> tuple[Any, Any]:
         pa.array(side).cast(pa.decimal256(19, 0)) if isinstance(side, np.ndarray) else side for side in (left, right)
     ]
     kinds = [side.type for side in sides]
-    if all(pa.types.is_decimal(kind) for kind in kinds):
+    if kinds[0] != kinds[1] and all(pa.types.is_decimal(kind) for kind in kinds):
         scale, whole = max(k.scale for k in kinds), max(k.precision - k.scale for k in kinds)
         # Widened first, since a value is given more digits in the width that it has.
         wide = [side.cast(pa.decimal256(76, side.type.scale)) for side in sides]

@@ -36,6 +36,7 @@ from penstock.step.pieces import Piece, Text, Types, Unreadable
 from penstock.step.results import Schemas
 from penstock.step.sides import write_side
 
+TRUTHS_PER_WORD = 30  # two bits each: true, raised
 FEW_ROLES, SAMPLE_EVERY = 64, 16  # a table with more roles than a few counts its rows by role only now and then
 
 Truths = Mapping[str, tuple[int, int]]  # computed predicate -> (word, shift)
@@ -251,6 +252,16 @@ def brought(network: Network, stream: Stream) -> set[str]:
     used = {ref.column for d in mine.values() if d.name in needed | truths for ref in d.parts if isinstance(ref, Ref)}
     parts = [part_of(stream, c.name) for c in stream.patterns]
     return (needed - mine.keys()) | (used - {"_ts"}) | {part[0] for part in parts if part is not None}
+
+
+def truth_words(network: Network) -> dict[str, tuple[int, int]]:
+    """Computed predicate -> (word, shift), whoever computes it; numbered per stream, so that streams share words."""
+    places: dict[str, tuple[int, int]] = {}
+    for stream in network.streams:
+        names = dict.fromkeys(name for table in network.tables_of(stream) for name, _ in table.truths)
+        for number, name in enumerate(names):
+            places[name] = (number // TRUTHS_PER_WORD, 2 * (number % TRUTHS_PER_WORD))
+    return places
 
 
 def truth_of(name: str, table: StateTable, places: Truths, columns: Mapping[str, pa.Array]) -> tuple[Valid, Valid]:

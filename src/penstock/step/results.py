@@ -158,7 +158,8 @@ def _computed(network: Network, join: Join, member: Member, matches: Matches, wo
         return {}
     index = np.flatnonzero(has_bit(matches.bits, member.bit))
     mostly = 2 * len(index) > len(matches)
-    rows = matches if mostly else matches.take(index)
+    some = index if len(index) else np.zeros(1, dtype=np.int64)  # one row tells the type
+    rows = matches if mostly else matches.take(some)
     evaluation, columns = Evaluation(lookup(network, join, rows), len(rows)), {}
     for item, expression in member.computed:
         assert expression.term is not None

@@ -21,12 +21,10 @@ from penstock.model.time import EARLIEST, LATEST, NEVER
 from penstock.planner.keys import INTEGRAL
 from penstock.planner.network import Derived, Network, StateTable, key_column
 from penstock.runtime.spelling import quote, text_literal, time_in_units
-from penstock.step.mapper import brought
+from penstock.step.mapper import brought, truth_words
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JVMView
-
-TRUTHS_PER_WORD = 30  # two bits each: true, raised
 
 # How whole rows are written as JSON when they are put aside, and read back.
 SIDE_FORMATS = {
@@ -124,16 +122,6 @@ def _extras(stream: Stream, layout: Layout) -> dict[str, str]:
             placed = time_in_units(sequence.type, quote(sequence.name))
         found["_seq"] = placed
     return found
-
-
-def truth_words(network: Network) -> dict[str, tuple[int, int]]:
-    """Computed predicate -> (word, shift), whoever computes it; numbered per stream, so that streams share words."""
-    places: dict[str, tuple[int, int]] = {}
-    for stream in network.streams:
-        names = dict.fromkeys(name for table in network.tables_of(stream) for name, _ in table.truths)
-        for number, name in enumerate(names):
-            places[name] = (number // TRUTHS_PER_WORD, 2 * (number % TRUTHS_PER_WORD))
-    return places
 
 
 def project(batch: DataFrame, network: Network, layout: Layout, told: Mapping[str, int]) -> DataFrame:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from penstock.errors import RegistrationError
 from penstock.model import Aggregation, Query, Rows, Sink, Stream, Window
 from penstock.planner.build import build_network, check_supported
+from penstock.planner.meaning import settled
 from penstock.planner.network import StandingQuery
 from penstock.runtime.arrivals.derived import Parsed, join_name, parse, results
 from penstock.runtime.declared.analysis import Facts, analyze
@@ -119,7 +120,13 @@ def standing_alone(catalog: Catalog, record: QueryRecord) -> tuple[list[Standing
     queries = parsed.combinations if parsed.apart is None else (*parsed.combinations, parsed.query)
     found = [
         StandingQuery(
-            number, record.name, query, record.on_error, record.key_types, types=record.types[:2], own=catalog.own
+            number,
+            record.name,
+            settled(query, catalog.settings),
+            record.on_error,
+            record.key_types,
+            types=record.types[:2],
+            own=catalog.own,
         )
         for number, query in enumerate(queries, start=1)
     ]

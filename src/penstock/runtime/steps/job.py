@@ -20,7 +20,7 @@ from penstock.columns.parcels import pack
 from penstock.model.time import NEVER
 from penstock.planner.network import Network
 from penstock.runtime.arrivals import derived
-from penstock.runtime.arrivals.ingest import Layout, project, truth_words
+from penstock.runtime.arrivals.ingest import Layout, project
 from penstock.runtime.arrivals.punctuation import closed_before
 from penstock.runtime.steps.accounts import bounded
 from penstock.runtime.tasks.envelope import ACCOUNT, PARCEL_SCHEMA, ROWS, parcel
@@ -29,7 +29,7 @@ from penstock.runtime.tasks.handover import finished_joins, handover_schema
 from penstock.runtime.tasks.task import Plan, Task
 from penstock.runtime.tasks.types import arrow_types, handover_types, listed_types
 from penstock.runtime.tasks.worker import run_task
-from penstock.step.mapper import Mapper
+from penstock.step.mapper import Mapper, truth_words
 from penstock.step.pieces import Piece, shared_out
 
 MOST_TASKS = 4  # with more of them, an exchange is cheaper than that each takes all rows
