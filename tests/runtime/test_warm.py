@@ -66,15 +66,18 @@ def daemons():
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each worker loads for itself")
 def test_a_new_worker_has_loaded_what_steps_use(spark):
     def known(batches):
+        import gc
         import sys
 
         names = ("penstock.runtime.tasks.worker", "penstock.kernels.probe", "pandas", "pyarrow.parquet")
-        for batch in batches:
-            yield pa.RecordBatch.from_pydict({"loaded": [name in sys.modules for name in names] * len(batch)})
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict(
+                {"loaded": [gc.get_freeze_count() > 10_000, *(name in sys.modules for name in names)]}
+            )
 
     session = spark.newSession()
     session.conf.set("spark.sql.execution.pandas.udf.buffer.size", "234567")
-    assert [row[0] for row in session.range(1).mapInArrow(known, "loaded boolean").collect()] == [True] * 4
+    assert [row[0] for row in session.range(1).mapInArrow(known, "loaded boolean").collect()] == [True] * 5
 
 
 @pytest.mark.spark
