@@ -81,3 +81,16 @@ def test_the_ways_of_rows_to_tasks_give_the_same(spark, tmp_path, monkeypatch, t
     assert few == many
     assert few["counts"]["stream:a"] == {"rows": 12, "accepted": 7, "late": 2, "bad": 3}
     assert all(few.values())
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_a_run_says_where_the_time_of_mappers_and_of_tasks_went(spark, tmp_path, monkeypatch, few):
+    monkeypatch.setattr(job, "FEW_ROWS", 1 << 14 if few else -1)
+    replay = Replay(tmp_path / "source", stream("a", COLUMNS), stream("b", COLUMNS))
+    replay.plain = few
+    for step in range(2):
+        replay.add(a=rows_at(step), b=rows_at(step))
+    phases = drain(replay.engine(spark, tmp_path / "state", QUERIES)).status()["phases"]
+    assert phases["mappers"].keys() == {"read", "judge", "hash", "place", "pack"}
+    assert phases["tasks"].keys() >= {"receive", "prepare", "probe", "store"}
+    assert all(0 < seconds < 60 for seconds in phases["mappers"].values())

@@ -2,10 +2,12 @@
 
 import contextlib
 import logging
+import sys
 import threading
 from datetime import UTC, datetime
 
 import psutil
+import pyarrow as pa
 import pytest
 
 from penstock.model.time import SECOND
@@ -58,6 +60,24 @@ def daemons():
                 own = [process, *process.children(recursive=True)]  # a worker is a copy of its daemon
                 found[process.pid] = sum(sum(p.cpu_times()[:2]) for p in own)
     return found
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each worker loads for itself")
+def test_a_new_worker_has_loaded_what_steps_use(spark):
+    def known(batches):
+        import gc
+        import sys
+
+        names = ("penstock.runtime.tasks.worker", "penstock.kernels.probe", "pandas", "pyarrow.parquet")
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict(
+                {"loaded": [gc.get_freeze_count() > 10_000, *(name in sys.modules for name in names)]}
+            )
+
+    session = spark.newSession()
+    session.conf.set("spark.sql.execution.pandas.udf.buffer.size", "234567")
+    assert [row[0] for row in session.range(1).mapInArrow(known, "loaded boolean").collect()] == [True] * 5
 
 
 @pytest.mark.spark

@@ -21,8 +21,9 @@ def load() -> None:
     import penstock.runtime.tasks.worker  # noqa: F401, PLC0415
 
     # Spark lets a worker collect garbage behind every task; what is loaded for good need not be looked through, nor be copied for that.
-    gc.collect()
-    gc.freeze()
+    if gc.get_freeze_count() == 0:
+        gc.collect()
+        gc.freeze()
 
 
 if __name__ == "__main__":
