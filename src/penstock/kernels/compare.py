@@ -148,7 +148,7 @@ def _literal(value: Any, kind: str, rows: int) -> Values:
     if kind == "string":
         return Values(pa.scalar(value, pa.string()), valid, none)
     if kind.startswith("decimal("):
-        return Values(pa.scalar(Decimal(value), pa.decimal128(*map(int, kind[8:-1].split(",")))), valid, none)
+        return Values(pa.scalar(Decimal(value)), valid, none)
     types = {"bigint": np.int64, "double": np.float64, "boolean": np.bool_}
     return Values(np.full(rows, value, dtype=types[kind]), valid, none)
 
@@ -158,9 +158,7 @@ def _compare(op: str, left: Values, right: Values) -> Values:
     if not valid.any():
         return Values(np.zeros(len(valid), dtype=np.bool_), valid, raised)
     if any(isinstance(side.data, pa.Array | pa.Scalar) for side in (left, right)):
-        alike = getattr(left.data, "type", None) == getattr(right.data, "type", None)
-        sides = (left.data, right.data) if alike else (_exact(left.data), _exact(right.data))
-        truth = _ARROW[op](*sides)
+        truth = _ARROW[op](*_exact(left.data, right.data))
         if isinstance(truth, pa.Scalar):
             return Values(np.full(len(valid), truth.as_py()), valid, raised)
         return Values(pc.fill_null(truth, False).to_numpy(zero_copy_only=False), valid, raised)
@@ -172,11 +170,15 @@ def _compare(op: str, left: Values, right: Values) -> Values:
     return Values(truth, valid, raised)
 
 
-def _exact(data: Any) -> Any:
-    """A side of a comparison as Arrow's: strings, or decimals, of which only those of most digits compare whatever their digits are."""
-    if isinstance(data, np.ndarray):
-        data = pa.array(data).cast(pa.decimal256(19, 0))
-    return data.cast(pa.decimal256(76, data.type.scale)) if pa.types.is_decimal(data.type) else data
+def _exact(left: Any, right: Any) -> tuple[Any, Any]:
+    """Both sides of a comparison in one type of Arrow's: decimals of two types, or a decimal and whole numbers, with all their digits."""
+    sides = [
+        pa.array(side).cast(pa.decimal128(19, 0)) if isinstance(side, np.ndarray) else side for side in (left, right)
+    ]
+    if not all(pa.types.is_decimal(side.type) for side in sides) or sides[0].type == sides[1].type:
+        return sides[0], sides[1]
+    both = pa.decimal256(76, max(side.type.scale for side in sides))
+    return sides[0].cast(both), sides[1].cast(both)
 
 
 def _arithmetic(op: str, left: Values, right: Values) -> Values:
