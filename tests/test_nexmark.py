@@ -87,6 +87,16 @@ def equal_answers(spark, folder, inputs, names):
 
 
 @pytest.mark.spark
+def test_spark_computes_nothing_for_any_query(spark, tmp_path, inputs):
+    engine = Engine(spark, tmp_path / "state", durable=False)
+    nexmark.register(engine, inputs, nexmark.queries())
+    network = engine.catalog.network()
+    assert [d.parts for d in network.derived if d.term is None] == []
+    assert [t.name for t in network.tables if t.hashed is None] == []
+    assert [m.name for join in network.joins for m in join.members if m.finished_by_spark] == []
+
+
+@pytest.mark.spark
 def test_some_queries_of_each_kind_are_answered_as_by_duckdb(spark, tmp_path, inputs):
     equal_answers(spark, tmp_path, inputs, SOME)
 

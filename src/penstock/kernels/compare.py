@@ -148,7 +148,7 @@ def _literal(value: Any, kind: str, rows: int) -> Values:
     if kind == "string":
         return Values(pa.scalar(value, pa.string()), valid, none)
     if kind.startswith("decimal("):
-        return Values(pa.scalar(Decimal(value), pa.decimal128(*map(int, kind[8:-1].split(",")))), valid, none)
+        return Values(pa.scalar(Decimal(value)), valid, none)
     types = {"bigint": np.int64, "double": np.float64, "boolean": np.bool_}
     return Values(np.full(rows, value, dtype=types[kind]), valid, none)
 
@@ -158,7 +158,7 @@ def _compare(op: str, left: Values, right: Values) -> Values:
     if not valid.any():
         return Values(np.zeros(len(valid), dtype=np.bool_), valid, raised)
     if any(isinstance(side.data, pa.Array | pa.Scalar) for side in (left, right)):
-        truth = _ARROW[op](*_alike(left.data, right.data))
+        truth = _ARROW[op](*_exact(left.data, right.data))
         if isinstance(truth, pa.Scalar):
             return Values(np.full(len(valid), truth.as_py()), valid, raised)
         return Values(pc.fill_null(truth, False).to_numpy(zero_copy_only=False), valid, raised)
@@ -170,18 +170,15 @@ def _compare(op: str, left: Values, right: Values) -> Values:
     return Values(truth, valid, raised)
 
 
-def _alike(left: Any, right: Any) -> tuple[Any, Any]:
-    """Both sides of a comparison as Arrow's: strings, or decimals with the digits that hold every value of both."""
+def _exact(left: Any, right: Any) -> tuple[Any, Any]:
+    """Both sides of a comparison in one type of Arrow's: decimals of two types, or a decimal and whole numbers, with all their digits."""
     sides = [
-        pa.array(side).cast(pa.decimal256(19, 0)) if isinstance(side, np.ndarray) else side for side in (left, right)
+        pa.array(side).cast(pa.decimal128(19, 0)) if isinstance(side, np.ndarray) else side for side in (left, right)
     ]
-    kinds = [side.type for side in sides]
-    if kinds[0] != kinds[1] and all(pa.types.is_decimal(kind) for kind in kinds):
-        scale, whole = max(k.scale for k in kinds), max(k.precision - k.scale for k in kinds)
-        # Widened first, since a value is given more digits in the width that it has.
-        wide = [side.cast(pa.decimal256(76, side.type.scale)) for side in sides]
-        sides = [side.cast(pa.decimal256(min(whole + scale, 76), scale)) for side in wide]
-    return sides[0], sides[1]
+    if not all(pa.types.is_decimal(side.type) for side in sides) or sides[0].type == sides[1].type:
+        return sides[0], sides[1]
+    both = pa.decimal256(76, max(side.type.scale for side in sides))
+    return sides[0].cast(both), sides[1].cast(both)
 
 
 def _arithmetic(op: str, left: Values, right: Values) -> Values:

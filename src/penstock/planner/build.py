@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 
+from penstock.columns.terms.raising import is_decided_in_order
 from penstock.errors import RegistrationError
 from penstock.model import And, Expression, IsNull, Literal, Not, Query, Ref, Rows, Stream, Term, Tumbling
 from penstock.model.expression import PSEUDO_ROLE
@@ -474,7 +475,7 @@ def _declared(query: Query, part: Sequence[Expression | None], streams: Mapping[
 def _truth(predicates: Sequence[Expression]) -> Term | None:
     """The conjunction of predicates; None if one of them is for Spark alone."""
     known = tuple(p.term for p in predicates if p.term is not None)
-    return And(known) if len(known) == len(predicates) else None
+    return And(known) if len(known) == len(predicates) and is_decided_in_order(known) else None
 
 
 def _lives(plan: _Laid, position: int) -> tuple[tuple[str, int], ...]:

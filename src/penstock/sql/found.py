@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock.columns.terms.raising import may_raise
 from penstock.model import Call, Literal, Term
 from penstock.sql.inference import NUMBER_RANK, VOID
 from penstock.sql.types import decimal_digits, family
@@ -79,6 +80,8 @@ def widest(several: Sequence[Found]) -> str | None:
 def aligned(left: Found, right: Found) -> tuple[Term, Term] | None:
     """Both sides of a comparison in the type in which Spark compares them."""
     kinds = {left.type, right.type}
+    if left.type != right.type and any(_is_cast(found, other) for found, other in ((left, right), (right, left))):
+        return None  # Spark may take the cast apart, and not compute what is cast
     if VOID in kinds or left.type == right.type or {family(k) for k in kinds} == {"integer"}:
         known = all(
             k == VOID or k in _COMPARED or family(k) in ("integer", "floating") or decimal_digits(k) for k in kinds
@@ -87,6 +90,12 @@ def aligned(left: Found, right: Found) -> tuple[Term, Term] | None:
     common = _common(left, right)
     sides = (None, None) if common is None else (in_type(left, common), in_type(right, common))
     return None if sides[0] is None or sides[1] is None else (sides[0], sides[1])
+
+
+def _is_cast(found: Found, other: Found) -> bool:
+    """Whether a side that may raise is brought to the type of the other one."""
+    ranks = NUMBER_RANK.get(found.type, 0), NUMBER_RANK.get(other.type, 6)
+    return ranks[0] < ranks[1] and may_raise(found.term)
 
 
 def _common(left: Found, right: Found) -> str | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from penstock.columns.terms.patterns import translated
+from penstock.columns.terms.raising import may_raise
 from penstock.columns.terms.times import CALENDAR_UNITS, CLOCK_PARTS, DATE_PARTS, PATTERN, UNITS
-from penstock.model import Call, Choice, Compare, IsNull, Literal, Not, Term
+from penstock.model import Call, Choice, Compare, IsNull, Literal, Not
 from penstock.sql.casts import local
 from penstock.sql.found import Found, aligned, condition, in_type, text_constant, whole_constant, widest
 from penstock.sql.inference import VOID
@@ -14,8 +15,8 @@ from penstock.sql.types import decimal_digits, family
 
 Arguments = Sequence[Found | None]
 Function = Callable[[str, Arguments], Found | None]
+_CASES = frozenset({"lower", "upper"})
 _SAME = {"char_length": "length", "character_length": "length", "len": "length", "lcase": "lower", "ucase": "upper"}
-_RAISING = frozenset({"+", "-", "*", "/", "%", "div", "negate", "abs", "cast", "midnight"})
 
 
 def _strings(arguments: Arguments) -> list[Found] | None:
@@ -30,7 +31,10 @@ def _of_string(kind: str) -> Function:
         found = _strings(arguments)
         if found is None or len(found) != 1:
             return None
-        return Found(Call(_SAME.get(name, name), (found[0].term,), kind), kind)
+        name, inner = _SAME.get(name, name), found[0].term
+        if name in _CASES and isinstance(inner, Call) and inner.function in _CASES:  # as Spark's optimizer does
+            inner = inner.arguments[0]
+        return Found(Call(name, (inner,), kind), kind)
 
     return function
 
@@ -57,24 +61,9 @@ def _constant_texts(kind: str, constants: int, first: str | None = None) -> Func
 
 def _concat(_name: str, arguments: Arguments) -> Found | None:
     found = _strings(arguments)
-    if found is None or any(_may_raise(f.term) for f in found):
+    if found is None or any(may_raise(f.term) for f in found):
         return None
     return Found(Call("concat", tuple(f.term for f in found), "string"), "string")
-
-
-def _may_raise(term: Term) -> bool:
-    match term:
-        case Call(function, arguments):
-            return function in _RAISING or any(map(_may_raise, arguments))
-        case Choice(branches, default):
-            return any(_may_raise(t) for pair in branches for t in pair) or _may_raise(default)
-        case Compare(_, left, right):
-            return _may_raise(left) or _may_raise(right)
-        case Not(inner) | IsNull(inner):
-            return _may_raise(inner)
-        case Literal():
-            return False
-    return hasattr(term, "terms")  # a conjunction: not looked into
 
 
 def _substring(_name: str, arguments: Arguments) -> Found | None:
@@ -174,6 +163,8 @@ def _coalesce(_name: str, arguments: Arguments) -> Found | None:
 def _nullif(_name: str, arguments: Arguments) -> Found | None:
     if len(arguments) != 2 or arguments[0] is None or arguments[1] is None or arguments[0].type == VOID:
         return None
+    if any(a is not None and may_raise(a.term) for a in arguments):
+        return None  # Spark computes it before, and raises for everybody
     pair = aligned(arguments[0], arguments[1])
     kind = arguments[0].type
     return (
@@ -187,14 +178,14 @@ def _if(_name: str, arguments: Arguments) -> Found | None:
     truth = condition(arguments[0]) if len(arguments) == 3 else None
     values = [a for a in arguments[1:] if a is not None]
     kind = widest(values) if len(values) == 2 else None
-    if truth is None or kind is None:
+    if truth is None or kind is None or may_raise(truth):
         return None
     yes, no = (in_type(v, kind) for v in values)
     return None if yes is None or no is None else Found(Choice(((truth, yes),), no, kind), kind)
 
 
 def _null_test(name: str, arguments: Arguments) -> Found | None:
-    if len(arguments) != 1 or arguments[0] is None:
+    if len(arguments) != 1 or arguments[0] is None or may_raise(arguments[0].term):
         return None
     null = IsNull(arguments[0].term)
     return Found(null if name == "isnull" else Not(null), "boolean")

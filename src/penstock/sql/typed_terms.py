@@ -10,6 +10,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from penstock.columns.terms.patterns import translated
+from penstock.columns.terms.raising import is_computed_whole, is_decided_in_order, may_raise
 from penstock.model import And, Call, Choice, Compare, In, IsNull, Literal, Not, Or, Term, Typed
 from penstock.sql.casts import cast_term, constant_time
 from penstock.sql.found import Found, aligned, condition, in_type, text_constant, together, widest
@@ -52,7 +53,7 @@ def typed_term(node: exp.Expr) -> Found | None:
         return None if inner is None else Found(Not(inner), "boolean")
     if isinstance(node, exp.Is):
         tested = typed_term(node.this) if isinstance(node.expression, exp.Null) else None
-        return None if tested is None else Found(IsNull(tested.term), "boolean")
+        return None if tested is None or may_raise(tested.term) else Found(IsNull(tested.term), "boolean")
     if type(node) in _OPERATORS:
         return _compared(_OPERATORS[type(node)], typed_term(node.this), typed_term(node.expression))
     if isinstance(node, exp.Between):
@@ -124,20 +125,22 @@ def _cast(node: exp.Expr) -> Found | None:
 def _connected(node: exp.And | exp.Or) -> Found | None:
     terms = [condition(typed_term(n)) for n in node.flatten()]
     known = tuple(t for t in terms if t is not None)
-    if len(known) < len(terms):
+    if len(known) < len(terms) or not is_decided_in_order(known):
         return None
     return Found(And(known) if isinstance(node, exp.And) else Or(known), "boolean")
 
 
 def _compared(operator: str, left: Found | None, right: Found | None) -> Found | None:
     pair = None if left is None or right is None else aligned(left, right)
-    return None if pair is None else Found(Compare(operator, *pair), "boolean")
+    return None if pair is None or not is_computed_whole(pair) else Found(Compare(operator, *pair), "boolean")
 
 
 def _between(node: exp.Between) -> Found | None:
     if node.args.get("symmetric"):
         return None
     tested, low, high = (typed_term(n) for n in (node.this, node.args["low"], node.args["high"]))
+    if any(found is not None and may_raise(found.term) for found in (tested, low, high)):
+        return None  # Spark computes it before, and raises for everybody
     halves = [_compared(">=", tested, low), _compared("<=", tested, high)]
     known = tuple(half.term for half in halves if half is not None)
     return Found(And(known), "boolean") if len(known) == 2 else None
@@ -147,7 +150,12 @@ def _membership(node: exp.In) -> Found | None:
     """Spark brings all to one type: here they must have it, or be constants that have."""
     subject = typed_term(node.this)
     values = [typed_term(element) for element in node.expressions]
-    if subject is None or not values or family(subject.type) not in ("integer", "string", "boolean"):
+    if (
+        subject is None
+        or not values
+        or may_raise(subject.term)
+        or family(subject.type) not in ("integer", "string", "boolean")
+    ):
         return None
     options: list[Literal] = []
     for value in values:
@@ -179,7 +187,7 @@ def _arithmetic(operator: str, left: Found | None, right: Found | None) -> Found
     if pair is None:
         return None
     one, other, kind = pair
-    return Found(Call(operator, (one, other), kind), kind)
+    return Found(Call(operator, (one, other), kind), kind) if is_computed_whole((one, other)) else None
 
 
 def _case(node: exp.Case | exp.If) -> Found | None:
@@ -197,7 +205,7 @@ def _case(node: exp.Case | exp.If) -> Found | None:
         tested = typed_term(branch.this)
         truth = condition(tested if subject is None else _compared("=", subject, tested))
         value = typed_term(branch.args["true"])
-        if truth is None or value is None:
+        if truth is None or value is None or may_raise(truth):
             return None
         conditions.append(truth)
         values.append(value)
