@@ -187,10 +187,9 @@ def received(spark, case, folder):
     job = make_job(spark, network, lay_out(list(case.streams.values())), case.tasks)
     task = Task(1, case.tasks, LocalStore(str(folder), durable=False), dict.fromkeys("ab", LATE_BEFORE), {}, Routes(()))
     rows = unify(frames(spark, case, folder), case.streams, job.layout)
+    sent, task = job.sent(spark, rows, (), task, 0 if case.few else None)
     batches = {n: [] for n in range(case.tasks)}
-    for number, body in (
-        job.mapped(rows, task, 0 if case.few else None).mapInArrow(dump, "task int, body binary").collect()
-    ):
+    for number, body in sent.mapInArrow(dump, "task int, body binary").collect():
         batches[number] += pa.ipc.open_stream(bytes(body)).read_all().to_batches()
     found, reports = {}, {}
     for number, own in batches.items():

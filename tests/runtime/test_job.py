@@ -94,6 +94,6 @@ def test_a_run_says_where_the_time_of_mappers_and_of_tasks_went(spark, tmp_path,
     for step in range(2):
         replay.add(a=rows_at(step), b=rows_at(step))
     phases = drain(replay.engine(spark, tmp_path / "state", QUERIES)).status()["phases"]
-    assert phases["mappers"].keys() == {"read", "judge", "hash", "place", "pack"}
+    assert phases["mappers"].keys() == {"read", "judge", "compute", "hash", "place", "pack"}
     assert phases["tasks"].keys() >= {"receive", "prepare", "probe", "store"}
     assert all(0 < seconds < 60 for seconds in phases["mappers"].values())
