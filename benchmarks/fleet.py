@@ -201,9 +201,9 @@ def wrong(job: Json, inputs: Path, out: Path, asked: Mapping[str, Asked]) -> lis
 
 
 def native_watermark(events: Events) -> int:
-    """Where Spark's watermark stands in the last batch: it follows from the rows of the batches before."""
+    """Where Spark's watermark, which counts milliseconds, stands in the last batch: it follows from the rows of the batches before."""
     before = [events.tables(number)["bid"].column("date_time").cast(pa.int64()) for number in range(events.steps - 1)]
-    return max(int(pc.max(times).as_py()) for times in before) - nexmark.DISORDER
+    return max(int(pc.max(times).as_py()) for times in before) // 1000 * 1000 - nexmark.DISORDER
 
 
 def ended(asked: Asked, until: int) -> Asked:
