@@ -90,12 +90,12 @@ def penstock_run(folder: Path, inputs: Path, asked: Mapping[str, Asked], cores: 
     seconds, used = time.perf_counter() - started, harness.cpu_seconds() - used
     counters = engine.manifest().counters
     late = sum(counters[f"stream:{name}"]["late"] for name in STREAMS if f"stream:{name}" in counters)
-    shipped = sum(counts.get("shipped", 0) for name, counts in counters.items() if name.startswith("table:"))
     return {
         "seconds": seconds,
         "cpu_seconds": used,
         "late": late,
-        "shipped": shipped,
+        "shipped": [counters["engine:"].get(f"sent_{what}", 0) for what in ("rows", "bytes")],
+        "phases": run.status().get("phases", {}),
         "first_seconds": first[0] - started,
         **({"read_seconds": read_results(engine, asked), "read_rows": delivered(folder / "out")} if read else {}),
     }
@@ -248,7 +248,11 @@ class Case:
             "step_cpu_seconds": round((many["cpu_seconds"] - few["cpu_seconds"]) / more, 3),
             "cpu_seconds_per_million": round(1e6 * (many["cpu_seconds"] - few["cpu_seconds"]) / more / self.step, 2),
             "peak_gigabytes": round(many["memory"] / 2**30, 2),
-            **({"shipped_per_event": round(many["shipped"] / events, 2)} if "shipped" in many else {}),
+            **(
+                {"shipped_per_event": [round(count / events, 2) for count in many["shipped"]]}
+                if "shipped" in many
+                else {}
+            ),
             **(
                 {"first_seconds": round(median([few["first_seconds"], many["first_seconds"]]), 2)}
                 if "first_seconds" in many

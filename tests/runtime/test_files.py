@@ -56,7 +56,8 @@ def answers(
     engine = Engine(spark, state, tasks=tasks, durable=False)
     queries = QUERIES | (more or {})
     for name in "ab":
-        frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source / name))
+        frame = spark.readStream.schema(f"{SCHEMA}, more int").option("maxFilesPerTrigger", 1)
+        frame = frame.parquet(str(source / name)).select("w", "s", "ts", "k", "v")
         engine.stream(name, frame if name in plain else frame.where("true"), event_time="ts", delay="2 seconds")
     for name, sql in queries.items():
         engine.query(sql, name=name)
@@ -142,7 +143,10 @@ def test_a_file_that_arrow_might_read_otherwise_is_read_by_spark(spark, tmp_path
     [
         (lambda reader, path: reader.parquet(path), True),
         (lambda reader, path: reader.parquet(path).where("k > 0"), False),
-        (lambda reader, path: reader.parquet(path).select("ts", "k"), False),
+        (lambda reader, path: reader.parquet(path).select("s", "ts", "k").select("ts", "k"), True),
+        (lambda reader, path: reader.parquet(path).withColumnRenamed("s", "t"), False),
+        (lambda reader, path: reader.parquet(path).selectExpr("ts", "k + 1 AS k"), False),
+        (lambda reader, path: reader.parquet(path).select("ts", "_metadata"), False),
         (lambda reader, path: reader.option("mergeSchema", "true").parquet(path), False),
         (lambda reader, path: reader.json(path), False),
     ],

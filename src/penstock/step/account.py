@@ -17,7 +17,7 @@ Counts = dict[str, dict[str, int]]
 @dataclass
 class Account:
     """`saw`: by stream, what parts of its rows say of progress; `errors`: by stream, an example of a row that it must not get; `unreadable`: by stream, why its
-    pieces are left to Spark; `phases`: seconds of each.
+    pieces are left to Spark; `phases`: seconds of each; `sent`: rows and bytes of parcels.
 
     `results` are files that mappers have written: the results of each query in them, and what a manifest says; `refused` are queries that found
     more than they may, and why that is.
@@ -31,8 +31,13 @@ class Account:
     errors: dict[str, str] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=dict)
+    sent: tuple[int, int] = 0, 0
     results: list[tuple[list[tuple[int, int]], dict[str, Any]]] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+
+    def count_sent(self, rows: int = 0, size: int = 0) -> None:
+        """Add what crosses the exchange."""
+        self.sent = self.sent[0] + rows, self.sent[1] + size
 
     def encode(self) -> bytes:
         text = json.dumps(self.__dict__).encode()

@@ -30,9 +30,11 @@ _LENIENT = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissing
 
 
 def is_plain(frame: DataFrame) -> bool:
-    """Whether a stream is Parquet files just as they are: nothing is done to their rows."""
+    """Whether a stream is Parquet files just as they are: nothing is done to their rows, but that some columns may be left out."""
     plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
-    if plan.getClass().getSimpleName() != "StreamingRelation" or any(f.metadata for f in frame.schema.fields):
+    while _kind(plan) == "Project" and _all_of_kind(plan.projectList(), "AttributeReference"):
+        plan = plan.child()
+    if _kind(plan) != "StreamingRelation" or any(f.metadata for f in frame.schema.fields):
         return False
     source = plan.dataSource()
     options = frame.sparkSession.sparkContext._jvm.scala.jdk.javaapi.CollectionConverters.asJava(source.options())  # type: ignore[union-attr]  # noqa: SLF001
@@ -43,6 +45,10 @@ def is_plain(frame: DataFrame) -> bool:
         and {str(key).lower() for key in options} <= _LISTING
         and not lenient
     )
+
+
+def _all_of_kind(items: Any, kind: str) -> bool:
+    return all(_kind(items.apply(number)) == kind for number in range(items.size()))
 
 
 def is_scannable(network: Network, streams: Collection[str]) -> bool:

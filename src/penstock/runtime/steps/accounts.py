@@ -96,9 +96,12 @@ def bounded(network: Network, reports: Sequence[dict[str, Any]], bound: Bound) -
 
 
 def counters_of(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """Counts of one step by 'stream:..', 'table:..' and 'query:..'."""
-    totals: dict[str, dict[str, int]] = {"engine:": {"steps": 1}}
+    """Counts of one step by 'stream:..', 'table:..' and 'query:..', and of the engine: rows and bytes that crossed the exchange."""
+    engine = {"steps": 1, "sent_rows": 0, "sent_bytes": 0}
+    totals: dict[str, dict[str, int]] = {"engine:": engine}
     for report in reports:
+        engine["sent_rows"] += report["sent"][0]
+        engine["sent_bytes"] += report["sent"][1]
         for kind, word in (("streams", "stream"), ("tables", "table"), ("queries", "query"), ("joins", "join")):
             for name, counts in report[kind].items():
                 total = totals.setdefault(f"{word}:{name}", {})

@@ -109,7 +109,9 @@ class Job:
                 own = [piece for number in _numbers_in(batch) for piece in shares[number]]
                 for found in (mapper.take(batch), *(mapper.read(piece, known.types) for piece in own)):
                     for to, its in found:
+                        mapper.account.count_sent(rows=len(its.masks))
                         for body in pack(its):
+                            mapper.account.count_sent(size=len(body))
                             yield parcel(to, ROWS, body)
             yield parcel(0, ACCOUNT, mapper.told().encode())
 

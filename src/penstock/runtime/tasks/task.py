@@ -107,6 +107,7 @@ class Report:
     )  # stream -> why Spark has to read it after all: the step must be repeated
     phases: dict[str, float] = field(default_factory=dict)
     mapping: dict[str, float] = field(default_factory=dict)  # phases of mappers
+    sent: tuple[int, int] = 0, 0  # rows and bytes that mappers sent through the exchange
 
     def absorb(self, account: Mapping[str, Any]) -> None:
         """Add what a mapper says of its rows."""
@@ -122,6 +123,7 @@ class Report:
 
     def took(self, account: Mapping[str, Any]) -> None:
         """Add what is to be known of each mapper, also of one that has taken rows which others count."""
+        self.sent = self.sent[0] + account["sent"][0], self.sent[1] + account["sent"][1]
         self.unreadable |= account["unreadable"]
         for phase, seconds in account["phases"].items():
             self.mapping[phase] = self.mapping.get(phase, 0.0) + seconds
