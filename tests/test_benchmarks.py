@@ -20,11 +20,14 @@ from benchmarks import (
     command,
     datasets,
     disorder,
+    fleet,
+    fleet_figures,
     harness,
     join,
     kernels,
     multiway,
     multiway_figures,
+    nexmark,
     partials,
     reoptimize,
     reoptimize_figures,
@@ -715,3 +718,41 @@ def test_the_lab_pictures_of_aggregates_have_the_published_shapes():
     assert unions["20"]["meld"] <= unions["0"]["meld"] + 3
     assert all(cell["beside_better"] <= 1.1 for cell in skew.values())
     assert all(cell["equal"] for picture in (slack, unions, skew) for cell in picture.values())
+
+
+# -- a fleet of different queries ------------------------------------------------------------------------------------------------
+
+
+def test_a_larger_fleet_asks_the_same_again_by_other_names():
+    names = fleet_figures.fleet_of(24)
+    assert len(set(names)) == 24
+    assert names[21:] == tuple(f"{name}_2" for name in names[:3])
+    second = fleet.again(nexmark.queries(), names[21])
+    assert second.sql.startswith(f"CREATE QUERY {names[21]} AS")
+    assert second.duckdb == nexmark.queries()[names[0]].duckdb
+
+
+def test_spark_is_asked_for_windows_that_its_watermark_has_passed_in_whole_milliseconds():
+    assert fleet.native_watermark(nexmark.Events(300, 3, 6)) % 1000 == 0
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_run_of_the_fleet_is_compared_with_duckdb(here):
+    events = {"step": 3000, "steps": 3, "seconds": 60}
+    queries = ["q1", "q12", "q11", "q20"]
+    found = fleet.worker({"side": "penstock", "queries": queries, "events": events, "cores": 2, "read": True})
+    assert found["equal"], found["different"]
+    assert found["read_rows"] > 3000
+    assert found["phases"]["mappers"]
+    assert found["first_seconds"] < found["seconds"]
+
+
+def test_pictures_of_the_fleet_have_all_sides(tmp_path):
+    one = {"step_seconds": 0.5, "phases": {"mappers": {"read": 0.1}, "tasks": {"receive": 0.2}}}
+    cell = {"equal": True, "penstock": one, "duckdb": {"step_seconds": 0.2}}
+    numbers = {"1": {**cell, "spark": {"step_seconds": 1.5}}, "40": cell}
+    fleet_figures.draw({"numbers": numbers, "sizes": {"20000": cell}}, tmp_path)
+    shown = texts(tmp_path / "fleet-steps.svg")
+    assert {"penstock", "duckdb", "spark"} <= set(shown)
+    assert {"read", "receive"} <= set(texts(tmp_path / "fleet-phases.svg"))
