@@ -209,15 +209,17 @@ def penstock_run(
     rows: bool = False,
     **options: str,
 ) -> Json:
-    """With `rows` every result is a stored row, as a sink needs it; otherwise results are stored as it suits reading them."""
+    """With `rows` every result is a stored row, as a folder needs it; otherwise results are stored as it suits reading them."""
     from pyspark.sql import functions as F  # noqa: N812
 
     from penstock import Engine
 
     engine = Engine(spark, folder / "state", durable=False, **options)
     engine.stream("s", read(spark, data), event_time="ts", delay=f"{DELAY} seconds")
-    into = (lambda *_: None) if rows else None
-    asked = [engine.query(query.penstock(), name=f"q{number}", into=into) for number, query in enumerate(queries)]
+    asked = [
+        engine.query(query.penstock(), name=f"q{number}", into=str(folder / f"q{number}") if rows else None)
+        for number, query in enumerate(queries)
+    ]
     found = harness.run_engine(engine)
     manifest = engine.manifest()
     late = manifest.counters["stream:s"]["late"]

@@ -44,6 +44,7 @@ from penstock.planner.orders.cost import EngineCost
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.orders.search import brute_force
 from penstock.planner.orders.sizes import Sizes
+from penstock.runtime.results import retention
 from tests.planner.drift import FIXED as SIMULATED
 
 EPOCH_SECONDS = harness.EPOCH // 1_000_000
@@ -160,6 +161,8 @@ def test_a_sum_of_rows_knows_no_order_but_each_value_and_each_row():
 @pytest.mark.long
 def test_the_soak_is_equal_and_measures_five_kinds_of_growth(here, monkeypatch):
     monkeypatch.setattr(soak, "ROUND", 2)
+    monkeypatch.setattr(soak, "RETAIN", "1 second")
+    monkeypatch.setattr(retention, "UPKEEP_EVERY", 2)
     case = soak.Case(rows=20, warm_up=3, least=13, seconds=0, change_every=4)
     line = line_of(soak.measure(case, cores=1))
     assert (line["name"], line["equal"], set(line["ratios"])) == ("soak", True, {"soak"})

@@ -145,7 +145,7 @@ def test_kills_at_random_moments_survive(spark, tmp_path, seed):
 
 WORKER_FAILS_ONCE = """
 import sys
-if "pyspark.daemon" in sys.orig_argv:
+if "penstock.runtime.daemon" in sys.orig_argv:
     import os
     from penstock.runtime.tasks import task
 

@@ -114,11 +114,12 @@ def _cast(node: exp.Expr) -> Found | None:
     if not isinstance(node, exp.Cast) or node.args.get("safe") or node.args.get("format"):
         return None
     target = type_of(node)
-    if isinstance(node.this, exp.Literal) and node.this.is_string:
-        return constant_time(node.this.name, target or "")
+    literal = unwrapped(node.this)
+    if isinstance(literal, exp.Literal) and literal.is_string:
+        return constant_time(literal.name, target or "")
     inner = typed_term(node.this)
-    if isinstance(unwrapped(node.this), exp.Literal) and target == "double":
-        return Found(Literal(float(unwrapped(node.this).this), "double"), "double", constant=True)
+    if isinstance(literal, exp.Literal) and target == "double":
+        return Found(Literal(float(literal.this), "double"), "double", constant=True)
     return None if inner is None or target is None else cast_term(inner, target)
 
 
