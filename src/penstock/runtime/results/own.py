@@ -21,14 +21,14 @@ from penstock.state.store import LocalStore
 from penstock.step.results import OWN
 
 MERGED = "own merged"  # the kind of a file that was put together
-LISTED = (OWN, MERGED)
+OWN_KINDS = (OWN, MERGED)
 STEP = "_step"
 _STEP_OF_NAME = r"([0-9]+)-[0-9a-f]+\.parquet"
 
 
 def own_files(manifest: Manifest, query: int, part: Part) -> list[ResultFile]:
     """The files of a query alone with rows of that part. Their rows do not say their times, so none is left out by these."""
-    mine = (f for f in manifest.results.values() if f.kind in LISTED and f.count(query))
+    mine = (f for f in manifest.results.values() if f.kind in OWN_KINDS and f.count(query))
     return [f for f in mine if part.holds(f) and (f.kind == MERGED or part.includes(f.step))]
 
 
@@ -39,7 +39,7 @@ def own_frames(
     columns = [Column(name, kind) for name, kind in zip(record.item_names, record.item_types, strict=True)]
     found = own_files(manifest, record.id, part)
     frames = []
-    for kind in LISTED:
+    for kind in OWN_KINDS:
         paths = [checked(store, f) for f in found if f.kind == kind]
         if not paths:
             continue

@@ -26,7 +26,7 @@ from penstock.model import Expression, Literal, Query, Ref, Stream, UserAggregat
 from penstock.model.expression import PSEUDO_ROLE, WINDOW_START
 from penstock.planner.keys import is_typed
 from penstock.planner.network import result_column
-from penstock.runtime.results.own import LISTED, own_files, own_frames, own_rows, own_tables
+from penstock.runtime.results.own import OWN_KINDS, own_files, own_frames, own_rows, own_tables
 from penstock.runtime.results.part import Part
 from penstock.runtime.results.stored import VERIFIED, batches, checked
 from penstock.runtime.tasks.panes import PANES
@@ -131,7 +131,7 @@ class ResultView:
 
     def selected(self, file: StoredFile, part: Part, at_once: int) -> Iterator[pa.Table]:
         """The results in a file."""
-        if file.kind in LISTED:
+        if file.kind in OWN_KINDS:
             yield from own_rows(file.path, file.kind, self.record, part)
             return
         items = self._plain_items()
@@ -232,7 +232,7 @@ class ResultView:
 
     def _files(self, manifest: Manifest, part: Part) -> list[ResultFile]:
         """The files that hold rows for all queries of its join or aggregate."""
-        mine = (f for f in manifest.results.values() if f.kind not in (PANES, *LISTED) and f.count(self.record.id))
+        mine = (f for f in manifest.results.values() if f.kind not in (PANES, *OWN_KINDS) and f.count(self.record.id))
         return [f for f in mine if part.holds(f)]
 
     def _assembled(self, _spark: SparkSession, _manifest: Manifest, _part: Part, _schema: str) -> list[DataFrame]:

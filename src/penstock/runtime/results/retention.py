@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from penstock.model.time import NEVER
 from penstock.planner.network import Network
 from penstock.runtime.arrivals import derived
-from penstock.runtime.results.own import LISTED, MERGED, with_steps
+from penstock.runtime.results.own import MERGED, OWN_KINDS, with_steps
 from penstock.runtime.results.stored import checked, read
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, Registry
@@ -71,15 +71,15 @@ def merge_results(store: LocalStore, files: Iterable[ResultFile], step: int) -> 
     for file in files:
         if file.bytes < SMALL_BYTES:
             # What a file of panes has closed, it has closed for all its queries.
-            apart = file.closings or file.kind in LISTED
+            apart = file.closings or file.kind in OWN_KINDS
             queries = tuple(sorted(query for query, _ in file.counts)) if apart else ()
-            kind = MERGED if file.kind in LISTED else file.kind
+            kind = MERGED if file.kind in OWN_KINDS else file.kind
             groups.setdefault((file.join, file.version, kind, queries, file.without), []).append(file)
     return [(_merge(store, some, step), [f.name for f in some]) for some in groups.values() if len(some) >= MANY_FILES]
 
 
 def _merge(store: LocalStore, files: Sequence[ResultFile], step: int) -> ResultFile:
-    kind = MERGED if files[-1].kind in LISTED else files[-1].kind
+    kind = MERGED if files[-1].kind in OWN_KINDS else files[-1].kind
     tables = with_steps(store, files) if kind == MERGED else [read(checked(store, f)) for f in files]
     merged = pa.concat_tables(tables, promote_options="default")
     name = file_name("results", step, "parquet")

@@ -119,10 +119,6 @@ class Report:
         self.add_files(account["results"])
         self.refused |= account["refused"]
         self.errors = {**account["errors"], **self.errors}
-        self.took(account)
-
-    def took(self, account: Mapping[str, Any]) -> None:
-        """Add what is to be known of each mapper, also of one that has taken rows which others count."""
         self.sent = self.sent[0] + account["sent"][0], self.sent[1] + account["sent"][1]
         self.unreadable |= account["unreadable"]
         for phase, seconds in account["phases"].items():
