@@ -191,9 +191,13 @@ def watched(watch: Watch) -> Iterator[None]:
 def sample(state: Path) -> dict[str, float]:
     """What all processes of the run hold now, and what lies in the state directory, by folder."""
     found: Counter[str] = Counter()
-    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+    own = psutil.Process()
+    for process in (own, *own.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            found["memory"] += process.memory_full_info().pss
+            kind = "driver" if process == own else "jvm" if process.name() == "java" else "workers"
+            held = process.memory_full_info().pss
+            found["memory"] += held
+            found[f"memory_{kind}"] += held
             found["open_files"] += process.num_fds()
     for folder, _, names in os.walk(state):
         found["files"] += len(names)
@@ -302,7 +306,7 @@ def soak(case: Case, cores: int, folder: Path) -> Json:
                 changed(engine, came)
             if batches % 100 == 0:
                 last = samples[max(samples)] if samples else {}
-                say(f"{batches} steps: " + ", ".join(f"{name} {last.get(name, 0):,.0f}" for name in MEASURED[1:]))
+                say(f"{batches} steps: " + ", ".join(f"{name} {value:,.0f}" for name, value in sorted(last.items())))
         heaps.append(live_heap(spark))
         watch.wait(feed.written, run)
         run.stop(final=True)
