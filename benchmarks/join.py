@@ -1,6 +1,7 @@
 """A window join of two streams: Penstock beside Spark's own stream-stream join, on the same files.
 
-The ratio `spark` is that of plain files with keys that are numbers; `general` is that of sources with a projection, and keys that are text.
+The ratio `spark` is that of plain files with keys that are numbers; `general` is that of sources with a projection, and keys that are text. Beside it
+stands what Penstock takes where only Spark can read such a source.
 
 Both sides run local, unsynced, with the same trigger size, checkpoint manager and number of partitions, each in a fresh process
 after the same warm-up, and write every result to Parquet. A run counts only if its results are, by number and checksum, those of
@@ -59,23 +60,27 @@ def data(rows: int, files: int, seed: int = 1, *, general: bool = False) -> Path
     return harness.two_streams(rows, files, keys, seed, seconds=SECONDS_PER_FILE, **shape)
 
 
-def source(spark, inputs: Path, name: str, *, general: bool):
-    """One of the streams: a plain source of files, or what a projection makes of one, which Spark has to compute."""
+def source(spark, inputs: Path, name: str, *, general: bool, for_spark: bool = False):
+    """One of the streams: a plain source of files, or what a projection makes of one; with a filter that is true, but no term, `for_spark` alone."""
     if not general:
         return harness.read_stream(spark, inputs / name)
     schema = harness.STREAM_SCHEMA.replace("k bigint", "k string")
-    return harness.read_stream(spark, inputs / name, schema).selectExpr("k", "ts", "id", "v", "abs(n) AS n")
+    rows = harness.read_stream(spark, inputs / name, schema).selectExpr("k", "ts", "id", "v", "abs(n) AS n")
+    return rows.where("hash(1) IS NOT NULL") if for_spark else rows
 
 
 # -- the two sides, each in its own process -------------------------------------------------------------------------------
 
 
-def penstock_run(spark, folder: Path, inputs: Path, *, general: bool, durable: bool) -> tuple[Json, str]:
+def penstock_run(
+    spark, folder: Path, inputs: Path, *, general: bool, durable: bool, for_spark: bool
+) -> tuple[Json, str]:
     from penstock import Engine
 
     engine = Engine(spark, folder / "state", durable=durable)
     for name in "ab":
-        engine.stream(name, source(spark, inputs, name, general=general), event_time="ts", delay=f"{DELAY} seconds")
+        rows = source(spark, inputs, name, general=general, for_spark=for_spark)
+        engine.stream(name, rows, event_time="ts", delay=f"{DELAY} seconds")
     sql = f"SELECT {SELECT} FROM a [RANGE {LIFE_A} SECONDS] JOIN b [RANGE {LIFE_B} SECONDS] ON a.k = b.k"
     query = engine.query(sql, name="j")
     found = harness.run_engine(engine)
@@ -113,7 +118,9 @@ def worker(job: Json) -> Json:
     with harness.scratch() as folder:
         first, started = SparkSession.getActiveSession() is None, time.monotonic()
         spark = harness.session(job["cores"], **STORES.get(job["side"], {}))
-        run = spark_run if job["side"] in STORES else partial(penstock_run, durable=job["durable"])
+        run = spark_run
+        if job["side"] not in STORES:
+            run = partial(penstock_run, durable=job["durable"], for_spark=job["for_spark"])
         run = partial(run, general=job["general"])
         run(spark, folder / "warm-up", Path(job["inputs" if first else "warm_up"]))
         while first and time.monotonic() - started < job["warm_seconds"]:
@@ -181,7 +188,7 @@ class Case:
         say(f"{answer[0]:,} results expected")
         job = {
             "inputs": str(inputs), "warm_up": str(warm_up), "warm_seconds": WARM_UP, "rows": 2 * self.rows, "cores": cores,
-            "general": self.general, "durable": False,
+            "general": self.general, "durable": False, "for_spark": False,
         }  # fmt: skip
 
         def side(name: str, **changes: bool) -> partial[Json]:
@@ -190,6 +197,8 @@ class Case:
         found = harness.interleaved({name: side(name) for name in peers}, self.pairs)
         if self.synced:
             found |= harness.interleaved({"penstock synced": side("penstock", durable=True)}, self.synced)
+        if self.general:
+            found |= harness.interleaved({"penstock read by spark": side("penstock", for_spark=True)}, 1)
         equal = all((run["count"], run["checksum"]) == answer for runs in found.values() for run in runs)
         rates = {name: [run["rate"] for run in runs] for name, runs in found.items()}
         best = max((name for name in peers if name in STORES), key=lambda s: median(rates[s]))

@@ -10,11 +10,11 @@ import pytest
 
 from penstock import Engine
 from penstock.model.time import SECOND
-from penstock.runtime.arrivals import files
+from penstock.runtime.arrivals.selected import selection_of
 from penstock.runtime.declared.inputs import open_stream
 from penstock.runtime.steps.job import Job
 from penstock.sql import parse_script
-from tests.runtime.replay import drain, rows_of
+from tests.runtime.replay import FOR_SPARK, drain, rows_of
 
 pytestmark = pytest.mark.spark
 
@@ -58,7 +58,7 @@ def answers(
     for name in "ab":
         frame = spark.readStream.schema(f"{SCHEMA}, more int").option("maxFilesPerTrigger", 1)
         frame = frame.parquet(str(source / name)).select("w", "s", "ts", "k", "v")
-        engine.stream(name, frame if name in plain else frame.where("true"), event_time="ts", delay="2 seconds")
+        engine.stream(name, frame if name in plain else frame.where(FOR_SPARK), event_time="ts", delay="2 seconds")
     for name, sql in queries.items():
         engine.query(sql, name=name)
     drain(engine, final=True)
@@ -138,23 +138,6 @@ def test_a_file_that_arrow_might_read_otherwise_is_read_by_spark(spark, tmp_path
     assert direct["wide"]
 
 
-@pytest.mark.parametrize(
-    ("make", "plain"),
-    [
-        (lambda reader, path: reader.parquet(path), True),
-        (lambda reader, path: reader.parquet(path).where("k > 0"), False),
-        (lambda reader, path: reader.parquet(path).select("s", "ts", "k").select("ts", "k"), True),
-        (lambda reader, path: reader.parquet(path).withColumnRenamed("s", "t"), False),
-        (lambda reader, path: reader.parquet(path).selectExpr("ts", "k + 1 AS k"), False),
-        (lambda reader, path: reader.parquet(path).select("ts", "_metadata"), False),
-        (lambda reader, path: reader.option("mergeSchema", "true").parquet(path), False),
-        (lambda reader, path: reader.json(path), False),
-    ],
-)
-def test_only_files_just_as_they_are_are_plain(spark, tmp_path, make, plain):
-    assert files.is_plain(make(spark.readStream.schema(SCHEMA), str(tmp_path))) is plain
-
-
 @pytest.mark.parametrize(("source", "plain"), [("parquet", True), ("json", False)])
 def test_files_that_sql_declares_are_taken_as_they_are(spark, tmp_path, source, plain):
     columns = (
@@ -162,5 +145,5 @@ def test_files_that_sql_declares_are_taken_as_they_are(spark, tmp_path, source, 
     )
     (declared,) = parse_script(f"CREATE STREAM s ({columns}) USING {source} OPTIONS (path '{tmp_path}')")
     frame = open_stream(spark, declared.stream)
-    assert files.is_plain(frame) is plain
+    assert (selection_of(frame) is not None) is plain
     assert frame.columns == ["ts", "a`b", "k", "n", "d"]

@@ -19,6 +19,7 @@ from penstock.sql import parse_query
 from penstock.step import files
 from penstock.step.files import FilePiece, row_groups
 from penstock.step.pieces import Unreadable, shared_out
+from penstock.step.selection import Selection
 
 TYPES = {"ts": pa.int64(), "v": pa.int64(), "s": pa.string(), "unused": pa.string()}
 STREAM = Stream(
@@ -53,7 +54,7 @@ def test_names_in_other_case_old_calendars_and_broken_files_are_left_to_spark(tm
     Path(path).write_bytes(b"PAR1 no more")
     with pytest.raises(Unreadable, match=r"f\.parquet"):
         list(row_groups(path, ["v"], TYPES))
-    piece = FilePiece("a", path)
+    piece = FilePiece("a", path, Selection.whole(TYPES))
     assert piece.split() == [piece]  # whoever reads it says what is wrong
 
 
@@ -69,7 +70,7 @@ def network():
 
 
 def test_only_columns_that_are_needed_are_read_and_whole_rows_where_they_are_asked_for(tmp_path):
-    piece = FilePiece("a", write(tmp_path / "f.parquet", 10, 4))
+    piece = FilePiece("a", write(tmp_path / "f.parquet", 10, 4), Selection.whole(TYPES))
     found = list(piece.read(network(), {"a": TYPES}))
     assert [columns.keys() for columns, _ in found] == [{"_ts", "ts", "v", "s"}] * 3
     assert [n for columns, _ in found for n in columns["v"].to_pylist()] == list(range(10))
@@ -85,7 +86,10 @@ def test_only_columns_that_are_needed_are_read_and_whole_rows_where_they_are_ask
 )
 def test_shares_hold_every_row_once_and_are_of_about_the_same_size(tmp_path_factory, rows, group, shares, fair):
     folder = tmp_path_factory.mktemp("files")
-    pieces = [FilePiece("a", write(folder / f"{n}.parquet", count, group)) for n, count in enumerate(rows)]
+    pieces = [
+        FilePiece("a", write(folder / f"{n}.parquet", count, group), Selection.whole(TYPES))
+        for n, count in enumerate(rows)
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "FAIR_BYTES", fair)
         shared = shared_out(pieces, shares)

@@ -24,21 +24,31 @@ Part = TypeVar("Part")
 
 def settled(query: Query, settings: Mapping[str, str]) -> Query:
     """The query, with the terms only that say under these settings what Spark says."""
-    offset, ansi = offset_of(settings.get(ZONE, "UTC")), settings.get(ANSI, "true") == "true"
-    if offset == 0 and ansi:
+    if _is_usual(settings):
         return query
 
     def settle(expression: Expression) -> Expression:
-        term = expression.term
-        if term is None or not any(isinstance(t, Call | Arithmetic) for t in parts_of(term)):
-            return expression
-        if not ansi:
-            return replace(expression, term=None)
-        if not any(isinstance(t, Call) and t.function in _ZONED for t in parts_of(term)):
-            return expression
-        return replace(expression, term=None if offset is None else _moved(term, offset))
+        return (
+            expression if expression.term is None else replace(expression, term=settled_term(expression.term, settings))
+        )
 
     return _mapped(query, settle)
+
+
+def settled_term(term: Term, settings: Mapping[str, str]) -> Term | None:
+    """The term that says under these settings what Spark says; None if there is none."""
+    if _is_usual(settings) or not any(isinstance(part, Call | Arithmetic) for part in parts_of(term)):
+        return term
+    if settings.get(ANSI, "true") != "true":
+        return None
+    if not any(isinstance(part, Call) and part.function in _ZONED for part in parts_of(term)):
+        return term
+    offset = offset_of(settings.get(ZONE, "UTC"))
+    return None if offset is None else _moved(term, offset)
+
+
+def _is_usual(settings: Mapping[str, str]) -> bool:
+    return offset_of(settings.get(ZONE, "UTC")) == 0 and settings.get(ANSI, "true") == "true"
 
 
 def offset_of(zone: str) -> int | None:

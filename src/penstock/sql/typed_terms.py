@@ -7,15 +7,19 @@ depends on the session's time zone passes through `local` and `instant`, to whic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlglot import exp
 
 from penstock.columns.terms.patterns import translated
 from penstock.columns.terms.raising import is_computed_whole, is_decided_in_order, may_raise
-from penstock.model import And, Call, Choice, Compare, In, IsNull, Literal, Not, Or, Term, Typed
+from penstock.model import And, Call, Choice, Column, Compare, In, IsNull, Literal, Not, Or, Role, Stream, Term, Typed
 from penstock.sql.casts import cast_term, constant_time
+from penstock.sql.dialect import parse_select, tokenize
 from penstock.sql.found import Found, aligned, condition, in_type, text_constant, together, widest
 from penstock.sql.inference import VOID, function_call, integer_literal, is_rearranged, type_of
-from penstock.sql.scope import ref_of, unwrapped
+from penstock.sql.position import Text
+from penstock.sql.scope import Scope, bind, ref_of, unwrapped
 from penstock.sql.typed_functions import FUNCTIONS
 from penstock.sql.types import decimal_digits, family
 
@@ -76,6 +80,15 @@ def typed_term(node: exp.Expr) -> Found | None:
         name, arguments = call
         return FUNCTIONS[name](name, [typed_term(a) for a in arguments]) if name in FUNCTIONS else None
     return _constant(node) or _cast(node)
+
+
+def term_in_text(text: str, columns: Sequence[Column]) -> Found | None:
+    """The term of an expression over the columns of one stream, which it names without the stream."""
+    source = Text(f"SELECT {text}")
+    stream = Stream("source", tuple(columns), columns[0].name, delay=None)
+    scope = Scope(source, (Role(stream.name, stream.name, None),), (stream,))
+    (item,) = parse_select(source, tokenize(source)).expressions
+    return typed_term(bind(item, scope))
 
 
 def _constant(node: exp.Expr) -> Found | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,32 +10,46 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.columns.hash import Ints
-from penstock.columns.parcels import one_array
 from penstock.columns.text import has_text, rows_as_text
 from penstock.columns.verdict import event_time
 from penstock.planner.network import Network
 from penstock.step.mapper import brought
 from penstock.step.pieces import Text, Types, Unreadable
+from penstock.step.selection import Selection
 
 FAIR_BYTES = 1 << 20  # of row groups that are worth a piece of their own
 
 
 @dataclass(frozen=True)
 class FilePiece:
-    """Groups of rows of a file; all of them if `groups` is None."""
+    """Groups of rows of a file; all of them if `groups` is None. `selection` is what the source makes of them."""
 
     stream: str
     path: str
+    selection: Selection
     bytes: int = 0
     groups: tuple[int, ...] | None = None
 
     def read(self, network: Network, types: Types) -> Iterator[tuple[dict[str, pa.Array], Text]]:
         stream, own = network.streams[self.stream], types[self.stream]
         wanted = sorted((brought(network, stream) | {stream.event_time}) & own.keys())
-        for group, rows in row_groups(self.path, wanted, own, self.groups):
-            columns = {column: one_array(rows.column(column)) for column in rows.column_names}
+        kinds = {column: own[column] for column in wanted}
+        for group, rows in self._rows(wanted, self.groups):
+            columns = self.selection.computed(rows, kinds)
             times = {"_ts": event_time(columns[stream.event_time])}
-            yield columns | times, partial(_whole_rows, self.path, own, group)
+            yield columns | times, partial(self._text, own, group)
+
+    def _rows(self, columns: Collection[str], groups: Sequence[int] | None) -> Iterator[tuple[int, pa.Table]]:
+        """What columns of the stream need, of the rows in each group that are rows of the stream."""
+        needed = self.selection.read_for(columns)
+        for group, rows in row_groups(self.path, needed, self.selection.types, groups):
+            yield group, self.selection.passing(rows)
+
+    def _text(self, types: Mapping[str, pa.DataType], group: int, places: Ints) -> pa.Array:
+        """Whole rows of a group, as Spark would write them."""
+        ((_, rows),) = self._rows(types, [group])
+        whole = self.selection.computed(rows.take(pa.array(places)), types)
+        return as_text(self.path, pa.table(whole))
 
     def split(self) -> Sequence[FilePiece]:
         try:
@@ -69,19 +83,14 @@ def row_groups(
         raise Unreadable(f"{path}: {error}") from error
 
 
-def as_text(path: str, rows: pa.Table, places: Ints) -> pa.Array:
-    """The rows at those places, as Spark would write them."""
+def as_text(path: str, rows: pa.Table) -> pa.Array:
+    """Rows as Spark would write them."""
     if not all(has_text(column.type) for column in rows.columns):
         raise Unreadable(f"{path}: Spark has to write the rows that are put aside")
     try:
-        return rows_as_text(rows.take(pa.array(places)))
+        return rows_as_text(rows)
     except (UnicodeDecodeError, OverflowError, ValueError) as error:
         raise Unreadable(f"{path}: {error}") from error
-
-
-def _whole_rows(path: str, types: Mapping[str, pa.DataType], group: int, places: Ints) -> pa.Array:
-    ((_, rows),) = row_groups(path, list(types), types, [group])
-    return as_text(path, rows, places)
 
 
 def _checked(file: pq.ParquetFile, columns: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Schema:

@@ -1,8 +1,8 @@
 """Reading a batch's Parquet files in mappers: whole columns, instead of single rows through Spark.
 
-Spark still decides which files a batch has, and remembers it; only their bytes take a shorter way. This is for streams that are such files just as
-they are, and of which Spark has nothing to compute; all others of the batch come as Spark reads them. Whatever Arrow might read otherwise
-than Spark goes through Spark.
+Spark still decides which files a batch has, and remembers it; only their bytes take a shorter way. This is for streams that are such files, or
+what mappers can compute of their rows (`selected.py`); all others of the batch come as Spark reads them. Whatever Arrow might read
+otherwise than Spark, and rows of which something cannot be computed, go through Spark.
 """
 
 from __future__ import annotations
@@ -16,39 +16,12 @@ from pyspark.sql import DataFrame
 
 from penstock.planner.network import Network
 from penstock.runtime.arrivals.ingest import Layout, read_together
+from penstock.runtime.arrivals.selected import kind_of, selection_of
 from penstock.step.files import FilePiece
+from penstock.step.selection import Selection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# Options of a file stream that only say which files it has.
-_LISTING = frozenset({
-    "path", "maxfilespertrigger", "maxbytespertrigger", "maxfileage", "maxcachedfiles", "latestfirst", "filenameonly",
-    "cleansource", "sourcearchivedir", "pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter",
-})  # fmt: skip
-_LENIENT = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
-
-
-def is_plain(frame: DataFrame) -> bool:
-    """Whether a stream is Parquet files just as they are: nothing is done to their rows, but that some columns may be left out."""
-    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
-    while _kind(plan) == "Project" and _all_of_kind(plan.projectList(), "AttributeReference"):
-        plan = plan.child()
-    if _kind(plan) != "StreamingRelation" or any(f.metadata for f in frame.schema.fields):
-        return False
-    source = plan.dataSource()
-    options = frame.sparkSession.sparkContext._jvm.scala.jdk.javaapi.CollectionConverters.asJava(source.options())  # type: ignore[union-attr]  # noqa: SLF001
-    lenient = any(frame.sparkSession.conf.get(name, "false") == "true" for name in _LENIENT)
-    return (
-        source.className() == "parquet"
-        and source.partitionColumns().isEmpty()
-        and {str(key).lower() for key in options} <= _LISTING
-        and not lenient
-    )
-
-
-def _all_of_kind(items: Any, kind: str) -> bool:
-    return all(_kind(items.apply(number)) == kind for number in range(items.size()))
 
 
 def is_scannable(network: Network, streams: Collection[str]) -> bool:
@@ -66,7 +39,7 @@ class Source:
 
     streams: tuple[str, ...]
     leaves: int
-    plain: bool
+    selection: Selection | None  # where mappers may read its files
 
 
 def sources_of(frames: Mapping[str, DataFrame], layout: Layout) -> tuple[Source, ...]:
@@ -74,7 +47,7 @@ def sources_of(frames: Mapping[str, DataFrame], layout: Layout) -> tuple[Source,
     found = []
     for names in read_together(frames, layout):
         leaves = frames[names[0]]._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001
-        found.append(Source(tuple(names), leaves.size(), is_plain(frames[names[0]])))
+        found.append(Source(tuple(names), leaves.size(), selection_of(frames[names[0]])))
     return tuple(found)
 
 
@@ -92,10 +65,10 @@ def read_apart(
     relations, pieces, place = [], [], 0
     for source in sources:
         own, place = range(place, place + source.leaves), place + source.leaves
-        if source not in apart:
+        if source not in apart or source.selection is None:
             continue
         (leaf,) = (leaves.apply(number) for number in own)
-        kind = _kind(leaf)
+        kind = kind_of(leaf)
         if kind == "LocalRelation" and leaf.data().isEmpty():
             continue  # nothing new
         if kind != "LogicalRelation" or not leaf.relation().partitionSchema().isEmpty():
@@ -104,7 +77,7 @@ def read_apart(
         if paths is None:
             return [], batch
         relations.append(leaf.relation())
-        pieces += [FilePiece(stream, path) for path in paths for stream in source.streams]
+        pieces += [FilePiece(stream, path, source.selection) for path in paths for stream in source.streams]
     if len(apart) == len(sources):
         return pieces, None
     if not pieces:
@@ -130,7 +103,7 @@ def _others(spark: SparkSession, plan: Any, relations: Sequence[Any]) -> list[An
     for branch in _branches(plan):
         leaves = branch.collectLeaves()
         scan = leaves.apply(0) if leaves.size() == 1 else None
-        if scan is not None and _kind(scan) == "FileSourceScanExec" and known.containsKey(scan.relation()):
+        if scan is not None and kind_of(scan) == "FileSourceScanExec" and known.containsKey(scan.relation()):
             found += 1
         else:
             kept.append(branch)
@@ -141,10 +114,10 @@ def _branches(plan: Any) -> Iterator[Any]:
     """What the rows of a union come from, or the plan itself."""
     children = plan.children()
     inner = children.apply(0) if children.size() == 1 else None
-    if _kind(plan) == "UnionExec":
+    if kind_of(plan) == "UnionExec":
         for number in range(children.size()):
             yield from _branches(children.apply(number))
-    elif _kind(plan) in ("WholeStageCodegenExec", "InputAdapter") and _kind(inner) in ("UnionExec", "InputAdapter"):
+    elif kind_of(plan) in ("WholeStageCodegenExec", "InputAdapter") and kind_of(inner) in ("UnionExec", "InputAdapter"):
         yield from _branches(inner)
     else:
         yield plan
@@ -159,7 +132,3 @@ def _rows_of(branches: Sequence[Any], batch: DataFrame) -> DataFrame | None:
         rows = rows.union(branch.execute())
     session, schema = batch.sparkSession, batch._jdf.schema()  # noqa: SLF001
     return DataFrame(session._jsparkSession.internalCreateDataFrame(rows, schema, False), session)  # noqa: SLF001
-
-
-def _kind(node: Any) -> str:
-    return str(node.getClass().getSimpleName())

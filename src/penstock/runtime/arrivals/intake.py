@@ -75,4 +75,5 @@ class Intake:
 
     def _is_apart(self, job: Job, source: Source) -> bool:
         """Whether mappers may read a source themselves."""
-        return source.plain and self.left.isdisjoint(source.streams) and is_scannable(job.network, source.streams)
+        left = source.selection is None or not self.left.isdisjoint(source.streams)
+        return not left and is_scannable(job.network, source.streams)

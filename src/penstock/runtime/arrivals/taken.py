@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.columns.hash import whole_numbers
+from penstock.columns.hash import Ints, whole_numbers
 from penstock.columns.parcels import one_array
 from penstock.columns.verdict import event_time
 from penstock.planner.derived import DerivedStream, Ticks
@@ -93,7 +93,10 @@ class ResultPiece:
                 index, at = ticks_of(self.derived.ticks, [event_time(columns[c]) for c, _ in self.derived.ticks.ranges])
                 columns = {name: column.take(index) for name, column in columns.items()}
                 times = at
-            yield columns | {"_ts": times}, partial(as_text, self.file.path, pa.table(columns))
+            yield columns | {"_ts": times}, partial(self._text, pa.table(columns))
+
+    def _text(self, rows: pa.Table, places: Ints) -> pa.Array:
+        return as_text(self.file.path, rows.take(pa.array(places)))
 
     def _column(self, table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
         if name not in table.column_names:

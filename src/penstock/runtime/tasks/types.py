@@ -18,13 +18,13 @@ _known_types: dict[
 
 def arrow_types(spark: SparkSession, network: Network) -> dict[str, dict[str, pa.DataType]]:
     """The Arrow types of all declared columns, as the workers see them."""
-    return {stream.name: _types(spark, stream.columns) for stream in network.streams.values()}
+    return {stream.name: types_of(spark, stream.columns) for stream in network.streams.values()}
 
 
 def listed_types(spark: SparkSession, network: Network) -> dict[int, pa.Schema]:
     """The select lists of queries whose rows may be written as they say, as Spark's own sink would."""
     listed = {q.id: tuple(Column(name, kind) for name, kind in q.listed) for q in network.queries if q.listed}
-    return {query: pa.schema(list(_types(spark, columns).items())) for query, columns in listed.items()}
+    return {query: pa.schema(list(types_of(spark, columns).items())) for query, columns in listed.items()}
 
 
 def handover_types(spark: SparkSession, network: Network) -> pa.Schema | None:
@@ -35,7 +35,8 @@ def handover_types(spark: SparkSession, network: Network) -> pa.Schema | None:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _types(spark: SparkSession, columns: tuple[Column, ...]) -> dict[str, pa.DataType]:
+def types_of(spark: SparkSession, columns: tuple[Column, ...]) -> dict[str, pa.DataType]:
+    """The Arrow types of columns."""
     if columns not in _known_types:
         schema = to_arrow_schema(spark.createDataFrame([], ddl(columns)).schema, timezone="UTC")
         _known_types[columns] = {field.name: field.type for field in schema}
