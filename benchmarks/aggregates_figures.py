@@ -30,7 +30,7 @@ from penstock.model import Aggregate, Aggregation, Expression, Item, Ref
 from penstock.model import windows as model
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_aggregates
-from penstock.state.run import BUCKETS
+from penstock.state.buckets import BUCKETS
 
 # Over one query the panes of 'paned' are those of 'wid', as wide as its slide; over several, each has its own there.
 ONE = ("paned", "differential", "buffered")

@@ -39,7 +39,8 @@ from penstock.planner.routes import Route, Routes, build_routes
 from penstock.reference import Row, admit
 from penstock.reference.evaluate import holds, value_of
 from penstock.sql import parse_query
-from penstock.state.run import Ints, Rows, RunEntry, checksum, decode_run, encode_run, expiry, fading, key_ranges
+from penstock.state.buckets import BucketMap
+from penstock.state.run import Ints, Rows, RunEntry, checksum, decode_run, encode_run, expiry, fading
 from tests.oracle import ARROW_TYPES
 from tests.workloads import Workload, keys_of
 
@@ -162,7 +163,7 @@ class Simulation:
         step: Step,
     ) -> Slices:
         """What one task sees of state and of new rows."""
-        low, high = key_ranges(self.tasks)[task]
+        low, high = BucketMap.even(self.tasks).ranges[task]
         slices = Slices({}, {}, {}, {})
         for table in network.tables:
             counts = step.tables.setdefault(table.name, Counter())
@@ -194,7 +195,7 @@ class Simulation:
                 if done == len(route.hops):
                     self._collect(network, join, matches, work)
                 else:
-                    parcels = pack(network, join, route, done, matches, self.tasks)
+                    parcels = pack(network, join, route, done, matches, BucketMap.even(self.tasks))
                     posted.extend((to, join, route, done, body) for to, body in parcels)
 
         for stage in range(routes.exchanges + 1):

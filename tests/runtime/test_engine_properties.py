@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from penstock.reference import admit, reachable, results
 from penstock.runtime.steps import job
+from penstock.state import registry
+from penstock.state.buckets import BucketMap
 from tests.effort import examples
 from tests.oracle import bag, duckdb_results
 from tests.runtime.replay import drain, names, replay_of, rows_of, steps_by_batch, values_of
@@ -135,6 +137,32 @@ def test_late_and_bad_rows_take_part_in_nothing_and_are_kept_aside(spark, tmp_pa
                 assert bag(rows_of(side.select(*columns))) == bag(rows), (name, reason)
             else:
                 assert not any(s.stream == name and s.reason == reason for s in engine.manifest().sides)
+
+
+@settings(max_examples=examples(2), phases=PHASES)
+@given(load=workloads(), r=st.randoms(use_true_random=False), buckets=st.sampled_from([4, 256]), cut=st.integers(1, 4))
+def test_any_map_of_buckets_to_tasks_gives_the_same_and_another_one_in_each_step(
+    spark, tmp_path_factory, load, r, buckets, cut
+):
+    """The number of buckets belongs to the directory: the second engine keeps that of the first."""
+    maps = []
+
+    def any_map(tasks, count):
+        maps.append(BucketMap((0, *sorted(r.randrange(count) for _ in range(r.randrange(3)))), count))
+        return maps[-1]
+
+    root = tmp_path_factory.mktemp("run")
+    with patch.object(BucketMap, "even", any_map), patch.object(registry, "BUCKETS", buckets):
+        replay = replay_of(load, root / "source", steps=cut)
+        drain(replay.engine(spark, root / "state", names(load), tasks=2))
+    for batch in load.batches[cut:]:
+        replay.add(**batch)
+    engine = replay.engine(spark, root / "state", names(load), tasks=2)
+    with patch.object(BucketMap, "even", any_map):
+        drain(engine, final=True)
+    assert {known.buckets for known in maps} == {buckets}
+    assert_exact(engine, load)
+    assert_accounts(engine, load)
 
 
 @settings(max_examples=examples(2), phases=PHASES)

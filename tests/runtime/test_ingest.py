@@ -31,6 +31,7 @@ from penstock.runtime.steps.job import make_job
 from penstock.runtime.tasks.receive import Receiver
 from penstock.runtime.tasks.task import Report, Task
 from penstock.sql import parse_query
+from penstock.state.buckets import BucketMap
 from penstock.state.store import LocalStore
 from tests.effort import ALL
 
@@ -184,8 +185,9 @@ def received(spark, case, folder):
     """The network, the rows of each stream at each task, and what all tasks together report."""
     parsed = [StandingQuery(n, f"q{n}", parse_query(q, case.streams)) for n, q in enumerate(case.queries, 1)]
     network = build_network(parsed, case.streams)
-    job = make_job(spark, network, lay_out(list(case.streams.values())), case.tasks)
-    task = Task(1, case.tasks, LocalStore(str(folder), durable=False), dict.fromkeys("ab", LATE_BEFORE), {}, Routes(()))
+    job = make_job(spark, network, lay_out(list(case.streams.values())))
+    store = LocalStore(str(folder), durable=False)
+    task = Task(1, BucketMap.even(case.tasks), store, dict.fromkeys("ab", LATE_BEFORE), {}, Routes(()))
     rows = unify(frames(spark, case, folder), case.streams, job.layout)
     sent, task = job.sent(spark, rows, (), task, 0 if case.few else None)
     batches = {n: [] for n in range(case.tasks)}

@@ -8,19 +8,16 @@ from hypothesis import strategies as st
 
 from penstock.errors import StateError
 from penstock.model.time import FOREVER
+from penstock.state.buckets import BUCKETS, bucket_of
 from penstock.state.run import (
-    BUCKET_BITS,
-    BUCKETS,
     PARTS,
     Rows,
     RunEntry,
-    bucket_of,
     checksum,
     decode_run,
     encode_run,
     expiry,
     fading,
-    key_ranges,
 )
 from tests.effort import examples
 from tests.state.runs import encoded, entry_of, rows_of
@@ -104,24 +101,6 @@ def test_a_slice_can_be_written_as_a_run_of_its_own():
     part = rows_of(range(10), n=pa.array(range(10))).between(3, 7)
     data, entry = encoded(part)
     assert same(decode_run(data, entry), part)
-
-
-@pytest.mark.parametrize("tasks", [*range(1, 18), 255, 256])
-def test_tasks_cover_all_buckets_evenly_and_agree_with_the_exchange(tasks):
-    ranges = key_ranges(tasks)
-    assert (ranges[0][0], ranges[-1][1]) == (-(2**63), None)
-    assert [high for _, high in ranges[:-1]] == [low for low, _ in ranges[1:]]
-    owned = [0] * tasks
-    for bucket in range(BUCKETS):
-        first = (bucket - BUCKETS // 2) << (64 - BUCKET_BITS)
-        last = first + (1 << (64 - BUCKET_BITS)) - 1
-        assert bucket_of(first) == bucket_of(last) == bucket
-        owner = ((bucket + 1) * tasks - 1) // BUCKETS
-        low, high = ranges[owner]
-        assert low <= first
-        assert high is None or last < high
-        owned[owner] += 1
-    assert max(owned) - min(owned) <= 1
 
 
 # ------------------------------------------------------------------------------------------------------------ expiry

@@ -14,6 +14,7 @@ from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
 from penstock.reference.evaluate import holds
 from penstock.sql import parse_query
+from penstock.state.buckets import BucketMap
 from penstock.state.store import LocalStore
 from penstock.step.bound import Bound
 from penstock.step.mapper import Asked, Mapper
@@ -63,7 +64,7 @@ def batch(rows):
 def mapped(store, queries, batches, only=None, **asked):
     """The account of a mapper that has taken some batches; nothing goes to a task."""
     network = build_network(queries, {"a": STREAM})
-    step = Asked(3, 2, store, **{"progress": MappingProxyType({}), **asked})
+    step = Asked(3, BucketMap.even(2), store, **{"progress": MappingProxyType({}), **asked})
     mapper = Mapper(network, {"a": {c: c for c in COLUMNS}}, {}, step, only, schemas(queries))
     for one in batches:
         assert list(mapper.take(one)) == []

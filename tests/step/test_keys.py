@@ -12,8 +12,7 @@ from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery, key_column
 from penstock.runtime.arrivals.ingest import _key, lay_out
 from penstock.sql import parse_query
-from penstock.state.run import bucket_of, key_ranges
-from penstock.step.keys import key_columns, keys_of, owners
+from penstock.step.keys import key_columns, keys_of
 from tests.columns.test_hash import KINDS
 
 COLUMNS = {"at": "bigint"} | {f"c{n}": kind for n, kind in enumerate(KINDS)}
@@ -86,18 +85,6 @@ def test_what_no_kernel_computes_comes_as_a_hash(key, types):
     columns = {key_column(table.name): pa.array([5, None, -7], pa.int64())}
     keys, has_key = keys_of(table, columns, pa.array([1, 2, 3], pa.int64()))
     assert (keys.tolist(), has_key.tolist()) == ([5, 0, -7], [True, False, True])
-
-
-@pytest.mark.parametrize("tasks", [1, 2, 3, 7, 256, 300])
-def test_the_owner_of_a_key_is_the_task_whose_range_it_lies_in(tasks):
-    r = random.Random(tasks)
-    keys = [-(2**63), 2**63 - 1, 0, -1, *(r.randrange(-(2**63), 2**63) for _ in range(500))]
-    ranges = key_ranges(tasks)
-    for key, owner in zip(keys, owners(pa.array(keys).to_numpy(), tasks).tolist(), strict=True):
-        low, high = ranges[owner]
-        assert low <= key
-        assert high is None or key < high
-        assert owner == ((bucket_of(key) + 1) * tasks - 1) // 256
 
 
 def test_event_times_are_hashed_where_there_is_no_key():

@@ -16,8 +16,8 @@ from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
 from penstock.reference.evaluate import holds
 from penstock.sql import parse_query
+from penstock.state.buckets import BucketMap
 from penstock.state.progress import Seen
-from penstock.state.run import key_ranges
 from penstock.state.store import LocalStore
 from penstock.step import mapper as module
 from penstock.step.keys import keys_of
@@ -98,7 +98,9 @@ def expected(network, rows, tags, progress, tasks, replicated):
             if not wanted:
                 continue
             owner = next(
-                n for n, (low, high) in enumerate(key_ranges(tasks)) if low <= key and (high is None or key < high)
+                n
+                for n, (low, high) in enumerate(BucketMap.even(tasks).ranges)
+                if low <= key and (high is None or key < high)
             )
             found.setdefault((owner, table.name, OWNED), set()).add(number)
             for task in range(tasks) if table.index in replicated else ():
@@ -148,7 +150,7 @@ def numbered(monkeypatch):
 def test_parcels_bring_each_table_its_rows_and_no_row_twice_to_a_task(planned, drawn, tasks, progress, data):
     network, replicated = planned
     rows, tags = [row for row, _ in drawn], [tag for _, tag in drawn]
-    asked = Asked(3, tasks, LocalStore("/nowhere"), {"a": progress}, replicated)
+    asked = Asked(3, BucketMap.even(tasks), LocalStore("/nowhere"), {"a": progress}, replicated)
     whole = batch(rows, tags)
     cut = data.draw(st.integers(0, len(rows)))
     batches = [whole.slice(0, cut), whole.slice(cut)]
@@ -180,7 +182,7 @@ def shipped(texts, rows):
     """(rows, bytes) that go to two tasks for these queries."""
     queries = [StandingQuery(n + 1, f"q{n}", parse_query(t, STREAMS)) for n, t in enumerate(texts)]
     network = build_network(queries, STREAMS)
-    asked = Asked(0, 2, LocalStore("/nowhere"), MappingProxyType({}))
+    asked = Asked(0, BucketMap.even(2), LocalStore("/nowhere"), MappingProxyType({}))
     counts = Counter()
     for _, own in mapper_of(network, asked).take(batch(rows, [0] * len(rows))):
         counts["rows"] += len(own.masks)
@@ -204,7 +206,7 @@ def test_rows_and_bytes_shipped_do_not_grow_with_the_number_of_queries():
 def test_a_stream_without_queries_is_counted_and_sent_to_nobody():
     streams = {**STREAMS, "c": replace(STREAMS["a"], name="c")}
     network = build_network([StandingQuery(1, "q", parse_query(QUERIES[4], STREAMS))], streams)
-    mapper = Mapper(network, {**NAMES, "c": SLOTS}, {}, Asked(0, 2, LocalStore("/nowhere"), {}))
+    mapper = Mapper(network, {**NAMES, "c": SLOTS}, {}, Asked(0, BucketMap.even(2), LocalStore("/nowhere"), {}))
     row = {"at": 1, "k": 1, "n": 1, "s": "p", "d": 0.0, "v": 1, "wide": ""}
     assert list(mapper.take(batch([row], [2]))) == []
     assert mapper.told().streams == {"c": {"rows": 1, "accepted": 1, "late": 0, "bad": 0}}
@@ -218,7 +220,9 @@ def computed_by(*texts, keys=()):
         for n, (text, kinds) in enumerate(zip(texts, types, strict=True))
     ]
     network = build_network(queries, STREAMS)
-    return network, Mapper(network, NAMES, truth_words(network), Asked(0, 3, LocalStore("/nowhere"), {}))
+    return network, Mapper(
+        network, NAMES, truth_words(network), Asked(0, BucketMap.even(3), LocalStore("/nowhere"), {})
+    )
 
 
 @given(st.lists(ROW, max_size=24))

@@ -14,17 +14,17 @@ from penstock.kernels.matches import Matches, gather
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.planner.network import Join, Network, key_column
 from penstock.planner.routes import Route
-from penstock.state.run import Rows, key_ranges
+from penstock.state.buckets import BucketMap
+from penstock.state.run import Rows
 
 MOST = 1 << 17  # composites in a parcel
 
 
 def pack(
-    network: Network, join: Join, route: Route, done: int, matches: Matches, tasks: int
+    network: Network, join: Join, route: Route, done: int, matches: Matches, buckets: BucketMap
 ) -> Iterator[tuple[int, bytes]]:
     """The matches as (task that owns their key, parcel)."""
-    lows = np.array([low for low, _ in key_ranges(tasks)[1:]], dtype=np.int64)
-    owner = np.searchsorted(lows, matches.keys, side="right")
+    owner = buckets.owners(matches.keys)
     for task in np.unique(owner).tolist():
         own = np.flatnonzero(owner == task)
         for start in range(0, len(own), MOST):

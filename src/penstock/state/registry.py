@@ -14,6 +14,7 @@ from penstock.errors import StateError
 from penstock.model import Column, Reader, Sink, Stream
 from penstock.model.secrets import masked, withheld
 from penstock.sql.words import words
+from penstock.state.buckets import BUCKETS
 from penstock.state.faults import RESTORE
 from penstock.state.seal import load, numbers, seal, unseal
 from penstock.state.store import Store
@@ -106,7 +107,7 @@ class QueryRecord:
 class Registry:
     """One version of the registry. `settings` are the SQL settings (time zone, ANSI) that give expressions their meaning.
 
-    Runs of versions below `stale` may hold rows that only dropped queries needed.
+    Runs of versions below `stale` may hold rows that only dropped queries needed. State is kept in so many `buckets`.
     """
 
     version: int = 0
@@ -117,6 +118,7 @@ class Registry:
     bits: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     strategy: str = "state_slice"
     stale: int = 0
+    buckets: int = field(default_factory=lambda: BUCKETS)
 
     def live(self) -> tuple[QueryRecord, ...]:
         return tuple(q for q in self.queries if not q.dropped)
@@ -225,6 +227,7 @@ def _encode(registry: Registry) -> dict[str, Any]:
         "bits": [[query, join, bit] for query, (join, bit) in registry.bits.items()],
         "strategy": registry.strategy,
         "stale": registry.stale,
+        "buckets": registry.buckets,
     }
 
 
@@ -275,4 +278,5 @@ def _decode(data: dict[str, Any]) -> Registry:
         bits,
         data["strategy"],
         data["stale"],
+        data.get("buckets", BUCKETS),
     )

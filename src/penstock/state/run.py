@@ -22,9 +22,8 @@ import pyarrow as pa
 from penstock.errors import StateError
 from penstock.model import Tumbling
 from penstock.model.time import NEVER
+from penstock.state.buckets import BUCKETS, first_key
 
-BUCKET_BITS = 8
-BUCKETS = 1 << BUCKET_BITS
 PARTS, SAMPLE = (
     8,
     1024,
@@ -124,21 +123,9 @@ def gap(column: str) -> int:
     return -1 - zlib.crc32(column.encode())
 
 
-def bucket_of(key: int) -> int:
-    """The bucket (partition group) of a key hash; monotone in the hash."""
-    return (key >> (64 - BUCKET_BITS)) + BUCKETS // 2
-
-
-def key_ranges(tasks: int) -> list[tuple[int, int | None]]:
-    """The range of key hashes that each task serves: whole buckets, as even as can be; [low, high), the last open."""
-    cuts = [(b * BUCKETS // tasks - BUCKETS // 2) << (64 - BUCKET_BITS) for b in range(tasks)]
-    highs: list[int | None] = [*cuts[1:], None]
-    return list(zip(cuts, highs, strict=True))
-
-
-def encode_run(rows: Rows, table: str) -> pa.Buffer:
+def encode_run(rows: Rows, table: str, buckets: int = BUCKETS) -> pa.Buffer:
     """The bytes of a run file."""
-    edges = np.array([b - BUCKETS // 2 for b in range(1, BUCKETS)], dtype=np.int64) << (64 - BUCKET_BITS)
+    edges = np.array([first_key(bucket, buckets) for bucket in range(1, buckets)], dtype=np.int64)
     footer = {
         "table": table,
         "patterns": rows.patterns,

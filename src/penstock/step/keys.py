@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.columns.hash import hash_bigint, hash_columns, whole_numbers
 from penstock.planner.keys import INTEGRAL
 from penstock.planner.network import StateTable, key_column
-from penstock.state.run import Ints, key_ranges
+from penstock.state.run import Ints
 
 Valid = npt.NDArray[np.bool_]
 
@@ -44,12 +44,6 @@ def received_keys(table: StateTable, columns: Mapping[str, pa.Array], times: pa.
     column = columns[table.plain_key or key_column(table.name)]
     found = whole_numbers(column) if table.plain_key is None else hash_bigint(whole_numbers(column))
     return _zeroed(table, found, column.is_valid().to_numpy(zero_copy_only=False))
-
-
-def owners(keys: Ints, tasks: int) -> npt.NDArray[np.int32]:
-    """The task that serves each key."""
-    lows = np.array([low for low, _ in key_ranges(tasks)[1:]], dtype=np.int64)
-    return np.searchsorted(lows, keys, side="right").astype(np.int32)
 
 
 def _zeroed(table: StateTable, keys: Ints, valid: Valid) -> tuple[Ints, Valid]:

@@ -25,13 +25,14 @@ from penstock.model import Ref, Stream
 from penstock.model.punctuation import part_of
 from penstock.model.time import NEVER
 from penstock.planner.network import Network, StateTable, key_column
+from penstock.state.buckets import BucketMap
 from penstock.state.manifest import Patterns, Progress
 from penstock.state.progress import Seen, together
 from penstock.state.store import LocalStore
 from penstock.step.account import Account, Watch, add_counts
 from penstock.step.answers import Answers
 from penstock.step.bound import Bound
-from penstock.step.keys import Valid, key_columns, keys_of, owners
+from penstock.step.keys import Valid, key_columns, keys_of
 from penstock.step.pieces import Piece, Text, Types, Unreadable
 from penstock.step.results import Schemas
 from penstock.step.sides import write_side
@@ -47,7 +48,7 @@ class Asked:
     """What a step asks of its mappers. `closed` are the punctuations of groups that are ahead of their stream: rows that match them are late."""
 
     step: int
-    tasks: int
+    buckets: BucketMap
     store: LocalStore
     progress: Mapping[str, int]
     replicated: frozenset[int] = frozenset()  # tables whose rows every task sees
@@ -117,14 +118,14 @@ class Mapper:
             truths = self._truths(table, columns, accepted)
             bits = wanted_bits(table, keys[table.name][1], columns, truths)
             wanted = accepted & bits.any(axis=1)
-            owned[number] = np.where(wanted, owners(keys[table.name][0], self.asked.tasks), -1)
+            owned[number] = np.where(wanted, self.asked.buckets.owners(keys[table.name][0]), -1)
             self._count(table, int(accepted.sum()), 0 if table.mapped else int(wanted.sum()))
             if table.mapped:
                 self._answer(table, columns, bits, wanted if self.only is None else owned[number] == self.only)
                 owned[number] = -1
         sent, users = _sent(tables, columns, keys, self.truths)
         everywhere = [t.index in self.asked.replicated for t in tables]
-        placed = place(owned, everywhere, self.asked.tasks)
+        placed = place(owned, everywhere, self.asked.buckets.tasks)
         self._watch.lap("place")
         for task, (index, masks) in enumerate(placed):
             if len(index) and self.only in (None, task):

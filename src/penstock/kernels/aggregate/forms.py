@@ -20,7 +20,8 @@ from penstock.kernels.aggregate.outside import inside
 from penstock.model.time import NEVER
 from penstock.planner.aggregates import AggregatePlan
 from penstock.planner.panes import PARTIALS, ROWS_KEPT, PaneSet
-from penstock.state.run import BUCKETS, Ints, bucket_of
+from penstock.state.buckets import BUCKETS, bucket_of
+from penstock.state.run import Ints
 
 AT_EASE = 1.1  # a bucket changes its form if the other one takes so much less room
 NO_CUTS: Mapping[int, Sequence[int]] = {}
@@ -142,14 +143,10 @@ def _smaller(rows: pa.Table, made: pa.Table, before: npt.NDArray[np.bool_] | Non
     return [part for part in parts if len(part)]
 
 
-def _buckets(table: pa.Table) -> npt.NDArray[np.int64]:
-    keys = table.column("_key").to_numpy()
-    return np.asarray((keys >> _SHIFT) + BUCKETS // 2)
+def _buckets(table: pa.Table) -> Ints:
+    return bucket_of(table.column("_key").to_numpy())
 
 
 def buckets_of(rows: pa.Table) -> npt.NDArray[np.bool_]:
     """Which buckets these rows are in."""
     return np.asarray(np.bincount(_buckets(rows), minlength=BUCKETS) > 0)
-
-
-_SHIFT = next(n for n in range(64) if bucket_of(1 << n) > bucket_of(0))

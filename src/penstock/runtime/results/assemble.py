@@ -16,7 +16,7 @@ from penstock.planner.aggregates import AggregatePlan
 from penstock.runtime.results.part import Part
 from penstock.runtime.results.stored import columns, read
 from penstock.runtime.tasks.panes import piece_columns
-from penstock.state.run import BUCKETS, key_ranges
+from penstock.state.buckets import BUCKETS, BucketMap
 
 AT_ONCE = 500_000  # windows that are put together at once, about
 
@@ -42,11 +42,13 @@ class Assembly:
 
     def tables(self, share: int, shares: int) -> Iterator[pa.Table]:
         """The results of a share of the groups, as a result table has them; equal ones as one row with their number."""
-        own = key_ranges(shares)[share]
+        own = BucketMap.even(shares).ranges[share]
         panes = self._read(*own)
         # Each pane begins at most two runs of windows.
         rounds = max(1, min(BUCKETS // shares, -(-min(self.results // shares, 2 * len(panes)) // AT_ONCE)))
-        for low, high in key_ranges(shares * rounds)[share * rounds : (share + 1) * rounds] if len(panes) else ():
+        for low, high in (
+            BucketMap.even(shares * rounds).ranges[share * rounds : (share + 1) * rounds] if len(panes) else ()
+        ):
             found = assembled(self.plan, _between(panes, low, high), self.closings, self.first)
             if found is not None and len(found):
                 yield self._shown(found)

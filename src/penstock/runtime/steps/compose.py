@@ -16,6 +16,7 @@ from penstock.planner.scans import Scans
 from penstock.planner.segments import segment_count, segment_starts
 from penstock.runtime.tasks.closing import ahead_by, ended_tables, panes_until, shown_now
 from penstock.runtime.tasks.task import Task
+from penstock.state.buckets import BucketMap
 from penstock.state.compaction import choose_merges, choose_settling
 from penstock.state.manifest import Manifest, Patterns, Progress
 from penstock.state.run import RunEntry
@@ -34,7 +35,7 @@ def compose_task(
     progress: Mapping[str, Progress],
     *,
     store: LocalStore,
-    tasks: int,
+    buckets: BucketMap,
     routes: Routes,
     scans: Scans,
     stale: int,
@@ -53,13 +54,13 @@ def compose_task(
         for t in network.tables
         if not t.grouped
         for merge in choose_merges(
-            t.name, runs.get(t.index, ()), tasks, MERGE_ROWS, reached.get(t.stream, NEVER), stale, reached, counted=bool(t.counted),
+            t.name, runs.get(t.index, ()), buckets.tasks, MERGE_ROWS, reached.get(t.stream, NEVER), stale, reached, counted=bool(t.counted),
             ended=t.name in over,
         )
     ]  # fmt: skip
     settled = [
         choose_settling(
-            a.name, runs.get(a.home, ()), tasks, MERGE_ROWS, a.closed(reached)[a.flush is None], stale,
+            a.name, runs.get(a.home, ()), buckets.tasks, MERGE_ROWS, a.closed(reached)[a.flush is None], stale,
             apart=horizon_of(a.plan, 0) is not None, ended=a.name in over,
         )
         for a in network.aggregates
@@ -70,11 +71,11 @@ def compose_task(
         """Where each task's share of a table without a key begins."""
         own = runs.get(table.index, ())
         scan = scans.scan(network, table, own, reached, manifest.counters)
-        return segment_starts(own, segment_count(scan, tasks, scans.timing), tasks)
+        return segment_starts(own, segment_count(scan, buckets.tasks, scans.timing), buckets.tasks)
 
     return Task(
         manifest.step + 1,
-        tasks,
+        buckets,
         store,
         reached,
         {t: tuple(r) for t, r in runs.items()},

@@ -51,11 +51,11 @@ class Job:
     layout: Layout
     whole: Layout
     plan: Broadcast[Plan]
-    tasks: int
 
-    def nothing(self, session: SparkSession) -> DataFrame:
+    def nothing(self, session: SparkSession, task: Task) -> DataFrame:
         """For a job without rows to receive: every task runs once."""
-        return session.range(0, self.tasks, 1, self.tasks)
+        tasks = task.buckets.tasks
+        return session.range(0, tasks, 1, tasks)
 
     def widened(self, batch: DataFrame) -> DataFrame:
         """A batch with room for what only derived streams have."""
@@ -69,18 +69,19 @@ class Job:
         One task maps for itself. So do a few others where rows are few, and read all pieces whatever their number: each taking all is cheaper than
         a stage of mappers and an exchange.
         """
-        few = self.tasks <= MOST_TASKS
+        tasks = task.buckets.tasks
+        few = tasks <= MOST_TASKS
         if few:
             task, pieces = replace(task, pieces=tuple(pieces)), ()
         if rows is None:
-            return self._mapped(session, None, pieces, task, 0) if pieces else self.nothing(session), task
+            return self._mapped(session, None, pieces, task, 0) if pieces else self.nothing(session, task), task
         values = project(rows, self.network, self.whole, told_before(self.network, task))
-        if self.tasks == 1:
+        if tasks == 1:
             return values.coalesce(1), task
         if few and expected is not None and expected <= FEW_ROWS:
-            every = ", ".join(map(str, range(self.tasks)))
+            every = ", ".join(map(str, range(tasks)))
             values = values.selectExpr(f"explode(array({every})) AS _to", "*")
-            return values.repartitionById(self.tasks, F.col("_to")), task
+            return values.repartitionById(tasks, F.col("_to")), task
         return self._mapped(session, values, pieces, task, expected), task
 
     def _mapped(
@@ -115,7 +116,7 @@ class Job:
                             yield parcel(to, ROWS, body)
             yield parcel(0, ACCOUNT, mapper.told().encode())
 
-        return values.mapInArrow(work, PARCEL_SCHEMA).repartitionById(self.tasks, F.col("_to"))
+        return values.mapInArrow(work, PARCEL_SCHEMA).repartitionById(task.buckets.tasks, F.col("_to"))
 
     def run(self, rows: DataFrame, task: Task) -> Reports:
         """Run the job; what its tasks report."""
@@ -135,7 +136,7 @@ class Job:
 
         for number in range(task.routes.exchanges):
             sent = rows.mapInArrow(stage(number), PARCEL_SCHEMA)
-            rows = sent.repartitionById(self.tasks, F.col("_to"))
+            rows = sent.repartitionById(task.buckets.tasks, F.col("_to"))
         last = stage(task.routes.exchanges)
         if finished_joins(self.network):
             handed = rows.mapInArrow(last, handover_schema(self.network))
@@ -163,7 +164,7 @@ def told_before(network: Network, task: Task) -> dict[str, int]:
     }
 
 
-def make_job(spark: SparkSession, network: Network, layout: Layout, tasks: int) -> Job:
+def make_job(spark: SparkSession, network: Network, layout: Layout) -> Job:
     """The jobs of a network, whose plan is sent to the workers now."""
     whole = derived.lay_out_all(layout, network)
     plan = Plan(
@@ -174,4 +175,4 @@ def make_job(spark: SparkSession, network: Network, layout: Layout, tasks: int) 
         handover_types(spark, network),
         listed_types(spark, network),
     )
-    return Job(spark, network, layout, whole, spark.sparkContext.broadcast(plan), tasks)
+    return Job(spark, network, layout, whole, spark.sparkContext.broadcast(plan))

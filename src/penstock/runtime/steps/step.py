@@ -53,6 +53,7 @@ from penstock.runtime.tasks.closing import (
     shown_cursors,
 )
 from penstock.runtime.tasks.task import Task
+from penstock.state.buckets import BucketMap
 from penstock.state.forgetting import forgotten, handed_on
 from penstock.state.manifest import BEFORE, NOW, SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile
 from penstock.state.orphans import collect_orphans, collect_versions
@@ -111,14 +112,14 @@ class Stepper:
         self._due, self._due_of = 0.0, Manifest()
         self.network, self.registry = network, registry
         self.steering = steer(network, manifest)
-        self.job = make_job(spark, network, layout, tasks)
+        self.job = make_job(spark, network, layout)
 
     def adopt(self, network: Network, registry: Registry) -> None:
         """Run this network from the next step on; the layout is that of the running Spark query's streams."""
         self.network, self.registry = network, registry
         self.steering = self.steer(network, self.manifest)
         self.sessions.forget()
-        before, self.job = self.job, make_job(self.spark, network, self.layout, self.tasks)
+        before, self.job = self.job, make_job(self.spark, network, self.layout)
         before.plan.destroy()  # between two steps no job reads it, and its file on the driver would stay
 
     def forget_streams(self) -> None:
@@ -138,7 +139,7 @@ class Stepper:
         with self.lock:
             task = replace(self._task(), merges=(), taking_over=shares)
             with failing_as_step(task.step):
-                reports = self.job.run(self.job.nothing(self.own_session()), task)
+                reports = self.job.run(self.job.nothing(self.own_session(), task), task)
             numbers = {t.index for t in self.network.tables if any(e.query in shares for e in t.entries)}
             replaced = [run.name for index in numbers for run in task.runs.get(index, ())]
             entry = self._tick_entry(
@@ -314,7 +315,7 @@ class Stepper:
             self.manifest.reached() if reached is None else reached,
             self.manifest.progress if progress is None else progress,
             store=self.store,
-            tasks=self.tasks,
+            buckets=BucketMap.even(self.tasks, self.registry.buckets),
             routes=self.steering.routes,
             scans=self.scans,
             stale=self.registry.stale,

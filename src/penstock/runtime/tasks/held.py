@@ -72,7 +72,7 @@ class Held:
     def own(self, table: StateTable, entry: RunEntry) -> Rows | None:
         """The task's share of a run: by key, or by time if there is none."""
         if table.timed:
-            starts = self.task.segments.get(table.index, (NEVER,) + (FOREVER,) * (self.task.tasks - 1))
+            starts = self.task.segments.get(table.index, (NEVER,) + (FOREVER,) * (self.task.buckets.tasks - 1))
             low, high = (*starts, FOREVER)[self.partition : self.partition + 2]
             return None if entry.min_time >= high or entry.max_time < low else self.open(entry).since(low, high)
         if (self.high is not None and entry.min_key >= self.high) or entry.max_key < self.low:
@@ -122,7 +122,7 @@ class Held:
         named: bool = True,
         until: Mapping[str, int] | None = None,
     ) -> RunEntry:
-        data = encode_run(rows, table.name)
+        data = encode_run(rows, table.name, self.task.buckets.buckets)
         name = file_name("runs", self.task.step, "arrow")
         self.task.store.write(name, data)
         fades: tuple[int, ...] = ()
@@ -133,7 +133,7 @@ class Held:
         run = RunEntry(
             name, table.name, level, self.task.step, len(rows), data.size, int(rows.time.min()), int(rows.time.max()),
             int(rows.key[0]), int(rows.key[-1]), life, tuple(until.items()), self.network.version, checksum(data),
-            quantiles(rows.time, self.task.tasks) if table.timed else (), fades,
+            quantiles(rows.time, self.task.buckets.tasks) if table.timed else (), fades,
         )  # fmt: skip
         if named:
             self.report.runs.append(run.to_json())

@@ -24,8 +24,9 @@ from penstock.planner.panes import EITHER
 from penstock.runtime.tasks.held import Held
 from penstock.runtime.tasks.panes import write_panes
 from penstock.runtime.tasks.windows import write_windows
+from penstock.state.buckets import BUCKETS
 from penstock.state.compaction import Merge
-from penstock.state.run import BUCKETS, Rows, RunEntry
+from penstock.state.run import Rows, RunEntry
 
 
 def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, Rows]) -> None:
@@ -91,8 +92,8 @@ def _flush(held: Held, aggregate: WindowAggregate, tables: Sequence[pa.Table], u
     before = min(held.task.progress.get(closing(stream), NEVER) for stream in aggregate.streams)
     known = [Flushed(*place) for place in held.task.flushed.get(aggregate.name, ())]
     # Shares go round, so that fewer results than tasks do not leave one out for ever.
-    turn = (held.partition + held.task.step) % held.task.tasks
-    cap = Cap(share_of(rows, turn, held.task.tasks), behind)
+    turn = (held.partition + held.task.step) % held.task.buckets.tasks
+    cap = Cap(share_of(rows, turn, held.task.buckets.tasks), behind)
     found, reached = flush(
         gather(aggregate.plan, tables), aggregate.plan.queries[0], known, own, until, cap, (before, newest)
     )

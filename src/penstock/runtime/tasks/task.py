@@ -13,6 +13,7 @@ from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.groups import Closed
 from penstock.planner.network import Join, Network
 from penstock.planner.routes import Routes
+from penstock.state.buckets import BucketMap
 from penstock.state.compaction import Merge
 from penstock.state.manifest import Patterns
 from penstock.state.run import RunEntry
@@ -41,7 +42,7 @@ class Task:
     """What one step asks of every task."""
 
     step: int
-    tasks: int
+    buckets: BucketMap
     store: LocalStore
     progress: Mapping[str, int]  # and under names of their own what the step before has closed
     runs: Mapping[int, tuple[RunEntry, ...]]
@@ -73,7 +74,7 @@ class Task:
         """What the step asks of its mappers."""
         return Asked(
             self.step,
-            self.tasks,
+            self.buckets,
             self.store,
             self.progress,
             self.routes.replicated,

@@ -31,7 +31,7 @@ from penstock.runtime.tasks.held import Held
 from penstock.runtime.tasks.partials import aggregate_rows, settle_runs
 from penstock.runtime.tasks.receive import Receiver
 from penstock.runtime.tasks.task import Plan, Report, Task, report_batch, result_writer
-from penstock.state.run import Rows, RunEntry, key_ranges
+from penstock.state.run import Rows, RunEntry
 from penstock.step.account import Watch
 from penstock.step.results import ResultWriter, result_table
 
@@ -49,7 +49,7 @@ class _Worker:
         self.plan, self.task, self.network = plan, task, plan.network
         self.partition, self.last = partition, stage == task.routes.exchanges
         self.report = Report(partition)
-        self.low, high = key_ranges(task.tasks)[partition]
+        self.low, high = task.buckets.ranges[partition]
         self.work = Work()
         self.receiver = Receiver(plan, task, self.report)
         self.held = Held(plan.network, task, self.report, partition, self.low, high, plan.listed)
@@ -86,7 +86,7 @@ class _Worker:
         for entry in self.held.fresh:
             body = json.dumps(entry.to_json()).encode()
             index = next(t.index for t in self.network.tables if t.name == entry.table)
-            everywhere = range(self.task.tasks) if index in self.task.routes.whole else [self.partition]
+            everywhere = range(self.task.buckets.tasks) if index in self.task.routes.whole else [self.partition]
             for to in everywhere:
                 yield parcel(to, FRESH, body, start=self.partition)
         yield self._finish(watch)
@@ -167,7 +167,7 @@ class _Worker:
                 # Complete matches stay with this task, to be finished behind its last stage.
                 keys = np.full(len(matches), self.low, dtype=np.int64) if complete else matches.keys
                 sent = replace(matches, keys=keys)
-                for to, body in pack(self.network, join, route, done, sent, self.task.tasks):
+                for to, body in pack(self.network, join, route, done, sent, self.task.buckets):
                     yield parcel(to, COMPOSITES, body, join.index, route.start, done)
                 watch.lap("ship")
                 continue
