@@ -19,7 +19,7 @@ import pytest
 from hypothesis import Phase, event, example, given, settings
 from hypothesis import strategies as st
 
-from penstock.columns.parcels import OWNED
+from penstock.columns.parcels import OWNED, unite
 from penstock.model import Column, Stream
 from penstock.model.time import LATEST, NEVER
 from penstock.planner.build import build_network
@@ -196,8 +196,8 @@ def received(spark, case, folder):
     found, reports = {}, {}
     for number, own in batches.items():
         reports[number] = Report(number)
-        for rows in Receiver(job.plan.value, task, reports[number]).rows(iter(own)):
-            found[number, rows.stream] = rows
+        for stream, rows in unite(Receiver(job.plan.value, task, reports[number]).rows(iter(own))).items():
+            found[number, stream] = rows
     return network, found, list(reports.values())
 
 

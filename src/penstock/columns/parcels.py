@@ -31,6 +31,10 @@ class Rows:
     columns: Mapping[str, pa.Array]
     masks: Masks
 
+    @property
+    def nbytes(self) -> int:
+        return int(sum(column.nbytes for column in self.columns.values()) + self.masks.nbytes)
+
     def marked(self, table: int, mark: int) -> Ints:
         """The places of the rows with a mark, for the table of that number in the stream."""
         word, bit = divmod(MARKS * table + mark, 64)
@@ -98,6 +102,15 @@ def _place(owners, everywhere, counts, index, masks):  # type: ignore[no-untyped
                     if everywhere[table]:
                         bit = MARKS * table + SEEN
                         masks[at, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
+
+
+def portions(columns: Mapping[str, pa.Array], index: Ints, masks: Masks) -> Iterator[tuple[Ints, Masks]]:
+    """The places and masks of rows in pieces that are about as large as a parcel may be; `columns` are of all rows."""
+    rows = len(next(iter(columns.values())))
+    size = sum(column.nbytes for column in columns.values()) / max(1, rows) + 8 * masks.shape[1]
+    most = max(1, int(MOST_BYTES / size))
+    for start in range(0, len(index), most):
+        yield index[start : start + most], masks[start : start + most]
 
 
 def gathered(

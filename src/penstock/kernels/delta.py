@@ -136,12 +136,15 @@ def compact_patterns(rows: Rows) -> Rows:
     return Rows(rows.key, rows.time, number[rows.bits], tuple(rows.patterns[i] for i in used), rows.columns)
 
 
-def row_order(table: StateTable, key: Ints, time: Ints, column: Callable[[str], pa.Array]) -> Ints:
-    """The order of rows in a run: key (and so bucket), time, declared sequence."""
+def row_order(
+    table: StateTable, key: Ints, time: Ints, column: Callable[[str], pa.Array], *, in_runs: bool = False
+) -> Ints:
+    """The order of rows in a run: key (and so bucket), time, declared sequence. `in_runs`: the rows are sorted runs, one after the other."""
     if table.sequence is not None:
         return np.asarray(np.lexsort((ranks(column(table.sequence)), time, key)))
     # Most keys are few rows: sorting by key alone and then inside the keys is several times faster than a stable sort by both.
-    order = np.argsort(key)
+    # A stable sort merges runs instead of sorting anew.
+    order = np.argsort(key, kind="stable" if in_runs else None)
     _order_ties(key, time, order)
     return np.asarray(order)
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.kernels.delta import alive, row_order, select
+from penstock.kernels.delta import Delta, alive, row_order, select
 from penstock.model.time import FOREVER
 from penstock.planner.chain import link_of
 from penstock.planner.network import StateTable
@@ -34,16 +34,31 @@ def merge_runs(table: StateTable, runs: Sequence[Rows], progress: Mapping[str, i
                 for pattern in kept.patterns
             ]
             pieces.append((kept, np.array(local, dtype=np.int32)[kept.bits]))
-    if not pieces:
-        return None
-    key = np.concatenate([rows.key for rows, _ in pieces])
-    time = np.concatenate([rows.time for rows, _ in pieces])
-    bits = np.concatenate([ids for _, ids in pieces])
-    together = {name: whole_column([rows for rows, _ in pieces], name) for name in table.columns}
-    order = row_order(table, key, time, lambda name: together[name])
+    return _merged(table, pieces, tuple(numbers)) if pieces else None
+
+
+def merge_deltas(table: StateTable, deltas: Sequence[Delta]) -> Delta:
+    """The delta of all rows of some deltas."""
+    if len(deltas) == 1:
+        return deltas[0]
+    numbers: dict[tuple[int, ...], int] = {}
+    pieces = []
+    for delta in deltas:
+        own = np.array([numbers.setdefault(p, len(numbers)) for p in delta.rows.patterns], dtype=np.int32)
+        pieces.append((delta.rows, own[delta.rows.bits]))
+    return Delta(_merged(table, pieces, tuple(numbers)), sum(delta.unwanted for delta in deltas))
+
+
+def _merged(
+    table: StateTable, pieces: Sequence[tuple[Rows, npt.NDArray[np.int32]]], patterns: tuple[tuple[int, ...], ...]
+) -> Rows:
+    """The rows of sorted pieces as one, with the bits ids that they have among these patterns."""
+    runs = [rows for rows, _ in pieces]
+    key, time = np.concatenate([rows.key for rows in runs]), np.concatenate([rows.time for rows in runs])
+    order = row_order(table, key, time, lambda name: whole_column(runs, name), in_runs=True)
     picked = pa.array(order)
-    columns = {name: column.take(picked) for name, column in together.items()}
-    return Rows(key[order], time[order], bits[order], tuple(numbers), columns)
+    columns = {name: whole_column(runs, name).take(picked) for name in table.columns}  # one by one: each is large
+    return Rows(key[order], time[order], np.concatenate([ids for _, ids in pieces])[order], patterns, columns)
 
 
 def whole_column(runs: Sequence[Rows], name: str) -> pa.Array:

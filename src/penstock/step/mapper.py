@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.columns import verdict as verdicts
 from penstock.columns.hash import Ints, whole_numbers
-from penstock.columns.parcels import Rows, gathered, place
+from penstock.columns.parcels import Rows, gathered, place, portions
 from penstock.columns.verdict import ACCEPTED, PUNCTUATION, SIDES, Verdicts, judge, reasons, rows_of
 from penstock.kernels.compare import Evaluation
 from penstock.kernels.delta import wanted_bits
@@ -128,8 +128,11 @@ class Mapper:
         placed = place(owned, everywhere, self.asked.buckets.tasks)
         self._watch.lap("place")
         for task, (index, masks) in enumerate(placed):
-            if len(index) and self.only in (None, task):
+            if len(index) and self.only == task:
                 yield task, Rows(name, gathered(sent, users, index, masks), masks)
+            elif self.only is None:
+                for part, own in portions(sent, index, masks):
+                    yield task, Rows(name, gathered(sent, users, part, own), own)
         self._watch.lap("pack")
 
     def _computed(self, stream: Stream, columns: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:

@@ -114,6 +114,7 @@ class Job:
                         for body in pack(its):
                             mapper.account.count_sent(size=len(body))
                             yield parcel(to, ROWS, body)
+                        del its, body  # one parcel is held at a time
             yield parcel(0, ACCOUNT, mapper.told().encode())
 
         return values.mapInArrow(work, PARCEL_SCHEMA).repartitionById(task.buckets.tasks, F.col("_to"))

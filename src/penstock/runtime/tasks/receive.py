@@ -14,16 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.columns.hash import Ints, bytes_of, whole_numbers
-from penstock.columns.parcels import OWNED, SEEN, unite, unpack
+from penstock.columns.hash import bytes_of
 from penstock.columns.parcels import Rows as Received
-from penstock.kernels.delta import Delta, build_delta
+from penstock.columns.parcels import unpack
+from penstock.kernels.delta import Delta
 from penstock.planner.network import StateTable
 from penstock.runtime.tasks.envelope import ACCOUNT
 from penstock.runtime.tasks.task import Plan, Report, Task
 from penstock.state.run import Rows
-from penstock.step.keys import received_keys
-from penstock.step.mapper import Mapper, is_sampled, truth_of
+from penstock.step.account import Watch
+from penstock.step.deltas import Deltas
+from penstock.step.mapper import Mapper, is_sampled
 
 
 @dataclass
@@ -34,47 +35,46 @@ class Receiver:
     task: Task
     report: Report
 
-    def rows(self, batches: Iterator[pa.RecordBatch]) -> list[Received]:
-        """The rows of this step that the task needs, by stream."""
-        plan, partition = self.plan, self.report.partition
-        mapper = Mapper(plan.network, plan.names, plan.truths, self.task.asked, partition, plan.listed)
-        found: list[Received] = []
+    def deltas(self, batches: Iterator[pa.RecordBatch], watch: Watch) -> tuple[dict[int, Rows], dict[int, Rows]]:
+        """The rows of this step by table: those that this task owns, and all of them where every task has them."""
+        made, rows = Deltas(self.plan.network, self.plan.truths), self.rows(batches)
+        while (parcel := next(rows, None)) is not None:
+            watch.lap("receive")
+            made.take(parcel)
+            del parcel  # before the next one comes
+            watch.lap("prepare")
+        watch.lap("receive")
+        if self.report.unreadable:
+            return {}, {}
+        owned, seen = made.whole()
+        for index, delta in owned.items():
+            self._count(self.plan.network.tables[index], delta)
+        watch.lap("prepare")
+        return {index: delta.rows for index, delta in owned.items()}, {i: delta.rows for i, delta in seen.items()}
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Received]:
+        """The rows of this step that the task needs, as they come; nothing of what has been taken is held here."""
+        plan = self.plan
+        mapper = Mapper(plan.network, plan.names, plan.truths, self.task.asked, self.report.partition, plan.listed)
         # Read to the end in any case: Spark waits for it. A tick brings no rows of streams.
         for batch in batches:
             if "_kind" in batch.schema.names:
-                whole, ends = bytes_of(batch.column("_body"))  # columns stay views of it
-                for kind, start, stop in zip(batch.column("_kind").to_pylist(), ends[:-1], ends[1:], strict=True):
-                    body = pa.py_buffer(whole[start:stop])
-                    if kind == ACCOUNT:
-                        self.report.absorb(json.loads(body.to_pybytes()))
-                    else:
-                        found.append(unpack(body))
+                yield from self._unpacked(batch)
             elif "_stream" in batch.schema.names:
-                found += [rows for _, rows in mapper.take(batch)]
+                yield from _held_by_nobody(mapper.take(batch))
+            del batch
         for piece in self.task.pieces:
-            found += [rows for _, rows in mapper.read(piece, plan.types)]
+            yield from _held_by_nobody(mapper.read(piece, plan.types))
         self.report.absorb(mapper.told().__dict__)
-        return [] if self.report.unreadable else list(unite(found).values())
 
-    def deltas(self, received: list[Received]) -> tuple[dict[int, Rows], dict[int, Rows]]:
-        """The rows of this step by table: those that this task owns, and all of them where every task has them."""
-        fresh, every = {}, {}
-        for rows in received:
-            for number, table in enumerate(self.plan.network.tables_of(rows.stream)):
-                owned, seen = rows.marked(number, OWNED), rows.marked(number, SEEN)
-                if len(owned):
-                    delta = self._delta(table, rows, owned)
-                    fresh[table.index] = delta.rows
-                    self._count(table, delta)
-                if len(seen):
-                    every[table.index] = self._delta(table, rows, seen).rows
-        return fresh, every
-
-    def _delta(self, table: StateTable, rows: Received, index: Ints) -> Delta:
-        times = rows.columns["_ts"]
-        keys, has_key = received_keys(table, rows.columns, times)
-        truths = {name: truth_of(name, table, self.plan.truths, rows.columns)[0] for name, _ in table.truths}
-        return build_delta(table, keys, has_key, whole_numbers(times), rows.columns, truths, index)
+    def _unpacked(self, batch: pa.RecordBatch) -> Iterator[Received]:
+        whole, ends = bytes_of(batch.column("_body"))  # columns stay views of it
+        for kind, start, stop in zip(batch.column("_kind").to_pylist(), ends[:-1], ends[1:], strict=True):
+            body = pa.py_buffer(whole[start:stop])
+            if kind == ACCOUNT:
+                self.report.absorb(json.loads(body.to_pybytes()))
+            else:
+                yield unpack(body)
 
     def _count(self, table: StateTable, delta: Delta) -> None:
         counts = self.report.tables.setdefault(table.name, {})
@@ -83,6 +83,13 @@ class Receiver:
             counts["keys"] = delta.keys  # no key is in two tasks: the sum is that of the step
         if is_sampled(table, self.task.step):
             counts.update(_statistics(table, delta.rows))
+
+
+def _held_by_nobody(found: Iterator[tuple[int, Received]]) -> Iterator[Received]:
+    """What a mapper finds for its task, without a reference to what it has found last."""
+    for _, rows in found:
+        yield rows
+        del rows
 
 
 def _statistics(table: StateTable, rows: Rows) -> dict[str, int]:

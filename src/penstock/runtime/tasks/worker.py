@@ -57,13 +57,10 @@ class _Worker:
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         watch = Watch(self.report.phases)
-        received = self.receiver.rows(batches)
-        watch.lap("receive")
+        fresh, every = self.receiver.deltas(batches, watch)
         if self.task.taking_over:
             yield from self._take_over(watch)
         else:
-            fresh, every = self.receiver.deltas(received)
-            watch.lap("prepare")
             # Rows that wait for progress may start anywhere, so every task needs those that all tasks start from.
             waits = any(join.closes for join in self.network.joins)
             own, whole = self.held.open_runs(every=self.task.routes.replicated if waits else ())

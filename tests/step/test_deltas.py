@@ -1,0 +1,148 @@
+"""The deltas of a task's tables are the same however its rows were cut into parcels, and no parcel is held for longer than it is needed."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from types import MappingProxyType
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from penstock.columns import parcels
+from penstock.columns.parcels import pack, unpack
+from penstock.planner.build import build_network
+from penstock.planner.network import StandingQuery
+from penstock.sql import parse_query
+from penstock.state.store import LocalStore
+from penstock.step import deltas as module
+from penstock.step.deltas import Deltas
+from penstock.step.mapper import Asked, Mapper, truth_words
+from tests.effort import examples
+from tests.step.test_mapper import NAMES, QUERIES, ROW, SLOTS, STREAMS, batch
+
+SEQUENCED = {name: replace(stream, sequence="k") for name, stream in STREAMS.items()}
+
+
+def network_of(texts, streams=SEQUENCED):
+    queries = [StandingQuery(n + 1, f"q{n}", parse_query(text, streams)) for n, text in enumerate(texts)]
+    return build_network(queries, streams)
+
+
+def bodies_of(network, batches, replicated=frozenset(), tasks=1):
+    """The parcels for task 0, as bytes, of a mapper for each batch."""
+    asked = Asked(0, tasks, LocalStore("/nowhere"), MappingProxyType({}), replicated)
+    for one in batches:
+        for task, rows in Mapper(network, NAMES, truth_words(network), asked).take(one):
+            if task == 0:
+                yield from pack(rows)
+
+
+def deltas_of(network, bodies, bound):
+    """By table and mark the delta of what the parcels bring."""
+    with mock.patch.object(module, "GATHERED_BYTES", bound):
+        made = Deltas(network, truth_words(network))
+        for body in bodies:
+            made.take(unpack(body))
+        owned, seen = made.whole()
+    return {(mark, index): delta for mark, own in enumerate((owned, seen)) for index, delta in own.items()}
+
+
+def plain(table, delta):
+    """Each row with its place: what rows are ordered by, and all that is stored of it."""
+    rows = delta.rows
+    kept = [rows.columns[name].to_pylist() for name in table.columns]
+    last = rows.columns[table.sequence].to_pylist() if table.sequence else [None] * len(rows)
+    places = zip(rows.key.tolist(), rows.time.tolist(), last, strict=True)
+    roles = [tuple(sorted(rows.patterns[number])) for number in rows.bits]
+    return [(place, repr((own, values))) for place, own, *values in zip(places, roles, *kept, strict=True)]
+
+
+@settings(max_examples=examples(100))
+@given(
+    st.lists(st.sampled_from(QUERIES), min_size=1, max_size=6),
+    st.lists(st.tuples(ROW, st.integers(0, 1)), max_size=40),
+    st.integers(1, 2),
+    st.sampled_from((0, 200, 2000, 1 << 30)),
+    st.data(),
+)
+def test_deltas_are_the_same_for_every_cut_and_order_of_the_rows(texts, drawn, tasks, bound, data):
+    network = network_of(texts)
+    replicated = frozenset(
+        data.draw(st.sets(st.sampled_from([t.index for t in network.tables if not t.grouped] or [0])))
+    )
+    whole = deltas_of(network, bodies_of(network, [batch(*_apart(drawn))], replicated, tasks), 1 << 30)
+    shuffled = data.draw(st.permutations(drawn))
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(drawn)), max_size=6)) | {0, len(drawn)})
+    batches = [batch(*_apart(shuffled[a:b])) for a, b in pairwise(cuts)]
+    with mock.patch.object(parcels, "MOST_BYTES", data.draw(st.sampled_from((300, 1 << 20)))):
+        bodies = list(bodies_of(network, batches, replicated, tasks))
+    found = deltas_of(network, bodies, bound)
+    event("many parcels" if len(bodies) > 2 else "few parcels")
+    assert found.keys() == whole.keys()
+    for (mark, index), delta in found.items():
+        table, other = network.tables[index], whole[mark, index]
+        mine, theirs = plain(table, delta), plain(table, other)
+        assert [place for place, _ in mine] == [place for place, _ in theirs]
+        assert Counter(mine) == Counter(theirs)
+        alone = {place for place, times in Counter(place for place, _ in mine).items() if times == 1}
+        # Rows of one place have no order.
+        assert [r for r in mine if r[0] in alone] == [r for r in theirs if r[0] in alone]
+        assert (len(delta.rows), delta.keys, delta.unwanted) == (len(other.rows), other.keys, other.unwanted)
+
+
+def _apart(drawn):
+    return [row for row, _ in drawn], [tag for _, tag in drawn]
+
+
+def rows_of(count, first=0):
+    return [
+        {"at": first + n, "k": n % 7, "n": n, "s": "s" * 9, "d": 0.5, "v": n % 5, "wide": "w" * 100}
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("bound", [0, 40_000])
+def test_of_a_parcel_only_what_tables_store_is_held_when_the_next_one_comes(monkeypatch, bound):
+    """`wide` decides about rows, and no table stores it."""
+    network = network_of(["SELECT x.v FROM a [RANGE 9] x, b [RANGE 9] y WHERE x.k = y.k AND x.wide >= 'w'"], STREAMS)
+    monkeypatch.setattr(module, "GATHERED_BYTES", bound)
+    bodies = [
+        body.to_pybytes()
+        for body in bodies_of(network, (batch(rows_of(500, n), [0] * 500) for n in range(0, 20_000, 500)))
+    ]
+    assert min(map(len, bodies)) > 50_000
+    made, held, before = Deltas(network, truth_words(network)), [], pa.total_allocated_bytes()
+    for body in bodies:
+        sent = pa.allocate_buffer(len(body))
+        np.frombuffer(sent, dtype=np.uint8)[:] = np.frombuffer(body, dtype=np.uint8)
+        parcel = unpack(sent)
+        del sent
+        made.take(parcel)
+        del parcel
+        held.append(pa.total_allocated_bytes() - before)
+    (delta,) = made.whole()[0].values()
+    assert len(delta.rows) == 500 * len(bodies)
+    assert max(held) < len(bodies) * 500 * 16  # the stored column; parcels have more than 100 bytes a row
+
+
+def test_small_parcels_are_sorted_together(monkeypatch):
+    network = network_of(QUERIES[:1], STREAMS)
+    bodies = list(bodies_of(network, (batch(rows_of(50, n), [0] * 50) for n in range(0, 500, 50))))
+    built = []
+    monkeypatch.setattr(module, "build_delta", lambda *args, own=module.build_delta: built.append(1) or own(*args))
+    deltas_of(network, bodies, 1 << 20)
+    assert len(built) == 1
+
+
+def test_a_mapper_holds_one_parcel_for_a_task_at_a_time(monkeypatch):
+    network = network_of(QUERIES[:1], STREAMS)
+    monkeypatch.setattr(parcels, "MOST_BYTES", 4096)
+    asked = Asked(0, 2, LocalStore("/nowhere"), MappingProxyType({}))
+    mapper = Mapper(network, {**NAMES, "a": SLOTS}, truth_words(network), asked)
+    sizes = [rows.nbytes for _, rows in mapper.take(batch(rows_of(2000), [0] * 2000))]
+    assert len(sizes) > 10
+    assert max(sizes) < 2 * 4096
