@@ -203,7 +203,7 @@ def test_windows_come_while_the_engine_runs_and_explain_shows_what_reads_what(li
     text = one.engine.explain()
     assert "5 queries, 2 streams" in text
     assert "derived stream pairs#1 by a_ts: results of query pairs, event time a_ts" in text
-    assert "results of the join below ticked, event time tick, each a row of every tick (2 seconds)" in text
+    assert "results of the join below ticked, event time tick, each counts at every tick (2 seconds)" in text
     assert [q["name"] for q in one.engine.queries()] == list(queries)
     assert list(one.run.status()["queries"]) == list(queries)
     ticked = one.engine.explain("ticked")

@@ -17,6 +17,7 @@ from penstock.planner.panes import (
     INSTANT,
     MEASURED,
     PANED,
+    PARTIALS,
     Choice,
     Costs,
     PaneSet,
@@ -29,7 +30,7 @@ from penstock.planner.panes import (
     window_class,
     window_costs,
 )
-from penstock.planner.taxonomy import ROWS, Nature, Piece, nature, pieces
+from penstock.planner.taxonomy import ROWS, SKETCHES, Nature, Piece, nature, pieces
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,15 @@ class AggregatePlan:
         kinds = {piece.kind for piece in self.pieces}
         picked = kinds & {"first", "last", "valid_first", "valid_last", "list"}
         return bool(picked) or any(isinstance(q.window, SlidingRows | PerRow) for q in self.queries)
+
+    @property
+    def spreads(self) -> bool:
+        """Whether rows that count at several ticks become partials at once, and are never a row of each tick.
+
+        Where the order of rows matters they are told apart, and sketches are made of many values faster than they are merged.
+        """
+        sketched = any(piece.function in SKETCHES for piece in self.pieces)
+        return not (self.buffered or self.ordered or sketched) and all(own.kept == PARTIALS for own in self.sets)
 
     @property
     def ranked(self) -> bool:

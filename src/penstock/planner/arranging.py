@@ -85,7 +85,7 @@ def observe(network: Network, stored: Mapping[str, Any], step: Counters, advance
     """What is known after one more step that has moved the newest times of streams on by so much."""
     found = {}
     for aggregate in network.aggregates:
-        if aggregate.plan.buffered:
+        if not _is_arranged(aggregate):
             continue
         known = known_of(stored, aggregate.name)
         tables = (network.tables[source.table].name for source in aggregate.sources)
@@ -142,9 +142,14 @@ def set_text(aggregate: WindowAggregate, own: PaneSet, *, integer: bool) -> str:
     return f"{kept} in panes of {format_length(own.width, integer=integer)}: {', '.join(names[n] for n in own.queries)}"
 
 
+def _is_arranged(aggregate: WindowAggregate) -> bool:
+    """Whether pane sets may change: not where rows count at several ticks, since partials are made without a row of each."""
+    return not aggregate.plan.buffered and all(source.ticks is None for source in aggregate.sources)
+
+
 def _arranged(aggregate: WindowAggregate, known: Known) -> WindowAggregate:
     plan = aggregate.plan
-    if plan.buffered or not known.sets:
+    if not _is_arranged(aggregate) or not known.sets:
         return aggregate
     windows = {q.query: q.window for q in plan.queries}
     rates = known.rates

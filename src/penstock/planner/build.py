@@ -28,6 +28,7 @@ from penstock.planner.network import (
     Network,
     StandingQuery,
     StateTable,
+    TickColumn,
     closing,
     key_column,
     out_column,
@@ -52,15 +53,23 @@ def build_network(
     `derived` are those of the streams that are results of other queries. `plan` is that of all window aggregates, if it is not left open.
     """
     whole = {**streams, **{d.name: d.stream for d in derived}}
-    network = _Builder(whole, version, strategy, plan).build(queries)
+    ticks = {d.name: d.ticks.column for d in derived if d.ticks is not None}
+    network = _Builder(whole, version, strategy, plan, ticks).build(queries)
     return replace(network, derived_streams=tuple(derived), plan=plan or "")
 
 
 class _Builder:
     """Collects tables, joins and derived values while queries are laid out one after the other."""
 
-    def __init__(self, streams: Mapping[str, Stream], version: int, strategy: str, plan: str | None) -> None:
-        self.streams, self.version, self.strategy, self.plan = streams, version, strategy, plan
+    def __init__(
+        self,
+        streams: Mapping[str, Stream],
+        version: int,
+        strategy: str,
+        plan: str | None,
+        ticks: Mapping[str, TickColumn],
+    ) -> None:
+        self.streams, self.version, self.strategy, self.plan, self.ticks = streams, version, strategy, plan, ticks
         self.derived: dict[tuple[str, tuple[str | Ref, ...]], Derived] = {}
 
     def build(self, queries: Sequence[StandingQuery]) -> Network:
@@ -81,7 +90,9 @@ class _Builder:
             groups.setdefault(plan.name, []).append(plan)
         joins = tuple(self._join(i, name, number, plans) for i, (name, plans) in enumerate(sorted(groups.items())))
         tables = tuple(self._table(number[name], key, keys, joins, laid) for name, key in keys.items())
-        grouped = list(grouped_tables(aggregated, self.streams, self.strategy, len(tables), self, self.plan))
+        grouped = list(
+            grouped_tables(aggregated, self.streams, self.strategy, len(tables), self, self.plan, self.ticks)
+        )
         derived = tuple(self.derived.values())
         return Network(
             self.version, dict(self.streams), (*tables, *(table for own, _ in grouped for table in own)), joins, derived, tuple(queries),

@@ -35,10 +35,10 @@ from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WIND
 from penstock.model.limits import MOST_TICKS
 from penstock.model.time import FOREVER, NEVER, format_length
 from penstock.planner.bounds import Bounds, time_bounds
-from penstock.planner.network import Network, output_progress
+from penstock.planner.network import Network, TickColumn, output_progress
 from penstock.planner.remap import rename_expression
 
-TICK = "tick"
+TICK, LAST_TICK = "tick", "last tick"  # columns of the results of a join below an aggregate
 _BY_ORDER = frozenset({"first", "last", "collect_list"})  # functions for which the order of rows matters
 
 
@@ -58,6 +58,10 @@ class Ticks:
         return self.origin or 0
 
     @property
+    def column(self) -> TickColumn:
+        return TickColumn(LAST_TICK, self.slide)
+
+    @property
     def most(self) -> int:
         """The most ticks at which a row counts."""
         return max(1, -(-min(length for _, length in self.ranges if length is not None) // self.slide))
@@ -75,8 +79,9 @@ class Ticks:
 class DerivedStream:
     """The results of query `query`, defined by `definition`, as `stream`. `role` is the one whose event time is the stream's; None: result time.
 
-    With `ticks` each result is a row for every tick at which it counts, just before it. `joined`: for the aggregate over a join, so that
-    the last of its windows is the one that holds all rows of the join's own streams, whether they are in a result or not.
+    With `ticks` each result counts at every one of these that its rows have: its time is just before the first, and the column `LAST_TICK`
+    holds the moment just before the last. `joined`: for the aggregate over a join, so that the last of its windows is the one that holds all
+    rows of the join's own streams, whether they are in a result or not.
     """
 
     stream: Stream
@@ -172,7 +177,7 @@ def explain_derived(network: Network, names: Collection[str]) -> list[str]:
         if derived.ticks is not None:
             slide = derived.ticks.slide
             every = format_length(slide, integer=derived.stream.integer_time)
-            text += f", each a row of every tick ({every}) at which it counts"
+            text += f", each counts at every tick ({every}) at which its rows are in their windows"
         lines.append(text)
     return lines
 
@@ -199,7 +204,7 @@ def is_joined(query: Query) -> bool:
 def take_apart(query: Query, streams: Mapping[str, Stream], name: str) -> Apart:
     """The join below an aggregate, and the aggregate over the stream `name` of its results.
 
-    The windows of the roles end at common ticks, and a result counts at those that all its rows count at: it is a row of each. Where
+    The windows of the roles end at common ticks, and a result counts at those that all its rows count at. Where
     all windows go back to the beginning, or groups are event times, it counts once, at its result time.
     """
     aggregation = query.aggregation
@@ -220,8 +225,8 @@ def take_apart(query: Query, streams: Mapping[str, Stream], name: str) -> Apart:
         ticks = Ticks(window.slide, window.origin, tuple(zip(times, ranges, strict=True)))
         if ticks.most > MOST_TICKS:
             msg = (
-                f"each joined row would count in up to {ticks.most:,} windows, and a step makes a row of each; at most {MOST_TICKS:,} are "
-                "possible: take a longer SLIDE or a shorter RANGE"
+                f"each joined row would count in up to {ticks.most:,} windows; at most {MOST_TICKS:,} are possible: take a longer SLIDE or a "
+                "shorter RANGE"
             )
             raise RegistrationError(msg)
         lag = max(length for length in ranges if length is not None) - window.slide
@@ -254,7 +259,8 @@ def take_apart(query: Query, streams: Mapping[str, Stream], name: str) -> Apart:
         query, roles=(Role(" x ".join(r.alias for r in query.roles), name, window),), keys=(), bands=(), predicates=(), residuals=(),
         items=tuple(Item(i.name, _shown(i.expression, aggregation.window, window, own[0])) for i in query.items), aggregation=above,
     )  # fmt: skip
-    return Apart(join, aggregate, Stream(name, (time, *kinds), TICK, delay=None), ticks, lag)
+    last = () if ticks is None else (Column(LAST_TICK, "bigint"),)
+    return Apart(join, aggregate, Stream(name, (time, *kinds, *last), TICK, delay=None), ticks, lag)
 
 
 def _columns(aggregation: Aggregation, role: int, stream: Stream) -> list[str]:

@@ -43,9 +43,12 @@ from penstock.planner.network import (
     Entry,
     StandingQuery,
     StateTable,
+    TickColumn,
     WindowAggregate,
     closing,
 )
+
+NO_TICKS: Mapping[str, TickColumn] = {}
 
 
 class Columns(Protocol):
@@ -78,15 +81,21 @@ def grouped_tables(
     first: int,
     columns: Columns,
     wanted: str | None = None,
+    ticks: Mapping[str, TickColumn] = NO_TICKS,
 ) -> Iterator[tuple[tuple[StateTable, ...], WindowAggregate]]:
-    """The state tables of aggregated queries, numbered from `first`, and what each aggregate makes of its own; by a plan that is `wanted`."""
+    """The state tables of aggregated queries, numbered from `first`, and what each aggregate makes of its own; by a plan that is `wanted`.
+
+    `ticks` are those of streams whose rows count at several.
+    """
     sets: dict[_Set, list[StandingQuery]] = {}
     for standing in queries:
         sets.setdefault(_set_of(standing, strategy), []).append(standing)
     number = 0
     for key, members in sets.items():
         for plan in _plans(members, streams, wanted):
-            made = _aggregate(key, plan, members, [streams[name] for name in key.streams], first, number, columns)
+            made = _aggregate(
+                key, plan, members, [streams[name] for name in key.streams], first, number, columns, ticks
+            )
             first += len(made[0])
             number += 1
             yield made
@@ -221,11 +230,14 @@ def _aggregate(
     first: int,
     number: int,
     columns: Columns,
+    ticks: Mapping[str, TickColumn],
 ) -> tuple[tuple[StateTable, ...], WindowAggregate]:
     standing = {q.id: q for q in members}
     mine = [standing[query.query] for query in plan.queries]
     types = group_types(mine[0], {s.name: s for s in streams})
-    order = tuple((c, str(_type(streams[0], c))) for c in streams[0].order[1:]) if plan.ordered else ()
+    lasts = {ticks[s.name].last for s in streams if s.name in ticks}
+    others = [c for c in streams[0].order[1:] if c not in lasts]
+    order = tuple((c, str(_type(streams[0], c))) for c in others) if plan.ordered else ()
     by = ", ".join(_text(e) for e in key.groups) or "nothing"
     name = f"{' + '.join(key.streams)} by {by} in {'rows' if plan.buffered else 'panes'}{key.own}"
     if key.partition is not None:
@@ -238,6 +250,7 @@ def _aggregate(
             stream.name,
             tuple(_column(e, stream, columns) for e in key.groups),
             tuple(_column(e, stream, columns) for e in plan.arguments),
+            ticks.get(stream.name),
         )
         tables.append(_table(key, plan, mine, types, stream, called, source, [c for c, _ in order], columns))
         sources.append(source)
@@ -305,7 +318,8 @@ def _table(
         entries.append(Entry(share, 0, -1, 0, _lives(stream), truths, tuple(terms)))
     if key.partition is not None:  # all rows count, whatever the predicates say of them
         entries.append(Entry(mine[0].bits_of, 0, -1, 0, _lives(stream), (), counting=True))
-    stored = dict.fromkeys([*source.groups, *source.arguments, *order])
+    last = () if source.ticks is None else (source.ticks.last,)
+    stored = dict.fromkeys([*source.groups, *source.arguments, *order, *last])
     return StateTable(
         source.table, name, stream.name, texts, tuple(common), guards, (), tuple(entries), tuple(stored),
         tuple(build_index(c, pairs, len(entries)) for c, pairs in sorted(indexed.items())),

@@ -310,13 +310,25 @@ class AggregateMember:
 
 
 @dataclass(frozen=True)
+class TickColumn:
+    """Where each row of a stream counts at several ticks, a `slide` apart: the column `last` holds the moment of the last one."""
+
+    last: str
+    slide: int
+
+
+@dataclass(frozen=True)
 class AggregateSource:
-    """A state table through which rows of a stream come to an aggregate, and its columns that hold groups and arguments in the plan's order."""
+    """A state table through which rows of a stream come to an aggregate, and its columns that hold groups and arguments in the plan's order.
+
+    `ticks` of rows that count at several of them, of which their time is only the first.
+    """
 
     table: int
     stream: str
     groups: tuple[str, ...]
     arguments: tuple[str, ...]
+    ticks: TickColumn | None = None
 
 
 @dataclass(frozen=True)

@@ -70,9 +70,11 @@ class Mapper:
     account: Account = field(default_factory=Account)
     _seen: dict[str, list[Seen]] = field(default_factory=dict)
     _watch: Watch = field(init=False)
+    _ends: Mapping[str, str] = field(init=False)  # stream -> the column with the last times at which its rows count
 
     def __post_init__(self) -> None:
         self._watch = Watch(self.account.phases)
+        self._ends = {d.name: d.ticks.column.last for d in self.network.derived_streams if d.ticks is not None}
         self.answers = Answers(self.network, self.asked.store, self.asked.step, self.listed, self.asked.bound)
 
     def read(self, piece: Piece, types: Types) -> Iterator[tuple[int, Rows]]:
@@ -188,7 +190,8 @@ class Mapper:
 
     def _admit(self, stream: Stream, found: Verdicts, columns: Mapping[str, pa.Array], text: Text) -> None:
         """Count the stream's rows, see what they say about its progress, and put late and bad rows aside."""
-        said = verdicts.saw(stream, found, columns["_ts"], columns.get("_seq"), columns.get("_pattern"))
+        times = columns[self._ends.get(stream.name, "_ts")]
+        said = verdicts.saw(stream, found, times, columns.get("_seq"), columns.get("_pattern"))
         self._seen.setdefault(stream.name, []).append(Seen.from_json(said))
         counts = {"rows": len(found), "accepted": len(rows_of(found, ACCEPTED))}
         if stream.punctuated:

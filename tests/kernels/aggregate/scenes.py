@@ -13,6 +13,7 @@ from penstock.kernels.aggregate.close import close, merge
 from penstock.kernels.aggregate.entries import with_patterns
 from penstock.kernels.aggregate.forms import are_rows, as_partials, keep_rows, settle_forms
 from penstock.kernels.aggregate.keep import settle
+from penstock.kernels.aggregate.ticks import LAST
 from penstock.kernels.aggregate.types import arrow_type
 from penstock.model import (
     Aggregate,
@@ -181,6 +182,8 @@ def table_of(groups, plan, rows, predicates, hashes=2):
     columns = {"_key": pa.array(number if groups else [0] * len(rows), type=pa.int64()), **made}
     columns["_ts"] = pa.array([r["ts"] for r in rows], type=pa.int64())
     columns |= {f"a{n}": values(e) for n, e in enumerate(plan.arguments)}
+    if rows and "last" in rows[0]:  # they count at several ticks
+        columns[LAST] = pa.array([r["last"] for r in rows], type=pa.int64())
     if plan.ordered:
         columns |= {f"o{n}": values(column(name)) for n, name in enumerate(STREAM.order[1:])}
     if len(predicates) == 1 and not predicates[0]:
@@ -198,7 +201,7 @@ def shown(value):
     return value + 0.0 if isinstance(value, float) else value
 
 
-def run(aggregations, batches, *, predicates=((),), settled=(), wanted=None, runs=False, merged=()):
+def run(aggregations, batches, *, predicates=((),), settled=(), wanted=None, runs=False, merged=(), slide=None):
     """All results of the queries by number: batches are (rows, progress after them).
 
     After the batches whose numbers are in `settled` the state is reduced to what open windows need.
@@ -219,7 +222,7 @@ def run(aggregations, batches, *, predicates=((),), settled=(), wanted=None, run
         state, progress = [], NEVER
         for number, (rows, reached) in enumerate([*batches, ([], FOREVER)]):
             if rows:
-                state += keep_rows(plan, table_of(groups, plan, rows, predicates)).tables
+                state += keep_rows(plan, table_of(groups, plan, rows, predicates), slide=slide).tables
             newest = max(times, default=None)
             for closed in close(plan, whole(plan, state), progress, reached, newest=newest, runs=runs):
                 found[closed.query] += listed(closed.table, plan, closed.query)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from penstock.kernels.aggregate.close import folded, merge, partials
 from penstock.kernels.aggregate.entries import Sorted, lift, patterns_of, sort_together, with_patterns
 from penstock.kernels.aggregate.keep import horizon, settle
 from penstock.kernels.aggregate.outside import inside
+from penstock.kernels.aggregate.ticks import each_tick, spread
 from penstock.model.time import NEVER
 from penstock.planner.aggregates import AggregatePlan
 from penstock.planner.panes import PARTIALS, ROWS_KEPT, PaneSet
@@ -45,15 +47,18 @@ def keep_rows(
     rows: pa.Table,
     cuts: Mapping[int, Sequence[int]] = NO_CUTS,
     before: npt.NDArray[np.bool_] | None = None,
+    slide: int | None = None,
 ) -> Kept:
     """New rows in the form that each pane set wants; those in no window are left out.
 
     `cuts` are, by query, times that no partial may reach across, though a pane does: on one side all has been shown. `before`
-    says which buckets have kept rows of late.
+    says which buckets have kept rows of late. With `slide` each row counts at several ticks that lie so far apart, see `ticks`.
     """
     rows = inside(plan, rows)
     if not len(rows):
         return Kept([], {})
+    if slide is not None and not plan.spreads:
+        rows, slide = each_tick(rows, slide), None
     if plan.width is None:
         return Kept([partials(plan, rows)], {})
     tables: list[pa.Table] = []
@@ -65,7 +70,12 @@ def keep_rows(
             continue
         ordered = sort_together([served], "_ts", ordered=plan.ordered)
         groups = max(groups, int(ordered.codes[-1]) + 1)
-        places = _places(own, ordered.positions, sorted({cut for q in own.queries for cut in cuts.get(q, ())}))
+        place = partial(_places, own, cuts=sorted({cut for q in own.queries for cut in cuts.get(q, ())}))
+        if slide is not None:
+            tables.append(spread(plan, ordered, slide, place))
+            made[own.width] = made.get(own.width, 0) + len(tables[-1])
+            continue
+        places = place(ordered.positions)
         if own.kept == ROWS_KEPT:
             tables.append(ordered.table)
             made[own.width] = made.get(own.width, 0) + _count(ordered, places)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from penstock.kernels.aggregate.close import partials
 from penstock.kernels.aggregate.entries import patterns_of, with_patterns
 from penstock.kernels.aggregate.states import why_lost
+from penstock.kernels.aggregate.ticks import LAST
 from penstock.kernels.aggregate.types import arrow_type
 from penstock.model.windows import PerRow, SlidingRows
 from penstock.planner.aggregates import AggregatePlan
@@ -46,6 +47,8 @@ def received(aggregate: WindowAggregate, source: AggregateSource, rows: Rows) ->
     columns |= {f"a{n}": rows.columns[name] for n, name in enumerate(source.arguments)}
     columns |= {f"o{n}": rows.columns[name] for n, (name, _) in enumerate(aggregate.order)}
     columns["_bits"] = pa.array(rows.bits, type=pa.int32())
+    if source.ticks is not None:
+        columns[LAST] = rows.columns[source.ticks.last]
     return with_patterns(pa.table(columns), rows.patterns)
 
 

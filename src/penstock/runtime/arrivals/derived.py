@@ -220,12 +220,17 @@ def too_many(network: Network, manifest: Manifest, views: Views) -> dict[str, st
     for derived in waiting(network, manifest, views):
         part = Part(since=taken[derived.name], until=manifest.step)
         own = views(derived.query)
-        ticks = 1 if derived.ticks is None else derived.ticks.most
+        ticks = 1 if derived.ticks is None or _spread(network, derived) else derived.ticks.most
         count = ticks * sum(view.count(manifest, part) for view in own)
         if count > MOST_TAKEN:
             what = "the join below it" if derived.joined else f"query {own[-1].record.name!r}, which it reads,"
             found[derived.name] = f"{what} has up to {count:,} rows for one step, which can take in {MOST_TAKEN:,}"
     return found
+
+
+def _spread(network: Network, derived: DerivedStream) -> bool:
+    """Whether no reader makes a row of every tick at which a result counts."""
+    return all(a.plan.spreads for a in network.aggregates if derived.name in a.streams)
 
 
 def suspended_by(network: Network, manifest: Manifest, views: Views) -> dict[str, str]:

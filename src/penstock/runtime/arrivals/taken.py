@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.columns.hash import Ints, whole_numbers
 from penstock.columns.parcels import one_array
 from penstock.columns.verdict import event_time
-from penstock.planner.derived import DerivedStream, Ticks
+from penstock.model.time import LATEST
+from penstock.planner.derived import LAST_TICK, DerivedStream, Ticks
 from penstock.planner.network import Network
 from penstock.runtime.arrivals.files import is_scannable
 from penstock.runtime.arrivals.ingest import Layout
@@ -90,9 +91,9 @@ class ResultPiece:
             columns = {name: self._column(table, name, kind) for name, kind in own.items()}
             times = event_time(columns[stream.event_time])
             if self.derived.ticks is not None:
-                index, at = ticks_of(self.derived.ticks, [event_time(columns[c]) for c, _ in self.derived.ticks.ranges])
-                columns = {name: column.take(index) for name, column in columns.items()}
-                times = at
+                of_roles = [event_time(columns[c]) for c, _ in self.derived.ticks.ranges]
+                index, times, last = ticks_of(self.derived.ticks, of_roles)
+                columns = {name: column.take(index) for name, column in columns.items()} | {LAST_TICK: last}
             yield columns | {"_ts": times}, partial(self._text, pa.table(columns))
 
     def _text(self, rows: pa.Table, places: Ints) -> pa.Array:
@@ -107,20 +108,24 @@ class ResultPiece:
             raise Unreadable(f"{self.file.path}: {error}") from error
 
 
-def ticks_of(ticks: Ticks, times: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
-    """(the place of a row for each tick at which it counts, the moment just before the tick); `times` are those of its roles, as in `tick_sql`."""
+def ticks_of(ticks: Ticks, times: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Of the rows that count at some tick: (their places, the moments just before the first tick of each, those before the last one).
+
+    `times` are those of the rows' roles, as in `tick_sql`. What is later than any event time may be is left out.
+    """
     if any(time.null_count for time in times):
         raise Unreadable("a row of a join without a time")
     own = [whole_numbers(time) for time in times]
     newest, oldest = np.maximum.reduce(own), np.minimum.reduce(own)
     last = np.minimum.reduce([t + n for t, (_, n) in zip(own, ticks.ranges, strict=True) if n is not None])
     first = newest - (newest - ticks.start) % ticks.slide + ticks.slide
-    counts = np.maximum((last - first) // ticks.slide + 1, 0)
+    counted = first <= last
     if ticks.origin is not None:
-        counts[oldest < ticks.origin] = 0
-    index = np.repeat(np.arange(len(counts)), counts)
-    place = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return pa.array(index), pa.array(first[index] - 1 + place * ticks.slide)
+        counted &= oldest >= ticks.origin
+    index = np.flatnonzero(counted)
+    begin, end = first[index] - 1, last[index] - 1
+    end = np.minimum(end - (end - begin) % ticks.slide, LATEST - (LATEST - begin) % ticks.slide)
+    return pa.array(index), pa.array(begin), pa.array(end)
 
 
 def _branch(derived: DerivedStream, view: ResultView, frame: DataFrame, layout: Layout) -> DataFrame:
@@ -142,19 +147,24 @@ def _branch(derived: DerivedStream, view: ResultView, frame: DataFrame, layout: 
         time = time_in_units(types[derived.stream.event_time], held[derived.stream.event_time])
     else:
         times = [time_in_units(types[column], held[column]) for column, _ in derived.ticks.ranges]
-        time = f"explode({tick_sql(derived.ticks, times)})"
+        counted, time, last = tick_sql(derived.ticks, times)
+        slot = layout.slots[derived.name][LAST_TICK]
+        fields = [f"{last} AS {slot}" if field.endswith(f" AS {slot}") else field for field in fields]
+        frame = frame.where(counted)
     return frame.selectExpr(f"{tag} AS _stream", f"{time} AS _ts", *fields)
 
 
-def tick_sql(ticks: Ticks, times: Sequence[str]) -> str:
-    """The moments just before the ticks at which a row counts, as an array in Spark's words; `times` are those of its roles."""
+def tick_sql(ticks: Ticks, times: Sequence[str]) -> tuple[str, str, str]:
+    """(whether a row counts at some tick, the moment just before the first, that before the last) in Spark's words; `times` are those of its roles."""
     last = _greatest("least", [f"{t} + {n}L" for t, (_, n) in zip(times, ticks.ranges, strict=True) if n is not None])
     newest = _greatest("greatest", times)
     first = f"{newest} - pmod({newest} - {ticks.start}L, {ticks.slide}L) + {ticks.slide}L"
     some = f"{first} <= {last}"
     if ticks.origin is not None:
         some += f" AND {_greatest('least', times)} >= {ticks.origin}L"
-    return f"CASE WHEN {some} THEN sequence({first} - 1L, {last} - 1L, {ticks.slide}L) END"
+    begin, end = f"({first} - 1L)", f"({last} - 1L)"
+    whole = f"{end} - pmod({end} - {begin}, {ticks.slide}L)"
+    return some, begin, f"least({whole}, {LATEST}L - pmod({LATEST}L - {begin}, {ticks.slide}L))"
 
 
 def _greatest(function: str, values: Sequence[str]) -> str:

@@ -13,13 +13,14 @@ from penstock.kernels.aggregate.ahead import close_groups, settle_groups
 from penstock.kernels.aggregate.close import Closed, close_gathered, gather
 from penstock.kernels.aggregate.early import marked, open_windows
 from penstock.kernels.aggregate.flush import Cap, Flushed, flush, share_of
-from penstock.kernels.aggregate.forms import are_rows, as_partials, buckets_of, keep_rows, settle_forms
+from penstock.kernels.aggregate.forms import Kept, are_rows, as_partials, buckets_of, keep_rows, settle_forms
 from penstock.kernels.aggregate.keep import needed_until
 from penstock.kernels.aggregate.outside import count_outside
 from penstock.kernels.aggregate.stored import from_rows, received, refused, served, to_rows
+from penstock.kernels.aggregate.ticks import TooManyTicksError
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.arranging import PANES
-from penstock.planner.network import WindowAggregate, closing
+from penstock.planner.network import AggregateSource, WindowAggregate, closing
 from penstock.planner.panes import EITHER
 from penstock.runtime.tasks.held import Held
 from penstock.runtime.tasks.panes import write_panes
@@ -37,9 +38,7 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
         rows = fresh.get(source.table, ())
         if isinstance(rows, Rows) and len(rows):
             own = served(aggregate, rows)
-            made = keep_rows(
-                aggregate.plan, received(aggregate, source, own), _cuts(held, aggregate), _kept_as_rows(held, aggregate)
-            )
+            made = _kept(held, aggregate, source, own)
             kept += made.tables
             counts["groups:step"] = counts.get("groups:step", 0) + made.groups
             for width, count in made.made.items():
@@ -78,6 +77,18 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
     for table in kept:
         counts["stored"] = counts.get("stored", 0) + len(table)
         _write(held, aggregate, table, 0)
+
+
+def _kept(held: Held, aggregate: WindowAggregate, source: AggregateSource, rows: Rows) -> Kept:
+    """New rows as they are kept. A query whose rows count at too many ticks cannot be answered."""
+    slide = None if source.ticks is None else source.ticks.slide
+    table, cuts, before = received(aggregate, source, rows), _cuts(held, aggregate), _kept_as_rows(held, aggregate)
+    try:
+        return keep_rows(aggregate.plan, table, cuts, before, slide)
+    except TooManyTicksError as error:
+        why = f"{error}; give windows a longer SLIDE or a shorter RANGE"
+        held.report.refused |= {str(member.id): why for member in aggregate.members}
+        return Kept([], {})
 
 
 def _flush(held: Held, aggregate: WindowAggregate, tables: Sequence[pa.Table], until: int, newest: int) -> None:
