@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,10 @@ from penstock.columns.parcels import OWNED, SEEN, unite, unpack
 from penstock.columns.parcels import Rows as Received
 from penstock.kernels.delta import Delta, build_delta
 from penstock.planner.network import StateTable
-from penstock.runtime.tasks.envelope import ACCOUNT
+from penstock.runtime.tasks.envelope import ACCOUNT, PARTIALS
 from penstock.runtime.tasks.task import Plan, Report, Task
 from penstock.state.run import Rows
+from penstock.step.folding import unpack_partials
 from penstock.step.keys import received_keys
 from penstock.step.mapper import Mapper, is_sampled, truth_of
 
@@ -33,9 +34,10 @@ class Receiver:
     plan: Plan
     task: Task
     report: Report
+    partials: dict[int, dict[int, list[pa.Table]]] = field(default_factory=dict)  # by state table and pane set
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> list[Received]:
-        """The rows of this step that the task needs, by stream."""
+        """The rows of this step that the task needs, by stream; those that mappers have put together are in `partials` then."""
         plan, partition = self.plan, self.report.partition
         mapper = Mapper(plan.network, plan.names, plan.truths, self.task.asked, partition, plan.listed)
         found: list[Received] = []
@@ -47,6 +49,9 @@ class Receiver:
                     body = pa.py_buffer(whole[start:stop])
                     if kind == ACCOUNT:
                         self.report.absorb(json.loads(body.to_pybytes()))
+                    elif kind == PARTIALS:
+                        came = unpack_partials(body)
+                        self.partials.setdefault(came.table, {}).setdefault(came.pane_set, []).append(came.partials)
                     else:
                         found.append(unpack(body))
             elif "_stream" in batch.schema.names:
