@@ -470,11 +470,12 @@ class Engine:
         steering = self.catalog.steer(network, manifest, self.tasks) if running is None else running.stepper.steering
         routes = steering.routes if steering.network == network else None
         return explain_network(
-            network, manifest.counters, list(manifest.runs.values()), name, routes, manifest.decisions, steering.checks
-        )
+            network, manifest.counters, list(manifest.runs.values()), name, routes, manifest.decisions, steering.checks,
+            manifest.folding,
+        )  # fmt: skip
 
     def decisions(self) -> list[dict[str, Any]]:
-        """The last decisions about probe orders and pane sets, oldest first: what was looked at, done, and why, with the numbers."""
+        """The last decisions about probe orders, pane sets and partials in mappers, oldest first: what was looked at, done, and why, with the numbers."""
         return [dict(decision) for decision in self.manifest().decisions]
 
     def explain_select(self, sql: str) -> str:

@@ -6,6 +6,7 @@ may be held by one task and looked at by others.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from penstock.columns.hash import Ints, is_text
 
 OWNED, SEEN = 0, 1  # the task stores the row and probes with it; the task sees it as one that all tasks have
 MARKS = 2
+ABOUT = b"about"  # in the metadata of a table
 MOST_BYTES = 64 << 20  # of a parcel: it is one row of the exchange
 
 Masks = npt.NDArray[np.uint64]
@@ -172,6 +174,21 @@ def unpack(parcel: pa.Buffer) -> Rows:
     columns = {name: one_array(table.column(name)) for name in table.column_names}
     words = [columns.pop(name).to_numpy() for name in table.column_names if name.startswith("_m")]
     return Rows(stream, columns, np.column_stack(words))
+
+
+def pack_table(table: pa.Table, about: Mapping[str, int]) -> Iterator[pa.Buffer]:
+    """A table as Arrow streams of bounded size, each of which says what it is about."""
+    if len(table):
+        (batch,) = table.combine_chunks().to_batches()
+        yield from _streams(batch.replace_schema_metadata({**(table.schema.metadata or {}), ABOUT: json.dumps(about)}))
+
+
+def unpack_table(parcel: pa.Buffer) -> tuple[pa.Table, dict[str, int]]:
+    """The table of a parcel, as views of its bytes, and what it is about."""
+    table = pa.ipc.open_stream(parcel).read_all()
+    metadata = dict(table.schema.metadata)
+    about = json.loads(metadata.pop(ABOUT))
+    return table.replace_schema_metadata(metadata or None), about
 
 
 def unite(pieces: Iterable[Rows]) -> dict[str, Rows]:

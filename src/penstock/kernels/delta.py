@@ -61,7 +61,7 @@ def build_delta(
         own[within],
         time[order],
         ids[some[within]],
-        _roles(table, patterns),
+        roles_of(table, patterns),
         {name: columns[name].take(picked) for name in table.columns},
     )
     return Delta(rows, len(wanted) - len(chosen))
@@ -170,7 +170,7 @@ def _order_ties(key, time, order):  # type: ignore[no-untyped-def]
         start = stop
 
 
-def _roles(table: StateTable, patterns: Words) -> tuple[tuple[int, ...], ...]:
+def roles_of(table: StateTable, patterns: Words) -> tuple[tuple[int, ...], ...]:
     """The ids of the roles that each pattern of bits stands for."""
     ids = np.array([entry.id for entry in table.entries], dtype=np.int64)
     bits = np.unpackbits(patterns.view(np.uint8), axis=1, bitorder="little")[:, : len(ids)].astype(np.bool_)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
+from typing import Any
 
 from penstock.model import Stream
 from penstock.model.time import FOREVER, MILLISECOND, format_duration, format_length
@@ -30,10 +31,11 @@ def explain_network(
     routes: Routes | None = None,
     decisions: Decisions = (),
     checks: Checks = NOTHING,
+    folding: Mapping[str, Any] = NOTHING,
 ) -> str:
     """The whole network, or what concerns one query; with what was measured, also estimates of what sharing saves.
 
-    `decisions` and `checks` are those of the choice of probe orders.
+    `decisions` and `checks` are those of the choice of probe orders; `folding` is what is known of partials in mappers.
     """
     joins = [j for j in network.joins if name is None or any(m.name == name for m in j.members)]
     tables = [t for t in network.tables if name is None or any(t.index == own for j in joins for _, own in j.places)]
@@ -63,7 +65,7 @@ def explain_network(
         lines += _apart(network, join, [j for j in network.joins if name is not None or j.index < join.index])
         lines += explain_orders(join.name, partial(_label, network, join), decisions, checks)
         lines += [_member(network, join, m, measured, known) for m in join.members if name is None or m.name == name]
-    return "\n".join([*lines, *explain_aggregates(network, measured, runs, name, decisions)])
+    return "\n".join([*lines, *explain_aggregates(network, measured, runs, name, decisions, folding)])
 
 
 def _progress(stream: Stream) -> str:

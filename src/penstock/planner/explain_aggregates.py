@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from penstock.model.time import NEVER, format_duration, format_length
 from penstock.planner.arranging import set_text
+from penstock.planner.folding import is_foldable, known_of, sent_text
 from penstock.planner.network import Network, WindowAggregate
 from penstock.planner.panes import PARTIALS, window_class
 from penstock.planner.share import Counters, Held
 from penstock.planner.taxonomy import ROWS, Piece
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def explain_aggregates(
@@ -19,12 +23,15 @@ def explain_aggregates(
     runs: Sequence[Held],
     name: str | None = None,
     decisions: Sequence[Mapping[str, Any]] = (),
+    folding: Mapping[str, Any] = NOTHING,
 ) -> list[str]:
-    """The aggregates of a network, or the one of a query, with the last decision about the panes of each."""
+    """The aggregates of a network, or the one of a query, with the last decision about the panes of each, and what mappers send."""
     lines = []
     for aggregate in aggregates_of(network, name):
         lines += _aggregate(network, aggregate, measured, runs, name)
-        last = next((d for d in reversed(decisions) if d["query"] == aggregate.name), None)
+        last = next((d for d in reversed(decisions) if (d["mode"], d["query"]) == ("panes", aggregate.name)), None)
+        if is_foldable(aggregate):
+            lines.append(f"  {sent_text(known_of(folding, aggregate.name))}")
         if last is not None:
             now = f"{'; '.join(last['before'])} becomes {'; '.join(last['after'])}"
             text = now if last["action"] == "changed" else f"kept {'; '.join(last['before'])}"

@@ -140,6 +140,7 @@ class Entry:
     closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
     flushed: Mapping[str, tuple[tuple[int, int | None, int, int], ...]] = field(default_factory=dict)
     panes: Mapping[str, Any] = field(default_factory=dict)
+    folding: Mapping[str, Any] = field(default_factory=dict)
     forgotten: tuple[str, ...] = ()
 
 
@@ -150,7 +151,7 @@ class Manifest:
     `orders` is what the choice of probe orders has to remember, by join, and `decisions` are its last ones. `closed` is the progress, by stream,
     up to which joins with windows that count rows, and aggregates, have been evaluated; `closed_groups` are the punctuations by which
     windows of single groups have been closed ahead of it. `derived` is the last step whose results have been taken in by each derived stream.
-    `panes` is what the choice of pane sets has to remember, by aggregate. `flushed` says of aggregates whose results are let out slowly, for each range of keys, which are out: (low, high, windows that end by this
+    `panes` is what the choice of pane sets has to remember, by aggregate, `folding` what that of partials in mappers has. `flushed` says of aggregates whose results are let out slowly, for each range of keys, which are out: (low, high, windows that end by this
     time, and of the next one keys below this).
     """
 
@@ -174,6 +175,7 @@ class Manifest:
     closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
     flushed: Mapping[str, tuple[tuple[int, int | None, int, int], ...]] = field(default_factory=dict)
     panes: Mapping[str, Any] = field(default_factory=dict)
+    folding: Mapping[str, Any] = field(default_factory=dict)
 
     def apply(self, entry: Entry) -> Manifest:
         """The manifest after one more step."""
@@ -204,6 +206,7 @@ class Manifest:
             derived=dict(entry.derived),
             closed_groups={n: p for n, p in groups.items() if p and n in entry.progress},
             flushed={**self.flushed, **entry.flushed}, panes=dict(entry.panes) or self.panes,
+            folding=dict(entry.folding) or self.folding,
         )  # fmt: skip
 
     def progress_values(self) -> dict[str, int]:

@@ -17,7 +17,7 @@ Counts = dict[str, dict[str, int]]
 @dataclass
 class Account:
     """`saw`: by stream, what parts of its rows say of progress; `errors`: by stream, an example of a row that it must not get; `unreadable`: by stream, why its
-    pieces are left to Spark; `phases`: seconds of each; `sent`: rows and bytes of parcels.
+    pieces are left to Spark; `phases`: seconds of each; `sent`: rows or partials, and bytes, of parcels.
 
     `results` are files that mappers have written: the results of each query in them, and what a manifest says; `refused` are queries that found
     more than they may, and why that is.

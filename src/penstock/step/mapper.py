@@ -6,6 +6,7 @@ and is counted. Late and bad rows are written here, and so are the results of qu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -24,7 +25,8 @@ from penstock.kernels.probe import Words, to_words
 from penstock.model import Ref, Stream
 from penstock.model.punctuation import part_of
 from penstock.model.time import NEVER
-from penstock.planner.network import Network, StateTable, key_column
+from penstock.planner.folding import foldable_tables
+from penstock.planner.network import AggregateSource, Network, StateTable, WindowAggregate, key_column
 from penstock.state.buckets import BucketMap
 from penstock.state.manifest import Patterns, Progress
 from penstock.state.progress import Seen, together
@@ -32,6 +34,7 @@ from penstock.state.store import LocalStore
 from penstock.step.account import Account, Watch, add_counts
 from penstock.step.answers import Answers
 from penstock.step.bound import Bound
+from penstock.step.folding import Folder, Partials
 from penstock.step.keys import Valid, key_columns, keys_of
 from penstock.step.pieces import Piece, Text, Types, Unreadable
 from penstock.step.results import Schemas
@@ -55,11 +58,16 @@ class Asked:
     suspended: frozenset[int] = frozenset()
     closed: Mapping[str, Patterns] = field(default_factory=dict)
     bound: Bound = field(default_factory=Bound)
+    panes: Mapping[int, int] = field(default_factory=dict)  # query -> where the panes begin that are no results yet
+    folded: frozenset[int] = frozenset()  # aggregates of whose rows partials are sent
 
 
 @dataclass
 class Mapper:
-    """`names` = stream -> declared column -> the column that brings it. With `only` it is the mapper of that task, which each task has for all rows."""
+    """`names` = stream -> declared column -> the column that brings it. With `only` it is the mapper of that task, which each task has for all rows.
+
+    Rows of aggregates that are `folded` are sent as partials, see `partials`; rows that a task takes for itself it puts together itself.
+    """
 
     network: Network
     names: Mapping[str, Mapping[str, str]]
@@ -69,12 +77,18 @@ class Mapper:
     listed: Schemas = field(default_factory=dict)
     account: Account = field(default_factory=Account)
     _seen: dict[str, list[Seen]] = field(default_factory=dict)
+    _exchanged: Counter[int] = field(
+        default_factory=Counter
+    )  # by table: rows that are sent, or put together to be sent
+    _folders: dict[int, Folder] = field(default_factory=dict)
+    _foldable: Mapping[int, tuple[WindowAggregate, AggregateSource]] = field(init=False)
     _watch: Watch = field(init=False)
     _ends: Mapping[str, str] = field(init=False)  # stream -> the column with the last times at which its rows count
 
     def __post_init__(self) -> None:
         self._watch = Watch(self.account.phases)
         self._ends = {d.name: d.ticks.column.last for d in self.network.derived_streams if d.ticks is not None}
+        self._foldable = foldable_tables(self.network) if self.only is None else {}
         self.answers = Answers(self.network, self.asked.store, self.asked.step, self.listed, self.asked.bound)
 
     def read(self, piece: Piece, types: Types) -> Iterator[tuple[int, Rows]]:
@@ -125,6 +139,13 @@ class Mapper:
             if table.mapped:
                 self._answer(table, columns, bits, wanted if self.only is None else owned[number] == self.only)
                 owned[number] = -1
+            if table.index in self._foldable:
+                self._exchanged[table.index] += int(wanted.sum())
+                if self._foldable[table.index][0].index in self.asked.folded:
+                    self._watch.lap("place")
+                    self._folder(table).add(bits, keys[table.name][0], columns, np.flatnonzero(wanted))
+                    owned[number] = -1
+                    self._watch.lap("fold")
         sent, users = _sent(tables, columns, keys, self.truths)
         everywhere = [t.index in self.asked.replicated for t in tables]
         placed = place(owned, everywhere, self.asked.buckets.tasks)
@@ -136,6 +157,21 @@ class Mapper:
                 for part, own in portions(sent, index, masks):
                     yield task, Rows(name, gathered(sent, users, part, own), own)
         self._watch.lap("pack")
+
+    def partials(self, *, rest: bool) -> Iterator[tuple[int, Partials]]:
+        """Partials of rows, as (task, partials): the `rest` of them when all rows have been taken, else what cannot wait until then."""
+        self._watch.lap("read")
+        for folder in self._folders.values():
+            yield from folder.rest() if rest else folder.full()
+        if self._folders:
+            self._watch.lap("fold")
+
+    def _folder(self, table: StateTable) -> Folder:
+        if table.index not in self._folders:
+            aggregate, source = self._foldable[table.index]
+            cuts = {m.id: self.asked.panes[m.id] for m in aggregate.members if m.id in self.asked.panes}
+            self._folders[table.index] = Folder(aggregate, source, table, cuts, self.asked.buckets)
+        return self._folders[table.index]
 
     def _computed(self, stream: Stream, columns: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
         """The columns with the values that are computed here, and the words of truths with the bits of those."""
@@ -164,6 +200,15 @@ class Mapper:
             self.account = Account(unreadable=self.account.unreadable, phases=self.account.phases)
             self._seen = {}
         self.answers.tell(self.account)
+        for index, rows in self._exchanged.items():
+            if rows:
+                add_counts(self.account.tables, {self.network.tables[index].name: {"exchanged": rows, "mappers": 1}})
+        for index, folder in self._folders.items():
+            if not folder.folded:
+                continue
+            counts = {"aggregated": folder.folded, "folded": folder.folded, "partials": folder.sent}
+            add_counts(self.account.tables, {self.network.tables[index].name: counts})
+            add_counts(self.account.queries, {str(q): {"outside": n} for q, n in folder.outside.items()})
         for name, parts in self._seen.items():
             self.account.saw[name] = [asdict(together(parts, self.network.streams[name].delay_rows))]
         return self.account
@@ -274,7 +319,7 @@ def truth_words(network: Network) -> dict[str, tuple[int, int]]:
 def truth_of(name: str, table: StateTable, places: Truths, columns: Mapping[str, pa.Array]) -> tuple[Valid, Valid]:
     """(rows for which a computed predicate is true, rows on which it raised)."""
     word, shift = places[name]
-    bits = columns[f"_t{word}"].to_numpy(zero_copy_only=False) >> shift
+    bits = whole_numbers(columns[f"_t{word}"]) >> shift  # NULL where other rows of a parcel needed none
     # What is only watched keeps no row out.
     return np.ones(len(bits), dtype=np.bool_) if name in table.watched else bits & 1 == 1, bits & 2 == 2
 

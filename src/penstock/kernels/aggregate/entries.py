@@ -133,10 +133,10 @@ def patterns_of(table: pa.Table) -> Patterns | None:
 
 def sort_together(tables: Sequence[pa.Table], time: str, *, ordered: bool = False) -> Sorted:
     """All tables as one in order."""
-    return sort(_together(tables), time, ordered=ordered, runs=[len(table) for table in tables])
+    return sort(together(tables), time, ordered=ordered, runs=[len(table) for table in tables])
 
 
-def _together(tables: Sequence[pa.Table]) -> pa.Table:
+def together(tables: Sequence[pa.Table]) -> pa.Table:
     """One table of all, with common patterns."""
     if len(tables) == 1:
         return tables[0].combine_chunks()

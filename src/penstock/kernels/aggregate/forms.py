@@ -7,7 +7,7 @@ between two steps, and nothing that is held has to be made anew. Row tables here
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.aggregate.close import folded, merge, partials
-from penstock.kernels.aggregate.entries import Sorted, lift, patterns_of, sort_together, with_patterns
+from penstock.kernels.aggregate.entries import Sorted, lift, load, patterns_of, sort_together, with_patterns
 from penstock.kernels.aggregate.keep import horizon, settle
 from penstock.kernels.aggregate.outside import inside
 from penstock.kernels.aggregate.ticks import each_tick, spread
@@ -31,11 +31,15 @@ NO_CUTS: Mapping[int, Sequence[int]] = {}
 
 @dataclass(frozen=True)
 class Kept:
-    """Tables to store, by width of panes how many partials the rows make, and of how many groups they are at most."""
+    """Tables to store, by width of panes how many partials the rows make, and of how many groups they are at most.
+
+    `sets` are the numbers of the pane sets that the tables are for.
+    """
 
     tables: list[pa.Table]
     made: dict[int, int]
     groups: int = 0
+    sets: list[int] = field(default_factory=list)
 
 
 def are_rows(table: pa.Table) -> bool:
@@ -62,9 +66,10 @@ def keep_rows(
     if plan.width is None:
         return Kept([partials(plan, rows)], {})
     tables: list[pa.Table] = []
+    numbers: list[int] = []
     made: dict[int, int] = {}
     groups = 0
-    for own in plan.sets:
+    for number, own in enumerate(plan.sets):
         served = _serving(plan, own, rows)
         if not len(served):
             continue
@@ -73,17 +78,44 @@ def keep_rows(
         place = partial(_places, own, cuts=sorted({cut for q in own.queries for cut in cuts.get(q, ())}))
         if slide is not None:
             tables.append(spread(plan, ordered, slide, place))
+            numbers.append(number)
             made[own.width] = made.get(own.width, 0) + len(tables[-1])
             continue
         places = place(ordered.positions)
         if own.kept == ROWS_KEPT:
             tables.append(ordered.table)
+            numbers.append(number)
             made[own.width] = made.get(own.width, 0) + _count(ordered, places)
             continue
         found = folded(ordered, places, lift(plan, ordered))
         made[own.width] = made.get(own.width, 0) + len(found)
-        tables += [found] if own.kept == PARTIALS else _smaller(ordered.table, found, before)
-    return Kept(tables, made, groups)
+        kept = [found] if own.kept == PARTIALS else _smaller(ordered.table, found, before)
+        tables += kept
+        numbers += [number] * len(kept)
+    return Kept(tables, made, groups, numbers)
+
+
+def with_partials(plan: AggregatePlan, kept: Kept, came: Mapping[int, Sequence[pa.Table]]) -> Kept:
+    """What was made of rows, together with the partials of other rows, by pane set: as if all rows had been there at once.
+
+    All pane sets must keep partials.
+    """
+    tables: list[pa.Table] = []
+    numbers: list[int] = []
+    made: dict[int, int] = {}
+    groups = 0
+    for number, own in enumerate(plan.sets):
+        parts = [table for table, of in zip(kept.tables, kept.sets, strict=True) if of == number]
+        parts += came.get(number, ())
+        if not parts:
+            continue
+        ordered = sort_together(parts, "_pane")
+        groups = max(groups, int(ordered.codes[-1]) + 1)
+        whole = parts[0] if len(parts) == 1 else folded(ordered, ordered.positions, load(plan, ordered))
+        tables.append(whole)
+        numbers.append(number)
+        made[own.width] = made.get(own.width, 0) + len(whole)
+    return Kept(tables, made, groups, numbers)
 
 
 def as_partials(plan: AggregatePlan, table: pa.Table) -> pa.Table:

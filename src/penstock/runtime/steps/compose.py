@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from penstock.kernels.aggregate.keep import horizon as horizon_of
 from penstock.kernels.groups import closed_keys
 from penstock.model.time import NEVER
+from penstock.planner.folding import folded_in
 from penstock.planner.network import Network, StateTable
 from penstock.planner.routes import Routes
 from penstock.planner.scans import Scans
@@ -91,6 +92,7 @@ def compose_task(
         early=shown_now(network, manifest),
         flushed=manifest.flushed,
         bound=bound,
+        folded=folded_in(network, manifest.folding),
     )
 
 

@@ -23,12 +23,13 @@ from penstock.runtime.arrivals import derived
 from penstock.runtime.arrivals.ingest import Layout, project
 from penstock.runtime.arrivals.punctuation import closed_before
 from penstock.runtime.steps.accounts import bounded
-from penstock.runtime.tasks.envelope import ACCOUNT, PARCEL_SCHEMA, ROWS, parcel
+from penstock.runtime.tasks.envelope import ACCOUNT, PARCEL_SCHEMA, PARTIALS, ROWS, parcel
 from penstock.runtime.tasks.finish import finish_projection, finish_task
 from penstock.runtime.tasks.handover import finished_joins, handover_schema
 from penstock.runtime.tasks.task import Plan, Task
 from penstock.runtime.tasks.types import arrow_types, handover_types, listed_types
 from penstock.runtime.tasks.worker import run_task
+from penstock.step.folding import pack_partials
 from penstock.step.mapper import Mapper, truth_words
 from penstock.step.pieces import Piece, shared_out
 
@@ -115,6 +116,8 @@ class Job:
                             mapper.account.count_sent(size=len(body))
                             yield parcel(to, ROWS, body)
                         del its, body  # one parcel is held at a time
+                yield from _folded(mapper, rest=False)
+            yield from _folded(mapper, rest=True)
             yield parcel(0, ACCOUNT, mapper.told().encode())
 
         return values.mapInArrow(work, PARCEL_SCHEMA).repartitionById(task.buckets.tasks, F.col("_to"))
@@ -147,6 +150,15 @@ class Job:
         reports = [json.loads(bytes(row[0])) for row in reported.collect()]
         bounded(self.network, reports, task.bound)
         return reports
+
+
+def _folded(mapper: Mapper, *, rest: bool) -> Iterator[pa.RecordBatch]:
+    """The partials that a mapper sends, the rest of them or what cannot wait."""
+    for to, partials in mapper.partials(rest=rest):
+        mapper.account.count_sent(rows=len(partials.partials))
+        for body in pack_partials(partials):
+            mapper.account.count_sent(size=len(body))
+            yield parcel(to, PARTIALS, body)
 
 
 def _numbers_in(batch: pa.RecordBatch) -> list[int]:

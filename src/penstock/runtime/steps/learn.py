@@ -1,4 +1,4 @@
-"""What a step teaches the optimizer: decisions about probe orders and pane sets, committed with the step that they come from.
+"""What a step teaches the optimizer: decisions about probe orders, pane sets and partials in mappers, committed with the step that they come from.
 
 The choices themselves are the planner's; they take effect with the next step.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.model.time import NEVER
 from penstock.planner import arranging
+from penstock.planner import folding as fold
 from penstock.planner.network import Network
 from penstock.planner.steering import Steering
 from penstock.state.manifest import Entry, Manifest
@@ -42,6 +43,15 @@ def arranged(network: Network, manifest: Manifest, entry: Entry) -> Entry:
     known, decisions = arranging.check(network, arranging.observe(network, manifest.panes, entry.counters, advanced))
     plain = tuple({"step": entry.step, **decision.to_json()} for decision in decisions)
     return replace(entry, panes=known, decisions=(*entry.decisions, *plain))
+
+
+def folding(network: Network, manifest: Manifest, entry: Entry, tasks: int) -> Entry:
+    """The entry with what the choice between rows and partials of mappers made of the step."""
+    if not network.aggregates:
+        return entry
+    known, changes = fold.check(network, fold.observe(network, manifest.folding, entry.counters, tasks))
+    plain = tuple({"step": entry.step, **change.to_json()} for change in changes)
+    return replace(entry, folding=known, decisions=(*entry.decisions, *plain))
 
 
 def rearranged(entry: Entry) -> bool:

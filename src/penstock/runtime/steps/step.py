@@ -39,7 +39,7 @@ from penstock.runtime.steps.entries import all_taken, job_changes, tick_entry
 from penstock.runtime.steps.failure import failing_as_step
 from penstock.runtime.steps.job import Reports, make_job
 from penstock.runtime.steps.kill_points import kill_point
-from penstock.runtime.steps.learn import arranged, rearranged, steered
+from penstock.runtime.steps.learn import arranged, folding, rearranged, steered
 from penstock.runtime.steps.step_sessions import LARGE_VALUES, StepSessions
 from penstock.runtime.steps.suspended import resumed
 from penstock.runtime.steps.tracker import Tracker
@@ -261,6 +261,7 @@ class Stepper:
             runs_removed=tuple(dict.fromkeys([*gone, *merged])),
             **({"derived": all_taken(self.network, self.manifest)} if waiting else {}),
         )  # fmt: skip
+        entry = folding(self.network, self.manifest, entry, self.tasks)
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
         self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
 
@@ -343,6 +344,7 @@ class Stepper:
         orders, self.planning = steered(self.steering, self.manifest, entry)
         entry = replace(entry, counters=with_dropped(entry, self.manifest), **orders)
         entry = arranged(self.network, self.manifest, entry)
+        entry = folding(self.network, self.manifest, entry, self.tasks)
         self.store.sync(commit.durable_names(self.store, batch_id))
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
         kill_point("before_manifest", step)

@@ -1,4 +1,4 @@
-"""What travels between two stages of a step: rows of streams and accounts of them, composites, the names of runs just written, and reports."""
+"""What travels between two stages of a step: rows of streams or partials of them, accounts of both, composites, the names of runs just written, and reports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PARCEL_SCHEMA = "_to int, _kind int, _join int, _start int, _done int, _body bin
 _PARCEL = pa.schema([
     *(pa.field(name, pa.int32()) for name in ("_to", "_kind", "_join", "_start", "_done")), pa.field("_body", pa.binary()),
 ])  # fmt: skip
-REPORT, FRESH, COMPOSITES, ROWS, ACCOUNT = range(5)
+REPORT, FRESH, COMPOSITES, ROWS, ACCOUNT, PARTIALS = range(6)
 
 
 def parcel(to: int, kind: int, body: bytes | pa.Buffer, join: int = 0, start: int = 0, done: int = 0) -> pa.RecordBatch:

@@ -13,7 +13,15 @@ from penstock.kernels.aggregate.ahead import close_groups, settle_groups
 from penstock.kernels.aggregate.close import Closed, close_gathered, gather
 from penstock.kernels.aggregate.early import marked, open_windows
 from penstock.kernels.aggregate.flush import Cap, Flushed, flush, share_of
-from penstock.kernels.aggregate.forms import Kept, are_rows, as_partials, buckets_of, keep_rows, settle_forms
+from penstock.kernels.aggregate.forms import (
+    Kept,
+    are_rows,
+    as_partials,
+    buckets_of,
+    keep_rows,
+    settle_forms,
+    with_partials,
+)
 from penstock.kernels.aggregate.keep import needed_until
 from penstock.kernels.aggregate.outside import count_outside
 from penstock.kernels.aggregate.stored import from_rows, received, refused, served, to_rows
@@ -30,22 +38,27 @@ from penstock.state.compaction import Merge
 from penstock.state.run import Rows, RunEntry
 
 
-def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, Rows]) -> None:
-    """Put new rows into partials, close the windows that progress has passed, and store the partials."""
+def aggregate_rows(
+    held: Held,
+    aggregate: WindowAggregate,
+    fresh: Mapping[int, Rows],
+    folded: Mapping[int, Mapping[int, Sequence[pa.Table]]],
+) -> None:
+    """Put new rows into partials, close the windows that progress has passed, and store the partials.
+
+    `folded` are partials that mappers have made of other new rows, by state table and pane set.
+    """
     kept: list[pa.Table] = []
     counts = held.report.tables.setdefault(aggregate.name, {})
     for source in aggregate.sources:
-        rows = fresh.get(source.table, ())
-        if isinstance(rows, Rows) and len(rows):
-            own = served(aggregate, rows)
-            made = _kept(held, aggregate, source, own)
+        made = _made(held, aggregate, source, fresh.get(source.table))
+        if came := folded.get(source.table):
+            made = with_partials(aggregate.plan, made, came)
+        if made.tables:
             kept += made.tables
             counts["groups:step"] = counts.get("groups:step", 0) + made.groups
             for width, count in made.made.items():
                 counts[f"{PANES}{width}"] = counts.get(f"{PANES}{width}", 0) + count
-            held.report.tables[held.network.tables[source.table].name]["aggregated"] = len(rows)
-            for query, count in count_outside(aggregate.plan, own).items():
-                held.report.count(query, "outside", count)
     added = [as_partials(aggregate.plan, table) for table in kept]
     before, now = aggregate.closed(held.task.progress)
     ahead = held.task.ahead
@@ -79,10 +92,17 @@ def aggregate_rows(held: Held, aggregate: WindowAggregate, fresh: Mapping[int, R
         _write(held, aggregate, table, 0)
 
 
-def _kept(held: Held, aggregate: WindowAggregate, source: AggregateSource, rows: Rows) -> Kept:
-    """New rows as they are kept. A query whose rows count at too many ticks cannot be answered."""
+def _made(held: Held, aggregate: WindowAggregate, source: AggregateSource, rows: Rows | None) -> Kept:
+    """What is kept of new rows of one state table. A query whose rows count at too many ticks cannot be answered."""
+    if rows is None or not len(rows):
+        return Kept([], {})
+    own = served(aggregate, rows)
+    counts = held.report.tables[held.network.tables[source.table].name]
+    counts["aggregated"] = counts.get("aggregated", 0) + len(rows)
+    for query, count in count_outside(aggregate.plan, own).items():
+        held.report.count(query, "outside", count)
     slide = None if source.ticks is None else source.ticks.slide
-    table, cuts, before = received(aggregate, source, rows), _cuts(held, aggregate), _kept_as_rows(held, aggregate)
+    table, cuts, before = received(aggregate, source, own), _cuts(held, aggregate), _kept_as_rows(held, aggregate)
     try:
         return keep_rows(aggregate.plan, table, cuts, before, slide)
     except TooManyTicksError as error:

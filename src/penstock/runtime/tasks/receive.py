@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +19,12 @@ from penstock.columns.parcels import Rows as Received
 from penstock.columns.parcels import unpack
 from penstock.kernels.delta import Delta
 from penstock.planner.network import StateTable
-from penstock.runtime.tasks.envelope import ACCOUNT
+from penstock.runtime.tasks.envelope import ACCOUNT, PARTIALS
 from penstock.runtime.tasks.task import Plan, Report, Task
 from penstock.state.run import Rows
 from penstock.step.account import Watch
 from penstock.step.deltas import Deltas
+from penstock.step.folding import unpack_partials
 from penstock.step.mapper import Mapper, is_sampled
 
 
@@ -34,6 +35,7 @@ class Receiver:
     plan: Plan
     task: Task
     report: Report
+    partials: dict[int, dict[int, list[pa.Table]]] = field(default_factory=dict)  # by state table and pane set
 
     def deltas(self, batches: Iterator[pa.RecordBatch], watch: Watch) -> tuple[dict[int, Rows], dict[int, Rows]]:
         """The rows of this step by table: those that this task owns, and all of them where every task has them."""
@@ -73,6 +75,9 @@ class Receiver:
             body = pa.py_buffer(whole[start:stop])
             if kind == ACCOUNT:
                 self.report.absorb(json.loads(body.to_pybytes()))
+            elif kind == PARTIALS:
+                came = unpack_partials(body)
+                self.partials.setdefault(came.table, {}).setdefault(came.pane_set, []).append(came.partials)
             else:
                 yield unpack(body)
 

@@ -68,6 +68,7 @@ class Task:
     )  # as in the manifest
     pieces: tuple[Piece, ...] = ()  # what every task reads itself, beside the rows that it is sent
     bound: Bound = field(default_factory=Bound)
+    folded: frozenset[int] = frozenset()  # aggregates of whose rows mappers send partials
 
     @property
     def asked(self) -> Asked:
@@ -81,6 +82,8 @@ class Task:
             self.suspended,
             self.groups,
             self.bound,
+            self.panes,
+            self.folded,
         )
 
 
@@ -108,7 +111,7 @@ class Report:
     )  # stream -> why Spark has to read it after all: the step must be repeated
     phases: dict[str, float] = field(default_factory=dict)
     mapping: dict[str, float] = field(default_factory=dict)  # phases of mappers
-    sent: tuple[int, int] = 0, 0  # rows and bytes that mappers sent through the exchange
+    sent: tuple[int, int] = 0, 0  # rows or partials, and bytes, that mappers sent through the exchange
 
     def absorb(self, account: Mapping[str, Any]) -> None:
         """Add what a mapper says of its rows."""

@@ -71,7 +71,7 @@ class _Worker:
                     self.held.store(self.network.tables[index], rows)
             watch.lap("store")
             for aggregate in self.network.aggregates:
-                aggregate_rows(self.held, aggregate, fresh)
+                aggregate_rows(self.held, aggregate, fresh, self.receiver.partials)
             watch.lap("aggregate")
             for merge in self.task.merges:
                 settled = next((a for a in self.network.aggregates if a.name == merge.table), None)

@@ -1,0 +1,191 @@
+"""What goes through the exchange for a window aggregate: its rows, or the partials that mappers make of them.
+
+Either way the same kernels make partials of every row once, in the mapper or in the task. What differs is what is sent: each row, or each partial,
+which the task then merges with those of other mappers. So partials pay where many rows make one, and how many that is has to be measured: while
+rows are sent it follows from what tasks count, while partials are, from what mappers count. Rows that go to the same task for other tables anyway
+save nothing. The answers are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from penstock.planner.arranging import PANES
+from penstock.planner.network import AggregateSource, Network, WindowAggregate
+from penstock.planner.panes import PARTIALS
+from penstock.planner.share import Counters
+
+# Microseconds of CPU, as `benchmarks.partials` measures them.
+ROW = 0.35  # a row is sent and received
+PARTIAL = 0.9  # a partial is sent, received and merged
+STATE = 30.0  # a sketch or a state of a user's own in it
+LEAST = 1_000  # rows that must be known
+GAIN = 0.2  # the least share of the cost that a change must save
+DECAY = 0.7  # what a step counts beside the one after it
+_FARTHEST = 8.0  # a measured number of partials is taken to differ from the one expected by so much at most
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is remembered of an aggregate: sums over steps that fade, and whether its rows are `folded` by mappers.
+
+    `rows` had mappers for all tasks, of which `saved` would not have been sent had it not been for this aggregate; `partials` were made of them, or are
+    expected to be. `bias` is how many more were made, when they were last, than had been expected.
+    """
+
+    rows: float = 0.0
+    saved: float = 0.0
+    partials: float = 0.0
+    bias: float = 1.0
+    folded: bool = False
+    measured: bool = False  # whether mappers have counted the partials of the last step
+
+    @property
+    def reduction(self) -> float:
+        """Rows that make one partial in a mapper."""
+        return self.rows / self.partials if self.partials else 1.0
+
+
+@dataclass(frozen=True)
+class Change:
+    """A decision to send something else, and why; costs are in microseconds of CPU for each row."""
+
+    query: str
+    before: str
+    after: str
+    old_cost: float
+    new_cost: float
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        found = {**asdict(self), "before": (self.before,), "after": (self.after,)}
+        return {"mode": "folding", "check": 0, "action": "changed", **found, "outcomes": []}
+
+
+def is_foldable(aggregate: WindowAggregate) -> bool:
+    """Whether mappers can make partials of its rows: all that is kept of them is partials, and each counts at one time.
+
+    Rows that count at several ticks are results of a join, and become partials in the task.
+    """
+    plan = aggregate.plan
+    once = all(source.ticks is None for source in aggregate.sources)
+    return once and not plan.buffered and all(own.kept == PARTIALS for own in plan.sets)
+
+
+def foldable_tables(network: Network) -> dict[int, tuple[WindowAggregate, AggregateSource]]:
+    """The state tables whose rows mappers can make partials of, and what for."""
+    return {s.table: (a, s) for a in network.aggregates if is_foldable(a) for s in a.sources}
+
+
+def folded_in(network: Network, stored: Mapping[str, Any]) -> frozenset[int]:
+    """The aggregates, by number, of whose rows mappers send partials."""
+    return frozenset(a.index for a in network.aggregates if is_foldable(a) and known_of(stored, a.name).folded)
+
+
+def known_of(stored: Mapping[str, Any], name: str) -> Known:
+    return Known(**stored[name]) if name in stored else Known()
+
+
+def observe(network: Network, stored: Mapping[str, Any], step: Counters, tasks: int) -> dict[str, Any]:
+    """What is known after one more step. Steps in which rows do not come from mappers teach nothing, and change nothing."""
+    tables = {table.index: step.get(f"table:{table.name}", {}) for table in network.tables}
+    sent = {table: step_share(network, step, table) for table in tables}
+    for aggregate in network.aggregates:  # those that are well worth it do not send rows for long
+        known = known_of(stored, aggregate.name)
+        if is_foldable(aggregate) and (known.folded or _pays(aggregate, replace(known, saved=known.rows))):
+            sent |= {source.table: 0.0 for source in aggregate.sources}
+    found = {}
+    for aggregate in network.aggregates:
+        known = known_of(stored, aggregate.name)
+        own = [tables[source.table] for source in aggregate.sources]
+        rows = sum(counts.get("exchanged", 0) for counts in own)
+        if not is_foldable(aggregate):
+            known = replace(known, folded=False)
+        elif rows:
+            saved = 0.0
+            for source in aggregate.sources:
+                alone = float(tables[source.table].get("exchanged", 0))
+                for table in network.tables_of(source.stream):
+                    alone *= 1 if table.index == source.table else 1 - sent[table.index] / tasks
+                saved += alone
+            mappers = max(counts.get("mappers", 0) for counts in own)
+            expected = _expected(rows, mappers, step.get(f"table:{aggregate.name}", {}))
+            made, folded = (sum(counts.get(name, 0) for counts in own) for name in ("partials", "folded"))
+            if folded and expected:
+                known = replace(known, bias=min(max(made / expected, 1 / _FARTHEST), _FARTHEST))
+            known = replace(
+                known,
+                rows=DECAY * known.rows + rows,
+                saved=DECAY * known.saved + saved,
+                measured=bool(folded),
+                partials=DECAY * known.partials + (made if folded else min(expected * known.bias, rows)),
+            )
+        if known != Known():
+            found[aggregate.name] = asdict(known)
+    return found
+
+
+def step_share(network: Network, step: Counters, table: int) -> float:
+    """The share of its stream's rows that a step has sent for a state table."""
+    own = network.tables[table]
+    accepted = step.get(f"stream:{own.stream}", {}).get("accepted", 0)
+    counts = step.get(f"table:{own.name}", {})
+    gone = counts.get("unwanted", 0) + counts.get("folded", 0)
+    return 0.0 if own.mapped or not accepted else max(0.0, 1 - gone / accepted)
+
+
+def check(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str, Any], list[Change]]:
+    """What mappers send from now on, and what has changed in that."""
+    after, changes = dict(stored), []
+    for aggregate in network.aggregates:
+        known = known_of(stored, aggregate.name)
+        if not is_foldable(aggregate) or known.rows < LEAST or known.partials <= 0:
+            continue
+        costs = costs_of(aggregate, known)
+        old, new = (costs[now] for now in (known.folded, not known.folded))
+        if new >= (1 - GAIN) * old:
+            continue
+        changed = replace(known, folded=not known.folded)
+        after[aggregate.name] = asdict(changed)
+        reason = f"a partial stands for {known.reduction:,.1f} rows of a mapper"
+        if known.saved < 0.99 * known.rows:
+            reason += f", and {1 - known.saved / known.rows:.0%} of the rows are sent for other tables anyway"
+        changes.append(Change(aggregate.name, _said(known), _said(changed), old, new, reason))
+    return after, changes
+
+
+def costs_of(aggregate: WindowAggregate, known: Known) -> dict[bool, float]:
+    """What the exchange costs for each row, with rows sent and with partials."""
+    each = PARTIAL
+    whole = 0.0
+    for piece in aggregate.plan.pieces:
+        each += STATE if piece.kind == "state" else 0.0
+        whole += ROW if piece.kind == "bag" else 0.0  # it may hold as many values as there are rows
+    return {False: ROW * known.saved / known.rows, True: whole + each / known.reduction}
+
+
+def sent_text(known: Known) -> str:
+    """What mappers send, and why, as EXPLAIN shows it."""
+    if not known.partials:
+        return f"{_said(known)} are sent to tasks by mappers, if any"
+    counted = "measured" if known.measured else "estimated"
+    return f"{_said(known)} are sent to tasks by mappers, {known.reduction:,.1f} rows per partial {counted}"
+
+
+def _pays(aggregate: WindowAggregate, known: Known) -> bool:
+    if known.rows < LEAST or known.partials <= 0:
+        return False
+    costs = costs_of(aggregate, known)
+    return costs[True] < (1 - GAIN) * costs[False]
+
+
+def _expected(rows: float, mappers: int, counts: Mapping[str, int]) -> float:
+    """The partials of all mappers together, where tasks have made so many of all rows, if each row of a partial comes to any mapper by chance."""
+    made = [count for name, count in counts.items() if name.startswith(PANES) and count]
+    return sum(mappers * count * (1 - (1 - 1 / mappers) ** (rows / count)) for count in made) if mappers else 0.0
+
+
+def _said(known: Known) -> str:
+    return "partials" if known.folded else "rows"

@@ -1,0 +1,129 @@
+"""Partials instead of rows: what mappers send of the rows of a window aggregate where many of a group come in one pane.
+
+A mapper makes them by the kernels of the tasks, and a task merges those that it gets with one another, and with those that it makes of rows. So
+what is kept and answered is the same, whoever has put rows together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.columns.hash import Ints, whole_numbers
+from penstock.columns.parcels import pack_table, unpack_table
+from penstock.kernels.aggregate.close import merge
+from penstock.kernels.aggregate.entries import together
+from penstock.kernels.aggregate.forms import keep_rows
+from penstock.kernels.aggregate.outside import count_outside
+from penstock.kernels.aggregate.stored import received, served
+from penstock.kernels.bits import bits_ids
+from penstock.kernels.delta import roles_of, row_order
+from penstock.kernels.probe import Words
+from penstock.planner.network import AggregateSource, StateTable, WindowAggregate
+from penstock.state.buckets import BucketMap
+from penstock.state.run import Rows
+
+AT_ONCE = 1 << 18  # rows that are put together at once, about: so many may wait
+MOST_BYTES = 32 << 20  # of the partials that a mapper holds for a state table: beyond that they are sent
+
+
+@dataclass(frozen=True)
+class Partials:
+    """Partials of rows of one state table, for one pane set of its aggregate."""
+
+    table: int
+    pane_set: int
+    partials: pa.Table
+
+
+@dataclass
+class Folder:
+    """Partials of the rows that a mapper has for one state table. `cuts` are by query the times that no partial may reach across."""
+
+    aggregate: WindowAggregate
+    source: AggregateSource
+    table: StateTable
+    cuts: Mapping[int, int]
+    buckets: BucketMap
+    folded: int = 0  # rows
+    sent: int = 0  # partials
+    outside: dict[int, int] = field(default_factory=dict)  # by query: rows that it selects and has no window for
+    _waiting: list[pa.Table] = field(default_factory=list)
+    _held: dict[int, list[pa.Table]] = field(default_factory=dict)
+
+    def add(self, bits: Words, keys: Ints, columns: Mapping[str, pa.Array], places: Ints) -> None:
+        """Take the rows at these places; `bits` are the entries that each row serves."""
+        if not len(places):
+            return
+        ids, patterns = bits_ids(bits[places])
+        picked = pa.array(places)
+        rows = served(
+            self.aggregate,
+            Rows(
+                keys[places],
+                whole_numbers(columns["_ts"])[places],
+                ids,
+                roles_of(self.table, patterns),
+                {name: columns[name].take(picked) for name in self.table.columns},
+            ),
+        )
+        self.folded += len(rows)
+        for query, count in count_outside(self.aggregate.plan, rows).items():
+            self.outside[query] = self.outside.get(query, 0) + count
+        self._waiting.append(received(self.aggregate, self.source, rows))
+        if sum(map(len, self._waiting)) >= AT_ONCE:
+            self._fold()
+
+    def full(self) -> Iterator[tuple[int, Partials]]:
+        """What has to be sent by now because there is so much of it, as (task, partials)."""
+        if self._bytes() > MOST_BYTES:
+            self._merge()
+            if self._bytes() > MOST_BYTES // 2:
+                yield from self._send()
+
+    def rest(self) -> Iterator[tuple[int, Partials]]:
+        """All that is left."""
+        if self._waiting:
+            self._fold()
+        self._merge()
+        yield from self._send()
+
+    def _fold(self) -> None:
+        rows = together(self._waiting)
+        self._waiting = []
+        order = row_order(self.table, rows["_key"].to_numpy(), rows["_ts"].to_numpy(), rows.column)
+        rows = rows.take(pa.array(order))
+        kept = keep_rows(self.aggregate.plan, rows, {query: (cut,) for query, cut in self.cuts.items()})
+        for number, table in zip(kept.sets, kept.tables, strict=True):
+            self._held.setdefault(number, []).append(table)
+
+    def _merge(self) -> None:
+        self._held = {number: [merge(self.aggregate.plan, tables)] for number, tables in self._held.items()}
+
+    def _bytes(self) -> int:
+        return sum(table.nbytes for tables in self._held.values() for table in tables)
+
+    def _send(self) -> Iterator[tuple[int, Partials]]:
+        for number, tables in self._held.items():
+            for table in tables:
+                self.sent += len(table)
+                to = self.buckets.owners(table["_key"].to_numpy())  # ascending, as the keys are
+                edges = np.searchsorted(to, np.arange(self.buckets.tasks + 1))
+                for task, (low, high) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
+                    if high > low:
+                        yield task, Partials(self.table.index, number, table.slice(low, high - low))
+        self._held = {}
+
+
+def pack_partials(partials: Partials) -> Iterator[pa.Buffer]:
+    """Partials as Arrow streams of bounded size."""
+    return pack_table(partials.partials, {"table": partials.table, "pane_set": partials.pane_set})
+
+
+def unpack_partials(parcel: pa.Buffer) -> Partials:
+    """The partials of a parcel, as views of its bytes."""
+    table, about = unpack_table(parcel)
+    return Partials(about["table"], about["pane_set"], table)
