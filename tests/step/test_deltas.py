@@ -17,6 +17,7 @@ from penstock.columns.parcels import pack, unpack
 from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
 from penstock.sql import parse_query
+from penstock.state.buckets import BucketMap
 from penstock.state.store import LocalStore
 from penstock.step import deltas as module
 from penstock.step.deltas import Deltas
@@ -34,7 +35,7 @@ def network_of(texts, streams=SEQUENCED):
 
 def bodies_of(network, batches, replicated=frozenset(), tasks=1):
     """The parcels for task 0, as bytes, of a mapper for each batch."""
-    asked = Asked(0, tasks, LocalStore("/nowhere"), MappingProxyType({}), replicated)
+    asked = Asked(0, BucketMap.even(tasks), LocalStore("/nowhere"), MappingProxyType({}), replicated)
     for one in batches:
         for task, rows in Mapper(network, NAMES, truth_words(network), asked).take(one):
             if task == 0:
@@ -141,7 +142,7 @@ def test_small_parcels_are_sorted_together(monkeypatch):
 def test_a_mapper_holds_one_parcel_for_a_task_at_a_time(monkeypatch):
     network = network_of(QUERIES[:1], STREAMS)
     monkeypatch.setattr(parcels, "MOST_BYTES", 4096)
-    asked = Asked(0, 2, LocalStore("/nowhere"), MappingProxyType({}))
+    asked = Asked(0, BucketMap.even(2), LocalStore("/nowhere"), MappingProxyType({}))
     mapper = Mapper(network, {**NAMES, "a": SLOTS}, truth_words(network), asked)
     sizes = [rows.nbytes for _, rows in mapper.take(batch(rows_of(2000), [0] * 2000))]
     assert len(sizes) > 10
