@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from penstock.columns import parcels
 from penstock.columns.hash import hash_columns
-from penstock.columns.parcels import OWNED, SEEN, pack, unite, unpack
+from penstock.columns.parcels import PROBING, SEEN, STORED, pack, unite, unpack
 
 
 def test_a_row_of_many_tables_has_room_for_marks_in_all_of_them():
@@ -15,8 +15,9 @@ def test_a_row_of_many_tables_has_room_for_marks_in_all_of_them():
     for task, (index, masks) in enumerate(places):
         rows = parcels.Rows("a", {"_ts": pa.array(index)}, masks)
         assert index.tolist() == [0, 1, 2]
-        assert [rows.marked(n, OWNED).tolist() for n in (0, 69, 99)] == [[task]] * 3
-        assert rows.marked(70, OWNED).tolist() == ([0] if task == 2 else [])
+        for mark in (STORED, PROBING):
+            assert [rows.marked(n, mark).tolist() for n in (0, 69, 99)] == [[task]] * 3
+            assert rows.marked(70, mark).tolist() == ([0] if task == 2 else [])
         assert [rows.marked(n, SEEN).tolist() for n in (98, 99)] == [[], [0, 1, 2]]
 
 
@@ -51,11 +52,11 @@ def test_texts_that_no_table_of_a_row_needs_stay_behind():
 
 def test_columns_that_one_parcel_lacks_are_null_where_it_is_united_with_others():
     one = parcels.Rows("a", {"_ts": pa.array([1]), "s": pa.array(["x"])}, np.ones((1, 1), dtype=np.uint64))
-    other = parcels.Rows("a", {"_ts": pa.array([2])}, np.full((1, 1), 2, dtype=np.uint64))
+    other = parcels.Rows("a", {"_ts": pa.array([2])}, np.full((1, 1), 1 << SEEN, dtype=np.uint64))
     third = parcels.Rows("b", {"_ts": pa.array([3])}, np.ones((1, 1), dtype=np.uint64))
     found = unite([one, other, third])
     assert found["a"].columns["s"].to_pylist() == ["x", None]
-    assert (found["a"].marked(0, OWNED).tolist(), found["a"].marked(0, SEEN).tolist()) == ([0], [1])
+    assert (found["a"].marked(0, STORED).tolist(), found["a"].marked(0, SEEN).tolist()) == ([0], [1])
     assert found["b"] is third
 
 
@@ -68,4 +69,4 @@ def test_a_parcel_may_begin_at_any_byte():
             hash_columns(list(found.columns.values()), 9).tolist()
             == hash_columns(list(rows.columns.values()), 9).tolist()
         )
-        assert found.marked(0, OWNED).tolist() == list(range(9))
+        assert found.marked(0, STORED).tolist() == list(range(9))

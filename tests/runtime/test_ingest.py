@@ -19,7 +19,7 @@ import pytest
 from hypothesis import Phase, event, example, given, settings
 from hypothesis import strategies as st
 
-from penstock.columns.parcels import OWNED, unite
+from penstock.columns.parcels import STORED, unite
 from penstock.model import Column, Stream
 from penstock.model.time import LATEST, NEVER
 from penstock.planner.build import build_network
@@ -247,7 +247,7 @@ def test_each_table_gets_its_own_rows_whole_at_the_task_of_their_key(spark, case
                     wanted = {n for n in accepted if None not in keys[n]}
                 stored = set()
                 for task, own in arrived.items():
-                    index = own.marked(number, OWNED)
+                    index = own.marked(number, STORED)
                     numbers = own.columns["no"].take(pa.array(index)).to_pylist()
                     assert stored.isdisjoint(numbers)
                     stored |= set(numbers)

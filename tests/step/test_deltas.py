@@ -13,7 +13,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from penstock.columns import parcels
-from penstock.columns.parcels import pack, unpack
+from penstock.columns.parcels import PROBING, SEEN, STORED, pack, unpack
 from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
 from penstock.sql import parse_query
@@ -48,8 +48,9 @@ def deltas_of(network, bodies, bound):
         made = Deltas(network, truth_words(network))
         for body in bodies:
             made.take(unpack(body))
-        owned, seen = made.whole()
-    return {(mark, index): delta for mark, own in enumerate((owned, seen)) for index, delta in own.items()}
+        whole = made.whole()
+    assert all(delta is whole.stored[index] for index, delta in whole.probing.items())
+    return {(mark, index): delta for mark, own in enumerate((whole.stored, whole.seen)) for index, delta in own.items()}
 
 
 def plain(table, delta):
@@ -95,6 +96,25 @@ def test_deltas_are_the_same_for_every_cut_and_order_of_the_rows(texts, drawn, t
         assert (len(delta.rows), delta.keys, delta.unwanted) == (len(other.rows), other.keys, other.unwanted)
 
 
+def test_rows_that_one_task_stores_may_probe_in_another():
+    """Marks are apart: nobody shares out the rows of a key yet, but a mask can say so."""
+    network = network_of(["SELECT x.v FROM a [RANGE 9] x, a [RANGE 9] y WHERE x.k = y.k"])
+    (table,) = network.tables
+    ((body,),) = (list(bodies_of(network, [batch(*_apart([(row, 0) for row in rows_of(9)]))])),)
+    rows = unpack(body)
+    masks = np.full_like(rows.masks, 1 << STORED)
+    masks[:4] |= np.uint64(1 << PROBING)
+    masks[7:] = np.uint64(1 << SEEN)
+    made = Deltas(network, truth_words(network))
+    made.take(replace(rows, masks=masks))
+    found = made.whole()
+    assert {m: len(own[table.index].rows) for m, own in found.__dict__.items()} == {
+        "stored": 7,
+        "probing": 4,
+        "seen": 2,
+    }
+
+
 def _apart(drawn):
     return [row for row, _ in drawn], [tag for _, tag in drawn]
 
@@ -125,7 +145,7 @@ def test_of_a_parcel_only_what_tables_store_is_held_when_the_next_one_comes(monk
         made.take(parcel)
         del parcel
         held.append(pa.total_allocated_bytes() - before)
-    (delta,) = made.whole()[0].values()
+    (delta,) = made.whole().stored.values()
     assert len(delta.rows) == 500 * len(bodies)
     assert max(held) < len(bodies) * 500 * 16  # the stored column; parcels have more than 100 bytes a row
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.columns.parcels import OWNED, SEEN, pack, unite, unpack
+from penstock.columns.parcels import PROBING, SEEN, STORED, pack, unite, unpack
 from penstock.model import Column, Stream
 from penstock.model.time import NEVER
 from penstock.planner.build import build_network
@@ -102,7 +102,8 @@ def expected(network, rows, tags, progress, tasks, replicated):
                 for n, (low, high) in enumerate(BucketMap.even(tasks).ranges)
                 if low <= key and (high is None or key < high)
             )
-            found.setdefault((owner, table.name, OWNED), set()).add(number)
+            for mark in (STORED, PROBING):
+                found.setdefault((owner, table.name, mark), set()).add(number)
             for task in range(tasks) if table.index in replicated else ():
                 found.setdefault((task, table.name, SEEN), set()).add(number)
     return found
@@ -120,7 +121,7 @@ def sent(network, mapper, batches):
             numbers = rows.columns["number"].to_pylist()
             assert len(numbers) == len(set(numbers))
             for number, table in enumerate(network.tables_of(stream)):
-                for mark in (OWNED, SEEN):
+                for mark in (STORED, PROBING, SEEN):
                     own = rows.marked(number, mark)
                     if len(own):
                         found[task, table.name, mark] = {numbers[i] for i in own}
@@ -174,7 +175,7 @@ def test_parcels_bring_each_table_its_rows_and_no_row_twice_to_a_task(planned, d
         newest = max((t for t in times if t is not None), default=NEVER)
         assert max((Seen.from_json(p).newest for p in account.saw.get(name, ())), default=NEVER) == newest
         for table in network.tables_of(name) if judged["accepted"] else ():
-            kept = sum(len(own) for (_, other, mark), own in wanted.items() if (other, mark) == (table.name, OWNED))
+            kept = sum(len(own) for (_, other, mark), own in wanted.items() if (other, mark) == (table.name, STORED))
             assert account.tables[table.name]["unwanted"] == judged["accepted"] - kept
 
 

@@ -1,7 +1,7 @@
 """Rows of one stream on their way to a task: whole columns, and for each row a mask of the state tables that it is for.
 
 A row goes at most once to a task, however many tables there take it. What a row is for in a table are *marks*, a bit each, so that a row
-may be held by one task and looked at by others.
+may be stored by one task, probe in another, and be seen by all.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from numba import njit, types
 
 from penstock.columns.hash import Ints, is_text
 
-OWNED, SEEN = 0, 1  # the task stores the row and probes with it; the task sees it as one that all tasks have
-MARKS = 2
+STORED, PROBING, SEEN = range(3)  # the task stores the row; probes with it; sees it as one that all tasks have
+MARKS = 3
 ABOUT = b"about"  # in the metadata of a table
 MOST_BYTES = 64 << 20  # of a parcel: it is one row of the exchange
 
@@ -99,8 +99,8 @@ def _place(owners, everywhere, counts, index, masks):  # type: ignore[no-untyped
                 if not counting:
                     at = cursor[task] - 1
                     if task == owner:
-                        bit = MARKS * table + OWNED
-                        masks[at, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
+                        for bit in (MARKS * table + STORED, MARKS * table + PROBING):
+                            masks[at, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
                     if everywhere[table]:
                         bit = MARKS * table + SEEN
                         masks[at, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import is_
+
+import numpy as np
 
 from penstock.columns.hash import whole_numbers
-from penstock.columns.parcels import OWNED, SEEN, Rows, unite
+from penstock.columns.parcels import MARKS, PROBING, SEEN, STORED, Rows, unite
 from penstock.kernels.delta import Delta, build_delta
 from penstock.kernels.merge import merge_deltas
 from penstock.planner.network import Network, StateTable
@@ -18,6 +22,15 @@ from penstock.step.mapper import Truths, truth_of
 GATHERED_BYTES = 4 << 20
 
 
+@dataclass(frozen=True)
+class Fresh:
+    """By table the deltas of the rows that a task stores, of those that it probes with, and of those that all tasks see."""
+
+    stored: dict[int, Delta] = field(default_factory=dict)
+    probing: dict[int, Delta] = field(default_factory=dict)
+    seen: dict[int, Delta] = field(default_factory=dict)
+
+
 @dataclass
 class Deltas:
     """Holds at most one parcel, or small ones of `GATHERED_BYTES`, and of all others what tables store of them."""
@@ -26,7 +39,7 @@ class Deltas:
     truths: Truths
     _small: list[Rows] = field(default_factory=list)
     _bytes: int = 0
-    _made: tuple[dict[int, list[Delta]], dict[int, list[Delta]]] = field(default_factory=lambda: ({}, {}))
+    _made: tuple[dict[int, list[Delta]], ...] = field(default_factory=lambda: tuple({} for _ in range(MARKS)))
 
     def take(self, parcel: Rows) -> None:
         if self._bytes + parcel.nbytes > GATHERED_BYTES:
@@ -36,26 +49,40 @@ class Deltas:
         if self._bytes > GATHERED_BYTES:
             self._build()
 
-    def whole(self) -> tuple[dict[int, Delta], dict[int, Delta]]:
-        """By table the delta of the rows that this task owns, and that of all rows where every task has them."""
+    def whole(self) -> Fresh:
+        """The deltas of all rows."""
         self._build()
-        owned, seen = (
-            {index: merge_deltas(self.network.tables[index], deltas) for index, deltas in made.items()}
-            for made in self._made
-        )
-        return owned, seen
+        stored, probing, seen = self._made
+        whole = {index: self._merged(index, deltas) for index, deltas in stored.items()}
+        others = {
+            # Tasks probe with the rows that they store, unless a step shares out those of one key.
+            index: whole[index] if _are_same(deltas, stored.get(index, ())) else self._merged(index, deltas)
+            for index, deltas in probing.items()
+        }
+        return Fresh(whole, others, {index: self._merged(index, deltas) for index, deltas in seen.items()})
 
     def _build(self) -> None:
         small, self._small, self._bytes = self._small, [], 0
         for rows in unite(small).values():
             for number, table in enumerate(self.network.tables_of(rows.stream)):
-                for mark, made in zip((OWNED, SEEN), self._made, strict=True):
+                last: tuple[Ints, Delta] | None = None
+                for mark in (STORED, PROBING, SEEN):
                     index = rows.marked(number, mark)
-                    if len(index):
-                        made.setdefault(table.index, []).append(self._delta(table, rows, index))
+                    if not len(index):
+                        continue
+                    if last is None or not np.array_equal(index, last[0]):
+                        last = index, self._delta(table, rows, index)
+                    self._made[mark].setdefault(table.index, []).append(last[1])
+
+    def _merged(self, index: int, deltas: Sequence[Delta]) -> Delta:
+        return merge_deltas(self.network.tables[index], deltas)
 
     def _delta(self, table: StateTable, rows: Rows, index: Ints) -> Delta:
         times = rows.columns["_ts"]
         keys, has_key = received_keys(table, rows.columns, times)
         truths = {name: truth_of(name, table, self.truths, rows.columns)[0] for name, _ in table.truths}
         return build_delta(table, keys, has_key, whole_numbers(times), rows.columns, truths, index)
+
+
+def _are_same(one: Sequence[Delta], other: Sequence[Delta]) -> bool:
+    return len(one) == len(other) and all(map(is_, one, other))

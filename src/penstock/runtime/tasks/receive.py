@@ -23,7 +23,7 @@ from penstock.runtime.tasks.envelope import ACCOUNT, PARTIALS
 from penstock.runtime.tasks.task import Plan, Report, Task
 from penstock.state.run import Rows
 from penstock.step.account import Watch
-from penstock.step.deltas import Deltas
+from penstock.step.deltas import Deltas, Fresh
 from penstock.step.folding import unpack_partials
 from penstock.step.mapper import Mapper, is_sampled
 
@@ -37,8 +37,8 @@ class Receiver:
     report: Report
     partials: dict[int, dict[int, list[pa.Table]]] = field(default_factory=dict)  # by state table and pane set
 
-    def deltas(self, batches: Iterator[pa.RecordBatch], watch: Watch) -> tuple[dict[int, Rows], dict[int, Rows]]:
-        """The rows of this step by table: those that this task owns, and all of them where every task has them."""
+    def deltas(self, batches: Iterator[pa.RecordBatch], watch: Watch) -> Fresh:
+        """The rows of this step by table."""
         made, rows = Deltas(self.plan.network, self.plan.truths), self.rows(batches)
         while (parcel := next(rows, None)) is not None:
             watch.lap("receive")
@@ -47,12 +47,12 @@ class Receiver:
             watch.lap("prepare")
         watch.lap("receive")
         if self.report.unreadable:
-            return {}, {}
-        owned, seen = made.whole()
-        for index, delta in owned.items():
+            return Fresh()
+        fresh = made.whole()
+        for index, delta in fresh.stored.items():
             self._count(self.plan.network.tables[index], delta)
         watch.lap("prepare")
-        return {index: delta.rows for index, delta in owned.items()}, {i: delta.rows for i, delta in seen.items()}
+        return fresh
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Received]:
         """The rows of this step that the task needs, as they come; nothing of what has been taken is held here."""

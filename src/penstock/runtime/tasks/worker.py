@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.adopt import adopt
+from penstock.kernels.delta import Delta
 from penstock.kernels.join import join_deltas, resume
 from penstock.kernels.matches import Matches
 from penstock.kernels.merge import lay_out, merge_runs
@@ -57,7 +58,7 @@ class _Worker:
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         watch = Watch(self.report.phases)
-        fresh, every = self.receiver.deltas(batches, watch)
+        fresh = self.receiver.deltas(batches, watch)
         if self.task.taking_over:
             yield from self._take_over(watch)
         else:
@@ -65,13 +66,15 @@ class _Worker:
             waits = any(join.closes for join in self.network.joins)
             own, whole = self.held.open_runs(every=self.task.routes.replicated if waits else ())
             watch.lap("open")
-            yield from self._join(Slices(own, _each(fresh), whole, _each(every)), self.task.suspended, watch)
-            for index, rows in fresh.items():
+            slices = Slices(own, _each(_rows_of(fresh.probing)), whole, _each(_rows_of(fresh.seen)))
+            yield from self._join(slices, self.task.suspended, watch)
+            stored = _rows_of(fresh.stored)
+            for index, rows in stored.items():
                 if not self.network.tables[index].grouped:
                     self.held.store(self.network.tables[index], rows)
             watch.lap("store")
             for aggregate in self.network.aggregates:
-                aggregate_rows(self.held, aggregate, fresh, self.receiver.partials)
+                aggregate_rows(self.held, aggregate, stored, self.receiver.partials)
             watch.lap("aggregate")
             for merge in self.task.merges:
                 settled = next((a for a in self.network.aggregates if a.name == merge.table), None)
@@ -220,6 +223,10 @@ class _Worker:
             flows = self.report.joins.setdefault(self.network.joins[join].name, {})
             name = f"{start}:{','.join(map(str, positions))}"
             flows[name] = flows.get(name, 0) + count
+
+
+def _rows_of(deltas: Mapping[int, Delta]) -> dict[int, Rows]:
+    return {index: delta.rows for index, delta in deltas.items()}
 
 
 def _each(rows: Mapping[int, Rows]) -> dict[int, list[Rows]]:
