@@ -684,11 +684,16 @@ def test_all_pictures_of_aggregates_are_measured_and_drawn(here, monkeypatch):
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_rows_and_partials_of_spark_come_to_the_same(fresh, monkeypatch):
+def test_rows_and_partials_of_mappers_and_of_spark_come_to_the_same(fresh, monkeypatch):
     monkeypatch.setattr(partials, "CASES", (partials.Case("few", FEW, 1),))
-    line = line_of(partials.measured(Namespace(pairs=1, cores=1)))
+    report = partials.measured(Namespace(pairs=1, cores=1))
+    line = line_of(report)
     assert line["equal"]
-    assert 20 < line["figures"]["few"]["partials"] < line["figures"]["few"]["rows"] == FEW.all_rows
+    spark, engine = (line["figures"][place]["few"] for place in ("spark", "engine"))
+    assert 20 < spark["partials"] < spark["rows"] == FEW.all_rows
+    assert engine["rows"]["sent_rows"] == engine["all_rows"] == partials.BATCHES * FEW.rows
+    assert engine["kept"] <= engine["partials"]["sent_rows"] < engine["rows"]["sent_rows"]
+    assert "| few |" in partials.describe(report)
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ The work of a step without Spark: mappers, parcels, and the tasks of the engine.
 for a task that reads some itself.
 """
 
+import json
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -100,8 +101,6 @@ def parcels_of(plan, task, batches):
 
 def run_step(plan, task, mappers, itself=()):
     """The reports of a step whose rows come from these mappers, but for those that every task reads `itself`."""
-    import json
-
     sent = [one for batches in mappers for one in parcels_of(plan, task, batches)]
     reports = []
     for number in range(task.buckets.tasks):

@@ -17,10 +17,10 @@ from penstock.planner.network import AggregateSource, Network, WindowAggregate
 from penstock.planner.panes import PARTIALS
 from penstock.planner.share import Counters
 
-# Microseconds of CPU, as `benchmarks.partials` measures them.
-ROW = 0.35  # a row is sent and received
-PARTIAL = 0.9  # a partial is sent, received and merged
-STATE = 30.0  # a sketch or a state of a user's own in it
+# Microseconds of CPU on one machine, as `python -m benchmarks.partials` finds them; between machines rows cost more.
+ROW = 0.3  # a row is sent and received
+PARTIAL = 0.55  # a partial is sent, received and merged
+STATE = 120.0  # a sketch in it, or a state of a user's own: packed, unpacked and merged as objects
 LEAST = 1_000  # rows that must be known
 GAIN = 0.2  # the least share of the cost that a change must save
 DECAY = 0.7  # what a step counts beside the one after it
@@ -91,7 +91,7 @@ def known_of(stored: Mapping[str, Any], name: str) -> Known:
 def observe(network: Network, stored: Mapping[str, Any], step: Counters, tasks: int) -> dict[str, Any]:
     """What is known after one more step. Steps in which rows do not come from mappers teach nothing, and change nothing."""
     tables = {table.index: step.get(f"table:{table.name}", {}) for table in network.tables}
-    sent = {table: step_share(network, step, table) for table in tables}
+    sent = {table: _share_sent(network, step, table) for table in tables}
     for aggregate in network.aggregates:  # those that are well worth it do not send rows for long
         known = known_of(stored, aggregate.name)
         if is_foldable(aggregate) and (known.folded or _pays(aggregate, replace(known, saved=known.rows))):
@@ -127,7 +127,7 @@ def observe(network: Network, stored: Mapping[str, Any], step: Counters, tasks: 
     return found
 
 
-def step_share(network: Network, step: Counters, table: int) -> float:
+def _share_sent(network: Network, step: Counters, table: int) -> float:
     """The share of its stream's rows that a step has sent for a state table."""
     own = network.tables[table]
     accepted = step.get(f"stream:{own.stream}", {}).get("accepted", 0)
