@@ -16,6 +16,7 @@ from penstock.planner.network import Network
 from penstock.runtime.arrivals.files import is_scannable
 from penstock.runtime.arrivals.ingest import Layout, lay_out, read_together
 from penstock.runtime.arrivals.selected import kind_of, selection_of
+from penstock.runtime.arrivals.sources import leaves_of, listed
 from penstock.step.mapper import brought
 
 _CORRUPT = "columnNameOfCorruptRecord"
@@ -60,13 +61,12 @@ def _is_prunable(frame: DataFrame) -> bool:
     """Whether Spark brings the same rows, with the same values, whatever columns of them it reads."""
     session = frame.sparkSession
     java: Any = session.sparkContext._jvm.scala.jdk.javaapi.CollectionConverters  # type: ignore[union-attr]  # noqa: SLF001
-    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001
-    for leaf in (leaves.apply(number) for number in range(leaves.size())):
+    for leaf in leaves_of(frame):
         if kind_of(leaf) != "StreamingRelation":
             continue
         options = {str(k).lower(): str(v) for k, v in java.asJava(leaf.dataSource().options()).items()}
         corrupt = options.get(_CORRUPT.lower(), session.conf.get(f"spark.sql.{_CORRUPT}", ""))
-        columns = {leaf.output().apply(number).name() for number in range(leaf.output().size())}
+        columns = (column.name() for column in listed(leaf.output()))
         if options.get("mode", "PERMISSIVE").upper() != "PERMISSIVE" or corrupt in columns:
             return False
     return True
