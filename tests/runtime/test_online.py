@@ -100,9 +100,10 @@ def changing(draw):
     return load, [draw(st.one_of(st.just((0, steps)), spans)) for _ in load.queries]
 
 
-def check_changes(spark, root, case, strategy, tasks, restart):
+def check_changes(spark, root, case, strategy, tasks, restart, *, plain=True):
     load, lifetimes = case
     replay = Replay(root / "source", *load.streams.values())
+    replay.plain = plain
     spans = dict(zip(names(load).items(), lifetimes, strict=True))
     one = None
     for number, batch in enumerate(load.batches):

@@ -132,7 +132,7 @@ def join_below(record: QueryRecord, number: int) -> QueryRecord | None:
 def lay_out_all(layout: Layout, network: Network) -> Layout:
     """The layout of the streams that Spark reads, and behind them the derived ones; what the former have stays where it is."""
     own = [network.streams[name] for name in layout.order]
-    whole = lay_out([*own, *(d.stream for d in network.derived_streams)])
+    whole = lay_out([*own, *(d.stream for d in network.derived_streams)], layout.slots)
     assert whole.types[: len(layout.types)] == layout.types
     return whole
 

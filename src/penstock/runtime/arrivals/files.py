@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from penstock.planner.network import Network
 from penstock.runtime.arrivals.ingest import Layout, read_together
 from penstock.runtime.arrivals.selected import kind_of, selection_of
+from penstock.runtime.arrivals.sources import leaves_of, listed
 from penstock.step.files import FilePiece
 from penstock.step.selection import Selection
 
@@ -46,8 +47,8 @@ def sources_of(frames: Mapping[str, DataFrame], layout: Layout) -> tuple[Source,
     """The sources of all streams, in the order in which they are read."""
     found = []
     for names in read_together(frames, layout):
-        leaves = frames[names[0]]._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001
-        found.append(Source(tuple(names), leaves.size(), selection_of(frames[names[0]])))
+        frame = frames[names[0]]
+        found.append(Source(tuple(names), len(leaves_of(frame)), selection_of(frame)))
     return tuple(found)
 
 
@@ -59,15 +60,15 @@ def read_apart(
     if query is None:
         return [], batch
     execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001
-    leaves = execution.logical().collectLeaves()
-    if leaves.size() != sum(source.leaves for source in sources):
+    leaves = listed(execution.logical().collectLeaves())
+    if len(leaves) != sum(source.leaves for source in sources):
         return [], batch
     relations, pieces, place = [], [], 0
     for source in sources:
-        own, place = range(place, place + source.leaves), place + source.leaves
+        own, place = leaves[place : place + source.leaves], place + source.leaves
         if source not in apart or source.selection is None:
             continue
-        (leaf,) = (leaves.apply(number) for number in own)
+        (leaf,) = own
         kind = kind_of(leaf)
         if kind == "LocalRelation" and leaf.data().isEmpty():
             continue  # nothing new
@@ -112,11 +113,11 @@ def _others(spark: SparkSession, plan: Any, relations: Sequence[Any]) -> list[An
 
 def _branches(plan: Any) -> Iterator[Any]:
     """What the rows of a union come from, or the plan itself."""
-    children = plan.children()
-    inner = children.apply(0) if children.size() == 1 else None
+    children = listed(plan.children())
+    inner = children[0] if len(children) == 1 else None
     if kind_of(plan) == "UnionExec":
-        for number in range(children.size()):
-            yield from _branches(children.apply(number))
+        for child in children:
+            yield from _branches(child)
     elif kind_of(plan) in ("WholeStageCodegenExec", "InputAdapter") and kind_of(inner) in ("UnionExec", "InputAdapter"):
         yield from _branches(inner)
     else:

@@ -7,9 +7,10 @@ compute. Verdicts, key hashes and where rows go are the matter of mappers (`step
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
@@ -36,7 +37,7 @@ _JSON_OPTIONS = "map(" + ", ".join(f"'{key}', \"{value}\"" for key, value in SID
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each declared column of each stream travels; fixed as long as one streaming query runs."""
+    """Where each column that is read of each stream travels; fixed as long as one streaming query runs."""
 
     order: tuple[str, ...]
     slots: Mapping[str, Mapping[str, str]]
@@ -49,8 +50,8 @@ class Layout:
         return self.slots[stream].get(column, column)
 
 
-def lay_out(streams: Sequence[Stream]) -> Layout:
-    """Give each column a slot of its type; streams re-use one another's slots."""
+def lay_out(streams: Sequence[Stream], read: Mapping[str, Collection[str]] = MappingProxyType({})) -> Layout:
+    """Give each column a slot of its type; streams re-use one another's slots. Of a stream in `read` there are these columns alone."""
     slots: dict[str, dict[str, str]] = {}
     names: dict[tuple[str, int], str] = {}
     types: list[tuple[str, str]] = []
@@ -58,6 +59,8 @@ def lay_out(streams: Sequence[Stream]) -> Layout:
         used: dict[str, int] = {}
         own = slots.setdefault(stream.name, {})
         for column in stream.columns:
+            if stream.name in read and column.name not in read[stream.name]:
+                continue
             number = used.get(column.type, 0)
             used[column.type] = number + 1
             if (column.type, number) not in names:

@@ -6,7 +6,7 @@ again from that text under the settings of now: modes and time zones that went i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -16,6 +16,7 @@ from penstock.errors import SqlError
 from penstock.model import Column, Ref, Term
 from penstock.planner.meaning import ANSI, ZONE, settled_term
 from penstock.planner.remap import map_term
+from penstock.runtime.arrivals.sources import listed
 from penstock.runtime.tasks.types import types_of
 from penstock.sql.typed_terms import term_in_text
 from penstock.step.selection import Selection
@@ -48,10 +49,10 @@ def selection_of(frame: DataFrame) -> Selection | None:
                 return None
             filters.append(term)
             continue
-        listed = {item.name(): _term(frame, step, item, items) for item in _listed(step.projectList())}
-        if None in listed.values() or _columns(step) is None:
+        terms = {item.name(): _term(frame, step, item, items) for item in listed(step.projectList())}
+        if None in terms.values() or _columns(step) is None:
             return None
-        items = {name: term for name, term in listed.items() if term is not None}
+        items = {name: term for name, term in terms.items() if term is not None}
     return Selection(types_of(frame.sparkSession, columns), items, tuple(filters))
 
 
@@ -69,7 +70,7 @@ def _is_plain(frame: DataFrame, source: Any) -> bool:
 
 def _columns(plan: Any) -> tuple[Column, ...] | None:
     """The columns of a plan; None if some are alike in name, or more than their type says."""
-    found = _listed(plan.output())
+    found = listed(plan.output())
     names = {column.name().lower() for column in found}
     if len(names) < len(found) or any(column.metadata().json() != "{}" for column in found):
         return None
@@ -112,10 +113,6 @@ def _is_said_by(frame: DataFrame, below: Any, expression: Any, text: str) -> boo
         return False
     value = plan.projectList().apply(0)
     return bool(kind_of(value) == "Alias" and value.child().semanticEquals(expression))
-
-
-def _listed(items: Any) -> Sequence[Any]:
-    return [items.apply(number) for number in range(items.size())]
 
 
 def kind_of(node: Any) -> str:

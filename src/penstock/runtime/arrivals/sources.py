@@ -19,6 +19,16 @@ _EVOLUTION = {
 }
 
 
+def listed(items: Any) -> list[Any]:
+    """What a sequence of Spark's holds."""
+    return [items.apply(number) for number in range(items.size())]
+
+
+def leaves_of(frame: DataFrame) -> list[Any]:
+    """What a DataFrame reads, as nodes of its plan."""
+    return listed(frame._jdf.queryExecution().analyzed().collectLeaves())  # noqa: SLF001
+
+
 def name_sources(frame: DataFrame, name: str) -> DataFrame:
     """The same DataFrame with its streaming sources named `name` (`name_1`, .. if there are several)."""
     spark = frame.sparkSession
@@ -26,16 +36,16 @@ def name_sources(frame: DataFrame, name: str) -> DataFrame:
     taken: list[str] = []
 
     def rename(plan: Any) -> Any:
-        children = plan.children()
-        if children.isEmpty():
+        children = listed(plan.children())
+        if not children:
             if not plan.isStreaming():
                 return plan
             own = name if not taken else f"{name}_{len(taken)}"
             taken.append(own)
             return plan.withSourceIdentifyingName(jvm.org.apache.spark.sql.catalyst.streaming.UserProvided(own))
         renamed = jvm.java.util.ArrayList()
-        for i in range(children.size()):
-            renamed.add(rename(children.apply(i)))
+        for child in children:
+            renamed.add(rename(child))
         return plan.withNewChildren(jvm.scala.jdk.javaapi.CollectionConverters.asScala(renamed).toIndexedSeq())
 
     plan = rename(frame._jdf.queryExecution().analyzed())  # noqa: SLF001

@@ -12,19 +12,14 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.runtime.arrivals.sources import leaves_of, listed
+
 _FILES = "FileStreamSource"
 
 
 def source_count(frame: DataFrame) -> int:
     """How many streaming sources a DataFrame reads."""
-
-    def count(plan: Any) -> int:
-        children = plan.children()
-        if children.isEmpty():
-            return int(plan.isStreaming())
-        return sum(count(children.apply(i)) for i in range(children.size()))
-
-    return count(frame._jdf.queryExecution().analyzed())  # noqa: SLF001
+    return sum(leaf.isStreaming() for leaf in leaves_of(frame))
 
 
 class Throttle:
@@ -59,7 +54,7 @@ class Throttle:
 
     def _known(self, sources: Any) -> dict[str, list[Any]]:
         """The sources of each stream that can be held back; of none if they are not as the streams declare them."""
-        every = [sources.apply(i) for i in range(sources.size())]
+        every = listed(sources)
         if len(every) != sum(count for _, count in self._order):
             return {}
         found, place = {}, 0

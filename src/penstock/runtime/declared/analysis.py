@@ -17,6 +17,7 @@ from penstock.kernels.aggregate.stored import stored_type
 from penstock.model import Aggregation, Query, Ref, Stream, UserAggregate
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WINDOW_START
 from penstock.planner.aggregates import is_cut_by_kernels
+from penstock.runtime.arrivals.sources import listed
 from penstock.runtime.spelling import ddl, quote
 from penstock.sql.aggregates import PLAIN, is_plain, refused_type, result_type
 
@@ -225,9 +226,8 @@ def columns_of(frame: DataFrame) -> list[tuple[str, str]]:
 
 def _operators(plan: Any) -> Iterator[str]:
     yield plan.nodeName()
-    children = plan.children()
-    for i in range(children.size()):
-        yield from _operators(children.apply(i))
+    for child in listed(plan.children()):
+        yield from _operators(child)
 
 
 def spark_message(error: Exception) -> str:

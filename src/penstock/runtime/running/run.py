@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from penstock.model.time import NEVER
 from penstock.planner.lead import leaders
 from penstock.planner.network import Network
 from penstock.runtime.arrivals.files import sources_of
-from penstock.runtime.arrivals.ingest import Layout, lay_out
+from penstock.runtime.arrivals.pruned import lay_out_needed, missing
 from penstock.runtime.arrivals.sources import source_evolution
 from penstock.runtime.results.part import Part
 from penstock.runtime.results.recipients import received_rows, receivers_of
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.25
 QUIET_SECONDS = 1.0
+_log = logging.getLogger("penstock.run")
 KEEP_WARM_SECONDS = 30.0  # Spark gives up idle Python workers after about a minute
 
 
@@ -68,6 +70,7 @@ class Run:
         self.error: BaseException | None = None
         self.warnings: list[str] = []
         self._rates = Rates()
+        self._restarts: dict[str, Any] = {"count": 0, "seconds": 0.0, "last": None}
         self._ended = threading.Event()
         self._closing = threading.Lock()
         self._changing = threading.RLock()
@@ -124,7 +127,7 @@ class Run:
     def _stepper(self, manifest: Manifest, registry: Registry, network: Network) -> Stepper:
         engine, catalog = self.engine, self.engine.catalog
         return Stepper(
-            engine.spark, engine.store, manifest, network, registry, self._layout(network), engine.tasks, self.deliveries.deliver,
+            engine.spark, engine.store, manifest, network, registry, lay_out_needed(network, catalog.frames), engine.tasks, self.deliveries.deliver,
             catalog.cut, lambda plan, now: catalog.steer(plan, now, engine.tasks), catalog.views, catalog.horizon,
         )  # fmt: skip
 
@@ -219,7 +222,9 @@ class Run:
                     catalog.frames, catalog.given = frames, given
                     raise
                 same = catalog.frames.keys() == frames.keys() and all(catalog.frames[n] is f for n, f in frames.items())
-                if same and not self._reads_otherwise(network):
+                if not self.active or (same and not self._reads_otherwise(network)):
+                    if not self.active:  # Spark's query begins with the columns that are needed now
+                        self.stepper.layout = lay_out_needed(network, catalog.frames)
                     if network.version != self.stepper.network.version:
                         self._adopt(registry, network)
                     return
@@ -235,11 +240,10 @@ class Run:
         self._follow_delays()
 
     def _reads_otherwise(self, network: Network) -> bool:
-        """Whether rows must come with other columns from now on: a delay in rows needs their sequence."""
-        before = self.stepper.network.streams
-        return any(
-            (before[name].delay_rows is None) != (network.streams[name].delay_rows is None)
-            for name in self.stepper.layout.order
+        """Whether rows must come with other columns from now on: those that queries need, and the sequence for a delay in rows."""
+        before, layout = self.stepper.network.streams, self.stepper.layout
+        return bool(missing(network, layout)) or any(
+            (before[name].delay_rows is None) != (network.streams[name].delay_rows is None) for name in layout.order
         )
 
     def _follow_delays(self) -> None:
@@ -250,27 +254,36 @@ class Run:
             self.stepper.tick({**progress, **moved})
 
     def _switch(self, registry: Registry, network: Network) -> None:
-        """Let Spark's query end between two steps, and start it with the streams that there are now."""
+        """Let Spark's query end between two steps, and start it with the streams and the columns that are read now."""
+        started, columns = time.monotonic(), missing(network, self.stepper.layout)
         try:
             self.spark_query.stop()
             with self.stepper.lock:
-                self.stepper.layout = self._layout(network)
+                self.stepper.layout = lay_out_needed(network, self.engine.catalog.frames)
                 self._adopt(registry, network)
                 self.stepper.closing = False
                 self.spark_query = self._start_query()
+                self._restarted(time.monotonic() - started, columns)
         except BaseException as error:
             self._fail(error)
             raise
         finally:
             self._switching = False
 
-    def _layout(self, network: Network) -> Layout:
-        return lay_out([s for n, s in network.streams.items() if n in self.engine.catalog.frames])
+    def _restarted(self, seconds: float, columns: Mapping[str, Sequence[str]]) -> None:
+        last = {"step": self.stepper.manifest.step, "columns": columns, "seconds": round(seconds, 4)}
+        count, total = self._restarts["count"] + 1, self._restarts["seconds"] + seconds
+        self._restarts = {"count": count, "seconds": round(total, 4), "last": last}
+        _log.info(
+            "Spark's query was started anew after step %(step)d in %(seconds).1f s; columns read for it: %(columns)s",
+            last,
+        )
 
     def status(self) -> dict[str, Any]:
         """A picture of the run: steps, streams (rows, rates, lag), queries, state, sinks.
 
-        Rows that workers read themselves are counted here alone: Spark's own progress (`numInputRows`) does not know of them.
+        Rows that workers read themselves are counted here alone: Spark's own progress (`numInputRows`) does not know of them. `restarts` are those of
+        Spark's query under this run, for a change of streams or for columns that were not read before.
         """
         stepper, sinks = self.stepper, self.deliveries.sinks
         manifest, streams, held = stepper.manifest, stepper.network.streams, self.throttle.held
@@ -283,6 +296,7 @@ class Run:
             **state_status(manifest),
             "sinks": [{"sink": s.name, "delivered": s.delivered, "error": s.error} for s in sinks],
             "delay": self.schedule.delay,
+            "restarts": dict(self._restarts),
             "interval": None if self.schedule.pace is None else self.schedule.pace.interval,
             "orders": {"checks": stepper.steering.checks, "seconds": dict(stepper.seconds)},
             "timings": {k: round(v, 4) for k, v in stepper.timings.items()},
