@@ -18,7 +18,7 @@ from penstock.kernels.aggregate.close import folded, merge, partials
 from penstock.kernels.aggregate.entries import Sorted, lift, load, patterns_of, sort_together, with_patterns
 from penstock.kernels.aggregate.keep import horizon, settle
 from penstock.kernels.aggregate.outside import inside
-from penstock.kernels.aggregate.ticks import each_tick, spread
+from penstock.kernels.aggregate.ticks import are_many, each_tick, spread
 from penstock.model.time import NEVER
 from penstock.planner.aggregates import AggregatePlan
 from penstock.planner.panes import PARTIALS, ROWS_KEPT, PaneSet
@@ -61,7 +61,7 @@ def keep_rows(
     rows = inside(plan, rows)
     if not len(rows):
         return Kept([], {})
-    if slide is not None and not plan.spreads:
+    if slide is not None and not (plan.spreads and are_many(rows, slide)):
         rows, slide = each_tick(rows, slide), None
     if plan.width is None:
         return Kept([partials(plan, rows)], {})

@@ -21,10 +21,17 @@ from penstock.planner.aggregates import AggregatePlan
 from penstock.state.run import Ints
 
 LAST = "_last"
+FEW = 2  # ticks of a row: for no more, partials are put together faster from a row of each
 
 
 class TooManyTicksError(Exception):
     """The ticks of these rows are more than a task writes out."""
+
+
+def are_many(rows: pa.Table, slide: int) -> bool:
+    """Whether there are so many ticks that it costs less to do without a row for each."""
+    first, last = _ends(rows)
+    return int(((last - first) // slide).sum()) + len(rows) > FEW * len(rows)
 
 
 def each_tick(rows: pa.Table, slide: int) -> pa.Table:
