@@ -57,7 +57,7 @@ CALLS = {
     "collect_list(v)": f"coalesce(list(v ORDER BY {_ORDER}) FILTER (WHERE v IS NOT NULL), [])",
 }
 PREDICATES = ("v > 1", "k = 'a' OR v IS NULL", "g <> 0")
-GROUPS = ((), ("k",), ("g",), ("k", "g"))
+GROUPS = ((), ("k",), ("g",), ("k", "g"), ("g", "k"))
 HAVINGS = ("count(*) > 1", "max(v) >= 2 OR count(*) = 1")
 # What is Spark's order of NULLs by itself is said, since DuckDB's is another.
 TOPS = (

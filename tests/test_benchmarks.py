@@ -22,6 +22,7 @@ from benchmarks import (
     disorder,
     fleet,
     fleet_figures,
+    grouping,
     harness,
     join,
     kernels,
@@ -131,6 +132,20 @@ def test_kernels_agree_and_print_a_table(capsys):
     assert line["equal"]
     assert set(line["ratios"]) == {"numpy", "polars", "duckdb"}
     assert line["figures"]["even keys"]["matches"] > 0
+
+
+def test_groups_within_groups_have_the_same_results_in_every_way(capsys):
+    assert grouping.main(["--rows", "400", "--steps", "1"]) == 0
+    *shown, last = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith("| case | apart, ms |")
+    line = json.loads(last)
+    assert line["equal"]
+    assert set(line["ratios"]) == set(grouping.WAYS[1:])
+    cases = {name: ways for name, ways in line["figures"].items() if name != "machine"}
+    assert len(cases) == 8
+    # Rows of one a lie in one task; partials by a are stored but where windows are put together of those by (a, b).
+    assert all(ways["of new partials"]["sent"] == 400 < ways["apart"]["sent"] for ways in cases.values())
+    assert all(ways["at closing"]["stored"] < ways["of new partials"]["stored"] for ways in cases.values())
 
 
 def test_growth_is_the_last_tenth_beside_the_first_one_after_the_warm_up(monkeypatch):

@@ -19,11 +19,11 @@ from penstock.model import Column, Source, UserAggregate
 from penstock.model.limits import MOST_BYTES, MOST_ROWS
 from penstock.model.time import FOREVER, SECOND
 from penstock.model.view import CAPTURES
-from penstock.planner.arranging import arrange
 from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
 from penstock.planner.network import Network
 from penstock.planner.orders.decision import Parameters
+from penstock.planner.ways import Way
 from penstock.runtime.arrivals.sources import with_settings
 from penstock.runtime.declared.catalog import Catalog
 from penstock.runtime.declared.choices import Choices
@@ -469,13 +469,14 @@ class Engine:
         running = self._running
         steering = self.catalog.steer(network, manifest, self.tasks) if running is None else running.stepper.steering
         routes = steering.routes if steering.network == network else None
+        way = Way(self.tasks) if self._run is None else self._run.stepper.intake.way(self._run.stepper.job, self.tasks)
         return explain_network(
             network, manifest.counters, list(manifest.runs.values()), name, routes, manifest.decisions, steering.checks,
-            manifest.folding,
+            manifest.folding, manifest.panes, way,
         )  # fmt: skip
 
     def decisions(self) -> list[dict[str, Any]]:
-        """The last decisions about probe orders, pane sets and partials in mappers, oldest first: what was looked at, done, and why, with the numbers."""
+        """The last decisions about probe orders, routes, chains, pane sets and partials in mappers, oldest first: what was looked at, done, and why, with the numbers."""
         return [dict(decision) for decision in self.manifest().decisions]
 
     def explain_select(self, sql: str) -> str:
@@ -487,7 +488,7 @@ class Engine:
         """The plan that runs, or that would run: all live queries compiled."""
         if self._running is not None:
             return self._running.stepper.network
-        return arrange(self.catalog.network(), self.manifest().panes)
+        return self.catalog.cut(self.catalog.network(), self.manifest())
 
     @told_plainly()
     def manifest(self) -> Manifest:

@@ -44,7 +44,9 @@ def test_the_whole_network_reads_like_a_plan():
         "network version 4: 3 queries, 2 streams, 2 joins",
         "strategy state_slice",
         "stream temperature: event time at, delay 5 seconds, late -> side, bad -> side",
+        "  shared: 2 state tables with 1 key hash for 3 roles",
         "stream humidity: event time at, delay 1 minute, late -> drop, bad -> side",
+        "  shared: 1 state table with 1 key hash for 2 roles",
         "state table temperature(location): 2 roles in its bits, stores location, value",
         "  chain: 1 minute, 5 minutes",
         "  predicate index on value: 1 literal, 2 distinct masks",
@@ -79,6 +81,7 @@ def test_the_roles_of_a_self_join_are_told_apart_and_integer_times_have_no_unit(
     plan = explain_network(build_network([StandingQuery(1, "q", parse_query(text, streams))], streams))
     assert plan.splitlines()[2:] == [
         "stream a: event time at, delay 3, late -> side, bad -> side",
+        "  shared: 1 state table with 1 key hash for 2 roles",
         "state table a(k): 2 roles in its bits, stores k",
         "  chain: 7, 9",
         "join a(k) x a(k): 1 query in one probe",

@@ -88,6 +88,7 @@ def test_explain_says_what_is_shared_how_and_why():
         "network version 0: 3 queries, 1 stream, 0 joins, 2 aggregates",
         "strategy state_slice",
         "stream s: event time t, delay 0, late -> side, bad -> side",
+        "  shared: 2 state tables with 1 key hash for 3 roles",
         "aggregate s by k in panes: 2 queries share panes of 1: count of rows",
         "  bit 0: q0, differential (CF; sums of panes by difference), results kept as panes, results 7",
         "  bit 1: q1, differential (CF; sums of panes by difference), HAVING in the kernel, results kept as runs of equal windows",

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -5,7 +6,7 @@ import pytest
 
 from penstock.errors import StateError
 from penstock.model import Column, Reader, Sink, Stream
-from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
+from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord, _decode, _encode
 from penstock.state.store import LocalStore
 
 A = Stream("a", (Column("at", "timestamp"), Column("k", "decimal(10,2)")), "at", 5, late="drop", idle=7, sequence="k")
@@ -51,6 +52,15 @@ def test_the_newest_version_is_loaded_and_older_ones_stay_readable(log):
     log.append(later)
     assert log.load() == later
     assert log.load(1) == full(1)
+
+
+def test_a_record_of_an_older_version_has_its_groups_as_they_are_written(log):
+    assert ONE.any_order
+    data = _encode(full())
+    for query in data["queries"]:
+        del query["any_order"]
+    assert [q.any_order for q in _decode(json.loads(json.dumps(data))).queries] == [False, False]
+    assert ONE.same_declaration(replace(ONE, any_order=False))
 
 
 def test_a_version_is_written_once(log):

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.model.time import format_length
 from penstock.planner.network import Network, WindowAggregate
-from penstock.planner.panes import PaneSet, Rates, cost_of, pane_sets, pane_width
+from penstock.planner.panes import PaneSet, Rates, cost_of, pane_sets, pane_width, set_costs
 from penstock.planner.share import Counters
 
 EVERY = 4  # steps with rows between two checks
@@ -133,6 +133,17 @@ def check(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str, Any], 
         if changes:
             after[aggregate.name] = asdict(replace(known, sets=_plain(best)))
     return after, decisions
+
+
+def work_of(aggregate: WindowAggregate, rates: Rates) -> dict[str, float]:
+    """The work for a new row, in units of what it takes to put one into a pane: with the sets in force, and with others."""
+    windows = {q.query: q.window for q in aggregate.plan.queries}
+    together = set_costs(list(windows.values()), rates)
+    found = {"in force": cost_of(aggregate.plan.sets, windows, rates)}
+    found |= {f"all as {form}": cost for form, cost in together.items()}
+    if len(windows) > 1:
+        found["each query apart"] = sum(min(set_costs([w], rates).values()) for w in windows.values())
+    return {name: cost / rates.rows for name, cost in found.items()}
 
 
 def set_text(aggregate: WindowAggregate, own: PaneSet, *, integer: bool) -> str:

@@ -14,10 +14,12 @@ from penstock.planner.chain import link_of
 from penstock.planner.derived import explain_derived
 from penstock.planner.explain_aggregates import aggregates_of, explain_aggregates
 from penstock.planner.explain_orders import Checks, Decisions, explain_orders
+from penstock.planner.explain_sharing import explain_access, explain_stream, explain_table, last_recut
 from penstock.planner.links import link_counters
 from penstock.planner.network import Join, Member, Network, StateTable
 from penstock.planner.routes import MOVED, WHOLE, Hop, Routes, build_routes
 from penstock.planner.share import SURPLUS, Counters, Facts, Held, compare_strategies, facts, partners
+from penstock.planner.ways import Way, explain_way
 
 NOTHING: Counters = MappingProxyType({})
 _CHOSEN = {"auto": "auto: ", "asked": "asked for", "kept": "auto: kept, the state was written by it"}
@@ -32,10 +34,13 @@ def explain_network(
     decisions: Decisions = (),
     checks: Checks = NOTHING,
     folding: Mapping[str, Any] = NOTHING,
+    panes: Mapping[str, Any] = NOTHING,
+    way: Way = Way(1),  # noqa: B008  (frozen)
 ) -> str:
-    """The whole network, or what concerns one query; with what was measured, also estimates of what sharing saves.
+    """The whole network, or what concerns one query; with what was measured, also the estimates that choices go by.
 
-    `decisions` and `checks` are those of the choice of probe orders; `folding` is what is known of partials in mappers.
+    `decisions` are the last ones of all choices, `checks` those of probe orders; `folding` is what is known of partials in mappers, `panes` what is
+    remembered of the pane sets, `way` of the rows of the last step.
     """
     joins = [j for j in network.joins if name is None or any(m.name == name for m in j.members)]
     tables = [t for t in network.tables if name is None or any(t.index == own for j in joins for _, own in j.places)]
@@ -48,7 +53,7 @@ def explain_network(
         sizes += f", {_count(len(network.aggregates), 'aggregate')}"
     lines = [f"network version {network.version}: {sizes}"]
     if name is None:
-        lines.append(_strategy(network, measured, runs))
+        lines += [_strategy(network, measured, runs), *explain_way(way)]
     lines += explain_derived(network, shown if name is not None else network.streams)
     derived = {d.name for d in network.derived_streams}
     for stream in network.streams.values():
@@ -57,15 +62,16 @@ def explain_network(
         lines.append(
             f"stream {stream.name}: event time {stream.event_time}, {_progress(stream)}, late -> {stream.late}, bad -> {stream.bad}"
         )
+        lines += explain_stream(network, stream.name, measured) if name is None else []
     for table in tables:
-        lines += _table(network, table, measured, runs)
+        lines += _table(network, table, measured, runs, decisions)
     known = {t.index: facts(t, measured, runs) for t in tables if _sampled(t, measured)}
     for join in joins:
-        lines += _join(network, join, routes)
+        lines += _join(network, join, routes, measured, way.tasks, decisions)
         lines += _apart(network, join, [j for j in network.joins if name is not None or j.index < join.index])
         lines += explain_orders(join.name, partial(_label, network, join), decisions, checks)
         lines += [_member(network, join, m, measured, known) for m in join.members if name is None or m.name == name]
-    return "\n".join([*lines, *explain_aggregates(network, measured, runs, name, decisions, folding)])
+    return "\n".join([*lines, *explain_aggregates(network, measured, runs, name, decisions, folding, panes)])
 
 
 def _progress(stream: Stream) -> str:
@@ -107,7 +113,9 @@ def _sampled(table: StateTable, measured: Counters) -> bool:
     return measured.get(f"table:{table.name}", {}).get("sampled", 0) > 0
 
 
-def _table(network: Network, table: StateTable, measured: Counters, runs: Sequence[Held]) -> list[str]:
+def _table(
+    network: Network, table: StateTable, measured: Counters, runs: Sequence[Held], decisions: Decisions
+) -> list[str]:
     integer = network.streams[table.stream].integer_time
     if table.stateless:
         lines = [
@@ -124,6 +132,9 @@ def _table(network: Network, table: StateTable, measured: Counters, runs: Sequen
                 f"  counts all rows of {table.stream}, for {_count(len(table.counted), 'window')}, by {', '.join(table.order)}"
             )
         if _sampled(table, measured):
+            found = facts(table, measured, runs)
+            lines += explain_table(table, found, measured, runs, partial(_life, integer=integer))
+            lines += [f"  {text}" for text in last_recut(table, decisions, partial(_life, integer=integer))]
             lines += _links(network, table, measured, runs)
     for index in table.indexes:
         lines.append(
@@ -207,13 +218,17 @@ def _scale(table: StateTable, measured: Counters) -> float:
     return rows / sampled if sampled else 0.0
 
 
-def _join(network: Network, join: Join, routes: Routes | None) -> list[str]:
+def _join(
+    network: Network, join: Join, routes: Routes | None, measured: Counters, tasks: int, decisions: Decisions
+) -> list[str]:
     lines = [f"join {join.name}: {_count(len(join.members), 'query', 'queries')} in one probe"]
     if len(join.tables) > 1:
-        for route in (routes or build_routes(network)).joins[join.index]:
+        own = (routes or build_routes(network)).joins[join.index]
+        for route in own:
             hops = " -> ".join(_hop(network, join, hop) for hop in route.hops)
             sent = ", sent to every task" if route.everywhere else ""
             lines.append(f"  new rows of {_label(network, join, route.start)}{sent}: {hops}")
+        lines += explain_access(network, own, measured, tasks, decisions, join.name)
     return lines
 
 

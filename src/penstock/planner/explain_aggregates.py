@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from penstock.model.time import NEVER, format_duration, format_length
-from penstock.planner.arranging import set_text
-from penstock.planner.folding import is_foldable, known_of, sent_text
+from penstock.model.time import NEVER, SECOND, format_duration, format_length
+from penstock.planner.arranging import known_of, set_text, work_of
+from penstock.planner.folding import is_foldable, sent_text
+from penstock.planner.folding import known_of as known_sent
 from penstock.planner.network import Network, WindowAggregate
 from penstock.planner.panes import PARTIALS, window_class
 from penstock.planner.share import Counters, Held
@@ -24,14 +25,19 @@ def explain_aggregates(
     name: str | None = None,
     decisions: Sequence[Mapping[str, Any]] = (),
     folding: Mapping[str, Any] = NOTHING,
+    panes: Mapping[str, Any] = NOTHING,
 ) -> list[str]:
-    """The aggregates of a network, or the one of a query, with the last decision about the panes of each, and what mappers send."""
+    """The aggregates of a network, or the one of a query, with the last decision about the panes of each, and what mappers send.
+
+    `panes` is what is remembered of pane sets.
+    """
     lines = []
     for aggregate in aggregates_of(network, name):
         lines += _aggregate(network, aggregate, measured, runs, name)
+        lines += _work(network, aggregate, panes)
         last = next((d for d in reversed(decisions) if (d["mode"], d["query"]) == ("panes", aggregate.name)), None)
         if is_foldable(aggregate):
-            lines.append(f"  {sent_text(known_of(folding, aggregate.name))}")
+            lines.append(f"  {sent_text(known_sent(folding, aggregate.name))}")
         if last is not None:
             now = f"{'; '.join(last['before'])} becomes {'; '.join(last['after'])}"
             text = now if last["action"] == "changed" else f"kept {'; '.join(last['before'])}"
@@ -95,6 +101,20 @@ def _aggregate(
     if counts:
         lines.append("  measured: " + ", ".join(f"{k} {v:,}" for k, v in counts.items()))
     return lines
+
+
+def _work(network: Network, aggregate: WindowAggregate, panes: Mapping[str, Any]) -> list[str]:
+    """The measured rates, and the work for a row with these pane sets and with others."""
+    known = known_of(panes, aggregate.name)
+    if aggregate.plan.buffered or known.rates is None:
+        return []
+    integer = network.streams[aggregate.streams[0]].integer_time
+    rows, unit = (known.rates.rows, "unit of time") if integer else (SECOND * known.rates.rows, "second")
+    work = ", ".join(f"{name} {cost:,.3g}" for name, cost in work_of(aggregate, known.rates).items())
+    width = format_length(known.width, integer=integer)
+    return [
+        f"  panes: measured {rows:,.4g} rows a {unit}, {known.rates.held(known.width):,.1f} groups in a pane of {width}; estimated work for a row: {work}"
+    ]
 
 
 def _piece(aggregate: WindowAggregate, piece: Piece) -> str:

@@ -18,7 +18,7 @@ def explain_orders(join: str, label: Callable[[int], str], decisions: Decisions,
             f"  orders: checks {counts['checks']:,}, bypassed {counts['bypasses']:,}, "
             f"planned anew {counts['regenerations']:,}, of these different {counts['useful']:,}"
         )
-    last = next((d for d in reversed(decisions) if d["query"] == join), None)
+    last = next((d for d in reversed(decisions) if d["query"] == join and d["outcomes"]), None)
     if last is not None:
         lines.append(
             f"  last check: number {last['check']:,} ({last['mode']}) after step {last['step']:,}{_drawn(last)}"

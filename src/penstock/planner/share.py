@@ -7,11 +7,11 @@ and the rows that its runs hold.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
 
 from penstock.model.time import FOREVER
-from penstock.planner.chain import Chain, Load, UnitCosts, budget_chain, chain_memory, cpu_opt, mem_opt
+from penstock.planner.chain import Chain, Load, UnitCosts, budget_chain, chain_cost, chain_memory, cpu_opt, mem_opt
 from penstock.planner.network import Network, StateTable
 
 CHAINS = ("auto", "mem_opt", "cpu_opt")
@@ -97,6 +97,54 @@ def choose_chains(network: Network, mode: str, counters: Counters, runs: Sequenc
         probes = sum(sum(known[other].lives.values()) for other in partners(network, table))
         tables.append(replace(table, chain=_chain(table, mode, known[table.index], probes, costs)))
     return replace(network, tables=tuple(tables))
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A chain, the rows that a table would hold with it, and the seconds that a row which probes it would take."""
+
+    chain: Chain
+    rows: float
+    seconds: float
+
+
+def chain_offers(table: StateTable, counters: Counters, runs: Sequence[Held]) -> dict[str, Offer]:
+    """What `choose_chains` knows of the chain in force, of that with the fewest rows, and of that with the least work."""
+    found = facts(table, counters, runs)
+    costs = replace(COSTS, pair=COSTS.pair * _candidates(counters, runs))
+    lives = mem_opt(entry.life for entry in table.entries)
+    load = Load(lives, tuple(found.lives.get(life, 0.0) for life in lives), 1.0, 0.0)
+    chains = {"in force": table.chain, "fewest rows": lives, "least work": cpu_opt(load, costs)}
+    known = {name: chain for name, chain in chains.items() if set(chain) <= set(lives)}
+    return {name: Offer(chain, found.held(chain), chain_cost(load, costs, chain)) for name, chain in known.items()}
+
+
+@dataclass(frozen=True)
+class Recut:
+    """The chain of a table has changed: rows estimated, and microseconds for a row that probes it."""
+
+    query: str  # the table
+    before: Chain
+    after: Chain
+    old_rows: float
+    new_rows: float
+    old_cost: float
+    new_cost: float
+    reason: str = "chosen anew from the rows counted by their lives"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"mode": "chain", "action": "changed", **asdict(self), "outcomes": []}
+
+
+def recuts(before: Network, after: Network, counters: Counters, runs: Sequence[Held]) -> list[Recut]:
+    """The tables of a network that are cut otherwise now, as `choose_chains` does it."""
+    found = []
+    for old, new in zip(before.tables, after.tables, strict=True):
+        if old.chain != new.chain:
+            offers = [chain_offers(table, counters, runs)["in force"] for table in (old, new)]
+            (old_rows, new_rows), (old_cost, new_cost) = ((o.rows for o in offers), (1e6 * o.seconds for o in offers))
+            found.append(Recut(new.name, old.chain, new.chain, old_rows, new_rows, old_cost, new_cost))
+    return found
 
 
 def _chain(table: StateTable, mode: str, found: Facts, probes: float, costs: UnitCosts) -> Chain:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import inf
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.planner.lending import Lending
-from penstock.planner.network import Join, Network, decided_early
+from penstock.planner.network import Join, Network, StateTable, decided_early
 from penstock.planner.orders.cost import CostModel, EngineCost, IndexCost, Price
 from penstock.planner.orders.decision import Decision, Parameters
 from penstock.planner.orders.graph import JoinGraph, Order, Positions
@@ -26,7 +26,7 @@ from penstock.planner.orders.mode import Mode
 from penstock.planner.orders.modes import MODES, make_mode
 from penstock.planner.orders.ranged import Pop
 from penstock.planner.orders.statistics import Statistics
-from penstock.planner.routes import HERE, MOVED, Routes, build_routes, route_of
+from penstock.planner.routes import HERE, MOVED, WHOLE, Route, Routes, build_routes, route_of
 from penstock.planner.share import Counters, Held
 
 Floats = npt.NDArray[np.float64]
@@ -95,10 +95,8 @@ class Steering:
 
     def replicate(self, table: int) -> bool:
         """Whether it is cheaper to send a step's new rows of a table to every task than composites through one more exchange."""
-        counts = self.counters.get(f"table:{self.network.tables[table].name}", {})
-        steps = self.counters.get("engine:", {}).get("steps", 0)
-        rows = counts.get("shipped", 0) / steps if steps else 0.0
-        return rows * (self.tasks - 1) * SENT < EXCHANGE
+        rows = new_rows(self.network.tables[table], self.counters)
+        return price_of_whole(rows, self.tasks) < EXCHANGE
 
     def refresh(self) -> None:
         """Make the routes of the next step from the orders in force."""
@@ -126,6 +124,59 @@ class Steering:
             except ValueError:
                 pass  # of another shape: the join has lost or won a condition
         return make_mode(name, graph, join.name, parameters, model=model, limits=limits)
+
+
+def new_rows(table: StateTable, counters: Counters) -> float:
+    """The new rows that a table has got in a step, on the average of all steps."""
+    steps = counters.get("engine:", {}).get("steps", 0)
+    return counters.get(f"table:{table.name}", {}).get("shipped", 0) / steps if steps else 0.0
+
+
+def price_of_whole(rows: float, tasks: int) -> float:
+    """What it costs to send so many new rows to every task; the other way costs an `EXCHANGE`."""
+    return rows * (tasks - 1) * SENT
+
+
+@dataclass(frozen=True)
+class Rerouted:
+    """New rows of a table go to every task from now on, or no longer do, since their number has changed."""
+
+    query: str  # the join
+    table: str
+    before: str
+    after: str
+    old_cost: float
+    new_cost: float
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"mode": "routes", "action": "changed", **asdict(self), "outcomes": []}
+
+
+def rerouted(network: Network, before: Routes, after: Routes, counters: Counters, tasks: int) -> list[Rerouted]:
+    """The tables that all routes looked up in one way, and now do in the other."""
+    found = []
+    for join, old, new in zip(network.joins, before.joins, after.joins, strict=True):
+        were, are = accesses(old), accesses(new)
+        for table in sorted(were.keys() & are.keys()):
+            if were[table].isdisjoint(are[table]):
+                rows = new_rows(network.tables[table], counters)
+                whole = price_of_whole(rows, tasks)
+                moved = WHOLE in were[table]
+                reason = f"{rows:,.0f} new rows in a step"
+                names = (WHOLE, MOVED) if moved else (MOVED, WHOLE)
+                costs = (whole, EXCHANGE) if moved else (EXCHANGE, whole)
+                found.append(Rerouted(join.name, network.tables[table].name, *names, *costs, reason))
+    return found
+
+
+def accesses(routes: Sequence[Route]) -> dict[int, set[str]]:
+    """By table, how composites come to its rows of another key: they move, or the rows are everywhere. Tables that need neither are left out."""
+    found: dict[int, set[str]] = {}
+    for hop in (hop for route in routes for hop in route.hops):
+        if hop.access != HERE and hop.source is not None:
+            found.setdefault(hop.table, set()).add(hop.access)
+    return found
 
 
 def graph_of(join: Join) -> JoinGraph:

@@ -68,6 +68,7 @@ class QueryRecord:
     it reads. One that has an `owner` is the join below that query, which aggregates over it, or a part of it: nobody else knows of it. A query
     over unions is answered by one record for each combination of their streams, with ids one after the other: the first is the query
     itself, and the others are parts of the one `united`. `flush` = (results that a step gives at most, windows that one may be late for that).
+    With `any_order` its groups are numbered by their texts, as queries with the same groups share them; older records have them as they are written.
     """
 
     id: int
@@ -92,6 +93,7 @@ class QueryRecord:
     owner: str | None = None
     flush: tuple[int, int] | None = None
     united: int | None = None
+    any_order: bool = True
 
     @property
     def combination(self) -> int:
@@ -266,6 +268,7 @@ def _decode(data: dict[str, Any]) -> Registry:
         item["flush"] = tuple(item["flush"]) if item.get("flush") else None
         item["types"] = tuple(tuple(t) for t in item.get("types", ()))
         item["complete_from"] = tuple(tuple(c) for c in item["complete_from"])
+        item.setdefault("any_order", False)
         item["reads"] = tuple(Reading.from_json(r) for r in item.get("reads", ()))
         queries.append(QueryRecord(**item))
     bits = {query: (join, bit) for query, join, bit in data["bits"]}

@@ -17,6 +17,7 @@ from penstock.model.limits import MOST_TAKEN
 from penstock.model.punctuation import TO, part_of
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.derived import TICK, Apart, DerivedStream, is_joined, take_apart
+from penstock.planner.group_order import in_one_order
 from penstock.planner.network import Network, WindowAggregate, as_answered
 from penstock.planner.unions import distribute, reunited
 from penstock.runtime.arrivals.ingest import Layout, lay_out
@@ -88,6 +89,8 @@ def parse(
     declared = {name: stream for name, stream in streams.items() if name not in readings}
     if query is None:
         query = parse_query(record.sql, declared, queries=results(readings), own=own)
+    if record.any_order:
+        query = in_one_order(query)
     query, derived = over_streams(query, record.reads)
     whole = {**declared, **derived}
     if is_joined(query) and record.owner is None:

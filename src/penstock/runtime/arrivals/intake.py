@@ -13,6 +13,7 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.planner.ways import Way
 from penstock.runtime.arrivals.files import Source, is_scannable, read_apart
 from penstock.runtime.arrivals.taken import Taken
 from penstock.runtime.steps.job import Job, Reports
@@ -72,6 +73,11 @@ class Intake:
                 frames += taken.frames(session, job.whole)
                 expected += taken.count
         return reduce(DataFrame.unionByName, frames) if frames else None, pieces, expected if known else None
+
+    def way(self, job: Job, tasks: int) -> Way:
+        """How the rows of the last step have come from sources, for EXPLAIN."""
+        apart = {name for source in self.sources if self._is_apart(job, source) for name in source.streams}
+        return Way(tasks, self.rows and {name: self.rows[name] for name in job.layout.order}, apart)
 
     def _is_apart(self, job: Job, source: Source) -> bool:
         """Whether mappers may read a source themselves."""

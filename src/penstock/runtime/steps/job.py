@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from penstock.columns.parcels import pack
 from penstock.model.time import NEVER
 from penstock.planner.network import Network
+from penstock.planner.ways import FEW_ROWS, MOST_TASKS
 from penstock.runtime.arrivals import derived
 from penstock.runtime.arrivals.ingest import Layout, project
 from penstock.runtime.arrivals.punctuation import closed_before
@@ -33,9 +34,6 @@ from penstock.step.folding import pack_partials
 from penstock.step.mapper import Mapper, truth_words
 from penstock.step.pieces import Piece, shared_out
 
-MOST_TASKS = 4  # with more of them, an exchange is cheaper than that each takes all rows
-# With so many rows in a step, sending all of them to every task costs less than a stage of mappers between the source and the tasks.
-FEW_ROWS = 1 << 14
 # With so few, a part of the source that has to wait for a free core costs more than cores that have unequal parts.
 MANY_ROWS = 1 << 20
 NO_STREAM = -1

@@ -13,7 +13,7 @@ from penstock.model.time import NEVER
 from penstock.planner import arranging
 from penstock.planner import folding as fold
 from penstock.planner.network import Network
-from penstock.planner.steering import Steering
+from penstock.planner.steering import Steering, rerouted
 from penstock.state.manifest import Entry, Manifest
 
 REMEMBERED = (
@@ -25,9 +25,12 @@ def steered(steering: Steering, manifest: Manifest, entry: Entry) -> tuple[dict[
     """What the choice of orders made of the step, as changes of its entry: decisions, and what to remember of them; and the seconds it took."""
     fresh = [run for run in entry.runs_added if run.level == 0]
     started = time.perf_counter()
+    before = steering.routes
     decisions = steering.observe(entry.counters, manifest.counters, list(manifest.runs.values()), fresh)
     seconds = time.perf_counter() - started
-    plain = tuple({"step": entry.step, **decision.to_json()} for decision in decisions)
+    moved = rerouted(steering.network, before, steering.routes, manifest.counters, steering.tasks) if decisions else []
+    found = [*(d.to_json() for d in decisions), *(d.to_json() for d in moved)]
+    plain = tuple({"step": entry.step, **decision} for decision in found)
     # Counts since the last check are remembered too, or a job that is often restarted would never come to one.
     often = 1 + len(steering.modes) // REMEMBERED
     orders = steering.states if plain or entry.step % often == 0 else {}

@@ -18,6 +18,7 @@ from penstock.errors import StepError
 from penstock.planner import arranging
 from penstock.planner.network import Network
 from penstock.planner.scans import Scans
+from penstock.planner.share import recuts
 from penstock.planner.steering import Steering
 from penstock.runtime.arrivals import derived
 from penstock.runtime.arrivals.ingest import Layout
@@ -100,6 +101,7 @@ class Stepper:
         self.owes: Callable[[ResultFile], bool] = lambda _: False  # whether a sink has yet to get rows of a file
         self.last_reports: Reports = []
         self.scans = Scans()  # what the last steps took, for tables without a key
+        self.recut: list[dict[str, Any]] = []  # chains that have changed since the last step
         self.intake = Intake()
         self.tracker = Tracker()
         self.sessions = StepSessions(spark)
@@ -286,6 +288,8 @@ class Stepper:
         collect_versions(self.store, self.manifest)
         network = self.cut(self.network, self.manifest)
         if network != self.network:
+            found = recuts(self.network, network, self.manifest.counters, list(self.manifest.runs.values()))
+            self.recut += [{"step": self.manifest.step, **decision.to_json()} for decision in found]
             self.adopt(network, self.registry)
 
     def _tick_entry(self, **changes: Any) -> Entry:
@@ -345,6 +349,7 @@ class Stepper:
         entry = replace(entry, counters=with_dropped(entry, self.manifest), **orders)
         entry = arranged(self.network, self.manifest, entry)
         entry = folding(self.network, self.manifest, entry, self.tasks)
+        entry = replace(entry, decisions=(*self.recut, *entry.decisions))
         self.store.sync(commit.durable_names(self.store, batch_id))
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
         kill_point("before_manifest", step)
@@ -355,6 +360,7 @@ class Stepper:
         self.seconds["probing"] += max((report["phases"].get("probe", 0.0) for report in reports), default=0.0)
         self.tracker.came(reports, entry.clock)
         self._append(entry)
+        self.recut = []
         if rearranged(entry):
             self.adopt(arranging.arrange(self.network, self.manifest.panes), self.registry)
 

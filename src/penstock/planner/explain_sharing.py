@@ -1,0 +1,107 @@
+"""EXPLAIN of what is shared: for each rule the estimate that it goes by, and what the other choices would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from penstock.model.time import FOREVER
+from penstock.planner.explain_orders import Decisions
+from penstock.planner.network import Network, StateTable, key_column
+from penstock.planner.routes import Route
+from penstock.planner.share import Counters, Facts, Held, chain_offers
+from penstock.planner.steering import EXCHANGE, accesses, new_rows, price_of_whole
+
+
+def explain_stream(network: Network, stream: str, measured: Counters) -> list[str]:
+    """The state tables of a stream and the key hashes they share, and into how many tables a row goes, with sharing and without."""
+    tables = network.tables_of(stream)
+    members = {a.home: len(a.members) for a in network.aggregates}
+    members |= {source.table: len(a.members) for a in network.aggregates for source in a.sources}
+    roles = {t.index: members.get(t.index, len(t.entries) - len(t.counted)) for t in tables}
+    if sum(roles.values()) < 2:
+        return []
+    hashes = {(t.hashed or (key_column(t.name),), t.key_types, t.grouped) for t in tables if t.key}
+    text = f"  shared: {_many(len(tables), 'state table')} with {_many(len(hashes), 'key hash', 'key hashes')} for {_many(sum(roles.values()), 'role')}"
+    accepted = measured.get(f"stream:{stream}", {}).get("accepted", 0)
+    if accepted:
+        counts = {t.index: measured.get(f"table:{t.name}", {}) for t in tables}
+        shipped = sum(own.get("shipped", 0) for own in counts.values())
+        alone = sum(_alone(t, roles[t.index], counts[t.index]) for t in tables)
+        text += f"; a row goes to {shipped / accepted:.1f} tables, with one for each role to {alone / accepted:.1f} (estimated, at most)"
+    return [text]
+
+
+def _alone(table: StateTable, roles: int, counts: Mapping[str, int]) -> float:
+    """The rows that tables for each role would get: as counted by role, else all rows for each."""
+    sampled, shipped = counts.get("sampled", 0), counts.get("shipped", 0)
+    by_role = [counts.get(f"role:{e.id}") for e in table.entries if not e.counting]
+    known = [count for count in by_role if count is not None]
+    if not sampled or len(known) < len(by_role):
+        return float(roles * shipped)
+    return sum(known) * (shipped + counts.get("unwanted", 0)) / sampled
+
+
+def explain_table(
+    table: StateTable, found: Facts, measured: Counters, runs: Sequence[Held], life: Callable[[int], str]
+) -> list[str]:
+    """What a state table is estimated to hold for all roles together, and for each alone; where it can be cut otherwise, what that would cost."""
+    lines = []
+    entries = [e for e in table.entries if e.life < FOREVER and not e.counting]
+    if len(entries) > 1:
+        alone = sum(found.roles[e.id] * e.life for e in entries)
+        lines.append(
+            f"  shared by {len(entries)} roles: estimated {found.held(table.chain):,.0f} rows, {alone:,.0f} if each had its own"
+        )
+    if len({e.life for e in entries}) > 1:
+        offers = chain_offers(table, measured, runs)
+        texts = []
+        for name, offer in offers.items():
+            if name != "in force" and offer.chain == table.chain:
+                texts.append(f"{name} the same")
+            else:
+                cuts = "" if name == "in force" else f" ({', '.join(map(life, offer.chain))})"
+                texts.append(f"{name}{cuts} {offer.rows:,.0f} and {1e6 * offer.seconds:.3g}")
+        lines.append("  chains by rows held and us for a row that probes them (estimated): " + "; ".join(texts))
+    return lines
+
+
+def last_recut(table: StateTable, decisions: Decisions, life: Callable[[int], str]) -> list[str]:
+    """The last change of a table's chain while the engine ran, with what was estimated then."""
+    last = next((d for d in reversed(decisions) if d["mode"] == "chain" and d["query"] == table.name), None)
+    if last is None:
+        return []
+    old, new = (", ".join(map(life, last[name])) for name in ("before", "after"))
+    text = (
+        f"chain changed after step {last['step']:,}: {old} becomes {new}, {last['old_rows']:,.0f} rows before and {last['new_rows']:,.0f} now, "
+        f"{last['old_cost']:.3g} us for a row that probes it before and {last['new_cost']:.3g} now; {last['reason']}"
+    )
+    return [text]
+
+
+def explain_access(
+    network: Network, routes: Sequence[Route], measured: Counters, tasks: int, decisions: Decisions, join: str
+) -> list[str]:
+    """For each table that a join looks up by another key: what both ways to do so cost, in units of a row that is looked up; and the last change."""
+    steps = measured.get("engine:", {}).get("steps", 0)
+    if tasks < 2 or not steps:
+        return []
+    lines = []
+    for index, ways in sorted(accesses(routes).items()):
+        table = network.tables[index]
+        rows = new_rows(table, measured)
+        lines.append(
+            f"  {table.name} is {' and '.join(sorted(ways))}: {rows:,.0f} new rows in a step sent to {tasks} tasks cost {price_of_whole(rows, tasks):,.0f}, "
+            f"an exchange {EXCHANGE:,.0f}"
+        )
+        own = (d for d in reversed(decisions) if (d["mode"], d["query"]) == ("routes", join))
+        last = next((d for d in own if d["table"] == table.name), None)
+        if last is not None:
+            lines.append(
+                f"  {table.name} {last['before']} becomes {last['after']} after step {last['step']:,}, cost {last['old_cost']:,.0f} before and "
+                f"{last['new_cost']:,.0f} now; {last['reason']}"
+            )
+    return lines
+
+
+def _many(number: int, word: str, plural: str | None = None) -> str:
+    return f"{number} {word if number == 1 else plural or word + 's'}"
