@@ -10,7 +10,7 @@ from penstock.errors import RegistrationError
 from penstock.model import Column, Landmark, Rows, Stream
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.bounds import check_bounded, time_bounds
-from penstock.planner.derived import derived_stream, is_joined, take_apart
+from penstock.planner.derived import LAST_TICK, derived_stream, is_joined, take_apart
 from penstock.reference import admit, results
 from penstock.reference.aggregate import answers
 from penstock.sql import parse_query
@@ -134,8 +134,9 @@ def exploded(apart, rows):
         if apart.ticks is None:
             yield row
         else:
-            for tick in apart.ticks.of([row[column] for column, _ in apart.ticks.ranges]):
-                yield {**row, "tick": tick - 1}
+            ticks = apart.ticks.of([row[column] for column, _ in apart.ticks.ranges])
+            for tick in ticks:
+                yield {**row, "tick": tick - 1, LAST_TICK: ticks[-1] - 1}
 
 
 @settings(max_examples=examples(200))
