@@ -117,3 +117,29 @@ def test_what_crosses_the_exchange_does_not_grow_with_the_number_of_queries(spar
     assert sent[0] == sent[1]
     accepted = sum(engine.manifest().counters[f"stream:{name}"]["accepted"] for name in "ab")
     assert sent[0][0] == accepted > 0
+
+
+@pytest.mark.parametrize(("most", "bounded"), [(1 << 26, [True, False, False]), (0, [True, True, True])])
+def test_arrow_batches_are_bounded_in_bytes_after_a_step_that_sent_much_and_at_first(spark, tmp_path, monkeypatch, most, bounded):  # fmt: skip
+    """Adding up sizes costs time for each row, and parcels that do not fit into one batch cost the JVM its life."""
+    found, sent = [], job.Job.sent
+
+    def spy(self, session, *args):
+        found.append(int(session.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")) < 1 << 30)
+        return sent(self, session, *args)
+
+    monkeypatch.setattr(job.Job, "sent", spy)
+    monkeypatch.setattr("penstock.runtime.steps.job.FEW_ROWS", 0)  # so that mappers send parcels
+    monkeypatch.setattr("penstock.runtime.steps.step.MOST_SENT", most)
+    replay = Replay(tmp_path / "source", stream("a", "ts timestamp, k bigint"))
+    replay.plain = False
+    for step in range(3):
+        replay.add(a=[{"ts": step * SECOND, "k": step}])
+    engine = replay.engine(
+        spark,
+        tmp_path / "state",
+        {"pairs": "SELECT a.k FROM a [RANGE 9 SECONDS], a [RANGE 9 SECONDS] b WHERE a.k = b.k"},
+    )
+    drain(engine)
+    assert found == bounded
+    assert sorted(rows_of(engine.results("pairs"))) == [(0,), (1,), (2,)]

@@ -63,6 +63,8 @@ from penstock.state.sides import expired_sides, next_expiry
 from penstock.state.store import LocalStore
 from penstock.step.bound import Bound
 
+MOST_SENT = 64 << 20  # bytes of parcels for a task, beyond which the next step's Arrow batches are bounded in bytes
+
 
 class Stopping(Exception):  # noqa: N818  (not an error: the run is asked to end)
     """A batch came while the run was stopping."""
@@ -161,7 +163,7 @@ class Stepper:
             if batch_id <= self.manifest.last_batch:
                 commit.check_replay(self.store, self.manifest, batch_id, identity)
                 return
-            self.sessions.prepare(batch.sparkSession, self._settings)
+            self.sessions.prepare(batch.sparkSession, {**self._settings, **(LARGE_VALUES if self._sends_much else {})})
             step = self.manifest.step + 1
             kill_point("before_job", step)
             task = self._task()
@@ -306,6 +308,12 @@ class Stepper:
     def own_session(self) -> SparkSession:
         """A session like that of a batch, for steps that have none."""
         return self.sessions.own(self._settings)
+
+    @property
+    def _sends_much(self) -> bool:
+        """Whether the tasks of the next step may get more than fits into one Arrow batch each: as the last step says, and if there was none."""
+        sent = sum(report["sent"][1] for report in self.last_reports)
+        return not self.last_reports or sent > MOST_SENT * self.tasks
 
     @property
     def _settings(self) -> dict[str, str]:

@@ -26,7 +26,8 @@ SETTINGS = {
 }
 
 
-# Where values may be much larger than rows, adding up sizes is what keeps a batch within memory.
+# Where values may be much larger than rows, or a task may get many parcels, adding up sizes is what keeps a batch within memory: Spark's buffers, which
+# double as they grow, end the JVM at about 800 MB in one batch if it has 2 GB.
 LARGE_VALUES = {"spark.sql.execution.arrow.maxBytesPerBatch": str(LARGEST_VALUE)}
 
 
@@ -35,18 +36,18 @@ class StepSessions:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self._prepared = False
+        self._prepared: Mapping[str, str] | None = None
         self._own: SparkSession | None = None
 
     def forget(self) -> None:
         """Set up sessions anew with the next step: their settings may have changed."""
-        self._prepared, self._own = False, None
+        self._prepared, self._own = None, None
 
     def prepare(self, session: SparkSession, settings: Mapping[str, str]) -> None:
         """Set up the session of a batch, unless it was done before: all batches of a Spark query have the same one."""
-        if not self._prepared:
+        if self._prepared != settings:
             _set_up(session, settings)
-            self._prepared = True
+            self._prepared = settings
 
     def own(self, settings: Mapping[str, str]) -> SparkSession:
         """A session like that of a batch, for steps that have none."""
