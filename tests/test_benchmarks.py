@@ -701,7 +701,7 @@ def test_all_pictures_of_aggregates_are_measured_and_drawn(here, monkeypatch):
 @pytest.mark.long
 def test_rows_and_partials_of_mappers_and_of_spark_come_to_the_same(fresh, monkeypatch):
     monkeypatch.setattr(partials, "CASES", (partials.Case("few", FEW, 1),))
-    report = partials.measured(Namespace(pairs=1, cores=1))
+    report = partials.measured(Namespace(pairs=1, cores=2))
     line = line_of(report)
     assert line["equal"]
     spark, engine = (line["figures"][place]["few"] for place in ("spark", "engine"))

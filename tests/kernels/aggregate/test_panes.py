@@ -1,14 +1,17 @@
 """Results kept as panes: what is put together from them is what closing the windows one by one gives, and they are counted right."""
 
+from collections import Counter
+from dataclasses import replace
+
 import pyarrow as pa
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.aggregate.close import merge, partials
+from penstock.kernels.aggregate.close import close, merge, partials
 from penstock.kernels.aggregate.entries import patterns_of
 from penstock.kernels.aggregate.keep import settle
 from penstock.kernels.aggregate.panes import assembled, closed_panes, pane_edge, window_counts
-from penstock.model import Aggregation, Sliding
+from penstock.model import Aggregate, Aggregation, Sliding
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_aggregates, plan_of_panes
 from tests.effort import examples
@@ -16,6 +19,7 @@ from tests.kernels.aggregate.scenes import (
     BOUNDED,
     OTHERS,
     OWN,
+    ROWS,
     SESSIONS,
     SLIDING,
     TYPES,
@@ -133,3 +137,24 @@ def test_panes_are_no_more_than_results_where_a_slide_is_a_pane(windows, parts):
     state = partials(plan, table_of([column("k")], plan, rows, ((),)))
     panes = closed_panes(plan, [state], plan.queries, NEVER, FOREVER)
     assert len(panes) <= sum(window_counts(plan, [state], [(q, NEVER) for q in plan.queries], NEVER, FOREVER))
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(ROWS, min_size=1, max_size=8), st.sampled_from((1, 2, 3, 6, 12))), min_size=1, max_size=4
+    )
+)
+def test_panes_of_several_widths_tell_which_row_is_the_first_and_the_last(parts):
+    """Rows are kept in panes of other widths after a change of pane sets, or as they are."""
+    calls = tuple(Aggregate(f, column(c), parameters=p) for f in ("first", "last") for c in "xs" for p in ((), (1,)))
+    asked = Aggregation(Sliding(12, 12), items("k"), calls, None)
+    (plan,) = plan_aggregates({0: asked}, ARGUMENTS)
+    groups = [item.expression for item in items("k")]
+
+    def table(rows):
+        return table_of(groups, plan, rows, ((),))
+
+    state = [partials(replace(plan, width=width, base=0), table(rows)) for rows, width in parts]
+    whole = partials(plan, table([row for rows, _ in parts for row in rows]))
+    (found,), (wanted,) = (close(plan, tables, NEVER, FOREVER) for tables in (state, [whole]))
+    assert Counter(map(repr, listed(found.table, plan, 0))) == Counter(map(repr, listed(wanted.table, plan, 0)))

@@ -33,6 +33,7 @@ from penstock.kernels.aggregate.columns import (
 )
 from penstock.kernels.aggregate.frames import in_order, merge_order
 from penstock.kernels.aggregate.states import Lists, States, function_of, load_states
+from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import AggregatePlan
 from penstock.planner.taxonomy import ROWS, Piece
 from penstock.state.run import Ints
@@ -257,13 +258,26 @@ def load(plan: AggregatePlan, partials: Sorted, needed: Sequence[int] | None = N
         if piece.kind in {"least", "greatest"}:
             return extremes_of(piece, arrays[0])
         if piece.kind in _PICKS:
-            panes = np.flatnonzero(np.diff(_steps(partials.codes, partials.positions), prepend=-1))
-            return picks_of(piece, arrays, stream_places(panes, arrays[1:]))
+            return picks_of(piece, arrays, stream_places(_blocks(partials, arrays[1]), arrays[1:]))
         if piece.kind == "bag":
             return load_bags(arrays[0], arrays[1])
         return load_states(arrays[0], function_of(piece, plan.types[piece.argument], plan.own))
 
     return tuple(one(n, p) if needed is None or n in needed else None for n, p in enumerate(plan.pieces))
+
+
+def _blocks(partials: Sorted, times: pa.Array) -> Ints:
+    """Where runs of partials begin that are in the order of the stream one after the other, if not within; `times` are those of rows in them.
+
+    Partials of one pane are such a run. Where panes of several widths overlap, a group's partials are one.
+    """
+    panes = np.flatnonzero(np.diff(_steps(partials.codes, partials.positions), prepend=-1))
+    ends = np.append(panes[1:], len(partials.codes))[: len(panes)]
+    latest = times.cast(pa.int64()).fill_null(NEVER).to_numpy()
+    following = np.append(partials.positions[panes[1:]], FOREVER)[: len(panes)]
+    last_of_group = np.append(partials.codes[panes[1:]] != partials.codes[panes[:-1]], True)[: len(panes)]
+    within = latest < np.repeat(np.where(last_of_group, FOREVER, following), ends - panes)
+    return panes if within.all() else partials.starts[:-1]
 
 
 def store(entries: Entries, bits: npt.NDArray[np.int32] | None, patterns: Patterns | None) -> pa.Table:
