@@ -11,7 +11,7 @@ from penstock.kernels.aggregate.close import close, merge, partials
 from penstock.kernels.aggregate.entries import patterns_of
 from penstock.kernels.aggregate.keep import settle
 from penstock.kernels.aggregate.panes import assembled, closed_panes, pane_edge, window_counts
-from penstock.model import Aggregate, Aggregation, Sliding
+from penstock.model import Aggregate, Aggregation, Session, Sliding
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_aggregates, plan_of_panes
 from tests.effort import examples
@@ -158,3 +158,28 @@ def test_panes_of_several_widths_tell_which_row_is_the_first_and_the_last(parts)
     whole = partials(plan, table([row for rows, _ in parts for row in rows]))
     (found,), (wanted,) = (close(plan, tables, NEVER, FOREVER) for tables in (state, [whole]))
     assert Counter(map(repr, listed(found.table, plan, 0))) == Counter(map(repr, listed(wanted.table, plan, 0)))
+
+
+@given(
+    st.lists(st.tuples(st.lists(ROWS, min_size=1, max_size=8), st.sampled_from((1, 2, 3, 6))), min_size=1, max_size=4),
+    st.integers(6, 9),
+    st.integers(-30, 40),
+)
+def test_panes_of_several_widths_tell_sessions_apart(parts, gap, progress):
+    """As in panes of one width; also of what is kept at some progress, of sessions that are still open."""
+    asked = Aggregation(Session(gap), items("k"), (Aggregate("count", None), Aggregate("max", column("x"))), None)
+    (plan,) = plan_aggregates({0: asked}, ARGUMENTS)
+    groups = [item.expression for item in items("k")]
+
+    def table(rows):
+        return table_of(groups, plan, rows, ((),))
+
+    state = [partials(replace(plan, width=width, base=0), table(rows)) for rows, width in parts]
+    whole = partials(plan, table([row for rows, _ in parts for row in rows]))
+    for left, other in ((state, [whole]), (settle(plan, state, progress), settle(plan, [whole], progress))):
+        found, wanted = (
+            close(plan, t if isinstance(t, list) else [] if t is None else [t], NEVER, FOREVER) for t in (left, other)
+        )
+        assert [Counter(map(repr, listed(f.table, plan, 0))) for f in found] == [
+            Counter(map(repr, listed(f.table, plan, 0))) for f in wanted
+        ]

@@ -8,7 +8,7 @@ else is the same. What open windows still need is decided in `keep`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -122,7 +122,8 @@ class Gathered:
         if alike not in self.seen:
             # Rows of one time stay apart where a list or an order of them may be wanted.
             self.seen[alike] = serving(self.ordered, self.columns, query.selection, fold=not self.plan.buffered)
-        return since_origin(self.seen[alike], query)
+        entries = since_origin(self.seen[alike], query)
+        return by_begin(self.plan, entries) if isinstance(query.window, Session) else entries
 
 
 def gather(plan: AggregatePlan, tables: Sequence[pa.Table]) -> Gathered | None:
@@ -239,6 +240,16 @@ def time_frames(plan: AggregatePlan, query: Windowed, entries: Entries, after: i
             return framing.sessions(entries.starts, spans.begins, spans.ends, gap, after, until)
     msg = f"{query.window} is a window of rows"
     raise AssertionError(msg)
+
+
+def by_begin(plan: AggregatePlan, entries: Entries) -> Entries:
+    """The entries of each group in the order of their first rows: those of panes of several widths may overlap."""
+    begins = spans_of(plan, entries).begins
+    order = np.lexsort((begins, np.repeat(np.arange(len(entries.starts) - 1), np.diff(entries.starts))))
+    if (order[1:] > order[:-1]).all():
+        return entries
+    columns = tuple(column and column.take(order) for column in entries.columns)
+    return replace(entries, positions=entries.positions[order], columns=columns, row_of=entries.row_of[order])
 
 
 def spans_of(plan: AggregatePlan, entries: Entries) -> Spans:

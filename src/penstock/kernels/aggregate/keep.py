@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.aggregate import frames as framing
-from penstock.kernels.aggregate.close import merge, merged_anew, serving, spans_of
+from penstock.kernels.aggregate.close import by_begin, merge, merged_anew, serving, spans_of
 from penstock.kernels.aggregate.entries import lift, load, sort
 from penstock.kernels.aggregate.ranking import arrived_since, let_go, wanted_rows
 from penstock.model.time import FOREVER, NEVER
@@ -125,7 +125,7 @@ def _in_open_sessions(
     ordered = sort(table, "_ts" if buffered else "_pane", ordered=buffered and plan.ordered)
     number = next(n for n, piece in enumerate(plan.pieces) if piece.kind == "span")
     columns = lift(plan, ordered, [number]) if buffered else load(plan, ordered, [number])
-    entries = serving(ordered, columns, query.selection, fold=False)
+    entries = by_begin(plan, serving(ordered, columns, query.selection, fold=False))
     spans = spans_of(plan, entries)
     frames = framing.sessions(entries.starts, spans.begins, spans.ends, gap, progress, LATEST_END)
     edges = np.zeros(len(entries) + 1, dtype=np.int64)
