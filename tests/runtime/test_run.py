@@ -1,7 +1,9 @@
 """What a run says of itself and of the places that it is given."""
 
 import errno
+import gc
 import os
+import weakref
 
 import pytest
 
@@ -91,3 +93,15 @@ def test_a_state_directory_that_cannot_be_one_is_told_when_the_engine_is_made(sp
         StateError, match=rf"{tmp_path}/state/registry cannot be used: not a directory; .*choose another one"
     ):
         replay.engine(spark, tmp_path / "state")
+
+
+def test_an_engine_whose_run_has_ended_is_let_go(spark, tmp_path):
+    """Spark's query, the JVM's end of the callback, and the run hold on to one another: a program that starts many engines must not keep them all."""
+    replay = Replay(tmp_path / "source", stream("a", "ts timestamp, k bigint"))
+    replay.add(a=[{"ts": 1, "k": 1}])
+    engine = replay.engine(spark, tmp_path / "state", {"q": "SELECT k FROM a"})
+    run = drain(engine)
+    kept = [weakref.ref(engine), weakref.ref(run), weakref.ref(run.stepper)]
+    del engine, run
+    gc.collect()
+    assert [one() for one in kept] == [None] * 3

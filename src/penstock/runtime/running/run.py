@@ -26,6 +26,7 @@ from penstock.runtime.results.sinks import Deliveries, group_sinks
 from penstock.runtime.running.requests import take_requests
 from penstock.runtime.running.schedule import Schedule
 from penstock.runtime.running.spark_query import (
+    OnBatch,
     abandon,
     make_throttle,
     named_frames,
@@ -75,6 +76,7 @@ class Run:
         self._closing = threading.Lock()
         self._changing = threading.RLock()
         self._switching = False
+        self._on_batch = OnBatch(self._run_batch)
         self.schedule = Schedule(trigger, latency)
         self._stack = contextlib.ExitStack()
         with told_plainly(), contextlib.ExitStack() as stack:
@@ -307,7 +309,7 @@ class Run:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
+    def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
         self.warming.wait()
         started = time.monotonic()
         try:
@@ -448,5 +450,6 @@ class Run:
                     abandon(self.spark_query)
             finally:
                 self.active = False
+                self._on_batch.let_go()
                 self._stack.close()
                 self._ended.set()

@@ -30,6 +30,27 @@ from penstock.state.store import LocalStore
 ABANDONED_SECONDS = 5  # a query with a longer trigger may be asleep, and sees that it has ended when it wakes up
 
 
+class OnBatch:
+    """What Spark's query calls with every batch, until its run has ended.
+
+    The JVM holds on to it as long as Python holds on to the query, and the run does: if it held on to the run for ever, none of them, nor the engine,
+    would ever be collected.
+    """
+
+    def __init__(self, run_batch: Callable[[DataFrame, int], None]) -> None:
+        self._run_batch: Callable[[DataFrame, int], None] | None = run_batch
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        if self._run_batch is None:
+            msg = "the run that this batch was for has ended"
+            raise PenstockError(msg)
+        self._run_batch(batch, batch_id)
+
+    def let_go(self) -> None:
+        """Take no more batches."""
+        self._run_batch = None
+
+
 def make_throttle(spark: SparkSession, frames: Mapping[str, DataFrame], layout: Layout) -> Throttle:
     """The limits of a query over these streams, which is not started yet."""
     # A source of several streams is held back for none of them: one may be what the other waits for.
@@ -51,7 +72,7 @@ def query_writer(
     streams: Mapping[str, Stream],
     layout: Layout,
     store: LocalStore,
-    on_batch: Callable[[DataFrame, int], None],
+    on_batch: OnBatch,
     trigger: str | None,
     name: str,
 ) -> DataStreamWriter:
