@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from benchmarks import command, harness
 from benchmarks.harness import Json, Report, median, say
 from penstock.columns.hash import hash_bigint, whole_numbers
-from penstock.columns.parcels import OWNED, Rows, pack, unite, unpack
+from penstock.columns.parcels import STORED, Rows, pack, unite, unpack
 from penstock.kernels.aggregate.close import close_gathered, gather, merge, merged_anew
 from penstock.kernels.aggregate.entries import patterns_of, with_patterns
 from penstock.kernels.aggregate.forms import keep_rows
@@ -43,7 +43,8 @@ from penstock.model.time import NEVER
 from penstock.planner.build import build_network
 from penstock.planner.network import Network, StandingQuery, StateTable, WindowAggregate
 from penstock.sql import parse_query
-from penstock.state.run import Ints, encode_run, key_ranges
+from penstock.state.buckets import BucketMap
+from penstock.state.run import Ints, encode_run
 from penstock.state.run import Rows as Stored
 from penstock.state.store import LocalStore
 from penstock.step.keys import Valid, keys_of, received_keys
@@ -201,7 +202,7 @@ class Side:
     def delta(self, table: StateTable, rows: Rows, place: int) -> Stored:
         keys, valid = received_keys(table, rows.columns, rows.columns["_ts"])
         times = whole_numbers(rows.columns["_ts"])
-        return build_delta(table, keys, valid, times, rows.columns, {}, rows.marked(place, OWNED)).rows
+        return build_delta(table, keys, valid, times, rows.columns, {}, rows.marked(place, STORED)).rows
 
     def mapped(self, number: int, columns: Mapping[str, pa.Array], cost: Cost) -> Iterator[tuple[int, list[pa.Buffer]]]:
         """Partials that a mapper makes of its rows, by task."""
@@ -223,7 +224,7 @@ class Side:
         with cost.of("map"):
             for name, table in made.items():
                 key = table.column("_key").to_numpy()
-                for task, (low, high) in enumerate(key_ranges(TASKS)):
+                for task, (low, high) in enumerate(BucketMap.even(TASKS).ranges):
                     begin = int(np.searchsorted(key, low))
                     own = table.slice(begin, (len(key) if high is None else int(np.searchsorted(key, high))) - begin)
                     cost.counts["sent"] += len(own)

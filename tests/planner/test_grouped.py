@@ -93,6 +93,7 @@ def test_explain_says_what_is_shared_how_and_why():
         "  bit 0: q0, differential (CF; sums of panes by difference), results kept as panes, results 7",
         "  bit 1: q1, differential (CF; sums of panes by difference), HAVING in the kernel, results kept as runs of equal windows",
         "  measured: stored 12",
+        "  rows are sent to tasks by mappers, if any",
         "aggregate s by g, k in rows since step 0 counted by k: 1 query has rows",
         "  bit 0: q2, buffered (FCF; windows that end with rows or count them need single rows)",
         "  predicate index on v: 1 literals",
