@@ -3,7 +3,8 @@
 One process with the engine's own mapper, deltas and kernels, without Spark; CPU time of a step, all tasks one after the other. `apart`: a table
 for each. `at closing`: one by (a, b), with all of one a in one task, of which windows by a are put together. `of new partials`: the same
 rows in the same tasks, and partials by a, stored as ever, which are made of the new ones by (a, b). `mapped apart`: mappers make partials of their rows
-and send these, for each table by itself. `mapped together`: they make those by a of those by (a, b), and each goes by its own key.
+and send these, for each table by itself. `mapped together`: they make those by a of those by (a, b), and each goes by its own key. These
+two are the engine's own; with four queries, which do not want the same rows, it does not roll up.
 """
 
 from __future__ import annotations
@@ -47,12 +48,14 @@ from penstock.state.buckets import BucketMap
 from penstock.state.run import Ints, encode_run
 from penstock.state.run import Rows as Stored
 from penstock.state.store import LocalStore
+from penstock.step.folding import pack_partials, unpack_partials
 from penstock.step.keys import Valid, keys_of, received_keys
 from penstock.step.mapper import Asked, Mapper
 
 COLUMNS = ("at", "a", "b", "v")
 STREAM = Stream("s", tuple(Column(c, "bigint") for c in COLUMNS), "at", 0, late="drop", bad="drop")
 SLIDE, SLIDES, TASKS, MAPPERS = 1_000, 6, 2, 2
+BUCKETS = BucketMap.even(TASKS)
 WAYS = ("apart", "at closing", "of new partials", "mapped apart", "mapped together")
 FUNCTIONS = "count(*) AS c, sum(v) AS d, max(v) AS e"
 HIGH = np.uint64(0xFFFF_FFFF_0000_0000)
@@ -138,11 +141,14 @@ class Side:
         self.case, self.way, self.store = case, way, LocalStore(folder)
         self.held: dict[tuple[int, str], list[tuple[int, pa.Table]]] = defaultdict(list)
         half = case.queries // 2
-        self.together = way in ("at closing", "of new partials", "mapped together")
+        self.together = way in ("at closing", "of new partials")
         apart = case.network(["a"] * half + ["a, b"] * half)
         self.network = case.network(["a, b"] * case.queries) if self.together else apart
         self.tables = [(self.network.tables[a.home], a) for a in self.network.aggregates]
         self.coarse, self.fine = apart.aggregates[0], self.network.aggregates[-1]
+        mapped = way.startswith("mapped")
+        self.folded = frozenset(a.index for a in self.network.aggregates) if mapped else frozenset[int]()
+        self.ups = {self.coarse.index: self.fine.index} if way == "mapped together" else {}
         self.kinds = [self.coarse, self.fine]
 
     def step(self, number: int, columns: dict[str, pa.Array]) -> tuple[Cost, list[int]]:
@@ -169,9 +175,11 @@ class Side:
         return cost, results[1:]
 
     def mapper(self, number: int) -> Mapper:
-        kind = Placing if self.together and self.way != "mapped together" else Mapper
+        kind = Placing if self.together else Mapper
         names = {"s": {c: c for c in COLUMNS}}
-        return kind(self.network, names, {}, Asked(number, TASKS, self.store, {"s": number * SLIDE}))
+        reached = {"s": number * SLIDE}
+        asked = Asked(number, BUCKETS, self.store, reached, folded=self.folded, rolled=self.ups)
+        return kind(self.network, names, {}, asked)
 
     def sent(self, number: int, columns: Mapping[str, pa.Array], cost: Cost) -> Iterator[tuple[int, list[pa.Buffer]]]:
         """Rows as parcels, by task."""
@@ -206,41 +214,24 @@ class Side:
 
     def mapped(self, number: int, columns: Mapping[str, pa.Array], cost: Cost) -> Iterator[tuple[int, list[pa.Buffer]]]:
         """Partials that a mapper makes of its rows, by task."""
-        made: dict[str, pa.Table] = {}
+        mapper = self.mapper(number)
         with cost.of("map"):
-            mapper = self.mapper(number)
-            mapper._judge(STREAM, columns)  # noqa: SLF001
-            keys = mapper._keys(self.network.tables_of("s"), columns)  # noqa: SLF001
-        for table, aggregate in self.tables:
-            with cost.of("fold"):
-                key, valid = keys[table.name]
-                delta = build_delta(table, key, valid, whole_numbers(columns["_ts"]), columns, {}).rows
-                fresh = received(aggregate, aggregate.sources[0], served(aggregate, delta))
-                for partials in keep_rows(aggregate.plan, fresh).tables:
-                    made[aggregate.name] = partials
-        if self.way == "mapped together":
-            with cost.of("roll up"):
-                made[self.coarse.name] = self.rolled(made[self.fine.name])
+            sent = list(mapper.map_stream("s", columns, lambda places: places))
+            assert not sent, "all rows become partials"
+        with cost.of("fold"):
+            partials = list(mapper.partials(rest=True))
         with cost.of("map"):
-            for name, table in made.items():
-                key = table.column("_key").to_numpy()
-                for task, (low, high) in enumerate(BucketMap.even(TASKS).ranges):
-                    begin = int(np.searchsorted(key, low))
-                    own = table.slice(begin, (len(key) if high is None else int(np.searchsorted(key, high))) - begin)
-                    cost.counts["sent"] += len(own)
-                    sink = pa.BufferOutputStream()
-                    metadata = {**(own.schema.metadata or {}), b"name": name.encode()}
-                    with pa.ipc.new_stream(sink, own.schema.with_metadata(metadata)) as writer:
-                        writer.write_table(own.replace_schema_metadata(metadata))
-                    yield task, [sink.getvalue()]
+            for task, one in partials:
+                cost.counts["sent"] += len(one.partials)
+                yield task, list(pack_partials(one))
 
     def united(self, parcels: Sequence[pa.Buffer], cost: Cost) -> dict[str, pa.Table]:
         """The partials of all mappers as one table for each aggregate."""
+        names = {table.index: aggregate.name for table, aggregate in self.tables}
         with cost.of("receive"):
-            tables = [pa.ipc.open_stream(p).read_all() for p in parcels]
             by_name: dict[str, list[pa.Table]] = defaultdict(list)
-            for table in tables:
-                by_name[table.schema.metadata[b"name"].decode()].append(table)
+            for one in map(unpack_partials, parcels):
+                by_name[names[one.table]].append(one.partials)
             merged = {a.name: merge(a.plan, by_name[a.name]) for a in self.kinds if by_name[a.name]}
             return {name: table for name, table in merged.items() if len(table)}
 

@@ -53,6 +53,7 @@ DIFFERENT = {
     "partials",
     "exchanged",
     "mappers",
+    "rolled",
 }  # what says how rows have come
 
 
@@ -110,7 +111,7 @@ def run_step(plan, task, mappers, itself=()):
     return reports, sent
 
 
-def run(root, network, mappers, tasks, *, folded, itself=(), cuts=None, early=None):
+def run(root, network, mappers, tasks, *, folded, itself=(), cuts=None, early=None, rolled=None):
     """What two steps say and answer: one with rows, one that closes everything."""
     store = LocalStore(str(root))
     for name in ("runs", "results", "sides"):
@@ -118,7 +119,8 @@ def run(root, network, mappers, tasks, *, folded, itself=(), cuts=None, early=No
     plan = plan_of(network)
     aggregates = frozenset(a.index for a in network.aggregates if is_foldable(a)) if folded else frozenset()
     task = Task(
-        1, BucketMap.even(tasks), store, {"s": -5}, {}, build_network_routes(network), panes=cuts or {}, early=early or {}, folded=aggregates
+        1, BucketMap.even(tasks), store, {"s": -5}, {}, build_network_routes(network), panes=cuts or {}, early=early or {}, folded=aggregates,
+        rolled=rolled or {},
     )  # fmt: skip
     reports, sent = run_step(plan, task, mappers, itself)
     runs = {a.index: [] for a in network.aggregates}

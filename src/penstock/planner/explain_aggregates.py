@@ -12,6 +12,7 @@ from penstock.planner.folding import is_foldable, sent_text
 from penstock.planner.folding import known_of as known_sent
 from penstock.planner.network import Network, WindowAggregate
 from penstock.planner.panes import PARTIALS, window_class
+from penstock.planner.rollup import rolled_text
 from penstock.planner.share import Counters, Held
 from penstock.planner.taxonomy import ROWS, Piece
 
@@ -38,6 +39,8 @@ def explain_aggregates(
         last = next((d for d in reversed(decisions) if (d["mode"], d["query"]) == ("panes", aggregate.name)), None)
         if is_foldable(aggregate):
             lines.append(f"  {sent_text(known_sent(folding, aggregate.name))}")
+            if (rolled := rolled_text(network, folding, aggregate)) is not None:
+                lines.append(f"  {rolled}")
         if last is not None:
             now = f"{'; '.join(last['before'])} becomes {'; '.join(last['after'])}"
             text = now if last["action"] == "changed" else f"kept {'; '.join(last['before'])}"

@@ -41,6 +41,7 @@ class Known:
     bias: float = 1.0
     folded: bool = False
     measured: bool = False  # whether mappers have counted the partials of the last step
+    rolled: str = ""  # of whose partials mappers make them, see `rollup`; "" if of rows
 
     @property
     def reduction(self) -> float:

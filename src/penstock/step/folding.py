@@ -6,7 +6,7 @@ what is kept and answered is the same, whoever has put rows together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,8 +23,10 @@ from penstock.kernels.bits import bits_ids
 from penstock.kernels.delta import roles_of, row_order
 from penstock.kernels.probe import Words
 from penstock.planner.network import AggregateSource, StateTable, WindowAggregate
+from penstock.planner.rollup import Rollup
 from penstock.state.buckets import BucketMap
 from penstock.state.run import Rows
+from penstock.step.rollup import rolled_up
 
 AT_ONCE = 1 << 18  # rows that are put together at once, about: so many may wait
 MOST_BYTES = 32 << 20  # of the partials that a mapper holds for a state table: beyond that they are sent
@@ -41,7 +43,10 @@ class Partials:
 
 @dataclass
 class Folder:
-    """Partials of the rows that a mapper has for one state table. `cuts` are by query the times that no partial may reach across."""
+    """Partials of the rows that a mapper has for one state table. `cuts` are by query the times that no partial may reach across.
+
+    Of those that it sends others make theirs, see `rolls_up_to`: they take no rows, and must be asked for partials after it.
+    """
 
     aggregate: WindowAggregate
     source: AggregateSource
@@ -51,6 +56,8 @@ class Folder:
     folded: int = 0  # rows
     sent: int = 0  # partials
     outside: dict[int, int] = field(default_factory=dict)  # by query: rows that it selects and has no window for
+    rolled: int = 0  # partials of another one, of which it has made its own
+    _above: list[tuple[Folder, Rollup]] = field(default_factory=list)
     _waiting: list[pa.Table] = field(default_factory=list)
     _held: dict[int, list[pa.Table]] = field(default_factory=dict)
 
@@ -76,6 +83,16 @@ class Folder:
         self._waiting.append(received(self.aggregate, self.source, rows))
         if sum(map(len, self._waiting)) >= AT_ONCE:
             self._fold()
+
+    def take(self, rollup: Rollup, made: Mapping[int, Sequence[pa.Table]]) -> None:
+        """Take partials of another one, by pane set."""
+        self.rolled += sum(len(table) for tables in made.values() for table in tables)
+        for number, table in rolled_up(self.aggregate, self.source, self.table, rollup, made, self.cuts):
+            self._held.setdefault(number, []).append(table)
+
+    def rolls_up_to(self, folder: Folder, rollup: Rollup) -> None:
+        """What it sends that other one makes its partials of, from the first row to the last."""
+        self._above.append((folder, rollup))
 
     def full(self) -> Iterator[tuple[int, Partials]]:
         """What has to be sent by now because there is so much of it, as (task, partials)."""
@@ -107,6 +124,8 @@ class Folder:
         return sum(table.nbytes for tables in self._held.values() for table in tables)
 
     def _send(self) -> Iterator[tuple[int, Partials]]:
+        for folder, rollup in self._above:
+            folder.take(rollup, self._held)
         for number, tables in self._held.items():
             for table in tables:
                 self.sent += len(table)

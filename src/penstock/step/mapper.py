@@ -27,6 +27,7 @@ from penstock.model.punctuation import part_of
 from penstock.model.time import NEVER
 from penstock.planner.folding import foldable_tables
 from penstock.planner.network import AggregateSource, Network, StateTable, WindowAggregate, key_column
+from penstock.planner.rollup import Rollup, is_cut_alike, rollup_of
 from penstock.state.buckets import BucketMap
 from penstock.state.manifest import Patterns, Progress
 from penstock.state.progress import Seen, together
@@ -60,6 +61,7 @@ class Asked:
     bound: Bound = field(default_factory=Bound)
     panes: Mapping[int, int] = field(default_factory=dict)  # query -> where the panes begin that are no results yet
     folded: frozenset[int] = frozenset()  # aggregates of whose rows partials are sent
+    rolled: Mapping[int, int] = field(default_factory=dict)  # those whose partials are made of another one's, and whose
 
 
 @dataclass
@@ -82,6 +84,7 @@ class Mapper:
     )  # by table: rows that are sent, or put together to be sent
     _folders: dict[int, Folder] = field(default_factory=dict)
     _foldable: Mapping[int, tuple[WindowAggregate, AggregateSource]] = field(init=False)
+    _rollups: Mapping[int, tuple[int, Rollup]] = field(init=False)  # by state table: that of the other one
     _watch: Watch = field(init=False)
     _ends: Mapping[str, str] = field(init=False)  # stream -> the column with the last times at which its rows count
 
@@ -89,6 +92,7 @@ class Mapper:
         self._watch = Watch(self.account.phases)
         self._ends = {d.name: d.ticks.column.last for d in self.network.derived_streams if d.ticks is not None}
         self._foldable = foldable_tables(self.network) if self.only is None else {}
+        self._rollups = self._rolled() if self.only is None else {}
         self.answers = Answers(self.network, self.asked.store, self.asked.step, self.listed, self.asked.bound)
 
     def read(self, piece: Piece, types: Types) -> Iterator[tuple[int, Rows]]:
@@ -143,7 +147,11 @@ class Mapper:
                 self._exchanged[table.index] += int(wanted.sum())
                 if self._foldable[table.index][0].index in self.asked.folded:
                     self._watch.lap("place")
-                    self._folder(table).add(bits, keys[table.name][0], columns, np.flatnonzero(wanted))
+                    folder = self._folder(table)
+                    if table.index in self._rollups:
+                        folder.folded += int(wanted.sum())
+                    else:
+                        folder.add(bits, keys[table.name][0], columns, np.flatnonzero(wanted))
                     owned[number] = -1
                     self._watch.lap("fold")
         sent, users = _sent(tables, columns, keys, self.truths)
@@ -170,8 +178,23 @@ class Mapper:
         if table.index not in self._folders:
             aggregate, source = self._foldable[table.index]
             cuts = {m.id: self.asked.panes[m.id] for m in aggregate.members if m.id in self.asked.panes}
-            self._folders[table.index] = Folder(aggregate, source, table, cuts, self.asked.buckets)
+            found = Folder(aggregate, source, table, cuts, self.asked.buckets)
+            if table.index in self._rollups:
+                other, rollup = self._rollups[table.index]
+                self._folder(self.network.tables[other]).rolls_up_to(found, rollup)  # which comes before this one
+            self._folders[table.index] = found
         return self._folders[table.index]
+
+    def _rolled(self) -> dict[int, tuple[int, Rollup]]:
+        found = {}
+        for index, other in self.asked.rolled.items():
+            coarse, fine = self.network.aggregates[index], self.network.aggregates[other]
+            rollup = rollup_of(self.network, coarse, fine)
+            if not {index, other} <= self.asked.folded or isinstance(rollup, str):
+                continue
+            if is_cut_alike(rollup, coarse, fine, self.asked.panes):
+                found[coarse.home] = fine.home, rollup
+        return found
 
     def _computed(self, stream: Stream, columns: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
         """The columns with the values that are computed here, and the words of truths with the bits of those."""
@@ -207,6 +230,8 @@ class Mapper:
             if not folder.folded:
                 continue
             counts = {"aggregated": folder.folded, "folded": folder.folded, "partials": folder.sent}
+            if folder.rolled:
+                counts["rolled"] = folder.rolled
             add_counts(self.account.tables, {self.network.tables[index].name: counts})
             add_counts(self.account.queries, {str(q): {"outside": n} for q, n in folder.outside.items()})
         for name, parts in self._seen.items():
@@ -264,10 +289,13 @@ class Mapper:
         add_counts(self.account.tables, {table.name: counts})
 
     def _keys(self, tables: tuple[StateTable, ...], columns: Mapping[str, pa.Array]) -> dict[str, tuple[Ints, Valid]]:
-        """The keys of all tables; those with the same key share them."""
+        """The keys of all tables; those with the same key share them. No key is made for rows that only others' partials are made of."""
         known: dict[object, tuple[Ints, Valid]] = {}
         found = {}
         for table in tables:
+            if table.index in self._rollups:
+                found[table.name] = _no_keys(len(columns["_ts"]))
+                continue
             what = (key_columns(table), table.key_types, table.grouped)
             if what not in known:
                 known[what] = keys_of(table, columns, columns["_ts"])
@@ -329,6 +357,10 @@ def is_sampled(table: StateTable, step: int) -> bool:
     if table.stateless or table.grouped:
         return False
     return len(table.entries) <= FEW_ROLES or step % SAMPLE_EVERY == 0
+
+
+def _no_keys(rows: int) -> tuple[Ints, Valid]:
+    return np.zeros(rows, dtype=np.int64), np.ones(rows, dtype=np.bool_)
 
 
 def _text_of(columns: Mapping[str, pa.Array], places: Ints) -> pa.Array:

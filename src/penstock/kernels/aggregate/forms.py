@@ -75,7 +75,7 @@ def keep_rows(
             continue
         ordered = sort_together([served], "_ts", ordered=plan.ordered)
         groups = max(groups, int(ordered.codes[-1]) + 1)
-        place = partial(_places, own, cuts=sorted({cut for q in own.queries for cut in cuts.get(q, ())}))
+        place = partial(pane_places, own, cuts=sorted({cut for q in own.queries for cut in cuts.get(q, ())}))
         if slide is not None:
             tables.append(spread(plan, ordered, slide, place))
             numbers.append(number)
@@ -118,6 +118,15 @@ def with_partials(plan: AggregatePlan, kept: Kept, came: Mapping[int, Sequence[p
     return Kept(tables, made, groups, numbers)
 
 
+def pane_places(own: PaneSet, times: Ints, cuts: Sequence[int]) -> Ints:
+    """Where each row's pane begins; behind a cut that lies in the pane, the cut."""
+    panes = own.base + (times - own.base) // own.width * own.width
+    if not cuts:
+        return np.asarray(panes)
+    edges = np.array([NEVER, *cuts], dtype=np.int64)
+    return np.asarray(np.maximum(panes, edges[np.searchsorted(edges, times, side="right") - 1]))
+
+
 def as_partials(plan: AggregatePlan, table: pa.Table) -> pa.Table:
     """A table as windows are put together from it: rows become partials of single moments."""
     if plan.width is None or not are_rows(table):
@@ -138,15 +147,6 @@ def settle_forms(
     held = settle(plan, [table for table in tables if not are_rows(table)], progress)
     made = [table for table in (held, *formed) if table is not None and len(table) and not are_rows(table)]
     return [*([merge(plan, made)] if made else ()), *(table for table in formed if are_rows(table))]
-
-
-def _places(own: PaneSet, times: Ints, cuts: Sequence[int]) -> Ints:
-    """Where each row's pane begins; behind a cut that lies in the pane, the cut."""
-    panes = own.base + (times - own.base) // own.width * own.width
-    if not cuts:
-        return np.asarray(panes)
-    edges = np.array([NEVER, *cuts], dtype=np.int64)
-    return np.asarray(np.maximum(panes, edges[np.searchsorted(edges, times, side="right") - 1]))
 
 
 def _serving(plan: AggregatePlan, own: PaneSet, rows: pa.Table) -> pa.Table:

@@ -12,6 +12,7 @@ from penstock.kernels.groups import closed_keys
 from penstock.model.time import NEVER
 from penstock.planner.folding import folded_in
 from penstock.planner.network import Network, StateTable
+from penstock.planner.rollup import rolled_in
 from penstock.planner.routes import Routes
 from penstock.planner.scans import Scans
 from penstock.planner.segments import segment_count, segment_starts
@@ -93,6 +94,7 @@ def compose_task(
         flushed=manifest.flushed,
         bound=bound,
         folded=folded_in(network, manifest.folding),
+        rolled=rolled_in(network, manifest.folding),
     )
 
 

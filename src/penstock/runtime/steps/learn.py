@@ -13,6 +13,7 @@ from penstock.model.time import NEVER
 from penstock.planner import arranging
 from penstock.planner import folding as fold
 from penstock.planner.network import Network
+from penstock.planner.rollup import check_rollups
 from penstock.planner.steering import Steering, rerouted
 from penstock.state.manifest import Entry, Manifest
 
@@ -53,7 +54,8 @@ def folding(network: Network, manifest: Manifest, entry: Entry, tasks: int) -> E
     if not network.aggregates:
         return entry
     known, changes = fold.check(network, fold.observe(network, manifest.folding, entry.counters, tasks))
-    plain = tuple({"step": entry.step, **change.to_json()} for change in changes)
+    known, rolled = check_rollups(network, known)
+    plain = tuple({"step": entry.step, **change.to_json()} for change in (*changes, *rolled))
     return replace(entry, folding=known, decisions=(*entry.decisions, *plain))
 
 

@@ -69,6 +69,9 @@ class Task:
     pieces: tuple[Piece, ...] = ()  # what every task reads itself, beside the rows that it is sent
     bound: Bound = field(default_factory=Bound)
     folded: frozenset[int] = frozenset()  # aggregates of whose rows mappers send partials
+    rolled: Mapping[int, int] = field(
+        default_factory=dict
+    )  # those whose partials they make of another one's, and whose
 
     @property
     def asked(self) -> Asked:
@@ -84,6 +87,7 @@ class Task:
             self.bound,
             self.panes,
             self.folded,
+            self.rolled,
         )
 
 

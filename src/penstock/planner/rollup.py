@@ -1,0 +1,194 @@
+"""Which partials a mapper can make of other partials instead of rows: those by (a) of those by (a, b), where that pays.
+
+A mapper that sends partials of both aggregates then sorts and folds its rows once. It needs no state and no common key: partials of each go to
+their own owners, as ever. The rule is narrow, so that what is made is what rows would give: the same rows by the same predicates, nested
+panes, and windows that every row is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from penstock.model.time import NEVER
+from penstock.model.windows import Landmark, Sliding
+from penstock.planner.folding import GAIN, Change, folded_in, known_of
+from penstock.planner.network import MAX_ROLES, Entry, Network, StateTable, WindowAggregate
+from penstock.planner.panes import PaneSet
+from penstock.planner.taxonomy import ROWS, Piece
+
+# Microseconds of CPU, as `python -m benchmarks.grouping` finds them: from 2.9 rows a partial on it pays, and below 1.8 no more.
+FOLD = 0.07  # a row is hashed, sorted and folded
+ROLL = 0.16  # a partial is
+
+
+@dataclass(frozen=True)
+class Rollup:
+    """How partials of an aggregate are made of those of another one: by group column, piece, pane set and selection, which is the other's."""
+
+    groups: tuple[int, ...]
+    pieces: tuple[int, ...]
+    sets: tuple[int, ...]
+    selections: Mapping[int, int]
+
+
+def rollup_of(network: Network, coarse: WindowAggregate, fine: WindowAggregate) -> Rollup | str:
+    """How partials of `coarse` can be made of those of `fine`, or why they cannot; mappers can make partials of either."""
+    if len(coarse.sources) > 1 or len(fine.sources) > 1 or coarse.streams != fine.streams:
+        return "their rows are not those of one stream"
+    own, other = coarse.sources[0], fine.sources[0]
+    if len(own.groups) >= len(other.groups) or not set(own.groups) <= set(other.groups):
+        return "its groups are not some of the other's"
+    table = network.tables[own.table]
+    if table.key and not (table.hashed and set(table.hashed) <= set(own.groups)):
+        return "the hash of its groups does not follow from their values"
+    if any(_leaves_out(a) for a in (coarse, fine)):
+        return "rows may be in no window"
+    if coarse.order and coarse.order != fine.order:
+        return "the other does not order rows of one time"
+    pieces = _pieces(coarse, fine)
+    if isinstance(pieces, str):
+        return pieces
+    asked = _same_rows(coarse, fine, table, network.tables[other.table])
+    sets, selections = [], dict[int, int]()
+    for panes in coarse.plan.sets:
+        for number, narrow in enumerate(fine.plan.sets):
+            found = _served(panes, narrow, coarse, fine, asked)
+            if found is not None and _nested(panes, narrow):
+                sets.append(number)
+                selections |= found
+                break
+        else:
+            return "no panes of the other that its own are made of hold its rows"
+    return Rollup(tuple(map(other.groups.index, own.groups)), pieces, tuple(sets), selections)
+
+
+def is_cut_alike(rollup: Rollup, coarse: WindowAggregate, fine: WindowAggregate, cuts: Mapping[int, int]) -> bool:
+    """Whether no partial of `fine` reaches across a cut of `coarse`; `cuts` are times by query, across which none of its partials may reach."""
+    for panes, number in zip(coarse.plan.sets, rollup.sets, strict=True):
+        narrow = fine.plan.sets[number]
+        known = {cuts[q] for q in narrow.queries if q in cuts}
+        for cut in (cuts[q] for q in panes.queries if q in cuts):
+            if cut > NEVER and cut not in known and (cut - narrow.base) % narrow.width:
+                return False
+    return True
+
+
+def rolled_in(network: Network, stored: Mapping[str, Any]) -> dict[int, int]:
+    """The aggregates whose partials mappers make of those of another one, and which that is, by number."""
+    folded = folded_in(network, stored)
+    by_name = {a.name: a for a in network.aggregates if a.index in folded}
+    found = {}
+    for coarse in by_name.values():
+        fine = by_name.get(known_of(stored, coarse.name).rolled)
+        if fine is not None and isinstance(rollup_of(network, coarse, fine), Rollup):
+            found[coarse.index] = fine.index
+    return found
+
+
+def check_rollups(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str, Any], list[Change]]:
+    """Of what mappers make partials from now on, and what has changed in that; `stored` says for which aggregates they make any."""
+    after, changes = dict(stored), []
+    folded = [a for a in network.aggregates if a.index in folded_in(network, stored)]
+    now = rolled_in(network, stored)
+    for coarse in network.aggregates:
+        known = known_of(stored, coarse.name)
+        if coarse not in folded:
+            if known.rolled:
+                after[coarse.name] = asdict(replace(known, rolled=""))
+            continue
+        current = known.rolled if coarse.index in now else ""
+        costs = {"": FOLD} | {
+            fine.name: ROLL / known_of(stored, fine.name).reduction
+            for fine in folded
+            if isinstance(rollup_of(network, coarse, fine), Rollup)
+        }
+        best = min(costs, key=lambda name: (costs[name], name))
+        chosen = best if costs[best] < (1 - GAIN) * costs[current] else current
+        if chosen != known.rolled:
+            after[coarse.name] = asdict(replace(known, rolled=chosen))
+        if chosen != current:
+            reduction = known_of(stored, chosen or current).reduction
+            reason = f"a partial of {chosen or current!r} stands for {reduction:,.1f} rows of a mapper"
+            changes.append(Change(coarse.name, _said(current), _said(chosen), costs[current], costs[chosen], reason))
+    return after, changes
+
+
+def rolled_text(network: Network, stored: Mapping[str, Any], coarse: WindowAggregate) -> str | None:
+    """Of what mappers make the partials of an aggregate, if not of rows, as EXPLAIN shows it."""
+    fine = rolled_in(network, stored).get(coarse.index)
+    if fine is None:
+        return None
+    name = network.aggregates[fine].name
+    return f"rolled up from {name} in mappers ({known_of(stored, name).reduction:,.1f} rows a partial)"
+
+
+def _leaves_out(aggregate: WindowAggregate) -> bool:
+    """Whether a row that a query selects may be in no window of it."""
+    windows = [query.window for query in aggregate.plan.queries]
+    origins = any(isinstance(w, Sliding | Landmark) and w.origin is not None for w in windows)
+    return origins or any(isinstance(w, Sliding) and w.range < w.slide for w in windows)
+
+
+def _pieces(coarse: WindowAggregate, fine: WindowAggregate) -> tuple[int, ...] | str:
+    """For each piece of one the number of the same piece of the other."""
+    if any(piece.kind in ("bag", "state") for piece in coarse.plan.pieces):
+        return "values that are kept each by itself, sketches and states of users' own are no cheaper to merge than to make"
+    known = {_about(fine, piece): number for number, piece in enumerate(fine.plan.pieces)}
+    found = [known.get(_about(coarse, piece)) for piece in coarse.plan.pieces]
+    return "the other does not keep all that it keeps" if None in found else tuple(n for n in found if n is not None)
+
+
+def _about(aggregate: WindowAggregate, piece: Piece) -> tuple[object, ...]:
+    plan, columns = aggregate.plan, aggregate.sources[0].arguments
+    argument = None if piece.argument == ROWS else (columns[piece.argument], plan.types[piece.argument])
+    return piece.kind, argument, piece.function, piece.parameters
+
+
+def _same_rows(
+    coarse: WindowAggregate, fine: WindowAggregate, table: StateTable, other: StateTable
+) -> dict[int, set[int]]:
+    """By query of one the queries of the other that select the same rows."""
+    wanted, offered = _entries(coarse, table), _entries(fine, other)
+    return {
+        query: {q for q, found in offered.items() if _equal(_filters(entry, table), _filters(found, other))}
+        for query, entry in wanted.items()
+    }
+
+
+def _entries(aggregate: WindowAggregate, table: StateTable) -> dict[int, Entry]:
+    by_id = {entry.id: entry for entry in table.entries}
+    return {m.id: by_id[m.share * MAX_ROLES] for m in aggregate.members}
+
+
+def _filters(entry: Entry, table: StateTable) -> tuple[object, ...]:
+    """All that keeps a row from an entry."""
+    return (*entry.terms, *(truth for truth in entry.truths if truth not in table.watched))
+
+
+def _equal(one: Iterable[object], other: Iterable[object]) -> bool:
+    one, other = list(one), list(other)
+    return all(term in other for term in one) and all(term in one for term in other)
+
+
+def _served(
+    panes: PaneSet, narrow: PaneSet, coarse: WindowAggregate, fine: WindowAggregate, asked: Mapping[int, set[int]]
+) -> dict[int, int] | None:
+    """By selection of a pane set that of another one which sees the same rows; None if there is none for some."""
+    selections = {q.query: q.selection for a in (coarse, fine) for q in a.plan.queries}
+    found = {}
+    for query in panes.queries:
+        partner = next((q for q in narrow.queries if q in asked[query]), None)
+        if partner is None:
+            return None
+        found[selections[query]] = selections[partner]
+    return found
+
+
+def _nested(panes: PaneSet, narrow: PaneSet) -> bool:
+    return panes.width % narrow.width == 0 and (panes.base - narrow.base) % narrow.width == 0
+
+
+def _said(name: str) -> str:
+    return f"partials of those of {name!r}" if name else "partials of rows"
