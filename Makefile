@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.penstock-setup
 
 # Finds Java, or installs it, or stops with what to do; what follows in the same line runs with it.
-WITH_JAVA = JAVA_HOME="$$($(BIN)/python -m penstock.runtime.java --install)" && export JAVA_HOME &&
+WITH_JAVA = JAVA_HOME="$$($(BIN)/python -m penstock.spark.java --install)" && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-long lint format bench lock clean

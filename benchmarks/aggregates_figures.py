@@ -18,14 +18,14 @@ from benchmarks import charts
 from benchmarks.aggregates import Asked, Case, Input, Peers, job, mix, of_side
 from benchmarks.charts import Panel
 from benchmarks.harness import Json, say
+from lab.adaptwid.groups import SMALL, run, skewed_rows
+from lab.adaptwid.operator import Row
+from lab.disorder.merge import Meld, Merge
+from lab.disorder.ring import Load, sustained_rate
+from lab.disorder.slack import SlackCount, wrong_share
+from lab.disorder.windows import PunctuatedCount, Sliding, true_counts
 from penstock.kernels.aggregate.close import close
 from penstock.kernels.aggregate.forms import are_rows, as_partials, buckets_of, keep_rows, settle_forms
-from penstock.lab.adaptwid.groups import SMALL, run, skewed_rows
-from penstock.lab.adaptwid.operator import Row
-from penstock.lab.disorder.merge import Meld, Merge
-from penstock.lab.disorder.ring import Load, sustained_rate
-from penstock.lab.disorder.slack import SlackCount, wrong_share
-from penstock.lab.disorder.windows import PunctuatedCount, Sliding, true_counts
 from penstock.model import Aggregate, Aggregation, Expression, Item, Ref
 from penstock.model import windows as model
 from penstock.model.time import FOREVER, NEVER

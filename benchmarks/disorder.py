@@ -15,11 +15,11 @@ from itertools import pairwise
 from benchmarks import aggregates_figures, charts, command
 from benchmarks.charts import Panel
 from benchmarks.harness import Json, Report, say, table
-from penstock.lab.disorder.joins import InputBufferedJoin, OrderAgnosticJoin, OutputBufferedJoin, Timed
-from penstock.lab.disorder.merge import Meld, Merge
-from penstock.lab.disorder.rows import buffered, by_window, paned
-from penstock.lab.disorder.slack import SlackCount
-from penstock.lab.disorder.windows import PunctuatedCount, Sliding, true_counts
+from lab.disorder.joins import InputBufferedJoin, OrderAgnosticJoin, OutputBufferedJoin, Timed
+from lab.disorder.merge import Meld, Merge
+from lab.disorder.rows import buffered, by_window, paned
+from lab.disorder.slack import SlackCount
+from lab.disorder.windows import PunctuatedCount, Sliding, true_counts
 from penstock.model.time import FOREVER
 
 WAYS = {"partials by window": by_window, "rows": buffered, "panes": paned}

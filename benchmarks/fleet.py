@@ -119,7 +119,7 @@ def delivered(out: Path) -> int:
 @contextlib.contextmanager
 def _first_commit(found: list[float]) -> Iterator[None]:
     """When steps were committed."""
-    from penstock.runtime.steps.step import Stepper
+    from penstock.step.stepper import Stepper
 
     original = Stepper._append  # noqa: SLF001
 

@@ -47,10 +47,10 @@ from penstock.sql import parse_query
 from penstock.state.buckets import BucketMap
 from penstock.state.run import Ints, encode_run
 from penstock.state.run import Rows as Stored
-from penstock.state.store import LocalStore
 from penstock.step.folding import pack_partials, unpack_partials
 from penstock.step.keys import Valid, keys_of, received_keys
 from penstock.step.mapper import Asked, Mapper
+from penstock.storage.store import LocalStore
 
 COLUMNS = ("at", "a", "b", "v")
 STREAM = Stream("s", tuple(Column(c, "bigint") for c in COLUMNS), "at", 0, late="drop", bad="drop")

@@ -298,7 +298,7 @@ def cpu_seconds() -> float:
 
 def session(cores: int, **settings: str) -> Any:
     """The same session for every side: what Penstock sets for itself on a local disk helps Spark's own queries as well."""
-    from penstock.runtime.session import local_session
+    from penstock.spark.session import local_session
 
     common = {
         "spark.driver.memory": f"{heap_gigabytes()}g",
@@ -381,7 +381,7 @@ def run_engine(engine: Any) -> Json:
 @contextlib.contextmanager
 def _recorded(steps: list[Json]) -> Iterator[None]:
     """Keep the timings that a step leaves behind, and the phases of its slowest task."""
-    from penstock.runtime.steps.step import Stepper
+    from penstock.step.stepper import Stepper
 
     original = Stepper.run_batch
 

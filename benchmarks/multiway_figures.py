@@ -15,9 +15,9 @@ from benchmarks import charts, harness
 from benchmarks.charts import Panel
 from benchmarks.harness import Json, say
 from benchmarks.multiway import Case, Sides, expected
-from penstock.lab.multijoin.algorithms import Operator, effective_orders
-from penstock.lab.multijoin.query import Within, equal_values
-from penstock.lab.multijoin.workload import mixed
+from lab.multijoin.algorithms import Operator, effective_orders
+from lab.multijoin.query import Within, equal_values
+from lab.multijoin.workload import mixed
 from penstock.model.time import SECOND
 
 # Table 5: rows a second, seconds of window and distinct values of four streams, and its best and worst order.

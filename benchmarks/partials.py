@@ -93,8 +93,8 @@ def engine_run(job: Json) -> Json:
     """The engine over batches of Spark, with mappers that send what the job says."""
     from penstock import Engine
     from penstock.planner.folding import is_foldable
-    from penstock.runtime.steps import compose
-    from penstock.runtime.steps import job as job_of_steps
+    from penstock.spark import job as job_of_steps
+    from penstock.step import compose
 
     def folded(network, _):
         return frozenset(a.index for a in network.aggregates if is_foldable(a)) if job["folded"] else frozenset()
@@ -133,7 +133,7 @@ def worker(job: Json) -> Json:
 def spark_run(job: Json) -> Json:
     from pyspark.sql import functions as F  # noqa: N812
 
-    from penstock.runtime.steps.step_sessions import SETTINGS
+    from penstock.spark.step_sessions import SETTINGS
 
     spark = harness.session(job["cores"], **SETTINGS)
     data, cores = Input(**job["input"]), job["cores"]

@@ -129,7 +129,7 @@ FIXED = {"rare_c_first": RARE_C, "rare_b_first": RARE_B}
 
 def run(spark, folder: Path, inputs: Path, case: Case | DataSet, orders: str, period: int) -> tuple[Json, str]:
     from penstock import Engine
-    from penstock.runtime.steps.step import Stepper
+    from penstock.step.stepper import Stepper
 
     mode = "static" if orders in FIXED else orders
     options = {"period": 2**62 if orders in FIXED else period}

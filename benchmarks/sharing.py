@@ -319,7 +319,7 @@ def planning_whole(spark, folder: Path, inputs: Path, count: int) -> Json:
     made. Nothing runs, so that no step is waited for.
     """
     from penstock import Engine
-    from penstock.runtime.declared.prepare import prepare
+    from penstock.catalog.check_query import prepare
     from penstock.state.registry import QueryRecord
 
     engine = Engine(spark, folder / "state", durable=False)

@@ -14,7 +14,7 @@ from benchmarks import charts, harness
 from benchmarks.charts import Panel
 from benchmarks.harness import Json, median, say
 from benchmarks.sharing import Asked, Case, beside_spark, expected, job, opposed, reach, wide
-from penstock.lab.costs import TwoQueries, savings
+from lab.costs import TwoQueries, savings
 
 Peers = Callable[[str], harness.Peer]
 STRATEGIES = ("state_slice", "push_down", "pull_up", "isolated")

@@ -170,7 +170,7 @@ class Watch:
 @contextlib.contextmanager
 def watched(watch: Watch) -> Iterator[None]:
     """Note each batch, and delete what is given up soon."""
-    from penstock.runtime.steps import step
+    from penstock.step import stepper as step
 
     run_batch, collect, versions = step.Stepper.run_batch, step.collect_orphans, step.collect_versions
 

@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def spark():
-    from tests.runtime.replay import quick_session
+    from tests.spark.replay import quick_session
 
     session = quick_session()
     yield session

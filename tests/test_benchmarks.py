@@ -45,7 +45,7 @@ from penstock.planner.orders.cost import EngineCost
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.orders.search import brute_force
 from penstock.planner.orders.sizes import Sizes
-from penstock.runtime.results import retention
+from penstock.results import retention
 from tests.planner.drift import FIXED as SIMULATED
 
 EPOCH_SECONDS = harness.EPOCH // 1_000_000

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import cli, options
+from penstock.cli.main import main as cli
+from penstock.cli.main import options
 from penstock.errors import StepError
 from penstock.sql import CreateQuery
 from penstock.state.registry import Registry

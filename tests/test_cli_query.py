@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import pytest
 
-from penstock import cli
+from penstock.catalog.requests import Answer, RequestLog, change_of
+from penstock.cli.main import main as cli
 from penstock.model import Column, Sink, Stream
 from penstock.sql import CreateQuery, DropQuery, ResumeQuery
 from penstock.state.manifest import Entry, ManifestLog
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
-from penstock.state.requests import Answer, RequestLog, change_of
-from penstock.state.store import LocalStore
+from penstock.storage.store import LocalStore
 
 STREAM = Stream("a", (Column("at", "timestamp"), Column("v", "int")), "at", 0)
 QUERIES = (

@@ -10,7 +10,7 @@ from penstock.model import Column, Stream
 from penstock.reference import admit, aggregate_results
 from penstock.sql import parse_query
 from tests.oracle import bag
-from tests.runtime.replay import drain, rows_of
+from tests.spark.replay import drain, rows_of
 from tests.test_pages import blocks
 
 PAGE = "docs/coming-from-flink-and-spark.md"

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from penstock.live import Rates, age, moment, plain_line, queries_table, screen_of, size, summary_of
+from penstock.cli.monitor import Rates, age, moment, plain_line, queries_table, screen_of, size, summary_of
 from penstock.model.time import FOREVER
 
 

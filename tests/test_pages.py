@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.check import check_sql
-from penstock.script import load
+from penstock.cli.check import check_sql
+from penstock.cli.script import load
 from penstock.sql import (
     AlterQuery,
     AlterStream,

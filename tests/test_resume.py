@@ -7,8 +7,8 @@ import warnings
 import pytest
 
 from penstock import Engine
-from penstock.resume import again
-from penstock.script import load, register
+from penstock.cli.rerun import again
+from penstock.cli.script import load, register
 from penstock.sql import parse_script
 from penstock.state.registry import QueryRecord, Registry, StreamRecord
 

@@ -22,7 +22,7 @@ from penstock.model import Sink
 if TYPE_CHECKING:
     from penstock.engine import Engine
     from penstock.handle import QueryHandle
-    from penstock.runtime.running.run import Run
+    from penstock.run import Run
 
 __version__ = "0.1.0"
 
@@ -31,7 +31,7 @@ __all__ = [
     "Sink", "SqlError", "StateError", "StepError",
 ]  # fmt: skip
 
-_LAZY = {"Engine": "penstock.engine", "QueryHandle": "penstock.handle", "Run": "penstock.runtime.running.run"}
+_LAZY = {"Engine": "penstock.engine", "QueryHandle": "penstock.handle", "Run": "penstock.run"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """The facade: register streams and queries, start, watch, read results.
 
-Everything people can ask of an engine has one method here, which says what it means; the work is done in `runtime` and `views`.
+Everything people can ask of an engine has one method here, which says what it means; the work is done in `step`, `spark` and `views`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.catalog.catalog import Catalog
+from penstock.catalog.check_query import Into, standing_alone
+from penstock.catalog.check_stream import read_length
+from penstock.catalog.choices import Choices
+from penstock.catalog.listing import counts_of, coverage, listed_queries, listed_streams
 from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.handle import QueryHandle
 from penstock.model import Column, Source, UserAggregate
@@ -24,22 +29,16 @@ from penstock.planner.explain import explain_network
 from penstock.planner.network import Network
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.ways import Way
-from penstock.runtime.arrivals.sources import with_settings
-from penstock.runtime.declared.catalog import Catalog
-from penstock.runtime.declared.choices import Choices
-from penstock.runtime.declared.declare import read_length
-from penstock.runtime.declared.given import changed_stream, given_stream, punctuated, time_to_advance
-from penstock.runtime.declared.inputs import open_stream
-from penstock.runtime.declared.listing import counts_of, coverage, listed_queries, listed_streams
-from penstock.runtime.declared.prepare import Into, standing_alone
-from penstock.runtime.declared.registration import Registration
-from penstock.runtime.results.part import Part
-from penstock.runtime.results.read import united
-from penstock.runtime.results.sides import side_rows
-from penstock.runtime.running.run import Run
-from penstock.runtime.session import local_session, refuse_gone
-from penstock.runtime.steps.suspended import resumed
-from penstock.runtime.workers import check_workers
+from penstock.results.part import Part
+from penstock.results.read import united
+from penstock.results.sides import side_rows
+from penstock.run import Run
+from penstock.spark.open_stream import open_stream
+from penstock.spark.registration import Registration
+from penstock.spark.session import local_session, refuse_gone
+from penstock.spark.sources import with_settings
+from penstock.spark.stream_arguments import changed_stream, given_stream, punctuated, time_to_advance
+from penstock.spark.workers import check_workers
 from penstock.sql import (
     AdvanceStream,
     AlterQuery,
@@ -56,12 +55,13 @@ from penstock.sql import (
     altered,
     parse_script,
 )
-from penstock.state.faults import told_plainly
 from penstock.state.manifest import Manifest, ManifestLog
-from penstock.state.place import state_path
 from penstock.state.registry import QueryRecord
-from penstock.state.store import LocalStore
 from penstock.step.bound import Bound
+from penstock.step.suspended import resumed
+from penstock.storage.faults import told_plainly
+from penstock.storage.place import state_path
+from penstock.storage.store import LocalStore
 from penstock.views.catalog import ViewCatalog
 from penstock.views.sources.results import QueryResults
 from penstock.views.statements import ViewStatement, execute_view_statement

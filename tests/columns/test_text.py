@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.columns.text import has_text, rows_as_text
-from penstock.runtime.arrivals.ingest import SIDE_FORMATS
-from tests.runtime.replay import ARROW_TYPES
+from penstock.spark.ingest import SIDE_FORMATS
+from tests.spark.replay import ARROW_TYPES
 
 COLUMNS = {
     "tinyint": [1, -128, None, 0],

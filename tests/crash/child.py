@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from penstock.runtime.running import run
+from penstock import run
 from tests.crash.scene import engine_of
-from tests.runtime.replay import quick_session
+from tests.spark.replay import quick_session
 
 if __name__ == "__main__":
     assert run.QUIET_SECONDS

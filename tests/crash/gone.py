@@ -12,10 +12,10 @@ from unittest.mock import patch
 from pyspark.sql import SparkSession
 
 from penstock import Engine
-from penstock.runtime.running.run import Run
-from penstock.runtime.steps.step import Stepper
+from penstock.run import Run
+from penstock.step.stepper import Stepper
 from tests.crash.scene import answers_of, engine_of, source
-from tests.runtime.replay import quick_session
+from tests.spark.replay import quick_session
 
 QUERIES = {"alone": "SELECT v FROM b WHERE v > 1", "to_function": "SELECT v, ts FROM a"}
 
@@ -76,7 +76,7 @@ def main(root: Path, cases: Sequence[str]) -> None:
         source(root, batches)
         engine = engine_of(spark, root, QUERIES)
         if case in ("before_job", "after_job", "after_manifest"):
-            with patch("penstock.runtime.steps.step.kill_point", at_point(spark, case)):
+            with patch("penstock.step.stepper.kill_point", at_point(spark, case)):
                 ended(case, engine, engine.start("0 seconds"))
         elif case == "during the job":
             job = spark.sparkContext.statusTracker()

@@ -15,7 +15,7 @@ from penstock.reference import Row
 from tests.effort import ALL
 from tests.named import evaluate
 from tests.oracle import bag
-from tests.runtime.replay import Replay, rows_of, stream, values_of
+from tests.spark.replay import Replay, rows_of, stream, values_of
 
 STREAMS = (
     stream("a", "ts timestamp, k bigint, v bigint", delay=SECOND),

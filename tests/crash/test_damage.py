@@ -14,20 +14,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.cli import main
+from penstock.catalog.requests import RequestLog
+from penstock.cli.main import main
 from penstock.errors import PenstockError, StateError
 from penstock.model import Column, Stream
-from penstock.runtime.results import stored
-from penstock.runtime.steps import commit
-from penstock.runtime.steps.spark_log import check_log
-from penstock.state.faults import told_plainly
-from penstock.state.identity import read_id
+from penstock.results import stored
+from penstock.spark.spark_log import check_log
 from penstock.state.manifest import Entry, ManifestLog, Progress, ResultFile, SideFile
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
-from penstock.state.requests import RequestLog
 from penstock.state.run import decode_run
-from penstock.state.seal import seal
-from penstock.state.store import LocalStore
+from penstock.step import commit
+from penstock.storage.faults import told_plainly
+from penstock.storage.identity import read_id
+from penstock.storage.seal import seal
+from penstock.storage.store import LocalStore
 from tests.state.runs import encoded, rows_of
 
 STREAM = Stream("a", (Column("ts", "bigint"), Column("k", "bigint")), "ts", 0)
@@ -256,8 +256,8 @@ def test_half_a_file_is_not_left_behind(tmp_path, monkeypatch):
 MOUNTED = """
 import subprocess, sys
 from penstock.errors import PenstockError
-from penstock.state.faults import told_plainly
-from penstock.state.store import LocalStore
+from penstock.storage.faults import told_plainly
+from penstock.storage.store import LocalStore
 store = LocalStore(sys.argv[1])
 try:
     with told_plainly(), store.owner_lock():

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import StateError
-from penstock.runtime.steps.kill_points import POINTS
+from penstock.storage.crash_points import POINTS
 from tests.crash.scene import FOLDERS, answers_of, deliveries, engine_of, expected, in_folders, source
-from tests.runtime.replay import drain, rows_of
+from tests.spark.replay import drain, rows_of
 
 pytestmark = pytest.mark.spark
 
@@ -145,9 +145,9 @@ def test_kills_at_random_moments_survive(spark, tmp_path, seed):
 
 WORKER_FAILS_ONCE = """
 import sys
-if "penstock.runtime.daemon" in sys.orig_argv:
+if "penstock.spark.daemon" in sys.orig_argv:
     import os
-    from penstock.runtime.tasks import task
+    from penstock.step import task
 
     report_batch = task.report_batch
 

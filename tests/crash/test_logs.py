@@ -13,7 +13,7 @@ from penstock import Engine, StateError
 from tests.crash import scene
 from tests.crash.scene import FOLDERS, QUERIES, expected, in_folders, rows_of_step, source
 from tests.oracle import bag
-from tests.runtime.replay import Saved, drain, rows_of, steps_by_batch
+from tests.spark.replay import Saved, drain, rows_of, steps_by_batch
 
 pytestmark = pytest.mark.spark
 
@@ -115,7 +115,7 @@ def test_a_second_engine_in_the_process_is_refused(spark, stopped):
 
 HOLDER = textwrap.dedent("""
     import sys
-    from penstock.state.store import LocalStore
+    from penstock.storage.store import LocalStore
     with LocalStore(sys.argv[1]).owner_lock():
         print("held", flush=True)
         sys.stdin.read()
@@ -200,7 +200,7 @@ def test_a_failed_step_leaves_nothing_and_is_repeated(spark, tmp_path, monkeypat
                 raise OSError(f"stopped {reached} of step {step}")
 
         with monkeypatch.context() as patch:
-            patch.setattr("penstock.runtime.steps.step.kill_point", fail)
+            patch.setattr("penstock.step.stepper.kill_point", fail)
             with pytest.raises(OSError, match=f"stopped {point}"):
                 drain(engine_of(spark, tmp_path))
     assert_whole(spark, tmp_path, batches)

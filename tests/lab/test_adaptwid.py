@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.lab.adaptwid.groups import SMALL, run, skewed_rows
-from penstock.lab.adaptwid.operator import AdaptWid, Group, Row
-from penstock.lab.workload import LabError
+from lab.adaptwid.groups import SMALL, run, skewed_rows
+from lab.adaptwid.operator import AdaptWid, Group, Row
+from lab.workload import LabError
 from penstock.model import Column, Stream
 from penstock.model.time import FOREVER
 from penstock.model.windows import Sliding

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.lab.chain import Chain, slice_ends
-from penstock.lab.slices import Copy, SlicedJoin
-from penstock.lab.workload import A, Arrival, B, Below, JoinQuery, LabError, Match, both, hashed, longest
+from lab.chain import Chain, slice_ends
+from lab.slices import Copy, SlicedJoin
+from lab.workload import A, Arrival, B, Below, JoinQuery, LabError, Match, both, hashed, longest
 from tests.effort import examples
 
 SELECTIONS = st.sampled_from([None, Below(0.3), Below(0.6)])

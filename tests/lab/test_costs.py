@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.lab.costs import (
+from lab.costs import (
     CASE_STUDY,
     Probed,
     RingTimes,

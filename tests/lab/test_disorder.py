@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.lab.disorder.flush import TwoLevels
-from penstock.lab.disorder.joins import InputBufferedJoin, OrderAgnosticJoin, OutputBufferedJoin, Timed
-from penstock.lab.disorder.merge import Meld, Merge
-from penstock.lab.disorder.ring import Load, Ring, keeps_up, sustained_rate
-from penstock.lab.disorder.slack import SlackCount, wrong_share
-from penstock.lab.disorder.windows import PunctuatedCount, Sliding, true_counts
-from penstock.lab.workload import LabError
+from lab.disorder.flush import TwoLevels
+from lab.disorder.joins import InputBufferedJoin, OrderAgnosticJoin, OutputBufferedJoin, Timed
+from lab.disorder.merge import Meld, Merge
+from lab.disorder.ring import Load, Ring, keeps_up, sustained_rate
+from lab.disorder.slack import SlackCount, wrong_share
+from lab.disorder.windows import PunctuatedCount, Sliding, true_counts
+from lab.workload import LabError
 from penstock.model.time import FOREVER
 
 WINDOWS = st.builds(Sliding, st.integers(1, 9), st.integers(1, 5))

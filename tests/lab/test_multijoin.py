@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.multijoin.algorithms import AT_ONCE, Operator, eager, effective_orders, general, lazy, naive
+from lab.multijoin.query import Edge, Last, MultiJoin, Within, equal_values
+from lab.multijoin.windows import CircularWindow, CountWindow
+from lab.workload import Arrival, LabError
 from penstock import reference
-from penstock.lab.multijoin.algorithms import AT_ONCE, Operator, eager, effective_orders, general, lazy, naive
-from penstock.lab.multijoin.query import Edge, Last, MultiJoin, Within, equal_values
-from penstock.lab.multijoin.windows import CircularWindow, CountWindow
-from penstock.lab.workload import Arrival, LabError
 from tests.effort import examples
 from tests.reference.test_join import equijoin, stream
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.lab.multijoin.costs import (
+from lab.multijoin.costs import (
     Window,
     best_general,
     best_lazy,

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.lab.multijoin import costs as model
-from penstock.lab.multijoin.algorithms import AT_ONCE, Operator, eager, effective_orders, general, lazy, naive
-from penstock.lab.multijoin.buckets import equal, few_to_small
-from penstock.lab.multijoin.query import Edge, MultiJoin, Within, equal_values
-from penstock.lab.multijoin.workload import mixed
-from penstock.lab.workload import Arrival, LabError
+from lab.multijoin import costs as model
+from lab.multijoin.algorithms import AT_ONCE, Operator, eager, effective_orders, general, lazy, naive
+from lab.multijoin.buckets import equal, few_to_small
+from lab.multijoin.query import Edge, MultiJoin, Within, equal_values
+from lab.multijoin.workload import mixed
+from lab.workload import Arrival, LabError
 from penstock.model.time import SECOND
 from tests.effort import examples
 from tests.lab.test_multijoin import INTERVALS, TIMES, in_reach, inputs, matching, orders

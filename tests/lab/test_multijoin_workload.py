@@ -3,8 +3,8 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.lab.multijoin.workload import mixed
-from penstock.lab.workload import LabError
+from lab.multijoin.workload import mixed
+from lab.workload import LabError
 from penstock.model.time import SECOND
 
 RATES, VALUES = (10, 1, 1, 3), (500, 50, 40, 5)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.lab import costs
-from penstock.lab.plans import PLANS, simulate
-from penstock.lab.workload import A, Arrival, B, Below, JoinQuery, LabError, both, hashed, poisson
+from lab import costs
+from lab.plans import PLANS, simulate
+from lab.workload import A, Arrival, B, Below, JoinQuery, LabError, both, hashed, poisson
 from penstock.model.time import SECOND
 from tests.lab.test_chain import ARRIVALS, QUERIES, THETAS, in_order, nested_loops, numbers
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import disorder
-from penstock.lab.disorder.rows import buffered, by_window, paned
+from lab.disorder.rows import buffered, by_window, paned
 
 WAYS = (by_window, buffered, paned)
 

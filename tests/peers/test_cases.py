@@ -10,8 +10,8 @@ from penstock.sql import parse_query
 from tests import effort
 from tests.oracle import duckdb_results
 from tests.peers.cases import AGGREGATES, COLUMNS, FIRST, JOINS, LATE, SECOND, Case
-from tests.runtime.replay import Replay, drain, stream
 from tests.simulation import simulate
+from tests.spark.replay import Replay, drain, stream
 from tests.workloads import Workload
 
 STREAMS = {name: stream(name, COLUMNS, event_time="t", delay=1_000) for name in ("a", "b")}

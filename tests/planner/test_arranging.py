@@ -1,9 +1,9 @@
 from dataclasses import replace
 
 from penstock.model import Column, Stream
-from penstock.planner.arranging import EVERY, Known, arrange, check, observe
 from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
+from penstock.planner.pane_sharing import EVERY, Known, arrange, check, observe
 from penstock.sql import parse_query
 
 STREAM = Stream("s", (Column("t", "bigint"), Column("k", "bigint"), Column("v", "bigint")), "t", delay=0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.lab.costs import merge_gain
+from lab.costs import merge_gain
 from penstock.model.time import FOREVER, SECOND
 from penstock.planner.chain import (
     Load,

@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 
 from penstock.model import Column, Stream
-from penstock.planner.arranging import EVERY, known_of, work_of
 from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
 from penstock.planner.network import StandingQuery
+from penstock.planner.pane_sharing import EVERY, known_of, work_of
 from penstock.planner.panes import cost_of, set_costs
 from penstock.planner.routes import MOVED, WHOLE
 from penstock.planner.share import chain_offers, choose_chains, facts, recuts
 from penstock.planner.steering import EXCHANGE, SENT, Steering, rerouted
 from penstock.planner.ways import FEW_ROWS, MOST_TASKS, Way, explain_way
-from penstock.runtime.steps import job
+from penstock.spark import job
 from penstock.sql import parse_query
 from tests.planner.test_arranging import NAME, after, network_of
 from tests.state.runs import entry_of

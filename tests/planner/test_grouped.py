@@ -5,9 +5,9 @@ import pytest
 from penstock.errors import RegistrationError
 from penstock.model import Column, Ref
 from penstock.model.time import FOREVER, NEVER
+from penstock.planner.aggregate_tables import first_start, reach
 from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
-from penstock.planner.grouped import first_start, reach
 from penstock.planner.network import StandingQuery, as_answered, closing, held, output_progress
 from penstock.sql import parse_query
 from tests.aggregates import STREAM, STREAMS

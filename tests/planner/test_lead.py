@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from penstock.model import Column, Stream
 from penstock.model.time import NEVER
 from penstock.planner.build import build_network
-from penstock.planner.lead import LIVES, leaders, waits
 from penstock.planner.network import StandingQuery
+from penstock.planner.stream_skew import LIVES, leaders, waits
 from penstock.sql import parse_query
 
 COLUMNS = (Column("ts", "bigint"), Column("k", "bigint"))

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from penstock.model import Column, Stream
 from penstock.planner.build import build_network
-from penstock.planner.lending import Lending
 from penstock.planner.network import StandingQuery
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.orders.statistics import Statistics
 from penstock.planner.routes import build_routes
+from penstock.planner.shared_counts import Lending
 from penstock.planner.steering import Steering
 from penstock.sql import parse_query
 from tests.simulation import simulate

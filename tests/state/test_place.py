@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ask import add_statement
-from penstock.cli import main
+from penstock.cli.main import main
+from penstock.cli.query import add_statement
 from penstock.errors import RegistrationError
 from penstock.model.view import Source
-from penstock.state.place import local_path, state_path
-from penstock.state.store import LocalStore
+from penstock.storage.place import local_path, state_path
+from penstock.storage.store import LocalStore
 from penstock.views.catalog import ViewCatalog
 
 ELSEWHERE = [

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.catalog.requests import KEPT_SECONDS, Answer, RequestLog, change_of
 from penstock.errors import PenstockError, SqlError, StateError
 from penstock.sql import AlterQuery, CreateQuery, DropQuery, ResumeQuery
-from penstock.state.requests import KEPT_SECONDS, Answer, RequestLog, change_of
-from penstock.state.store import LocalStore
+from penstock.storage.store import LocalStore
 
 DONE = Answer(ok=True, text="query 'é' is dropped")
 CREATE = "CREATE QUERY q AS SELECT a.v FROM a"

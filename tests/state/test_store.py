@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import StateError
-from penstock.state.store import LocalStore
+from penstock.storage.store import LocalStore
 
 
 @pytest.fixture(params=[True, False], ids=["durable", "fast"])
@@ -65,7 +65,7 @@ def test_a_second_owner_in_this_process_is_refused_until_the_first_is_gone(store
 OWNER = """
 import sys
 from penstock.errors import StateError
-from penstock.state.store import LocalStore
+from penstock.storage.store import LocalStore
 
 try:
     with LocalStore(sys.argv[1]).owner_lock():

@@ -15,10 +15,10 @@ from penstock.planner.network import StandingQuery
 from penstock.reference.evaluate import holds
 from penstock.sql import parse_query
 from penstock.state.buckets import BucketMap
-from penstock.state.store import LocalStore
 from penstock.step.bound import Bound
 from penstock.step.mapper import Asked, Mapper
 from penstock.step.results import OWN
+from penstock.storage.store import LocalStore
 from tests.effort import examples
 
 COLUMNS = {"at": "bigint", "k": "bigint", "n": "int", "s": "string", "v": "bigint"}

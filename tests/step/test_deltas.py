@@ -18,10 +18,10 @@ from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
 from penstock.sql import parse_query
 from penstock.state.buckets import BucketMap
-from penstock.state.store import LocalStore
 from penstock.step import deltas as module
 from penstock.step.deltas import Deltas
 from penstock.step.mapper import Asked, Mapper, truth_words
+from penstock.storage.store import LocalStore
 from tests.effort import examples
 from tests.step.test_mapper import NAMES, QUERIES, ROW, SLOTS, STREAMS, batch
 

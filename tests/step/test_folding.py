@@ -22,17 +22,17 @@ from penstock.planner.folding import folded_in, is_foldable
 from penstock.planner.network import StandingQuery, closing
 from penstock.planner.panes import PaneSet, pane_width
 from penstock.planner.routes import build_routes
-from penstock.runtime.steps.accounts import counters_of
-from penstock.runtime.steps.job import _folded
-from penstock.runtime.tasks.envelope import ACCOUNT, PARTIALS, ROWS, parcel
-from penstock.runtime.tasks.task import Plan, Task
-from penstock.runtime.tasks.worker import run_task
+from penstock.spark.job import _folded
 from penstock.sql import parse_query
 from penstock.state.buckets import BucketMap
 from penstock.state.run import RunEntry
-from penstock.state.store import LocalStore
 from penstock.step import folding
+from penstock.step.accounts import counters_of
+from penstock.step.envelope import ACCOUNT, PARTIALS, ROWS, parcel
 from penstock.step.mapper import Mapper, truth_words
+from penstock.step.task import Plan, Task
+from penstock.step.worker import run_task
+from penstock.storage.store import LocalStore
 from tests.aggregates import COLUMNS, STREAM, cases, same_bag
 from tests.effort import examples
 

@@ -18,10 +18,10 @@ from penstock.reference.evaluate import holds
 from penstock.sql import parse_query
 from penstock.state.buckets import BucketMap
 from penstock.state.progress import Seen
-from penstock.state.store import LocalStore
 from penstock.step import mapper as module
 from penstock.step.keys import keys_of
 from penstock.step.mapper import Asked, Mapper, brought, truth_words
+from penstock.storage.store import LocalStore
 from tests.effort import examples
 
 COLUMNS = {"at": "bigint", "k": "bigint", "n": "int", "s": "string", "d": "double", "v": "bigint", "wide": "string"}

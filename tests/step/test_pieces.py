@@ -14,7 +14,7 @@ from penstock.model import Column, Stream
 from penstock.planner.build import build_network
 from penstock.planner.derived import Ticks
 from penstock.planner.network import StandingQuery
-from penstock.runtime.arrivals.taken import ticks_of
+from penstock.spark.taken import ticks_of
 from penstock.sql import parse_query
 from penstock.step import files
 from penstock.step.files import FilePiece, row_groups

@@ -12,7 +12,7 @@ import pytest
 from penstock import Engine
 from penstock.errors import RegistrationError, SqlError, StepError
 from penstock.reference.view import answer
-from tests.runtime.replay import Replay, stream
+from tests.spark.replay import Replay, stream
 
 pytestmark = pytest.mark.spark
 

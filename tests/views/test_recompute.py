@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.planner.views.first import Machine
+from penstock.planner.views.initial_load import Machine
 from penstock.views.refresh import whole
 from penstock.views.refresh.maintain import compute
 from penstock.views.refresh.spark import Computed, compute_on_spark

@@ -11,9 +11,9 @@ from penstock.errors import StepError
 from penstock.model import Arithmetic, Column, Compare, Edge, Item, Literal, Node, Ref, Source, View
 from penstock.planner.views.strategies import batch, conditional
 from penstock.views.postgres.capture import Snapshot
+from penstock.views.postgres.join_pushdown import computed_together
 from penstock.views.postgres.pool import Pool
 from penstock.views.postgres.source import PostgresReader
-from penstock.views.postgres.together import computed_together
 from penstock.views.refresh.maintain import compute, graph_of, join_all, maintain
 from penstock.views.rows.delta import Joins
 from tests.views.postgres import Session

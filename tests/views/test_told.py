@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from penstock.errors import StepError
 from penstock.model import Column
 from penstock.model.view import Source
-from penstock.planner.views.first import Estimate
+from penstock.planner.views.initial_load import Estimate
 from penstock.planner.views.strategies import STRATEGIES
 from penstock.reference.view import answer, canonical
 from penstock.sql import parse_view
-from penstock.state.store import LocalStore
-from penstock.views.sources.told import coded
+from penstock.storage.store import LocalStore
+from penstock.views.sources.change_audit import coded
 from penstock.views.store import ViewStore
 from penstock.views.view import Parts, ViewHandle
 from tests.effort import examples

@@ -13,9 +13,9 @@ import pytest
 
 from penstock.model import Column
 from penstock.model.view import Source
-from penstock.planner.views.first import Machine
+from penstock.planner.views.initial_load import Machine
 from penstock.planner.views.shape_cost import Costs
-from penstock.state.store import LocalStore
+from penstock.storage.store import LocalStore
 from penstock.views.catalog import ViewCatalog
 from penstock.views.refresh import costs as module
 from penstock.views.refresh import whole

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from penstock.cli.monitor import Status, console_for, follow, picture
+from penstock.cli.script import load, register
+from penstock.cli.session import SPARK_LOG, Interrupts, brief, busy, end_spark, start_spark
 from penstock.demo.sensors import Sensors
 from penstock.demo.shop import show
 from penstock.demo.summary import Peak, greet, tell
 from penstock.errors import PenstockError
-from penstock.launch import SPARK_LOG, Interrupts, brief, busy, end_spark, start_spark
-from penstock.live import Status, console_for, follow, picture
-from penstock.script import load, register
 
 PATIENCE_SECONDS = 120.0
 

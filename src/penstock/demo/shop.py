@@ -17,8 +17,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.monitor_views import told
 from penstock.demo.postgres import server
-from penstock.live_views import told
 
 if TYPE_CHECKING:
     from penstock.engine import Engine

@@ -13,11 +13,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.monitor import Status, size, streams_table
+from penstock.cli.script import Script
 from penstock.demo.kept import kept_until, most_kept
 from penstock.demo.sensors import LOCATIONS, TICK_SECONDS, Reading
-from penstock.live import Status, size, streams_table
 from penstock.model import Stream
-from penstock.script import Script
 from penstock.sql import CreateQuery, CreateStream, parse_query
 
 if TYPE_CHECKING:

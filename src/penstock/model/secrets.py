@@ -2,7 +2,7 @@
 
 A secret is given literally or by a reference: `${NAME}` or `${ENV:NAME}`, a variable of the environment, or `${file:/path}`, what a file
 holds. References are stored as they are written. A literal secret is never stored: `${withheld}` stands in its place, and it is
-given again by the program that declares its owner again. Where secrets come from at last is said in `runtime.secrets`.
+given again by the program that declares its owner again. Where secrets come from at last is said in `storage.secrets`.
 """
 
 from __future__ import annotations

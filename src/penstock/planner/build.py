@@ -13,9 +13,9 @@ from penstock.errors import RegistrationError
 from penstock.model import And, Expression, IsNull, Literal, Not, Query, Ref, Rows, Stream, Term, Tumbling
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.model.time import FOREVER, NEVER
+from penstock.planner.aggregate_tables import check_aggregated, grouped_tables
 from penstock.planner.bounds import Bounds, check_bounded, time_bounds
 from penstock.planner.derived import DerivedStream
-from penstock.planner.grouped import check_aggregated, grouped_tables
 from penstock.planner.index import INDEXED_TYPES, ColumnIndex, build_index, indexable
 from penstock.planner.keys import INTEGRAL, bare_columns, common_type
 from penstock.planner.listed import as_mapped, computed_items, is_mapped, listed_items, watched_items

@@ -2,7 +2,7 @@
 
 What a step commits for a query is a later step's delta of the derived stream. Its progress follows from that of the query's own
 streams (`progress`), so that none of its rows is late. An aggregate over a join is taken apart into the join and an aggregate over the join's
-results (`take_apart`). How rows get from result files into a step is the matter of `runtime`.
+results (`take_apart`). How rows get from result files into a step is said in `step.derived`.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.model.time import NEVER, SECOND, format_duration, format_length
-from penstock.planner.arranging import known_of, set_text, work_of
 from penstock.planner.folding import is_foldable, sent_text
 from penstock.planner.folding import known_of as known_sent
 from penstock.planner.network import Network, WindowAggregate
+from penstock.planner.pane_sharing import known_of, set_text, work_of
 from penstock.planner.panes import PARTIALS, window_class
 from penstock.planner.rollup import rolled_text
 from penstock.planner.share import Counters, Held

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from penstock.planner.arranging import PANES
 from penstock.planner.network import AggregateSource, Network, WindowAggregate
+from penstock.planner.pane_sharing import PANES
 from penstock.planner.panes import PARTIALS
 from penstock.planner.share import Counters
 

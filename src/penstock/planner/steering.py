@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.planner.lending import Lending
 from penstock.planner.network import Join, Network, StateTable, decided_early
 from penstock.planner.orders.cost import CostModel, EngineCost, IndexCost, Price
 from penstock.planner.orders.decision import Decision, Parameters
@@ -28,6 +27,7 @@ from penstock.planner.orders.ranged import Pop
 from penstock.planner.orders.statistics import Statistics
 from penstock.planner.routes import HERE, MOVED, WHOLE, Route, Routes, build_routes, route_of
 from penstock.planner.share import Counters, Held
+from penstock.planner.shared_counts import Lending
 
 Floats = npt.NDArray[np.float64]
 

@@ -23,6 +23,7 @@ from penstock.model import (
     Window,
 )
 from penstock.model.time import format_length
+from penstock.sql.aggregate_windows import common_window
 from penstock.sql.conditions import classify
 from penstock.sql.dialect import parse_select, tokenize
 from penstock.sql.emit import split_emit
@@ -35,7 +36,6 @@ from penstock.sql.order import is_ordered, split_order
 from penstock.sql.position import Position, Text
 from penstock.sql.scope import Scope, bind
 from penstock.sql.screen import refuse_unsupported
-from penstock.sql.slides import common_window
 from penstock.sql.tables import (
     Named,
     Table,

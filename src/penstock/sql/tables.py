@@ -14,6 +14,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.errors import did_you_mean
 from penstock.model import Branch, Query, Role, Rows, Stream, Tumbling, Window
+from penstock.sql.aggregate_windows import FORMS, Slide, aggregate_window, slides
 from penstock.sql.aggregates import Own
 from penstock.sql.branches import read_branches
 from penstock.sql.conditions import Conditions
@@ -21,7 +22,6 @@ from penstock.sql.dialect import WINDOW, WINDOW_START
 from penstock.sql.named import Results, query_stream, results_of
 from penstock.sql.position import Text, start_of
 from penstock.sql.scope import Scope
-from penstock.sql.slides import FORMS, Slide, aggregate_window, slides
 from penstock.sql.unions import Part, check_known, united
 from penstock.sql.windows import check_alike, range_window, stream_window
 

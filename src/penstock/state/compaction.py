@@ -1,4 +1,4 @@
-"""What to merge: a pure choice from the manifest's lines. Kernels merge, the runtime runs it.
+"""What to merge: a pure choice from the manifest's lines. Kernels merge, the step runs it.
 
 Runs of one step are level 0. Once a table has gathered enough of them they are merged, and the rows are laid out anew by
 *link* of the table's chain (rows that live about equally long) and time interval, so that purge drops whole files. Runs of one link and

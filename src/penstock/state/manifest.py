@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from penstock.errors import StateError
 from penstock.model.time import NEVER
 from penstock.planner.network import closing, stream_of
-from penstock.state.faults import RESTORE
 from penstock.state.run import RunEntry
-from penstock.state.seal import load, numbers, seal
-from penstock.state.store import Store
+from penstock.storage.faults import RESTORE
+from penstock.storage.seal import load, numbers, seal
+from penstock.storage.store import Store
 
 SNAPSHOT_EVERY = 64
 BEFORE, NOW = "before", "now"

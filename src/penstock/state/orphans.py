@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from penstock.state.manifest import Manifest
-from penstock.state.store import LocalStore
+from penstock.storage.store import LocalStore
 
 REGISTRY = "registry"
 FOLDERS = ("runs", "results", "sides")

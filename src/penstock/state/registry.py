@@ -15,9 +15,9 @@ from penstock.model import Column, Reader, Sink, Stream
 from penstock.model.secrets import masked, withheld
 from penstock.sql.words import words
 from penstock.state.buckets import BUCKETS
-from penstock.state.faults import RESTORE
-from penstock.state.seal import load, numbers, seal, unseal
-from penstock.state.store import Store
+from penstock.storage.faults import RESTORE
+from penstock.storage.seal import load, numbers, seal, unseal
+from penstock.storage.store import Store
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ from penstock.planner.rollup import Rollup, is_cut_alike, rollup_of
 from penstock.state.buckets import BucketMap
 from penstock.state.manifest import Patterns, Progress
 from penstock.state.progress import Seen, together
-from penstock.state.store import LocalStore
 from penstock.step.account import Account, Watch, add_counts
 from penstock.step.answers import Answers
 from penstock.step.bound import Bound
@@ -40,6 +39,7 @@ from penstock.step.keys import Valid, key_columns, keys_of
 from penstock.step.pieces import Piece, Text, Types, Unreadable
 from penstock.step.results import Schemas
 from penstock.step.sides import write_side
+from penstock.storage.store import LocalStore
 
 TRUTHS_PER_WORD = 30  # two bits each: true, raised
 FEW_ROLES, SAMPLE_EVERY = 64, 16  # a table with more roles than a few counts its rows by role only now and then

@@ -18,9 +18,9 @@ from penstock.model.expression import PSEUDO_ROLE
 from penstock.planner.listed import bare
 from penstock.planner.network import Join, Member, Network, result_column
 from penstock.state.run import Ints
-from penstock.state.store import LocalStore
 from penstock.step.bound import Bound
 from penstock.step.rows import RowFile
+from penstock.storage.store import LocalStore
 
 OWN = "own"  # the kind of a file with the select list of one query and nothing else
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from penstock.model.time import FOREVER
 from penstock.state.run import Ints
-from penstock.state.store import LocalStore, file_name
+from penstock.storage.store import LocalStore, file_name
 
 ROW_GROUP = 1 << 17  # rows
 MOST_HELD = 32 << 20  # bytes that wait to be written to a file: there may be one for each query

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.model.time import NEVER
-from penstock.state.store import LocalStore, file_name
+from penstock.storage.store import LocalStore, file_name
 
 
 def write_side(

@@ -22,12 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import ChangesLostError, RegistrationError, did_you_mean
 from penstock.model.secrets import masked
 from penstock.model.view import Source, View
-from penstock.planner.views.first import Machine
+from penstock.planner.views.initial_load import Machine
 from penstock.planner.views.shape_cost import Costs
 from penstock.sql import parse_view
 from penstock.sql.words import words
-from penstock.state.seal import seal, unseal
-from penstock.state.store import LocalStore
+from penstock.storage.seal import seal, unseal
+from penstock.storage.store import LocalStore
 from penstock.views.explain import explain_graph, explain_whole
 from penstock.views.refresh.costs import known_costs, measured_costs, memory_of, room
 from penstock.views.refresh.spark import Computed, Given, compute_on_spark
@@ -35,7 +35,7 @@ from penstock.views.refresh.whole import priced
 from penstock.views.rows.files import to_frame
 from penstock.views.rows.slices import Slices
 from penstock.views.sources.frame import MakeFrame
-from penstock.views.sources.opened import Sources, copy_of
+from penstock.views.sources.registry import Sources, copy_of
 from penstock.views.sources.results import QueryResults
 from penstock.views.store import DEFINITION, ViewStore
 from penstock.views.view import LiveReader, Parts, ViewHandle

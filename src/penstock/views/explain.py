@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.model.view import View
-from penstock.planner.views.first import First
+from penstock.planner.views.initial_load import First
 
 
 def explain_graph(view: View) -> list[str]:

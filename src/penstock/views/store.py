@@ -17,15 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import StateError, StepError
-from penstock.state.seal import load, numbers, seal, unseal
-from penstock.state.store import LocalStore
+from penstock.storage.seal import load, numbers, seal, unseal
+from penstock.storage.store import LocalStore
 from penstock.views.refresh.aggregate import Grouping
 from penstock.views.rows.bag import consolidated, total
 from penstock.views.rows.codes import codes_of
 from penstock.views.rows.slices import SliceFile, Slices, young
+from penstock.views.sources.change_audit import PREFIX, Told
+from penstock.views.sources.change_audit import SCHEMA as TOLD
 from penstock.views.sources.source import COUNT
-from penstock.views.sources.told import PREFIX, Told
-from penstock.views.sources.told import SCHEMA as TOLD
 
 ROWS, GROUPS = "rows", "groups"
 DEFINITION = "definition"  # the file that says what the view is, and which one of its name

@@ -20,11 +20,11 @@ from penstock.errors import ChangesLostError, PenstockError, RegistrationError
 from penstock.model.time import SECOND, duration
 from penstock.model.view import View
 from penstock.planner.views.choice import Choice, Chooser
-from penstock.planner.views.first import Machine
+from penstock.planner.views.initial_load import Machine
 from penstock.planner.views.plan import MaintenancePlan
 from penstock.planner.views.statistics import Statistics, learned, recalled, remembered
 from penstock.planner.views.strategies import STRATEGIES, batch
-from penstock.state.store import LocalStore
+from penstock.storage.store import LocalStore
 from penstock.views.explain import explain_graph, explain_whole
 from penstock.views.refresh.aggregate import grouping_of
 from penstock.views.refresh.maintain import Refreshed, compute, graph_of, maintain
@@ -32,8 +32,8 @@ from penstock.views.refresh.spark import Computed
 from penstock.views.refresh.whole import COMPUTED_BY, EstimatingReader, OnSpark, Whole
 from penstock.views.rows.evaluate import column
 from penstock.views.rows.types import schema_of
+from penstock.views.sources.change_audit import PREFIX, Told, all_told, refuse, telling
 from penstock.views.sources.snapshot import SnapshotReader
-from penstock.views.sources.told import PREFIX, Told, all_told, refuse, telling
 from penstock.views.store import ViewStore, repeated
 from penstock.views.timer import Timer
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.lab.adaptwid.operator import AdaptWid, Row
+from lab.adaptwid.operator import AdaptWid, Row
 from penstock.model import Aggregate, Aggregation, Sliding
 from penstock.model.time import FOREVER, NEVER
 from penstock.sql import parse_query

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.model import Column
 from penstock.model.view import Source
-from penstock.planner.views.first import Estimate, Machine, corrected, estimated, first, handled
+from penstock.planner.views.initial_load import Estimate, Machine, corrected, estimated, first, handled
 from penstock.planner.views.relations import relations_of
 from penstock.planner.views.shape_cost import Costs, spark_time
 from penstock.sql import parse_view

@@ -1,4 +1,4 @@
-"""The functions of terms over whole columns, each equal to Spark's in ANSI mode: `tests/runtime/test_terms.py` compares them all.
+"""The functions of terms over whole columns, each equal to Spark's in ANSI mode: `tests/spark/test_terms.py` compares them all.
 
 A function takes the call and the values of its arguments and gives its data, and where computing them raised; where an argument is
 NULL it is not asked. It knows nothing of rows that are not to be computed: it must stand any value, and only say which raise.

@@ -11,7 +11,7 @@ from penstock.model import And, Compare, Expression, In, IsNull, Literal, Not, O
 from penstock.model.expression import FLIPPED
 from penstock.model.view import Source
 from penstock.views.postgres.capture import quoted, text_literal
-from penstock.views.postgres.exact import Exact
+from penstock.views.postgres.comparable_columns import Exact
 
 _ORDERED = ("<", "<=", ">", ">=")
 

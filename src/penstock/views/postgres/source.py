@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.errors import ChangesLostError, RegistrationError, StateError, StepError
 from penstock.model import Expression
 from penstock.model.view import Source
-from penstock.planner.views.first import Estimate, keyed
+from penstock.planner.views.initial_load import Estimate, keyed
 from penstock.planner.views.knee import Knee
 from penstock.planner.views.ways import Ways
 from penstock.views.postgres.capture import (
@@ -35,11 +35,11 @@ from penstock.views.postgres.capture import (
     trim,
 )
 from penstock.views.postgres.change_table import begin_capture, check_change_table, kept_of, refuse_unsure, unsure
+from penstock.views.postgres.comparable_columns import compared, exact
 from penstock.views.postgres.composite import fetch_composite
-from penstock.views.postgres.exact import compared, exact
 from penstock.views.postgres.keys import among_arrays, among_rows, storable
 from penstock.views.postgres.pool import Pool, reading
-from penstock.views.postgres.stamped import (
+from penstock.views.postgres.snapshot_select import (
     Selection,
     cast_columns,
     header,

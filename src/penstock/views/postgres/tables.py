@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from penstock.errors import RegistrationError, StepError
 from penstock.model import Column
 from penstock.model.view import Source
-from penstock.planner.views.first import Estimate
+from penstock.planner.views.initial_load import Estimate
 from penstock.views.postgres.capture import qualified, text_literal
 from penstock.views.postgres.pool import Pool
 from penstock.views.rows.types import postgres_type

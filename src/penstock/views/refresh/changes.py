@@ -21,8 +21,8 @@ from penstock.views.rows.delta import Joins
 from penstock.views.rows.evaluate import select
 from penstock.views.rows.match import Ints, among, combined
 from penstock.views.rows.types import schema_of
+from penstock.views.sources.change_audit import Told, telling
 from penstock.views.sources.source import COUNT, SourceReader
-from penstock.views.sources.told import Told, telling
 
 
 def schemas(view: View, sources: Mapping[str, SourceReader]) -> list[pa.Schema]:

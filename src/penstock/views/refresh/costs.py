@@ -11,8 +11,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from penstock.planner.views.shape_cost import Costs
-from penstock.state.seal import seal, unseal
-from penstock.state.store import LocalStore
+from penstock.storage.seal import seal, unseal
+from penstock.storage.store import LocalStore
 from penstock.views.refresh.calibrate import calibrate
 
 _FOLDER = "views/_costs"  # no view is called that

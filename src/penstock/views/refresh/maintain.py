@@ -19,14 +19,14 @@ from penstock.model import View
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.views.plan import MaintenancePlan, Request
 from penstock.planner.views.statistics import Sample
-from penstock.views.postgres.together import computed_together
+from penstock.views.postgres.join_pushdown import computed_together
 from penstock.views.refresh.changes import Changes, flat, take_back
 from penstock.views.rows.bag import normalized
 from penstock.views.rows.delta import Delta, Joins, split, unify
 from penstock.views.rows.fit import fitted
 from penstock.views.rows.match import Codes, Ints, combined
+from penstock.views.sources.change_audit import Told, telling, told_between
 from penstock.views.sources.source import Answer, SourceReader
-from penstock.views.sources.told import Told, telling, told_between
 
 Choose = Callable[[tuple[int, ...]], MaintenancePlan]  # from the number of changed rows per node
 Recompute = Callable[[MaintenancePlan], "Refreshed"]

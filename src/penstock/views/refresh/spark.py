@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.model.view import View
-from penstock.planner.views.first import Machine, first
+from penstock.planner.views.initial_load import Machine, first
 from penstock.planner.views.shape_choice import explain_choice
 from penstock.planner.views.shape_cost import Costs
 from penstock.views.refresh.compute import compute, count_nodes

@@ -17,16 +17,16 @@ import pyarrow as pa
 from penstock.errors import StateError
 from penstock.model import Expression
 from penstock.model.view import Source, View
-from penstock.planner.views.first import Estimate, First, Machine, corrected, estimated, first, handled
+from penstock.planner.views.initial_load import Estimate, First, Machine, corrected, estimated, first, handled
 from penstock.planner.views.relations import Counted
 from penstock.planner.views.statistics import Sample
 from penstock.planner.views.strategies import recompute
 from penstock.views.refresh.maintain import Refreshed, compute, graph_of
 from penstock.views.refresh.spark import Computed, Given
 from penstock.views.rows.evaluate import select
+from penstock.views.sources.change_audit import Told, telling
 from penstock.views.sources.snapshot import SnapshotReader
 from penstock.views.sources.source import COUNT, Answer, SourceReader
-from penstock.views.sources.told import Told, telling
 
 COMPUTED_BY = ("auto", "local", "spark")
 SPARK_ROWS = 100_000  # rows up to which nobody asks whether Spark would be faster

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numba import njit, types
 
 from penstock.errors import StateError
-from penstock.state.store import LocalStore
+from penstock.storage.store import LocalStore
 from penstock.views.rows.bag import counts, negated
 from penstock.views.rows.codes import Ints, codes_of
 from penstock.views.sources.difference import remaining

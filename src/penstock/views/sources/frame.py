@@ -17,8 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from penstock.errors import RegistrationError, StepError
 from penstock.model import Column
 from penstock.model.view import Source
-from penstock.runtime.declared.analysis import columns_of, spark_message
-from penstock.runtime.secrets import resolved
+from penstock.spark.analysis import columns_of, spark_message
+from penstock.storage.secrets import resolved
 from penstock.views.rows.files import read_files, to_arrow
 from penstock.views.rows.slices import Files
 from penstock.views.rows.types import KNOWN, arrow_type, schema_of

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from penstock.errors import RegistrationError, StepError
 from penstock.model import Column
 from penstock.model.view import Source
-from penstock.planner.views.first import Estimate
-from penstock.runtime.secrets import resolved
+from penstock.planner.views.initial_load import Estimate
+from penstock.storage.secrets import resolved
 from penstock.views.rows.types import KNOWN, schema_of, spark_type
 from penstock.views.sources.difference import difference
 from penstock.views.sources.snapshot import STAMPS, Rows, counted

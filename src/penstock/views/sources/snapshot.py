@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from penstock.errors import ChangesLostError, StepError
 from penstock.model import Expression
 from penstock.model.view import Source
-from penstock.planner.views.first import Estimate, keyed
-from penstock.state.store import LocalStore
+from penstock.planner.views.initial_load import Estimate, keyed
+from penstock.storage.store import LocalStore
 from penstock.views.rows.bag import consolidated, total
 from penstock.views.rows.codes import codes_of
 from penstock.views.rows.evaluate import select

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import ChangesLostError, StateError
-from penstock.planner.views.first import Estimate
-from penstock.state.seal import load, numbers, seal
-from penstock.state.store import LocalStore
+from penstock.planner.views.initial_load import Estimate
+from penstock.storage.seal import load, numbers, seal
+from penstock.storage.store import LocalStore
 from penstock.views.rows.bag import consolidated, counts, total
 from penstock.views.rows.codes import Ints, codes_of
 from penstock.views.rows.slices import Files, SliceFile, Slices, young

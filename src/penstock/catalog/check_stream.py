@@ -1,0 +1,149 @@
+"""What a stream's declaration must satisfy, and how two declarations of one name differ, in the user's words."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.errors import RegistrationError, did_you_mean
+from penstock.model import Stream
+from penstock.model.stream import INTEGER_TYPES, POLICIES, TIME_TYPES
+from penstock.model.time import duration
+from penstock.spark.punctuation import check_punctuation
+from penstock.sql.alter_stream import alike_but_for_changes
+
+_ROWS = re.compile(r"\s*(\d+)\s+rows?\s*", re.IGNORECASE)
+MOST_DELAY_ROWS = 10_000  # every step reports the last rows of each task
+_PROGRESS = ("delay_rows", "punctuation", "punctuated_by", "patterns")
+
+
+def check_stream(stream: Stream) -> None:
+    column = stream.column(stream.event_time)
+    if column is None:
+        hint = did_you_mean(stream.event_time, [c.name for c in stream.columns])
+        raise RegistrationError(
+            f"stream {stream.name!r} has no column {stream.event_time!r} for its event time; {hint}"
+        )
+    if column.type not in INTEGER_TYPES | TIME_TYPES:
+        msg = f"stream {stream.name!r}: event time {column.name!r} is {column.type}; it must be a timestamp, a date or an integer"
+        raise RegistrationError(msg)
+    if stream.delay is not None and stream.delay < 0:
+        raise RegistrationError(f"stream {stream.name!r}: delay must not be negative")
+    if stream.delay is None and stream.delay_rows is None and stream.heartbeat is None and not stream.punctuated:
+        raise RegistrationError(
+            f"stream {stream.name!r} has no rule for its progress; give a delay, order, heartbeat or punctuation"
+        )
+    check_punctuation(stream)
+    for rule, length in (("idle", stream.idle), ("heartbeat", stream.heartbeat)):
+        if length is not None and stream.integer_time:
+            raise RegistrationError(
+                f"stream {stream.name!r}: {rule} needs an event time that follows the clock, not an integer"
+            )
+    if stream.heartbeat is not None and stream.idle is not None:
+        msg = f"stream {stream.name!r} follows the clock by its heartbeat when it is silent too; leave out idle"
+        raise RegistrationError(msg)
+    if stream.heartbeat is not None and stream.heartbeat <= 0:
+        raise RegistrationError(f"stream {stream.name!r}: heartbeat must be a length of time above zero")
+    for what, policy in (("late", stream.late), ("bad", stream.bad)):
+        if policy not in POLICIES:
+            raise RegistrationError(
+                f"stream {stream.name!r}: {what} must be one of {', '.join(POLICIES)}, not {policy!r}"
+            )
+    if stream.side_retain is not None and stream.side_retain <= 0:
+        raise RegistrationError(
+            f"stream {stream.name!r}: side_retain must be a length of time above zero, or 'forever'"
+        )
+    if stream.sequence is not None and stream.column(stream.sequence) is None:
+        raise RegistrationError(f"stream {stream.name!r} has no column {stream.sequence!r} for its sequence")
+    if stream.delay_rows is not None:
+        _check_delay_rows(stream, stream.delay_rows)
+    reserved = next((c.name for c in stream.columns if c.name.startswith("_")), None)
+    if reserved:
+        raise RegistrationError(
+            f"stream {stream.name!r}: column names must not start with an underscore ({reserved!r}); rename it"
+        )
+
+
+def read_length(text: str, place: str) -> int:
+    """A length of time in microseconds, as a program gives it in words; `place` is what it is of."""
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise RegistrationError(f"{place}: {error}") from None
+
+
+def read_delay(
+    name: str, delay: str | int | None, *, ordered: bool, told: bool, integer: bool
+) -> tuple[int | None, int | None]:
+    """(delay in time, delay in rows) of a stream; `told` if it says otherwise how far it has come."""
+    rows = _ROWS.fullmatch(delay) if isinstance(delay, str) else None
+    if ordered and delay is not None:
+        raise RegistrationError(f"stream {name!r} is ordered and has a delay; leave out one of them")
+    if rows is not None:
+        return None, int(rows[1])
+    if isinstance(delay, str):
+        if integer:
+            msg = f"stream {name!r}: the delay of an integer event time is a whole number, such as 5, and not {delay!r}"
+            raise RegistrationError(msg)
+        return read_length(delay, f"stream {name!r}, delay"), None
+    if delay is not None:
+        return delay, None
+    if not (ordered or told):
+        msg = (
+            f"stream {name!r} says nothing of how late its rows may come, so that no window could ever be closed; give delay='5 seconds', "
+            "ordered=True, punctuation= or heartbeat="
+        )
+        raise RegistrationError(msg)
+    return (0 if ordered else None), None
+
+
+def _check_delay_rows(stream: Stream, rows: int) -> None:
+    sequence = None if stream.sequence is None else stream.column(stream.sequence)
+    if sequence is None:
+        msg = f"stream {stream.name!r}: a delay in rows needs an order of the rows; name the column that has it with sequence="
+        raise RegistrationError(msg)
+    if sequence.type not in INTEGER_TYPES | TIME_TYPES:
+        msg = f"stream {stream.name!r}: a delay in rows needs a sequence that is an integer or a time; {sequence.name!r} is {sequence.type}"
+        raise RegistrationError(msg)
+    if not 1 <= rows <= MOST_DELAY_ROWS:
+        msg = f"stream {stream.name!r}: a delay of {rows} rows is not between 1 and {MOST_DELAY_ROWS}; give it as a length of time"
+        raise RegistrationError(msg)
+
+
+def difference(old: Stream, new: Stream) -> str:
+    before, after = {c.name: c.type for c in old.columns}, {c.name: c.type for c in new.columns}
+    if before != after:
+        changes = [
+            f"column {n!r} was {before.get(n, 'absent')}, is {after.get(n, 'absent')}"
+            for n in {**before, **after}
+            if before.get(n) != after.get(n)
+        ]
+        return changes[0] if changes else "the order of its columns"
+    changed = [
+        f
+        for f in (
+            "event_time",
+            "delay",
+            "late",
+            "bad",
+            "idle",
+            "idle_skew",
+            "heartbeat",
+            "sequence",
+            "source",
+            *_PROGRESS,
+        )
+        if getattr(old, f) != getattr(new, f)
+    ]
+    return ", ".join(f"{f} was {getattr(old, f)!r}, is {getattr(new, f)!r}" for f in changed)
+
+
+def remedy(old: Stream, new: Stream) -> str:
+    """What to do about a declaration that differs from the registered one."""
+    if not alike_but_for_changes(old, new):
+        return "declare it as before, declare it under another name, or use a new state directory"
+    delay = (old.delay, old.delay_rows) != (new.delay, new.delay_rows)
+    words, named = ("DELAY ..", "delay=..") if delay else ("OPTIONS (path '..')", "path=..")
+    return (
+        f"declare it as before, or say that it changes: ALTER STREAM {new.name} SET {words} (in a script after its CREATE STREAM; "
+        f"in Python engine.alter_stream({new.name!r}, {named}) before it is declared)"
+    )

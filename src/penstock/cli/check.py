@@ -1,0 +1,184 @@
+"""Whether the statements of a script are right: each by itself, in their order, so that one that is refused hides none of the others.
+
+What reads a stream, source or query that was refused is not checked: what would be wrong with it, nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.cli.rerun import again
+from penstock.cli.script import Script, placed, register_one
+from penstock.errors import PenstockError, SqlError
+from penstock.model import Source, Stream
+from penstock.planner.bounds import check_bounded, time_bounds
+from penstock.sql import (
+    AlterQuery,
+    AlterStream,
+    CreateQuery,
+    CreateSource,
+    CreateStream,
+    CreateView,
+    DropQuery,
+    DropSource,
+    DropStream,
+    Explain,
+    Refused,
+    Results,
+    Statement,
+    altered,
+    check_sources,
+    named_in_from,
+    parse_query,
+    parse_view,
+    placed_bounds,
+    results_of,
+)
+from penstock.sql.position import Position, Text
+
+if TYPE_CHECKING:
+    from penstock.engine import Engine
+
+
+@dataclass(frozen=True)
+class NotChecked:
+    """A statement that reads, or speaks of, something that was refused."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"it reads {self.name}, which was refused"
+
+
+Verdict = SqlError | NotChecked | None  # None: it is right
+
+
+def check_sql(script: Script) -> None:
+    """All that can be checked without Spark: syntax, names, windows, and that state stays bounded. Raises the first error."""
+    for _, verdict in verdicts(script):
+        if isinstance(verdict, SqlError):
+            raise verdict
+
+
+def verdicts(script: Script) -> Iterator[tuple[Statement | Refused, Verdict]]:
+    """What is to be said of each statement without Spark."""
+    known, refused = _Known(), Consequences()
+    for statement in sorted((*script.statements, *script.refused), key=lambda s: (s.at.line, s.at.column)):
+        yield statement, refused.judge(script, statement, partial(known.add, script, statement))
+
+
+def verdicts_of(engine: Engine, script: Script) -> Iterator[tuple[Statement, Verdict]]:
+    """What an engine, with Spark, says of the statements of a script that is right as far as `verdicts` tells."""
+    refused = Consequences()
+    instead = again(script.statements, engine.catalog.registry)
+    for index, statement in enumerate(script.statements):
+        register = partial(register_one, engine, script, index, instead, compute=False)
+        yield statement, refused.judge(script, statement, register)
+
+
+@dataclass
+class Consequences:
+    """The names whose statements were refused so far."""
+
+    names: dict[str, str] = field(default_factory=dict)  # in lower case -> as they are written
+
+    def judge(self, script: Script, statement: Statement | Refused, check: Callable[[], object]) -> Verdict:
+        """Check a statement, unless it reads something that was refused; and remember it if it is refused itself."""
+        name = defined(statement)
+        verdict = self._verdict(script, statement, check)
+        if name is not None and verdict is not None:
+            self.names[name.lower()] = name
+        elif name is not None:
+            self.names.pop(name.lower(), None)
+        return verdict
+
+    def _verdict(self, script: Script, statement: Statement | Refused, check: Callable[[], object]) -> Verdict:
+        if isinstance(statement, Refused):
+            return statement.error
+        read = next((self.names[n.lower()] for n in _named(statement) if n.lower() in self.names), None)
+        try:
+            with placed(script, statement):
+                check()
+        except SqlError as error:
+            return error if read is None else NotChecked(read)
+        return None if read is None else NotChecked(read)
+
+
+def defined(statement: Statement | Refused) -> str | None:
+    """The name that others read what a statement declares by."""
+    match statement:
+        case CreateStream(stream):
+            return stream.name
+        case CreateSource(source):
+            return source.name
+        case CreateQuery(name) | AlterQuery(name) | CreateView(name):
+            return name
+        case Refused():
+            return statement.name
+        case _:
+            return None
+
+
+def _named(statement: Statement) -> tuple[str, ...]:
+    """The names of what a statement reads, or speaks of without declaring it."""
+    match statement:
+        case CreateQuery(_, select) | AlterQuery(_, select) | CreateView(_, select) | Explain(_, str() as select):
+            return named_in_from(select)
+        case CreateStream() | CreateSource():
+            return ()
+        case _:
+            name = getattr(statement, "name", None)
+            return () if name is None else (name,)
+
+
+@dataclass
+class _Known:
+    """What the statements so far have declared."""
+
+    streams: dict[str, Stream] = field(default_factory=dict)
+    selects: dict[str, str] = field(default_factory=dict)
+    queries: dict[str, Results] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
+
+    def add(self, script: Script, statement: Statement | Refused) -> None:
+        """Check one statement against those before it."""
+        match statement:
+            case CreateStream(stream):
+                if stream.name in self.streams:
+                    raise PenstockError(f"stream {stream.name!r} is declared twice; choose another name")
+                self.streams[stream.name] = stream
+            case CreateQuery(name, select, line, column) | AlterQuery(name, select, line, column):
+                new = isinstance(statement, CreateQuery) and not statement.replace
+                if new and self.selects.get(name, select) != select:
+                    raise PenstockError(f"query {name!r} is defined twice; choose another name")
+                query = parse_query(
+                    select, self.streams, script=script.text, line=line, column=column, queries=self.queries
+                )
+                with placed_bounds(Text(select, script.text, Position(line, column)), query, self.streams):
+                    check_bounded(query, time_bounds(query))
+                self.selects[name] = select
+                self.queries[name] = results_of(query, self.streams, self.queries)
+            case AlterStream(name) if name in self.streams:  # one that is not here may be registered already
+                self.streams[name] = altered(self.streams[name], statement)
+            case DropQuery(name):
+                self.selects.pop(name, None)
+                self.queries.pop(name, None)
+            case DropStream(name):
+                self.streams.pop(name, None)  # one that is not here may be registered already
+            case CreateSource(source):
+                if self.sources.get(source.name, source) != source:
+                    raise PenstockError(f"source {source.name!r} is declared twice; choose another name")
+                self.sources[source.name] = source
+            case DropSource(name):
+                self.sources.pop(name, None)
+            case CreateView(name, select, line, column) if all(s.columns for s in self.sources.values()):
+                parse_view(select, self.sources, name=name, script=script.text, line=line, column=column)
+            case CreateView(_, select, line, column):  # columns are known to some system alone
+                check_sources(select, self.sources, script=script.text, line=line, column=column)
+            case Explain(_, str() as select, line, column):
+                parse_query(select, self.streams, script=script.text, line=line, column=column, queries=self.queries)
+            case _:
+                pass

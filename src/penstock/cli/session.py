@@ -1,0 +1,162 @@
+"""How a program around an engine begins and ends: a quiet start of Spark, a clean stop on Ctrl-C.
+
+Spark is imported only when it is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console
+
+from penstock.errors import PenstockError
+from penstock.storage.store import LocalStore
+
+if TYPE_CHECKING:
+    from penstock.engine import Engine
+
+SPARK_LOG = "spark.log"
+WAREHOUSE = "spark-warehouse"
+
+
+class Interrupts:
+    """SIGINT and SIGTERM: before the run they end the program, later the first one asks for a clean stop.
+
+    After that a second one ends the program at once, as KeyboardInterrupt.
+    """
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self._gentle = False
+
+    def __enter__(self) -> Self:
+        self._before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+        self._install()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        logging.disable(logging.NOTSET)
+
+    def gentle(self) -> None:
+        """From now on finish the running step first."""
+        self._gentle = True
+        self._install()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """For the start of Spark, which would leave a process of Java behind: the first one ends the program after that.
+
+        Spark puts in a handler of its own, which is replaced.
+        """
+        self._gentle = True
+        yield
+        self._gentle = False
+        self._install()
+        if self.asked.is_set():
+            self._handle()
+
+    def _install(self) -> None:
+        for number in self._before:
+            signal.signal(number, self._handle)
+
+    def _handle(self, *_: object) -> None:
+        if self._gentle and not self.asked.is_set():
+            self.asked.set()
+        else:
+            logging.disable()  # the call to Spark that this ends would be logged with all of its stack
+            raise KeyboardInterrupt
+
+
+def start_spark(state: Path, cores: int | None, console: Console, log: Path) -> Engine:
+    """An engine on a local session. Spark's own messages, now and later, go to the log."""
+    try:
+        for folder in (".", WAREHOUSE):
+            LocalStore(str(state)).make(folder)
+        os.close(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))  # it may show rows
+    except OSError as error:
+        raise unusable(error, state) from None
+    try:
+        with _stderr_to(log), busy(console, "Starting Spark .."):
+            from penstock.engine import Engine  # noqa: PLC0415  (starts nothing, but takes a second to import)
+            from penstock.spark.session import raise_only  # noqa: PLC0415
+
+            raise_only()
+            warehouse = str((state / WAREHOUSE).absolute())  # Spark makes it wherever it is started
+            return Engine.local(state, cores=cores, spark__sql__warehouse__dir=warehouse)
+    except PenstockError:
+        raise
+    except Exception as error:
+        said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-10:]
+        raise PenstockError("\n".join([f"Spark did not start: {brief(error)}", *said])) from error
+
+
+def end_spark(engine: Engine) -> None:
+    """Stop the engine's session, which may have ended by itself."""
+    from penstock.spark.session import end  # noqa: PLC0415  (it was started, so all is imported)
+
+    end(engine.spark)
+
+
+def unusable(error: OSError, state: Path | None) -> PenstockError:
+    """What a file or folder was refused for, and what to do if it belongs to the state directory."""
+    name = str(error.filename or state or "a file")
+    msg = f"{name} cannot be used: {(error.strerror or str(error)).lower()}"
+    if state is not None and Path(name).absolute().is_relative_to(state.absolute()):
+        msg += (
+            f"; {state} is to hold the state: give with --state a folder that is new, or that 'penstock run' has made"
+        )
+    return PenstockError(msg)
+
+
+def busy(console: Console, doing: str) -> contextlib.AbstractContextManager[object]:
+    """A sign of life during something long; only in a terminal."""
+    return console.status(doing) if console.is_terminal else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _stderr_to(log: Path) -> Iterator[None]:
+    """Give the JVM that is started inside a log for its stderr, which it then keeps."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+def is_foreign(error: BaseException) -> bool:
+    """Whether an error was made by Spark, or by what lies between it and Python, and not by a fault of ours."""
+    return any(kind.__module__.partition(".")[0] in ("pyspark", "py4j", "pyarrow") for kind in type(error).__mro__)
+
+
+def logged(error: BaseException, log: Path) -> str:
+    """Put the whole stack of an error behind Spark's own messages; where that is, for people."""
+    whole = error.__context__ if error.__suppress_context__ else None  # what was left out of the message
+    with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:
+        for one in (whole, error):
+            if one is not None:
+                traceback.print_exception(one, file=file)
+        return f"details: {log}"
+    return ""
+
+
+def brief(error: BaseException) -> str:
+    """The first lines of an error that say something."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    text = "\n".join(lines[:3]) or type(error).__name__
+    return text if isinstance(error, PenstockError) else f"{type(error).__name__}: {text}"

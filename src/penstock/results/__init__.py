@@ -1,0 +1,1 @@
+"""Committed results: how they are read, kept, expired and delivered."""

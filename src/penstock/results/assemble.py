@@ -1,0 +1,91 @@
+"""Windows of one query put together from files of closed panes, a share of the groups at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.kernels.aggregate.panes import Closing, assembled
+from penstock.kernels.aggregate.repeats import cut
+from penstock.model import Sliding
+from penstock.planner.aggregates import AggregatePlan
+from penstock.results.part import Part
+from penstock.results.stored import columns, read
+from penstock.state.buckets import BUCKETS, BucketMap
+from penstock.step.panes import piece_columns
+
+AT_ONCE = 500_000  # windows that are put together at once, about
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """A query over panes: its plan, files with its bit in each, and which of its windows are wanted.
+
+    `measures` are the names of its aggregates, `results` about how many there are.
+    """
+
+    plan: AggregatePlan
+    files: tuple[tuple[str, int], ...]
+    closings: tuple[Closing, ...]
+    first: int
+    part: Part
+    measures: tuple[str, ...]
+    results: int
+
+    def shares(self, most: int) -> int:
+        """Into how many shares it pays to cut the groups for parallel work, `most` at most."""
+        return max(1, min(most, BUCKETS, -(-self.results // AT_ONCE)))
+
+    def tables(self, share: int, shares: int) -> Iterator[pa.Table]:
+        """The results of a share of the groups, as a result table has them; equal ones as one row with their number."""
+        own = BucketMap.even(shares).ranges[share]
+        panes = self._read(*own)
+        # Each pane begins at most two runs of windows.
+        rounds = max(1, min(BUCKETS // shares, -(-min(self.results // shares, 2 * len(panes)) // AT_ONCE)))
+        for low, high in (
+            BucketMap.even(shares * rounds).ranges[share * rounds : (share + 1) * rounds] if len(panes) else ()
+        ):
+            found = assembled(self.plan, _between(panes, low, high), self.closings, self.first)
+            if found is not None and len(found):
+                yield self._shown(found)
+
+    def _read(self, low: int, high: int | None) -> pa.Table:
+        """The panes that serve the query, of groups with keys in [low, high), as the kernels take them."""
+        names = piece_columns(self.plan)
+        inside = pc.field("_key") >= low
+        if high is not None:
+            inside &= pc.field("_key") < high
+        pieces = []
+        groups = [f"g{n}" for n in range(self.plan.groups)]
+        for path, bit in self.files:
+            word = f"_bits{bit // 64}"
+            parts = {}
+            for column in columns(path):
+                piece, _, part = column.partition("_")
+                if piece in names:
+                    parts[names.index(piece), int(part)] = column
+            chosen = ["_key", *groups, "_pane", *(parts[place] for place in sorted(parts))]
+            rows = read(path, columns=[*chosen, word], filters=inside)
+            mine = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(bit % 64) & np.uint64(1)
+            called = ["_key", *groups, "_pane", *(f"p{piece}_{part}" for piece, part in sorted(parts))]
+            pieces.append(rows.filter(pa.array(mine == 1)).select(chosen).rename_columns(called))
+        return pa.concat_tables(pieces).combine_chunks() if pieces else pa.table({})
+
+    def _shown(self, table: pa.Table) -> pa.Table:
+        window = self.plan.queries[0].window
+        assert isinstance(window, Sliding)
+        table = cut(table, window, self.part.horizon, self.part.before)
+        names = {"window_end": "_time"} | {f"a{n}": name for n, name in enumerate(self.measures)}
+        # Two aggregates of one kind are one column.
+        columns = {names.get(name, name): table.column(name) for name in table.column_names}
+        return pa.table(columns)
+
+
+def _between(panes: pa.Table, low: int, high: int | None) -> pa.Table:
+    keys = panes.column("_key").to_numpy()
+    inside = keys >= low if high is None else (keys >= low) & (keys < high)
+    return panes if inside.all() else panes.filter(pa.array(inside))

@@ -1,0 +1,38 @@
+"""Which part of a query's results is wanted, by the steps that committed them and by their times.
+
+The same part is asked of file names, of columns in Spark's words and of single rows, so it says itself what it includes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.model.time import FOREVER, NEVER
+from penstock.sql.spelling import by_reference
+from penstock.state.manifest import ResultFile
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which of a query's results: steps after `since` up to `until`, with times from `horizon` on and before `before`."""
+
+    since: int = -1
+    until: int | None = None
+    horizon: int = NEVER
+    before: int = FOREVER
+
+    def includes(self, step: int) -> bool:
+        return step > self.since and (self.until is None or step <= self.until)
+
+    def holds(self, file: ResultFile) -> bool:
+        return file.step > self.since and file.max_time >= self.horizon and file.min_time < self.before
+
+    @property
+    def steps(self) -> str:
+        if self.until is None:
+            return f"_step > {self.since}"
+        return f"_step > {by_reference(self.since, '_step')} AND _step <= {by_reference(self.until, '_step')}"
+
+    @property
+    def times(self) -> str:
+        return f"_time >= {self.horizon}L AND _time < {self.before}L"

@@ -1,0 +1,455 @@
+"""A running engine: the Spark query, the ticker beside it, and the handle that people hold."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.errors import RegistrationError, SessionError, StateError
+from penstock.model.time import NEVER
+from penstock.planner.network import Network
+from penstock.planner.stream_skew import leaders
+from penstock.requests import take_requests
+from penstock.results.part import Part
+from penstock.results.recipients import received_rows, receivers_of
+from penstock.results.sinks import Deliveries, group_sinks
+from penstock.spark.files import sources_of
+from penstock.spark.pruned import lay_out_needed, missing
+from penstock.spark.query import (
+    OnBatch,
+    abandon,
+    make_throttle,
+    named_frames,
+    query_failure,
+    query_writer,
+    starting,
+    trigger_seconds,
+    unread,
+)
+from penstock.spark.schedule import Schedule
+from penstock.spark.session import anew, gone
+from penstock.spark.sources import source_evolution
+from penstock.spark.spark_log import check_log
+from penstock.spark.warm import warm_workers
+from penstock.state.manifest import Manifest, ManifestLog, Progress
+from penstock.state.orphans import collect_orphans
+from penstock.state.progress import declare, follow_delay
+from penstock.state.registry import QueryRecord, Registry, RegistryLog
+from penstock.status import Rates, query_status, state_status, stream_status
+from penstock.step import commit
+from penstock.step.accounts import phases_of
+from penstock.step.ending import is_ending
+from penstock.step.stepper import Stepper, Stopping
+from penstock.storage.faults import plainly, told_plainly
+from penstock.storage.identity import read_id
+
+if TYPE_CHECKING:
+    from penstock.engine import Engine
+
+TICK_SECONDS = 0.25
+QUIET_SECONDS = 1.0
+_log = logging.getLogger("penstock.run")
+KEEP_WARM_SECONDS = 30.0  # Spark gives up idle Python workers after about a minute
+
+
+class Run:
+    """Handle of a started engine; behaves like Spark's StreamingQuery where the words are the same."""
+
+    def __init__(self, engine: Engine, *, trigger: str, latency: float, available_now: bool, final: bool) -> None:
+        self.engine = engine
+        self.final = final
+        self.available_now = available_now
+        self.active = False
+        self.error: BaseException | None = None
+        self.warnings: list[str] = []
+        self._rates = Rates()
+        self._restarts: dict[str, Any] = {"count": 0, "seconds": 0.0, "last": None}
+        self._ended = threading.Event()
+        self._closing = threading.Lock()
+        self._changing = threading.RLock()
+        self._switching = False
+        self._on_batch = OnBatch(self._run_batch)
+        self.schedule = Schedule(trigger, latency)
+        self._stack = contextlib.ExitStack()
+        with told_plainly(), contextlib.ExitStack() as stack:
+            stack.enter_context(engine.store.owner_lock())
+            self._begin()
+            self._stack = stack.pop_all()
+
+    def _begin(self) -> None:
+        engine, catalog = self.engine, self.engine.catalog
+        catalog.check_newest()
+        manifest = ManifestLog(engine.store).load()
+        if manifest.final:
+            self._refuse_ended()
+        commit.check_start(engine.store, manifest.last_batch)
+        check_log(engine.store)
+        RegistryLog(engine.store).forget_secrets()
+        if manifest.step >= 0:
+            RegistryLog(engine.store).load(manifest.version)  # the state means nothing without it
+        commit.check_runs(engine.store, manifest)
+        owner = read_id(engine.store)
+        self.name = f"penstock-{Path(engine.store.root).name}-{owner[:8]}"  # of Spark's query: the same at every start
+        self.deliveries = Deliveries(
+            self._rows,
+            lambda query, now: catalog.released(catalog.numbered(query), now),
+            owner=owner,
+            store=engine.store,
+        )
+        manifest = self._caught_up(manifest)
+        registry, network = catalog.commit(manifest)
+        self.stepper = self._stepper(manifest, registry, network)
+        self.stepper.expire_every, self.stepper.bound = engine.expire_every, engine.bound
+        self.stepper.tracker.follows_clock = not self.available_now
+        self.stepper.tracker.warnings = self.warnings
+        self._connect(manifest.cursors, -1)
+        self.stepper.cursors = self.deliveries.deliver(manifest) if self.deliveries.sinks else {}
+        self.stepper.owes = self.deliveries.owes
+        collect_orphans(engine.store, manifest)
+        if is_ending(self.stepper.manifest):
+            self.stepper.finish()
+            self._refuse_ended()
+        self._take_over()
+        self._follow_delays()
+        self.warnings += take_requests(self)  # nobody waits for the answers of what was asked before
+        self.warming = warm_workers(self.stepper.own_session(), self.engine.tasks, self.warnings)
+        self.spark_query = self._start_query()
+        self.active = True
+        self._watcher = threading.Thread(target=self._watch, name="penstock-ticks", daemon=True)
+        self._watcher.start()
+
+    def _stepper(self, manifest: Manifest, registry: Registry, network: Network) -> Stepper:
+        engine, catalog = self.engine, self.engine.catalog
+        return Stepper(
+            engine.spark, engine.store, manifest, network, registry, lay_out_needed(network, catalog.frames), engine.tasks, self.deliveries.deliver,
+            catalog.cut, lambda plan, now: catalog.steer(plan, now, engine.tasks), catalog.views, catalog.horizon,
+        )  # fmt: skip
+
+    def _caught_up(self, manifest: Manifest) -> Manifest:
+        """After a crash results may wait for those that read them: they get them before anything else is registered.
+
+        Who comes with this start reads the results of later steps only.
+        """
+        catalog = self.engine.catalog
+        wanted = catalog.registry
+        if not manifest.derived or wanted == catalog.saved:
+            return manifest
+        catalog.registry = catalog.saved
+        try:
+            stepper = self._stepper(manifest, catalog.saved, catalog.network())
+            stepper.catch_up()
+            return stepper.manifest
+        finally:
+            catalog.registry = wanted
+
+    def _refuse_ended(self) -> NoReturn:
+        msg = (
+            f"the streams in {self.engine.store.root} have ended (final); its results can be read, but it cannot be started "
+            "again: use a new state directory"
+        )
+        raise StateError(msg)
+
+    def _start_query(self) -> StreamingQuery:
+        engine, catalog, stepper = self.engine, self.engine.catalog, self.stepper
+        layout, frames = stepper.layout, catalog.frames
+        stepper.intake.sources = sources_of(frames, layout)
+        self.throttle = throttle = make_throttle(engine.spark, frames, layout)
+        stepper.tracker.held, stepper.tracker.planned_before = frozenset(), True
+        named = named_frames(frames, layout, catalog.registry.streams)
+        with source_evolution(engine.spark):
+            every = None if self.available_now else self.schedule.trigger
+            writer = query_writer(named, catalog.streams, layout, engine.store, self._on_batch, every, self.name)
+            engine.store.make(commit.CHECKPOINT)  # Spark would let everybody look into it
+            self.schedule.begin(0.0 if every is None else trigger_seconds(engine.spark, every))
+            with starting(engine.store.root):
+                throttle.query = writer.start()
+            return throttle.query
+
+    def _connect(self, cursors: Mapping[str, int], step: int) -> None:
+        """Group the sinks of all live queries; one that is new begins after `step`."""
+        self.deliveries.sinks = group_sinks(receivers_of(self.engine.catalog), cursors, step)
+
+    # -- what people call ---------------------------------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has let go of the state directory, so that another one may begin."""
+        return self._ended.is_set()
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the run has ended; True if it has. Raises what stopped it."""
+        ended = self._ended.wait(timeout)
+        if ended and self.error is not None:
+            raise self.error
+        return ended
+
+    def stop(self, *, final: bool = False) -> None:
+        """Stop after the step that is running; with `final` the streams have ended: everything closes and is emitted."""
+        self.final = self.final or final
+        if self.active:
+            with self.stepper.lock:  # the running step ends first
+                self.stepper.closing = True
+            try:
+                self.spark_query.stop()
+            except Exception:
+                if gone(self.engine.spark) is None:
+                    raise
+        self._ended.wait()
+        if self.error is not None:
+            raise self.error
+
+    def change(self, change: Callable[[], None]) -> None:
+        """Change what is declared, and let it take effect at this step boundary; all or nothing."""
+        with self._changing:
+            with self.stepper.lock:  # between two steps
+                self.stepper.catch_up()  # who comes now reads the results of later steps only
+                catalog, manifest = self.engine.catalog, self.stepper.manifest
+                frames, given = dict(catalog.frames), dict(catalog.given)
+                try:
+                    change()
+                    catalog.check_streams()
+                    if not catalog.frames:
+                        raise RegistrationError("an engine that runs needs a stream; stop it instead")  # noqa: TRY301
+                    registry, network = catalog.commit(manifest)
+                except BaseException:
+                    catalog.revert()
+                    catalog.frames, catalog.given = frames, given
+                    raise
+                same = catalog.frames.keys() == frames.keys() and all(catalog.frames[n] is f for n, f in frames.items())
+                if not self.active or (same and not self._reads_otherwise(network)):
+                    if not self.active:  # Spark's query begins with the columns that are needed now
+                        self.stepper.layout = lay_out_needed(network, catalog.frames)
+                    if network.version != self.stepper.network.version:
+                        self._adopt(registry, network)
+                    return
+                self._switching = self.stepper.closing = True
+            self._switch(registry, network)
+
+    def _adopt(self, registry: Registry, network: Network) -> None:
+        manifest = self.stepper.manifest
+        self.stepper.adopt(network, registry)
+        self._connect({**manifest.cursors, **self.stepper.cursors}, manifest.step)
+        self._take_over()
+        self.stepper.forget_streams()
+        self._follow_delays()
+
+    def _reads_otherwise(self, network: Network) -> bool:
+        """Whether rows must come with other columns from now on: those that queries need, and the sequence for a delay in rows."""
+        before, layout = self.stepper.network.streams, self.stepper.layout
+        return bool(missing(network, layout)) or any(
+            (before[name].delay_rows is None) != (network.streams[name].delay_rows is None) for name in layout.order
+        )
+
+    def _follow_delays(self) -> None:
+        """A delay that has become shorter moves progress now, before any row is judged by it; also if the engine died before this."""
+        progress, streams = self.stepper.manifest.progress, self.stepper.network.streams
+        moved = {n: follow_delay(streams[n], progress[n]) for n in self.stepper.layout.order if n in progress}
+        if any(p.value > progress[n].value for n, p in moved.items()):
+            self.stepper.tick({**progress, **moved})
+
+    def _switch(self, registry: Registry, network: Network) -> None:
+        """Let Spark's query end between two steps, and start it with the streams and the columns that are read now."""
+        started, columns = time.monotonic(), missing(network, self.stepper.layout)
+        try:
+            self.spark_query.stop()
+            with self.stepper.lock:
+                self.stepper.layout = lay_out_needed(network, self.engine.catalog.frames)
+                self._adopt(registry, network)
+                self.stepper.closing = False
+                self.spark_query = self._start_query()
+                self._restarted(time.monotonic() - started, columns)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        finally:
+            self._switching = False
+
+    def _restarted(self, seconds: float, columns: Mapping[str, Sequence[str]]) -> None:
+        last = {"step": self.stepper.manifest.step, "columns": columns, "seconds": round(seconds, 4)}
+        count, total = self._restarts["count"] + 1, self._restarts["seconds"] + seconds
+        self._restarts = {"count": count, "seconds": round(total, 4), "last": last}
+        _log.info(
+            "Spark's query was started anew after step %(step)d in %(seconds).1f s; columns read for it: %(columns)s",
+            last,
+        )
+
+    def status(self) -> dict[str, Any]:
+        """A picture of the run: steps, streams (rows, rates, lag), queries, state, sinks.
+
+        Rows that workers read themselves are counted here alone: Spark's own progress (`numInputRows`) does not know of them. `restarts` are those of
+        Spark's query under this run, for a change of streams or for columns that were not read before.
+        """
+        stepper, sinks = self.stepper, self.deliveries.sinks
+        manifest, streams, held = stepper.manifest, stepper.network.streams, self.throttle.held
+        return {
+            "active": self.active,
+            "step": manifest.step,
+            "batch": manifest.last_batch,
+            "streams": {n: stream_status(streams[n], manifest, self._rates, held) for n in stepper.layout.order},
+            "queries": query_status(self.engine.catalog, manifest, sinks),
+            **state_status(manifest),
+            "sinks": [{"sink": s.name, "delivered": s.delivered, "error": s.error} for s in sinks],
+            "delay": self.schedule.delay,
+            "restarts": dict(self._restarts),
+            "interval": None if self.schedule.pace is None else self.schedule.pace.interval,
+            "orders": {"checks": stepper.steering.checks, "seconds": dict(stepper.seconds)},
+            "timings": {k: round(v, 4) for k, v in stepper.timings.items()},
+            "phases": phases_of(stepper.last_reports),
+            "warnings": list(self.warnings),
+            "error": None if self.error is None else str(self.error),
+        }
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
+        self.warming.wait()
+        started = time.monotonic()
+        try:
+            self.stepper.run_batch(batch, batch_id)
+        except Stopping:
+            raise
+        except BaseException as error:
+            self._fail(error)
+            raise
+        brought = {n for report in self.stepper.last_reports for n, c in report["streams"].items() if c["rows"]}
+        manifest = self.stepper.manifest
+        newest = {name: progress.newest for name, progress in manifest.progress.items()}
+        self._hold(leaders(self.stepper.network, manifest.progress_values(), newest, brought))
+        seconds, done = time.monotonic() - started, time.time()
+        rows = sum(c["rows"] for report in self.stepper.last_reports for c in report["streams"].values())
+        self.schedule.wait(started, seconds, rows, lambda: self.stepper.closing)
+        self.schedule.turned(commit.planned_at(self.engine.store, batch_id), done)
+
+    def _hold(self, streams: frozenset[str]) -> None:
+        """Read nothing of these streams until others have caught up with them."""
+        before = self.throttle.held
+        self.throttle.hold(streams)
+        self.stepper.tracker.held = self.throttle.held
+        # One that is read again has not been silent of itself.
+        self.stepper.tracker.last_rows.update(dict.fromkeys(before - self.throttle.held, time.time()))
+
+    def _go_on(self) -> bool:
+        """Whether Spark's query, which has read all that it was let read, was started again for what was held back."""
+        with self.stepper.lock:
+            failed = self.error is not None or self.spark_query.exception() is not None
+            if not self.available_now or not self.throttle.held or failed or self.stepper.closing:
+                return False
+            self.spark_query = self._start_query()
+        return True
+
+    def _take_over(self) -> None:
+        """Let queries that begin from the state with the next step (also if the engine died before it) see the rows held."""
+        manifest, queries = self.stepper.manifest, self.engine.catalog.registry.live()
+        begun = [q for q in queries if q.start == "state" and q.since == manifest.step + 1]
+        if begun and manifest.runs:
+            self.stepper.take_over(frozenset(q.share or q.id for q in begun))
+
+    def _rows(self, queries: Sequence[int], part: Part, *, as_frame: bool) -> Any:
+        stepper = self.stepper
+        return received_rows(
+            self.engine.catalog, stepper.manifest, stepper.own_session, queries, part, as_frame=as_frame
+        )
+
+    def _watch(self) -> None:
+        """Tick while the Spark query lives; close down when it has ended."""
+        warmed = time.monotonic()
+        try:
+            while self._switching or self.spark_query.isActive or self._go_on():
+                time.sleep(TICK_SECONDS)
+                self._refuse_gone()  # else Spark's query would go on asking for batches that nobody can run
+                take_requests(self)
+                if self.stepper.lock.acquire(blocking=False):
+                    try:
+                        self._tick()
+                    finally:
+                        self.stepper.lock.release()
+                idle = time.monotonic() - max(self.stepper.last_active, warmed)
+                if idle > KEEP_WARM_SECONDS:
+                    warm_workers(self.stepper.own_session(), self.engine.tasks, self.warnings)
+                    warmed = time.monotonic()
+        except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
+            self._fail(error)
+        finally:
+            self._close()
+
+    def _fail(self, error: BaseException) -> None:
+        """Keep what ends the run, the first time; if Spark is gone, that says more than what its absence made fail."""
+        if self.error is not None:
+            return
+        try:
+            self._refuse_gone()
+        except SessionError as cause:
+            if cause is not error:
+                cause.__context__, cause.__suppress_context__ = error, True  # for the log alone
+            self.error = cause
+        else:
+            self.error = plainly(error)
+
+    def _refuse_gone(self) -> None:
+        if why := gone(self.engine.spark):
+            step = self.stepper.manifest.step
+            msg = (
+                f"the run on {self.engine.store.root} ended {f'after step {step}' if step >= 0 else 'before its first step'}, since the Spark session under it is gone: "
+                f"{why}; all that was committed is there, and goes on: {anew(self.engine.spark)}"
+            )
+            raise SessionError(msg)
+
+    def _tick(self) -> None:
+        if time.monotonic() - self.stepper.last_active < QUIET_SECONDS:
+            return  # the next batch will purge; a step of our own now would only delay it
+        if self.throttle.held and not unread(self.spark_query):
+            self._hold(frozenset())  # those that others were to catch up with bring nothing more
+        if self.deliveries.owed:
+            self.stepper.cursors = self.deliveries.deliver(self.stepper.manifest)
+        manifest, names = self.stepper.manifest, self.stepper.layout.order
+        waiting = unread(self.spark_query)
+        # What has come since Spark last looked is not read yet, whatever it says.
+        looked = time.time() - self.schedule.between_looks
+        self.stepper.tick(None if waiting else self.stepper.lulls(manifest.progress, names, looked))
+
+    def resume(self, record: QueryRecord) -> None:
+        """Let a query that was suspended go on with the next step."""
+        with self.stepper.lock:
+            self.stepper.resume(record)
+
+    def advance(self, name: str, value: int) -> None:
+        """No later row of the stream has a time below `value`: committed, with all that it closes, when this returns."""
+        with self.stepper.lock:
+            progress = self.stepper.manifest.progress
+            moved = declare(progress.get(name, Progress(NEVER, NEVER)), value)
+            if moved != progress.get(name):
+                self.stepper.tick({**progress, name: moved})
+
+    def _close(self) -> None:
+        with self._closing:
+            if self._ended.is_set():
+                return
+            try:
+                self._refuse_gone()
+                if self.spark_query.isActive:
+                    self.spark_query.stop()
+                exception = self.spark_query.exception()
+                if exception is not None and self.error is None and not self.stepper.closing:
+                    self.error = query_failure(exception, self.engine.store.root)
+                if self.error is None:
+                    self.stepper.settle()
+                    self.stepper.tick()
+                    if self.final:
+                        self.stepper.finish()
+            except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
+                self._fail(error)
+                if gone(self.engine.spark):
+                    abandon(self.spark_query)
+            finally:
+                self.active = False
+                self._on_batch.let_go()
+                self._stack.close()
+                self._ended.set()

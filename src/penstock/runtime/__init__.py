@@ -1,1 +1,0 @@
-"""The step on Spark: ingest, exchange, sinks, progress, recovery, sources; and the Java it runs on."""

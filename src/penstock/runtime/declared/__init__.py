@@ -1,1 +1,0 @@
-"""What people declare: streams, queries, choices; checked, registered, and compiled to a network."""

@@ -1,1 +1,0 @@
-"""Committed results: how they are read, kept, given up and delivered."""

@@ -1,1 +1,0 @@
-"""The step on the driver: what it asks of its tasks, its one job, its commit, and what it has moved and taught."""

@@ -1,0 +1,85 @@
+"""How the rows of a step come to the tasks: from mappers, or just as Spark reads them, or as pieces that mappers read.
+
+The ways give the same; which one is cheaper depends on how many rows come. A step whose mappers find pieces that Spark has to read is
+repeated by way of Spark; what the first attempt wrote has no name in any manifest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.planner.ways import Way
+from penstock.spark.files import Source, is_scannable, read_apart
+from penstock.spark.job import Job, Reports
+from penstock.spark.taken import Taken
+from penstock.step.pieces import Piece
+from penstock.step.task import Task
+
+
+@dataclass
+class Intake:
+    """What steps have shown of the rows that come. `left`: streams whose pieces Spark has to read; `rows` of each stream in the last step."""
+
+    sources: tuple[Source, ...] = ()
+    left: set[str] = field(default_factory=set)
+    rows: dict[str, int] | None = None
+
+    def run(
+        self, job: Job, task: Task, session: SparkSession, batch: DataFrame | None, fresh: Sequence[Taken]
+    ) -> tuple[Reports, float]:
+        """The reports of a job over a batch and what derived streams have for it, in that session, and the seconds it took to plan it."""
+        planning = 0.0
+        while True:
+            started = time.perf_counter()
+            rows, pieces, expected = self._taken(job, session, batch, fresh)
+            sent, asked = job.sent(session, rows, pieces, task, expected)
+            planning += time.perf_counter() - started
+            reports = job.run(sent, asked)
+            unreadable = {stream for report in reports for stream in report["unreadable"]}
+            if not unreadable:
+                break
+            self.left |= unreadable
+        if batch is not None:
+            self.rows = dict.fromkeys(job.layout.order, 0)
+            for report in reports:
+                for stream, counts in report["streams"].items():
+                    self.rows[stream] = self.rows.get(stream, 0) + counts["rows"]
+        return reports, planning
+
+    def _taken(
+        self, job: Job, session: SparkSession, batch: DataFrame | None, fresh: Sequence[Taken]
+    ) -> tuple[DataFrame | None, Sequence[Piece], int | None]:
+        """Rows from Spark, if there are any, pieces, and how many rows come from Spark, as far as is known."""
+        frames, pieces, expected = list[DataFrame](), list[Piece](), 0
+        known = True
+        if batch is not None:
+            apart = [source for source in self.sources if self._is_apart(job, source)]
+            found, rest = read_apart(job.spark, batch, self.sources, apart)
+            pieces += found
+            if rest is not None:
+                frames.append(job.widened(rest))
+                read = {name for source in apart for name in source.streams} if found else set()
+                known = self.rows is not None
+                expected = sum((self.rows or {}).get(name, 0) for name in job.layout.order if name not in read)
+        for taken in fresh:
+            own = None if taken.name in self.left else taken.pieces(job.network)
+            pieces += own or ()
+            if own is None:
+                frames += taken.frames(session, job.whole)
+                expected += taken.count
+        return reduce(DataFrame.unionByName, frames) if frames else None, pieces, expected if known else None
+
+    def way(self, job: Job, tasks: int) -> Way:
+        """How the rows of the last step have come from sources, for EXPLAIN."""
+        apart = {name for source in self.sources if self._is_apart(job, source) for name in source.streams}
+        return Way(tasks, self.rows and {name: self.rows[name] for name in job.layout.order}, apart)
+
+    def _is_apart(self, job: Job, source: Source) -> bool:
+        """Whether mappers may read a source themselves."""
+        left = source.selection is None or not self.left.isdisjoint(source.streams)
+        return not left and is_scannable(job.network, source.streams)

@@ -1,0 +1,131 @@
+"""Punctuations among the rows of a stream: which rows they are, what they bound, and what pattern they carry.
+
+A stream with punctuations is read as one DataFrame with three further columns: `_mark` (NULL for a data row), `_bound` (the time below
+which no later row comes; NULL if it does not bound time) and `_pattern` (the other columns it fixes, as JSON). Punctuations
+from elsewhere are added as further rows of the stream, so that Spark's log of offsets covers them too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+
+from penstock.columns.verdict import MALFORMED_MARK, MARK
+from penstock.errors import RegistrationError
+from penstock.model import Column, Stream
+from penstock.model.punctuation import FROM, IS, PATTERN_TYPES, part_of
+from penstock.model.stream import INTEGER_TYPES, TIME_TYPES
+from penstock.model.time import EARLIEST, LATEST, NEVER
+from penstock.sql.spelling import quote, time_in_units
+from penstock.state.progress import EVERYTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def check_punctuation(stream: Stream) -> None:
+    """Refuse a punctuation that could not be read, with the reason and the remedy."""
+    event_time = stream.column(stream.event_time)
+    assert event_time is not None
+    if stream.punctuation is not None:
+        column = stream.column(stream.punctuation)
+        if column is None or column.name == event_time.name:
+            which = "has no column" if column is None else "has its event time in"
+            msg = f"stream {stream.name!r} {which} {stream.punctuation!r}; punctuation= takes another column, a stream or a DataFrame"
+            raise RegistrationError(msg)
+        family = INTEGER_TYPES if event_time.type in INTEGER_TYPES else TIME_TYPES
+        if column.type not in family | {"string"}:
+            msg = (
+                f"stream {stream.name!r}: punctuation {column.name!r} is {column.type} and bounds event time, which is "
+                f"{event_time.type}; cast it to {event_time.type}"
+            )
+            raise RegistrationError(msg)
+        narrowed = {c.name for c in stream.patterns}
+        if not narrowed.isdisjoint((column.name, event_time.name)):
+            msg = f"stream {stream.name!r}: a punctuation in {column.name!r} bounds {event_time.name!r} by itself; narrow it by other columns"
+            raise RegistrationError(msg)
+    for column in stream.patterns:
+        part = part_of(stream, column.name)
+        if part is None:
+            msg = (
+                f"stream {stream.name!r}: its punctuations have a column {column.name!r}, which is neither a column of the "
+                "stream nor one followed by _from or _to; rename or drop it"
+            )
+            raise RegistrationError(msg)
+        declared = stream.column(part[0])
+        assert declared is not None
+        bound = declared.name == event_time.name
+        if column.type != declared.type or (bound and part[1] != IS):
+            wanted = f"the bound {declared.name!r} alone" if bound and part[1] != IS else f"type {declared.type}"
+            msg = f"stream {stream.name!r}: column {column.name!r} of its punctuations is {column.type}; it must be {wanted}"
+            raise RegistrationError(msg)
+        if not bound and column.type not in PATTERN_TYPES:
+            msg = f"stream {stream.name!r}: punctuations cannot fix {column.name!r}, which is {column.type}; use an integer, a string or a boolean"
+            raise RegistrationError(msg)
+
+
+def marked(stream: Stream, frame: DataFrame, elsewhere: DataFrame | None = None) -> DataFrame:
+    """The stream's DataFrame with its punctuations told apart from its rows; as it is if there are none."""
+    names = [quote(c.name) for c in stream.columns]
+    if stream.punctuation is not None:
+        column = stream.column(stream.punctuation)
+        event_time = stream.column(stream.event_time)
+        assert column is not None
+        assert event_time is not None
+        value = quote(column.name)
+        if column.type == "string":
+            value = f"try_cast({value} AS {event_time.type})"
+        bound = time_in_units(event_time.type if column.type == "string" else column.type, value)
+        outside = f"({bound}) IS NULL OR {_outside(bound)}"
+        fields = ", ".join(f"'{c.name}', {quote(c.name)}" for c in stream.patterns)
+        return frame.selectExpr(
+            *names,
+            f"CASE WHEN {quote(column.name)} IS NULL THEN NULL WHEN {outside} THEN {MALFORMED_MARK} ELSE {MARK} END AS _mark",
+            f"{bound} AS _bound",
+            f"to_json(named_struct({fields})) AS _pattern" if fields else f"'{EVERYTHING}' AS _pattern",
+        )
+    if elsewhere is None:
+        return frame
+    data = frame.selectExpr(
+        *names, "CAST(NULL AS INT) AS _mark", "CAST(NULL AS BIGINT) AS _bound", "CAST(NULL AS STRING) AS _pattern"
+    )
+    return data.union(_patterns(stream, elsewhere))
+
+
+def _patterns(stream: Stream, elsewhere: DataFrame) -> DataFrame:
+    given = {c.name: part for c in stream.patterns if (part := part_of(stream, c.name)) is not None}
+    constants = {column: name for name, (column, kind) in given.items() if kind == IS}
+    event_time = stream.column(stream.event_time)
+    assert event_time is not None
+    bound = "CAST(NULL AS BIGINT)"
+    if event_time.name in constants:
+        bound = time_in_units(event_time.type, quote(constants[event_time.name]))
+    others = [name for name, (column, _) in given.items() if column != event_time.name]
+    fields = ", ".join(f"'{name}', {quote(name)}" for name in others)
+    pattern = f"to_json(named_struct({fields}))" if others else f"'{EVERYTHING}'"
+    wild = " AND ".join(f"{quote(name)} IS NULL" for name in others) or "TRUE"
+    lower = {column: name for name, (column, kind) in given.items() if kind == FROM}
+    upper = {column: name for name, (column, kind) in given.items() if kind not in (IS, FROM)}
+    # A time of its own type may be out of our range; then it is no wildcard but an error.
+    wrong = [f"(({bound}) IS NULL AND {wild})", f"coalesce({_outside(bound)}, FALSE)"]
+    wrong += [f"coalesce({quote(lower[c])} >= {quote(upper[c])}, FALSE)" for c in lower if c in upper]
+    columns = [
+        f"{quote(constants[c.name])} AS {quote(c.name)}" if c.name in constants else f"CAST(NULL AS {c.type}) AS {quote(c.name)}"
+        for c in stream.columns
+    ]  # fmt: skip
+    mark = f"CASE WHEN {' OR '.join(wrong)} THEN {MALFORMED_MARK} ELSE {MARK} END AS _mark"
+    return elsewhere.selectExpr(*columns, mark, f"{bound} AS _bound", f"{pattern} AS _pattern")
+
+
+def closed_before(closed: Sequence[tuple[str, int]]) -> int:
+    """Rows of this time or later match no remembered punctuation of a group."""
+    return max((until for _, until in closed), default=NEVER)
+
+
+def pattern_columns(frame: DataFrame) -> tuple[Column, ...]:
+    return tuple(Column(f.name, f.dataType.simpleString()) for f in frame.schema.fields)
+
+
+def _outside(bound: str) -> str:
+    return f"({bound}) < {EARLIEST}L OR ({bound}) > {LATEST}L"

@@ -1,0 +1,128 @@
+"""Spark's own streaming query beneath a run: all streams as one DataFrame, its trigger, and what it says of itself.
+
+What happens with a batch is the run's business; here the query is only made, held back and asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from penstock.errors import PenstockError, StateError
+from penstock.model import Stream
+from penstock.spark.analysis import spark_message
+from penstock.spark.failure import explained
+from penstock.spark.ingest import Layout, read_together, unify
+from penstock.spark.sources import name_sources
+from penstock.spark.spark_log import REMEDY, of_log
+from penstock.spark.throttle import Throttle, source_count
+from penstock.state.registry import StreamRecord
+from penstock.step import commit
+from penstock.storage.store import LocalStore
+
+ABANDONED_SECONDS = 5  # a query with a longer trigger may be asleep, and sees that it has ended when it wakes up
+
+
+class OnBatch:
+    """What Spark's query calls with every batch, until its run has ended.
+
+    The JVM holds on to it as long as Python holds on to the query, and the run does: if it held on to the run for ever, none of them, nor the engine,
+    would ever be collected.
+    """
+
+    def __init__(self, run_batch: Callable[[DataFrame, int], None]) -> None:
+        self._run_batch: Callable[[DataFrame, int], None] | None = run_batch
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        if self._run_batch is None:
+            msg = "the run that this batch was for has ended"
+            raise PenstockError(msg)
+        self._run_batch(batch, batch_id)
+
+    def let_go(self) -> None:
+        """Take no more batches."""
+        self._run_batch = None
+
+
+def make_throttle(spark: SparkSession, frames: Mapping[str, DataFrame], layout: Layout) -> Throttle:
+    """The limits of a query over these streams, which is not started yet."""
+    # A source of several streams is held back for none of them: one may be what the other waits for.
+    together = read_together(frames, layout)
+    return Throttle(spark, [(" + ".join(names), source_count(frames[names[0]])) for names in together])
+
+
+def named_frames(
+    frames: Mapping[str, DataFrame], layout: Layout, records: Mapping[str, StreamRecord]
+) -> dict[str, DataFrame]:
+    """The DataFrame of each stream with its sources named as the checkpoint knows them; streams on one source share it."""
+    together = read_together(frames, layout)
+    named = [name_sources(frames[names[0]], records[names[0]].source_name) for names in together]
+    return {name: frame for names, frame in zip(together, named, strict=True) for name in names}
+
+
+def query_writer(
+    frames: Mapping[str, DataFrame],
+    streams: Mapping[str, Stream],
+    layout: Layout,
+    store: LocalStore,
+    on_batch: OnBatch,
+    trigger: str | None,
+    name: str,
+) -> DataStreamWriter:
+    """The query, ready to start; without a trigger it reads what is there now, and ends."""
+    writer = (
+        unify(frames, streams, layout)
+        .writeStream.foreachBatch(on_batch)
+        .option("checkpointLocation", store.path(commit.CHECKPOINT))
+        .queryName(name)
+    )
+    return writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
+
+
+def trigger_seconds(spark: SparkSession, trigger: str) -> float:
+    """How long Spark takes this trigger to be: it knows more ways to write a length than we do."""
+    jvm: Any = spark._jvm  # noqa: SLF001
+    return float(jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(trigger).intervalMs()) / 1000
+
+
+def unread(query: Any) -> bool:
+    """True while Spark has seen offsets that no step has consumed yet, or has not looked (again) for any."""
+    status = query.status
+    looking = status["isTriggerActive"] or status["message"].startswith("Initializing")
+    return bool(status["isDataAvailable"] or looking)
+
+
+def abandon(query: StreamingQuery) -> None:
+    """Let a query end whose session is gone: what is left of it must not write to the checkpoint beside another one."""
+    with contextlib.suppress(Exception):
+        query.stop()  # marks it as ended before it fails
+    with contextlib.suppress(Exception):
+        query.awaitTermination(ABANDONED_SECONDS)
+
+
+@contextlib.contextmanager
+def starting(root: str) -> Iterator[None]:
+    """What Spark refuses to start with, in one line."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise _failure(spark_message(error), root, "did not start") from None
+
+
+def query_failure(error: StreamingQueryException, root: str) -> PenstockError:
+    """What ended the query, in one line."""
+    text = str(error)
+    return _failure(text.splitlines()[0] if text else repr(error), root, "ended with an error")
+
+
+def _failure(text: str, root: str, what: str) -> PenstockError:
+    if of_log(text):
+        return StateError(f"Spark's own log in {root}/{commit.CHECKPOINT} is damaged: {text}. {REMEDY}")
+    return PenstockError(f"the Spark query of the engine on {root} {what}: {explained(text, text)}")

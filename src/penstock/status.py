@@ -1,0 +1,105 @@
+"""A picture of a run for people and programs: streams with their rates and lag, queries, state.
+
+Everything is read from the manifest and from what the run holds; nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from penstock.catalog.catalog import Catalog
+from penstock.catalog.listing import results_of
+from penstock.model import Stream
+from penstock.model.time import FOREVER, NEVER
+from penstock.results.sinks import Delivery
+from penstock.state.manifest import Manifest
+from penstock.state.registry import QueryRecord
+
+
+class Rates:
+    """Rows of streams in a second, measured between two looks that are at least a second apart."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, int, float]] = {}
+
+    def rate(self, name: str, rows: int) -> float:
+        now = time.monotonic()
+        then, before, rate = self._known.get(name, (now, rows, 0.0))
+        if now - then >= 1.0:
+            rate = (rows - before) / (now - then)
+            self._known[name] = (now, rows, rate)
+        elif name not in self._known:
+            self._known[name] = (now, rows, 0.0)
+        return rate
+
+
+def stream_status(stream: Stream, manifest: Manifest, rates: Rates, held: Collection[str]) -> dict[str, Any]:
+    """What is known of a stream; `held` are those that are held back. `sides`: late and bad rows that are kept, those given up, the oldest's clock."""
+    counts = manifest.counters.get(f"stream:{stream.name}", {})
+    progress = manifest.progress.get(stream.name)
+    rows = counts.get("rows", 0)
+    rate = rates.rate(stream.name, rows)
+    aside = [s for s in manifest.sides if s.stream == stream.name]
+    known = progress is not None and progress.newest > NEVER
+    return {
+        "rows": rows,
+        "accepted": counts.get("accepted", 0),
+        "late": counts.get("late", 0),
+        "bad": counts.get("bad", 0),
+        "sides": {
+            "kept": sum(s.rows for s in aside),
+            "expired": counts.get("expired", 0),
+            "oldest": min((s.at for s in aside), default=None),
+        },
+        "punctuations": counts.get("punctuations", 0),
+        "groups_ahead": len(progress.closed) if progress else 0,
+        "rows_per_second": round(rate, 1),
+        "throttled": stream.name in held,
+        "progress": progress.value if progress and progress.value > NEVER else None,
+        "progress_kind": progress.kind if progress else None,
+        "newest": progress.newest if progress and known else None,
+        "lag_seconds": round(time.time() - progress.newest / 1e6, 3)
+        if progress and known and not stream.integer_time and progress.value < FOREVER
+        else None,
+    }
+
+
+def query_status(catalog: Catalog, manifest: Manifest, deliveries: Iterable[Delivery]) -> dict[str, dict[str, Any]]:
+    """What is known of each query, by its name."""
+    found = {}
+    sinks = {query: sink.name for sink in deliveries for query, _ in sink.queries}
+    registry = catalog.registry
+    hidden: dict[str | None, list[QueryRecord]] = {}
+    for record in registry.live():
+        hidden.setdefault(record.owner, []).append(record)
+    for query in registry.shown():
+        others = hidden.get(query.name, [])  # the join below it, and its parts
+        own = [query.id, *(q.id for q in others)]
+        parts = [query.id, *(q.id for q in others if q.united == query.id)]
+        counts = [manifest.counters.get(f"query:{number}", {}) for number in own]
+        suspended = [manifest.suspended[str(number)] for number in own if str(number) in manifest.suspended]
+        found[query.name] = {
+            "results": results_of([manifest.counters.get(f"query:{part}", {}) for part in parts]),
+            "errors": sum(c.get("errors", 0) for c in counts),
+            "progress": progress if (progress := catalog.released(query, manifest)) > NEVER else None,
+            "suspended": suspended[0] if suspended else None,
+            "sink": sinks.get(query.id),
+        }
+    return found
+
+
+def state_status(manifest: Manifest) -> dict[str, Any]:
+    """How much is held, and how much has come out."""
+    return {
+        "state": {
+            "rows": sum(r.rows for r in manifest.runs.values()),
+            "bytes": sum(r.bytes for r in manifest.runs.values()),
+            "runs": len(manifest.runs),
+        },
+        "results": {
+            "files": len(manifest.results),
+            "bytes": sum(f.bytes for f in manifest.results.values()),
+        },
+    }

@@ -1,0 +1,132 @@
+"""What a step asks of its tasks: the state that is in reach, the runs to merge, what is closed and shown, all by the last manifest.
+
+Pure functions of the network and the manifest; the task that they give is run by `job`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from penstock.kernels.aggregate.keep import horizon as horizon_of
+from penstock.kernels.groups import closed_keys
+from penstock.model.time import NEVER
+from penstock.planner.folding import folded_in
+from penstock.planner.network import Network, StateTable
+from penstock.planner.rollup import rolled_in
+from penstock.planner.routes import Routes
+from penstock.planner.scans import Scans
+from penstock.planner.segments import segment_count, segment_starts
+from penstock.state.buckets import BucketMap
+from penstock.state.compaction import choose_merges, choose_settling
+from penstock.state.manifest import Manifest, Patterns, Progress
+from penstock.state.run import RunEntry
+from penstock.step.bound import Bound
+from penstock.step.task import Task
+from penstock.step.windows_due import ahead_by, ended_tables, panes_until, shown_now
+from penstock.storage.store import LocalStore
+
+MERGE_ROWS = 2_000_000  # rows rewritten per table and step at most: the budget that keeps a step's time even
+
+Runs = Mapping[int, Sequence[RunEntry]]  # by number of the table, those in reach
+
+
+def compose_task(
+    network: Network,
+    manifest: Manifest,
+    reached: Mapping[str, int],
+    progress: Mapping[str, Progress],
+    *,
+    store: LocalStore,
+    buckets: BucketMap,
+    routes: Routes,
+    scans: Scans,
+    stale: int,
+    bound: Bound,
+) -> Task:
+    """The task of the step after the manifest's, with this progress.
+
+    `scans` says what tables without a key cost; runs of registry versions below `stale` may hold rows that only dropped queries needed;
+    `bound` is how much one query may produce.
+    """
+    runs = _in_reach(network, manifest, reached)
+    ahead, closed = ahead_by(network, manifest, progress), closed_keys(network, manifest.progress)
+    over = ended_tables(network, ahead, closed)
+    merges = [
+        merge
+        for t in network.tables
+        if not t.grouped
+        for merge in choose_merges(
+            t.name, runs.get(t.index, ()), buckets.tasks, MERGE_ROWS, reached.get(t.stream, NEVER), stale, reached, counted=bool(t.counted),
+            ended=t.name in over,
+        )
+    ]  # fmt: skip
+    settled = [
+        choose_settling(
+            a.name, runs.get(a.home, ()), buckets.tasks, MERGE_ROWS, a.closed(reached)[a.flush is None], stale,
+            apart=horizon_of(a.plan, 0) is not None, ended=a.name in over,
+        )
+        for a in network.aggregates
+    ]  # fmt: skip
+    merges += [merge for merge in settled if merge]
+
+    def segments(table: StateTable) -> tuple[int, ...]:
+        """Where each task's share of a table without a key begins."""
+        own = runs.get(table.index, ())
+        scan = scans.scan(network, table, own, reached, manifest.counters)
+        return segment_starts(own, segment_count(scan, buckets.tasks, scans.timing), buckets.tasks)
+
+    return Task(
+        manifest.step + 1,
+        buckets,
+        store,
+        reached,
+        {t: tuple(r) for t, r in runs.items()},
+        routes,
+        {t.index: segments(t) for t in network.tables if t.timed},
+        merges=tuple(merges),
+        suspended=frozenset(int(q) for q in manifest.suspended),
+        groups=_groups(network, manifest),
+        closed=closed,
+        ahead=ahead,
+        newest={stream: _last(network, manifest, stream) for a in network.aggregates for stream in a.streams},
+        panes=panes_until(network, manifest),
+        early=shown_now(network, manifest),
+        flushed=manifest.flushed,
+        bound=bound,
+        folded=folded_in(network, manifest.folding),
+        rolled=rolled_in(network, manifest.folding),
+    )
+
+
+def out_of_reach(network: Network, manifest: Manifest, reached: Mapping[str, int]) -> list[str]:
+    """Runs of which no row can be of use any more."""
+    tables = {table.name for table in network.tables} | {a.name for a in network.aggregates}
+    return [r.name for r in manifest.runs.values() if r.table not in tables or r.expired(reached)]
+
+
+def newest_time(manifest: Manifest, stream: str) -> int:
+    """The newest event time that a stream has had."""
+    found = manifest.progress.get(stream)
+    return found.newest if found else NEVER
+
+
+def _in_reach(network: Network, manifest: Manifest, reached: Mapping[str, int]) -> Runs:
+    number = {t.name: t.index for t in network.tables} | {a.name: a.home for a in network.aggregates}
+    runs: dict[int, list[RunEntry]] = {}
+    for run in manifest.runs.values():
+        if run.table in number and not run.expired(reached):
+            runs.setdefault(number[run.table], []).append(run)
+    return runs
+
+
+def _groups(network: Network, manifest: Manifest) -> dict[str, Patterns]:
+    """The punctuations of groups that rows of a stream must not break; what is told of derived streams none of their rows breaks."""
+    derived = {d.name for d in network.derived_streams}
+    return {name: p.closed for name, p in manifest.progress.items() if p.closed and name not in derived}
+
+
+def _last(network: Network, manifest: Manifest, stream: str) -> int:
+    """The newest time that a window at the end of the streams has to hold."""
+    joined = next((d for d in network.derived_streams if d.name == stream and d.joined), None)
+    below = () if joined is None else (role.stream for role in joined.definition.roles)
+    return max(newest_time(manifest, name) for name in (stream, *below))

@@ -1,0 +1,156 @@
+"""The runs that a task holds in a step: opened, written, merged.
+
+A task serves its own range of keys (of time, where a table has no key) of every run that the manifest names, and writes new ones under
+names that nobody has used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.kernels.delta import select
+from penstock.kernels.groups import alive_by_key
+from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
+from penstock.kernels.ranks import rank
+from penstock.model.time import FOREVER, NEVER
+from penstock.planner.network import Network, StateTable
+from penstock.planner.segments import quantiles
+from penstock.state.compaction import Merge
+from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, fading
+from penstock.step.results import Schemas
+from penstock.step.task import Report, Task
+from penstock.storage.faults import told_plainly
+from penstock.storage.store import file_name
+
+_opened: dict[str, Rows] = {}  # mapped runs of this process; mapping and verifying a file once is enough
+
+
+@dataclass
+class Held:
+    """One task's share of the state: the keys from `low` to below `high`."""
+
+    network: Network
+    task: Task
+    report: Report
+    partition: int
+    low: int
+    high: int | None
+    listed: Schemas = field(default_factory=dict)
+    fresh: list[RunEntry] = field(default_factory=list)  # written here, and looked up in later stages
+    ranked: dict[str, Rows] = field(
+        default_factory=dict
+    )  # runs of counted rows, with the times at which these leave windows
+
+    def open_runs(self, every: Collection[int] = ()) -> tuple[dict[int, list[Rows]], dict[int, list[Rows]]]:
+        """The slices of each table that this task serves, and the whole runs of tables that it looks at whole (or of `every`)."""
+        wanted = {entry.name for entries in self.task.runs.values() for entry in entries}
+        for name in [n for n in _opened if n not in wanted]:
+            del _opened[name]
+        own: dict[int, list[Rows]] = {}
+        whole: dict[int, list[Rows]] = {}
+        for index, entries in self.task.runs.items():
+            table = self.network.tables[index]
+            if table.grouped:
+                continue
+            if table.counted:
+                self.ranked.update(
+                    zip((e.name for e in entries), rank(table, [self.open(e) for e in entries]), strict=True)
+                )
+            all_rows = index in self.task.routes.whole or index in every
+            for entry in entries:
+                if all_rows:
+                    whole.setdefault(index, []).append(self.open(entry))
+                rows = self.own(table, entry)
+                if rows is not None and len(rows):
+                    own.setdefault(index, []).append(rows)
+        return own, whole
+
+    def own(self, table: StateTable, entry: RunEntry) -> Rows | None:
+        """The task's share of a run: by key, or by time if there is none."""
+        if table.timed:
+            starts = self.task.segments.get(table.index, (NEVER,) + (FOREVER,) * (self.task.buckets.tasks - 1))
+            low, high = (*starts, FOREVER)[self.partition : self.partition + 2]
+            return None if entry.min_time >= high or entry.max_time < low else self.open(entry).since(low, high)
+        if (self.high is not None and entry.min_key >= self.high) or entry.max_key < self.low:
+            return None
+        return self.open(entry).between(self.low, self.high)
+
+    def open(self, entry: RunEntry) -> Rows:
+        if entry.name in self.ranked:
+            return self.ranked[entry.name]
+        if entry.name not in _opened:
+            store = self.task.store
+            with told_plainly():
+                _opened[entry.name] = decode_run(store.map(entry.name), entry, store.path(entry.name))
+        return _opened[entry.name]
+
+    def store(self, table: StateTable, rows: Rows) -> None:
+        counts = self.report.tables.setdefault(table.name, {})
+        if table.stateless:
+            counts["unwanted"] = counts.get("unwanted", 0) + len(rows)
+            return
+        in_reach = self.in_reach(table, rows)
+        kept = select(rows, in_reach)
+        counts["out_of_reach"] = len(rows) - len(kept)
+        counts["stored"] = len(kept)
+        if len(kept):
+            for life, piece in fresh_runs(table, kept):
+                self.keep_fresh(table, self.write_run(table, piece, 0, life))
+        if len(kept) < len(rows) and table.index in self.task.routes.later:
+            # Rows that are out of reach for later steps may still meet rows of this one; no manifest names their run.
+            gone = select(rows, ~in_reach)
+            self.keep_fresh(table, self.write_run(table, gone, 0, 0, named=False))
+
+    def in_reach(self, table: StateTable, rows: Rows) -> npt.NDArray[np.bool_]:
+        return alive_by_key(table, rows, self.task.progress, self.task.closed.get(table.index, ()))
+
+    def keep_fresh(self, table: StateTable, entry: RunEntry) -> None:
+        if table.index in self.task.routes.later:
+            self.fresh.append(entry)
+
+    def write_run(
+        self,
+        table: StateTable,
+        rows: Rows,
+        level: int,
+        life: int,
+        *,
+        named: bool = True,
+        until: Mapping[str, int] | None = None,
+    ) -> RunEntry:
+        data = encode_run(rows, table.name, self.task.buckets.buckets)
+        name = file_name("runs", self.task.step, "arrow")
+        self.task.store.write(name, data)
+        fades: tuple[int, ...] = ()
+        if until is None:
+            lives = {entry.id: entry.lives for entry in table.entries}
+            until = expiry(rows, lives, FOREVER, table.pieces)
+            fades = fading(rows, lives, FOREVER)
+        run = RunEntry(
+            name, table.name, level, self.task.step, len(rows), data.size, int(rows.time.min()), int(rows.time.max()),
+            int(rows.key[0]), int(rows.key[-1]), life, tuple(until.items()), self.network.version, checksum(data),
+            quantiles(rows.time, self.task.buckets.tasks) if table.timed else (), fades,
+        )  # fmt: skip
+        if named:
+            self.report.runs.append(run.to_json())
+        counts = self.report.tables.setdefault(table.name, {})
+        counts["files"] = counts.get("files", 0) + 1
+        counts["bytes_written"] = counts.get("bytes_written", 0) + data.size
+        return run
+
+    def merge(self, merge: Merge) -> None:
+        """Merge this task's share of the runs; together the tasks replace them whole."""
+        table = next(t for t in self.network.tables if t.name == merge.table)
+        names = set(merge.runs)
+        entries = [e for e in self.task.runs[table.index] if e.name in names]
+        shares = [self.open(e).between(self.low, self.high) for e in entries]
+        if table.index in self.task.closed:
+            shares = [select(s, self.in_reach(table, s)) for s in shares if len(s)]
+        merged = merge_runs(table, [s for s in shares if len(s)], self.task.progress)
+        if merged is not None:
+            for life, rows in lay_out(table, merged, merge.life):
+                self.write_run(table, rows, merge.level, life)

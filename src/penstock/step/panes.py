@@ -1,0 +1,129 @@
+"""Results of window aggregates that are kept as closed panes: one file for a task, step and set of panes, whatever the number of queries.
+
+The file says which windows the step closed and how many results these are for each query; `assemble` puts them together when somebody
+reads them. Pieces lie under names that follow from what they are, so that a file can be read with nothing but the query.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.kernels.aggregate.entries import patterns_of
+from penstock.kernels.aggregate.panes import closed_panes, pane_edge, window_counts
+from penstock.kernels.probe import word_count
+from penstock.model import Sliding
+from penstock.model.time import FOREVER, NEVER
+from penstock.planner.aggregates import AggregatePlan, Windowed
+from penstock.planner.network import AggregateMember, WindowAggregate
+from penstock.planner.taxonomy import ROWS
+from penstock.step.rows import ROW_GROUP, compression_of
+from penstock.step.task import Report, Task
+from penstock.storage.store import file_name
+
+PANES = "panes"  # the kind of result file
+
+
+def piece_columns(plan: AggregatePlan) -> list[str]:
+    """The name under which each piece of a plan is stored, without the number of its part."""
+    names = []
+    for piece in plan.pieces:
+        argument = (
+            "" if piece.argument == ROWS else plan.arguments[piece.argument].shown(lambda ref: f"\0{ref.column}\0")
+        )
+        text = f"{piece.kind}\0{argument}\0{piece.function}\0{piece.parameters}"
+        names.append("p" + hashlib.sha256(text.encode()).hexdigest()[:12])
+    return names
+
+
+def write_panes(
+    aggregate: WindowAggregate,
+    tables: Sequence[pa.Table],
+    after: int,
+    until: int,
+    task: Task,
+    version: int,
+    report: Report,
+) -> None:
+    """Write the panes that are closed by now, and enter their files into the report with the results that they stand for.
+
+    Queries that share panes share a file, unless they have come to do so in the middle of a pane.
+    """
+    sets = {query: number for number, own in enumerate(aggregate.plan.sets) for query in own.queries}
+    together: dict[tuple[int, int], list[AggregateMember]] = {}
+    for member in aggregate.members:
+        if member.paned and member.id not in task.suspended:
+            together.setdefault((sets[member.id], task.panes.get(member.id, NEVER)), []).append(member)
+    for (_, since), members in together.items():
+        _write_panes(aggregate, members, tables, (since, after, until), task, version, report)
+
+
+def _write_panes(
+    aggregate: WindowAggregate,
+    members: Sequence[AggregateMember],
+    tables: Sequence[pa.Table],
+    times: tuple[int, int, int],
+    task: Task,
+    version: int,
+    report: Report,
+) -> None:
+    since, after, until = times
+    windowed = {q.query: q for q in aggregate.plan.queries}
+    queries = [windowed[m.id] for m in members]
+    edge = pane_edge(queries, until)
+    panes = closed_panes(aggregate.plan, tables, queries, since, edge)
+    found = window_counts(aggregate.plan, tables, [(windowed[m.id], m.first) for m in members], after, until)
+    counts = [(m.id, count) for m, count in zip(members, found, strict=True)]
+    if not len(panes) and not any(found):
+        return
+    table = _stored(aggregate, members, panes)
+    name = file_name("results", task.step, "parquet")
+    # Sorted keys and small counts are short as dictionaries, so these are left on.
+    with task.store.create(name) as file:
+        pq.write_table(
+            table,
+            file,
+            compression=compression_of(table),
+            write_page_checksum=True,
+            row_group_size=ROW_GROUP,
+        )
+    first, last = _ends(queries, panes, until)
+    report.add_results(
+        counts, name=name, join=aggregate.name, step=task.step, version=version, rows=len(table), kind=PANES,
+        bytes=task.store.size(name), min_time=first, max_time=last, closings=[(task.step, after, until)],
+        panes_until=edge,
+    )  # fmt: skip
+
+
+def _ends(queries: Sequence[Windowed], panes: pa.Table, until: int) -> tuple[int, int]:
+    """Times between which the windows end for which the file may be needed: those it closed, and those that its panes are part of."""
+    longest = max(query.window.range for query in queries if isinstance(query.window, Sliding))
+    positions = panes.column("_pane").to_numpy()
+    ends = [] if until >= FOREVER else [until]
+    if len(positions):
+        ends += [int(positions.min()), int(positions.max()) + longest]
+    return min(ends, default=NEVER), max(ends, default=FOREVER)
+
+
+def _stored(aggregate: WindowAggregate, members: Sequence[AggregateMember], panes: pa.Table) -> pa.Table:
+    """Panes as the result table has them: key, groups, position, the bits of queries that they serve, pieces."""
+    columns: dict[str, pa.ChunkedArray | pa.Array] = {"_key": panes.column("_key"), "_pane": panes.column("_pane")}
+    selection = {q.query: q.selection for q in aggregate.plan.queries}
+    patterns = patterns_of(panes)
+    served = patterns if patterns is not None else ((0,),)
+    numbers = panes.column("_bits").to_numpy() if patterns is not None else np.zeros(len(panes), dtype=np.int32)
+    for word in range(word_count(len(aggregate.members))):
+        own = [m for m in members if m.bit // 64 == word]
+        words = [sum(1 << m.bit % 64 for m in own if selection[m.id] in pattern) for pattern in served]
+        columns[f"_bits{word}"] = pa.array(np.array(words, dtype=np.uint64).view(np.int64)[numbers])
+    columns |= {f"g{n}": panes.column(f"g{n}") for n in range(aggregate.plan.groups)}
+    names = piece_columns(aggregate.plan)
+    for name in panes.column_names:
+        if name[0] == "p":
+            number, part = name[1:].split("_")
+            columns[f"{names[int(number)]}_{part}"] = panes.column(name)
+    return pa.table(columns)

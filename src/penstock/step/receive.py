@@ -1,0 +1,110 @@
+"""The rows that a task receives in a step, as deltas of its state tables.
+
+Rows come in parcels from mappers, or just as a source brings them, or in pieces that every task reads: then the task is their mapper too, for its
+own share of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.columns.hash import bytes_of
+from penstock.columns.parcels import Rows as Received
+from penstock.columns.parcels import unpack
+from penstock.kernels.delta import Delta
+from penstock.planner.network import StateTable
+from penstock.state.run import Rows
+from penstock.step.account import Watch
+from penstock.step.deltas import Deltas, Fresh
+from penstock.step.envelope import ACCOUNT, PARTIALS
+from penstock.step.folding import unpack_partials
+from penstock.step.mapper import Mapper, is_sampled
+from penstock.step.task import Plan, Report, Task
+
+
+@dataclass
+class Receiver:
+    """One task's share of a step's rows."""
+
+    plan: Plan
+    task: Task
+    report: Report
+    partials: dict[int, dict[int, list[pa.Table]]] = field(default_factory=dict)  # by state table and pane set
+
+    def deltas(self, batches: Iterator[pa.RecordBatch], watch: Watch) -> Fresh:
+        """The rows of this step by table."""
+        made, rows = Deltas(self.plan.network, self.plan.truths), self.rows(batches)
+        while (parcel := next(rows, None)) is not None:
+            watch.lap("receive")
+            made.take(parcel)
+            del parcel  # before the next one comes
+            watch.lap("prepare")
+        watch.lap("receive")
+        if self.report.unreadable:
+            return Fresh()
+        fresh = made.whole()
+        for index, delta in fresh.stored.items():
+            self._count(self.plan.network.tables[index], delta)
+        watch.lap("prepare")
+        return fresh
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Received]:
+        """The rows of this step that the task needs, as they come; nothing of what has been taken is held here."""
+        plan = self.plan
+        mapper = Mapper(plan.network, plan.names, plan.truths, self.task.asked, self.report.partition, plan.listed)
+        # Read to the end in any case: Spark waits for it. A tick brings no rows of streams.
+        for batch in batches:
+            if "_kind" in batch.schema.names:
+                yield from self._unpacked(batch)
+            elif "_stream" in batch.schema.names:
+                yield from _held_by_nobody(mapper.take(batch))
+            del batch
+        for piece in self.task.pieces:
+            yield from _held_by_nobody(mapper.read(piece, plan.types))
+        self.report.absorb(mapper.told().__dict__)
+
+    def _unpacked(self, batch: pa.RecordBatch) -> Iterator[Received]:
+        whole, ends = bytes_of(batch.column("_body"))  # columns stay views of it
+        for kind, start, stop in zip(batch.column("_kind").to_pylist(), ends[:-1], ends[1:], strict=True):
+            body = pa.py_buffer(whole[start:stop])
+            if kind == ACCOUNT:
+                self.report.absorb(json.loads(body.to_pybytes()))
+            elif kind == PARTIALS:
+                came = unpack_partials(body)
+                self.partials.setdefault(came.table, {}).setdefault(came.pane_set, []).append(came.partials)
+            else:
+                yield unpack(body)
+
+    def _count(self, table: StateTable, delta: Delta) -> None:
+        counts = self.report.tables.setdefault(table.name, {})
+        counts["shipped"] = len(delta.rows)
+        if table.key:
+            counts["keys"] = delta.keys  # no key is in two tasks: the sum is that of the step
+        if is_sampled(table, self.task.step):
+            counts.update(_statistics(table, delta.rows))
+
+
+def _held_by_nobody(found: Iterator[tuple[int, Received]]) -> Iterator[Received]:
+    """What a mapper finds for its task, without a reference to what it has found last."""
+    for _, rows in found:
+        yield rows
+        del rows
+
+
+def _statistics(table: StateTable, rows: Rows) -> dict[str, int]:
+    """The rows by role, and by their own life: what the planner chooses chains from."""
+    life = {entry.id: entry.life for entry in table.entries}
+    found: Counter[str] = Counter()
+    for pattern, count in zip(
+        rows.patterns, np.bincount(rows.bits, minlength=len(rows.patterns)).tolist(), strict=True
+    ):
+        if count:
+            found[f"life:{max(life[role] for role in pattern)}"] += count
+            found.update({f"role:{role}": count for role in pattern})
+    return dict(found)

@@ -1,0 +1,142 @@
+"""Results of window aggregates as they are stored: one file for a task and step.
+
+All queries of an aggregate share it; a row has the bit of its query, and aggregates that several queries compute share a column. A row may
+stand for a run of windows one slide apart, of which it shows the first and the number. HAVING and select items that only Spark can
+evaluate are evaluated when results are read, and runs are written out then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.kernels.aggregate.close import Closed
+from penstock.kernels.aggregate.repeats import RUN, cut
+from penstock.kernels.probe import word_count
+from penstock.model import Aggregate, Landmark, PerRow, Sliding, SlidingRows
+from penstock.model.time import FOREVER, NEVER
+from penstock.planner.aggregates import Windowed
+from penstock.planner.network import WindowAggregate
+from penstock.step.held import Held
+from penstock.step.listed import MOST_LISTED, count_results, write_listed
+from penstock.step.results import OWN
+from penstock.step.rows import ROW_GROUP, compression_of
+from penstock.step.task import Report
+from penstock.storage.store import file_name
+
+KIND = "aggregate"
+UNDECIDED = "undecided"  # rows that are stored of a query, of which those that are results are told when they are read
+FINAL = "_final"  # of queries whose open windows are shown too: whether the window is over
+
+
+def measure_column(aggregate: Aggregate) -> str:
+    """The name under which the values of an aggregate are stored: it follows from what is computed."""
+    argument = "" if aggregate.argument is None else aggregate.argument.shown(lambda ref: f"\0{ref.column}\0")
+    text = f"{aggregate.function}\0{argument}\0{aggregate.distinct}\0{aggregate.parameters}"
+    return "m" + hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: Held) -> None:
+    """Write what was closed to one file, that of queries with files of their own there, and enter all into the report."""
+    task, report, version = held.task, held.report, held.network.version
+    members = {m.id: m for m in aggregate.members}
+    windowed = {q.query: q for q in aggregate.plan.queries}
+    tables, counts, ends = [], [], []
+    called: dict[int, str] = {}
+    for found in closed:
+        member = members[found.query]
+        if found.refused is not None:
+            report.refused[str(member.id)] = (
+                f"its results would be too many: {found.refused}; give it fewer windows (a longer SLIDE, a shorter RANGE), or leave out what "
+                "needs each window by itself (LIMIT, flush=, HAVING over window_start and window_end)"
+            )
+            continue
+        if found.errors and not found.early and member.id not in task.suspended:
+            report.count(member.id, "errors", found.errors)
+        rows, window = found.table, windowed[found.query].window
+        if len(rows) and member.first > NEVER:
+            if RUN in rows.column_names and isinstance(window, Sliding):
+                rows = _starting(rows, window, member.first)
+            begins = rows.column("window_end" if window is None else "window_start")  # a moment has no extent
+            rows = rows.filter(pc.greater_equal(begins, member.first))
+        if len(rows) == 0 or member.id in task.suspended:
+            continue
+        results = count_results(rows, window)
+        listed = bool(member.listed) and results <= MOST_LISTED
+        if (why := task.bound.passed(results if listed else len(rows), 0)) is not None:
+            report.refused[str(member.id)] = why
+            continue
+        if listed:
+            own = write_listed(rows, window, member, task, held.listed[member.id])
+            facts = {**own, "join": aggregate.name, "version": version, "kind": OWN}
+            report.add_files([([(member.id, results)], facts)])
+            continue
+        names = [measure_column(a) for a in windowed[found.query].aggregates]
+        stored = _stored(rows, member.bit, len(members), aggregate.plan.groups, names, task.step)
+        if member.every is not None:
+            stored = stored.append_column(FINAL, pa.array(np.full(len(rows), not found.early)))
+        if RUN in rows.column_names and isinstance(window, Sliding | Landmark):
+            last = pc.add(rows.column("window_end"), pc.multiply(pc.subtract(rows.column(RUN), 1), window.slide))
+            ends.append(pc.max(last).as_py())
+            if results > len(rows):
+                stored = stored.append_column(RUN, rows.column(RUN))
+        tables.append(stored)
+        counts.append((member.id, results))
+        called |= _counted(windowed[found.query], member.id, rows, report)
+    if not tables:
+        return
+    table = pa.concat_tables(tables, promote_options="default")
+    times = pc.min_max(table.column("_time")).as_py()
+    name = file_name("results", task.step, "parquet")
+    encoded = [f.name for f in table.schema if f.name.startswith(("_", "g")) or pa.types.is_string(f.type)]
+    with task.store.create(name) as file:
+        pq.write_table(
+            table,
+            file,
+            compression=compression_of(table),
+            use_dictionary=encoded,
+            write_page_checksum=True,
+            row_group_size=ROW_GROUP,
+        )
+    report.add_results(
+        counts, names=called, name=name, join=aggregate.name, step=task.step, version=version, rows=len(table), kind=KIND,
+        bytes=task.store.size(name), min_time=times["min"], max_time=max([times["max"], *ends]),
+    )  # fmt: skip
+
+
+def _counted(query: Windowed, number: int, rows: pa.Table, report: Report) -> dict[int, str]:
+    """By what name rows of a query are counted that are not all results: HAVING or LIMIT may yet leave some out."""
+    if (query.having is not None and query.having.term is None) or (query.top is not None and not query.cut):
+        return {number: UNDECIDED}
+    if query.top is None or isinstance(query.window, SlidingRows | PerRow):
+        return {}
+    ends, kept = np.unique(rows.column("window_end").to_numpy(), return_counts=True)
+    report.lead(number, query.top.count, ends.tolist(), kept.tolist())
+    return {number: ""}
+
+
+def _starting(rows: pa.Table, window: Sliding, first: int) -> pa.Table:
+    """Runs without their windows that start before a time."""
+    if window.origin is not None and window.origin >= first:
+        return rows
+    return cut(rows, window, first + window.range, FOREVER)
+
+
+def _stored(rows: pa.Table, bit: int, queries: int, groups: int, names: Sequence[str], step: int) -> pa.Table:
+    """Rows of one query as the result table has them."""
+    columns: dict[str, pa.ChunkedArray | pa.Array] = {
+        "_time": rows.column("window_end"),
+        "_step": pa.array(np.full(len(rows), step, dtype=np.int64)),
+    }
+    for word in range(word_count(queries)):
+        bits = np.uint64(1 << bit % 64 if word == bit // 64 else 0)
+        columns[f"_bits{word}"] = pa.array(np.full(len(rows), bits, dtype=np.uint64).view(np.int64))
+    columns["window_start"] = rows.column("window_start")
+    columns |= {f"g{n}": rows.column(f"g{n}") for n in range(groups)}
+    columns |= {name: rows.column(f"a{n}") for n, name in enumerate(names)}
+    return pa.table(columns)

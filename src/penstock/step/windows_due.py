@@ -1,0 +1,126 @@
+"""What a step closes and shows: windows that progress has passed, for all groups or for single ones, and windows that are still open.
+
+Pure functions of the network, the manifest and the clock; the work itself is the tasks'.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.kernels.aggregate.ahead import Ahead
+from penstock.kernels.groups import Closed, closed_keys
+from penstock.model.time import FOREVER, NEVER
+from penstock.planner.network import Network, closing
+from penstock.state.manifest import Manifest, Patterns, Progress
+from penstock.step.panes import PANES
+from penstock.step.task import Task
+
+# Cursors of a query whose open windows are shown: the step that last did so, and when.
+SHOWN, SHOWN_AT = "open windows of {}", "open windows of {} at"
+
+
+def held_back(
+    network: Network, manifest: Manifest, reached: Mapping[str, int], progress: Mapping[str, Progress]
+) -> bool:
+    """Whether windows that count rows, or aggregates, hold rows back that this progress lets take part."""
+    ahead = ahead_by(network, manifest, progress)
+    number = {t.name: t.index for t in network.tables}
+    for join in network.joins:
+        if join.closes:
+            before, now = join.closed(reached)
+            tables = {table for _, table in join.places}
+            runs = (r for r in manifest.runs.values() if number.get(r.table) in tables)
+            if any(r.min_time < now and r.max_time >= before for r in runs):
+                return True
+    held = {r.table for r in manifest.runs.values() if not r.expired(reached)}
+    waiting = [a for a in network.aggregates if a.name in held]
+    return any(a.closes(*a.closed(reached)) or ahead.moves(a) for a in waiting)
+
+
+def closed_by(network: Network, progress: Mapping[str, int], reports: Sequence[dict[str, Any]] = ()) -> dict[str, int]:
+    """What a step that runs with this progress closes; where results are let out slowly, as far as all its tasks have come."""
+    found = {stream: progress[stream] for stream in network.closes if stream in progress}
+    for aggregate in network.aggregates:
+        if aggregate.flush is not None:
+            out = [r["flushed"][aggregate.name][2] for r in reports if aggregate.name in r["flushed"]]
+            found |= dict.fromkeys(aggregate.closings, min(out, default=aggregate.closed(progress)[1]))
+    return found
+
+
+def closed_groups(network: Network, progress: Mapping[str, Progress]) -> dict[str, Patterns]:
+    """The groups whose windows a step closes that runs with this progress, and the keys of joins that it lets go."""
+    return {stream: progress[stream].closed for stream in network.streams if stream in progress}
+
+
+def ends_without_job(network: Network, manifest: Manifest, progress: Mapping[str, Progress]) -> bool:
+    """Whether groups are done with after a step that runs no job: not while joins hold rows of keys that have ended, which only a job gives up."""
+    closed = closed_keys(network, manifest.progress)
+    over = ended_tables(network, ahead_by(network, manifest, progress), closed)
+    held = {run.table for run in manifest.runs.values()}
+    return not held & over & {table.name for table in network.tables}
+
+
+def ended_tables(network: Network, ahead: Ahead, closed: Mapping[int, Closed]) -> set[str]:
+    """The tables and aggregates that hold what a step may give up because groups or keys have ended since the last one."""
+    keyed = {
+        network.tables[index].name for index, met in closed.items() if any(ahead.tells(m.stream.name) for m in met)
+    }
+    return keyed | {a.name for a in network.aggregates if ahead.moves(a)}
+
+
+def ahead_by(network: Network, manifest: Manifest, progress: Mapping[str, Progress]) -> Ahead:
+    """The punctuations of groups that a step with this progress goes by, and those of the step before."""
+    return Ahead(manifest.closed_groups, closed_groups(network, progress))
+
+
+def all_closed(network: Network, progress: Mapping[str, int]) -> dict[str, int]:
+    """Progress behind the last step of all, which has closed everything."""
+    held = [name for aggregate in network.aggregates for name in aggregate.closings]
+    return {**progress, **{closing(name): FOREVER for name in (*network.streams, *held)}}
+
+
+def shown_now(network: Network, manifest: Manifest) -> dict[int, int]:
+    """The queries whose open windows this step shows, each with the step that did so last: the clock has passed a multiple of their time."""
+    now, cursors, found = _microseconds(), manifest.cursors, {}
+    for member in (m for a in network.aggregates for m in a.members):
+        shown = cursors.get(SHOWN_AT.format(member.id), NEVER)
+        if member.every is not None and now // member.every > shown // member.every:
+            found[member.id] = cursors.get(SHOWN.format(member.id), -1)
+    return found
+
+
+def shown_by(task: Task) -> dict[str, int]:
+    """What to remember of the open windows that a step has shown."""
+    now = _microseconds()
+    return {SHOWN.format(q): task.step for q in task.early} | {SHOWN_AT.format(q): now for q in task.early}
+
+
+def shown_cursors(network: Network) -> set[str]:
+    """The names under which it is remembered what was shown of open windows."""
+    early = [m.id for a in network.aggregates for m in a.members if m.every is not None]
+    return {cursor.format(query) for query in early for cursor in (SHOWN, SHOWN_AT)}
+
+
+def is_unshown(network: Network, manifest: Manifest) -> bool:
+    """Whether something has come since the open windows of a query were last shown, and it is time."""
+    early = shown_now(network, manifest)
+    newest = {a.name: [early[m.id] for m in a.members if m.id in early] for a in network.aggregates}
+    return any(run.step > shown for run in manifest.runs.values() for shown in newest.get(run.table, ()))
+
+
+def panes_until(network: Network, manifest: Manifest) -> dict[int, int]:
+    """By query: up to where its panes are among its results."""
+    found: dict[int, int] = {}
+    live = {query.id for query in network.queries}
+    for file in manifest.results.values():
+        if file.kind == PANES:
+            for query, _ in file.counts:
+                if query in live:
+                    found[query] = max(found.get(query, NEVER), file.panes_until)
+    return found
+
+
+def _microseconds() -> int:
+    return int(1_000_000 * time.time())

@@ -1,0 +1,233 @@
+"""One task of a step, in a Python worker: receive rows, probe, write results and runs, report.
+
+A task is a pure function of (rows, runs, plan): files get globally unique names and count only once the manifest names
+them, so a retried or speculative attempt changes nothing. Its only output is one report.
+
+Routes that change the key need further stages in the same job. Between two stages travel parcels of composites, the names of the
+runs just written (those of the winning attempts, since the exchange takes them from there), and the report so far.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.kernels.adopt import adopt
+from penstock.kernels.delta import Delta
+from penstock.kernels.join import join_deltas, resume
+from penstock.kernels.matches import Matches
+from penstock.kernels.merge import lay_out, merge_runs
+from penstock.kernels.parcel import pack, unpack
+from penstock.kernels.ranks import closed
+from penstock.kernels.walk import Slices, Work
+from penstock.planner.network import Join, StateTable
+from penstock.planner.routes import Route
+from penstock.state.run import Rows, RunEntry
+from penstock.step.account import Watch
+from penstock.step.envelope import COMPOSITES, FRESH, REPORT, parcel
+from penstock.step.handover import candidates, report_row
+from penstock.step.held import Held
+from penstock.step.partials import aggregate_rows, settle_runs
+from penstock.step.receive import Receiver
+from penstock.step.results import ResultWriter, result_table
+from penstock.step.task import Plan, Report, Task, report_batch, result_writer
+
+
+def run_task(
+    batches: Iterator[pa.RecordBatch], plan: Plan, task: Task, partition: int, stage: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Do one stage of the task. Yields parcels for the next stage; the last one yields rows that Spark has to finish, and the report."""
+    worker = _Worker(plan, task, partition, stage)
+    yield from worker.run(batches) if stage == 0 else worker.go_on(batches)
+
+
+class _Worker:
+    def __init__(self, plan: Plan, task: Task, partition: int, stage: int) -> None:
+        self.plan, self.task, self.network = plan, task, plan.network
+        self.partition, self.last = partition, stage == task.routes.exchanges
+        self.report = Report(partition)
+        self.low, high = task.buckets.ranges[partition]
+        self.work = Work()
+        self.receiver = Receiver(plan, task, self.report)
+        self.held = Held(plan.network, task, self.report, partition, self.low, high, plan.listed)
+        self.writers: dict[int, ResultWriter] = {}
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        watch = Watch(self.report.phases)
+        fresh = self.receiver.deltas(batches, watch)
+        if self.task.taking_over:
+            yield from self._take_over(watch)
+        else:
+            # Rows that wait for progress may start anywhere, so every task needs those that all tasks start from.
+            waits = any(join.closes for join in self.network.joins)
+            own, whole = self.held.open_runs(every=self.task.routes.replicated if waits else ())
+            watch.lap("open")
+            slices = Slices(own, _each(_rows_of(fresh.probing)), whole, _each(_rows_of(fresh.seen)))
+            yield from self._join(slices, self.task.suspended, watch)
+            stored = _rows_of(fresh.stored)
+            for index, rows in stored.items():
+                if not self.network.tables[index].grouped:
+                    self.held.store(self.network.tables[index], rows)
+            watch.lap("store")
+            for aggregate in self.network.aggregates:
+                aggregate_rows(self.held, aggregate, stored, self.receiver.partials)
+            watch.lap("aggregate")
+            for merge in self.task.merges:
+                settled = next((a for a in self.network.aggregates if a.name == merge.table), None)
+                if settled is None:
+                    self.held.merge(merge)
+                else:
+                    settle_runs(self.held, settled, merge)
+            watch.lap("merge")
+        for entry in self.held.fresh:
+            body = json.dumps(entry.to_json()).encode()
+            index = next(t.index for t in self.network.tables if t.name == entry.table)
+            everywhere = range(self.task.buckets.tasks) if index in self.task.routes.whole else [self.partition]
+            for to in everywhere:
+                yield parcel(to, FRESH, body, start=self.partition)
+        yield self._finish(watch)
+
+    def go_on(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A later stage: the composites that came through the exchange, with the runs that the first stage wrote."""
+        parcels: dict[tuple[int, int, int], list[bytes]] = {}
+        fresh: dict[int, list[Rows]] = {}
+        every: dict[int, list[Rows]] = {}
+        number = {t.name: t.index for t in self.network.tables}
+        passed = []
+        for batch in batches:
+            for _, kind, join, start, done, body in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+                if kind == REPORT:
+                    self.report.resume(body)
+                elif kind == FRESH:
+                    entry = RunEntry.from_json(json.loads(body))
+                    rows = self.held.open(entry)
+                    every.setdefault(number[entry.table], []).append(rows)
+                    if start == self.partition:
+                        fresh.setdefault(number[entry.table], []).append(rows)
+                    if not self.last:
+                        passed.append(parcel(self.partition, FRESH, body, start=start))
+                else:
+                    parcels.setdefault((join, start, done), []).append(body)
+        watch = Watch(self.report.phases)
+        own, whole = self.held.open_runs()
+        slices = Slices(own, fresh, whole, every)
+        watch.lap("open")
+        suspended = self._suspended()
+        for (join, start, done), bodies in parcels.items():
+            of = self.network.joins[join]
+            route = self.task.routes.joins[join][start]
+            pieces = [unpack(body, (start, *route.order[:done])) for body in bodies]
+            found = resume(self.network, of, route, done, pieces, self._seen(of, slices), self.work, suspended)
+            yield from self._handle(of, found, watch)
+        yield from passed
+        yield self._finish(watch)
+
+    def _finish(self, watch: Watch) -> pa.RecordBatch:
+        for writer in self.writers.values():
+            self.report.end(writer)
+        watch.lap("write")
+        self._count_work()
+        if not self.last:
+            return parcel(self.partition, REPORT, self.report.encode())
+        handover = self.plan.handover
+        return report_batch(self.report) if handover is None else report_row(self.report, handover)
+
+    def _suspended(self) -> frozenset[int]:
+        """Queries that get no results in this step: when new ones take over rows, all others."""
+        shares = self.task.taking_over
+        if not shares:
+            return self.task.suspended
+        others = {entry.query for table in self.network.tables for entry in table.entries} - shares
+        return frozenset(others | self.task.suspended)
+
+    def _join(self, slices: Slices, suspended: Collection[int], watch: Watch) -> Iterator[pa.RecordBatch]:
+        for join in self.network.joins:
+            routes = self.task.routes.joins[join.index]
+            found = join_deltas(self.network, join, routes, self._seen(join, slices), self.work, suspended)
+            yield from self._handle(join, found, watch)
+
+    def _seen(self, join: Join, slices: Slices) -> Slices:
+        """What a join sees: all rows, or what progress has closed; nothing if it only stands by while others take over rows."""
+        if not join.closes:
+            return slices
+        return Slices() if self.task.taking_over else closed(slices, *join.closed(self.task.progress))
+
+    def _handle(
+        self, join: Join, found: Iterator[tuple[Route, int, Matches]], watch: Watch
+    ) -> Iterator[pa.RecordBatch]:
+        """Write results; yields composites that wait for the next stage, and results that Spark has to finish (in the last one)."""
+        for route, done, matches in found:
+            watch.lap("probe")
+            complete = done == len(route.hops)
+            if not complete or (join.finished_by_spark and not self.last):
+                # Complete matches stay with this task, to be finished behind its last stage.
+                keys = np.full(len(matches), self.low, dtype=np.int64) if complete else matches.keys
+                sent = replace(matches, keys=keys)
+                for to, body in pack(self.network, join, route, done, sent, self.task.buckets):
+                    yield parcel(to, COMPOSITES, body, join.index, route.start, done)
+                watch.lap("ship")
+                continue
+            writer = self.writers.get(join.index)
+            if writer is not None and writer.is_full:
+                break
+            table = result_table(self.network, join, matches, self.plan.types, self.work, self.task.step)
+            if join.finished_by_spark:
+                assert self.plan.handover is not None
+                yield from candidates(join, table, self.plan.handover)
+                watch.lap("hand over")
+            else:
+                if join.index not in self.writers:
+                    self.writers[join.index] = result_writer(self.plan, self.task, join)
+                self.writers[join.index].write(table, matches.bits)
+                watch.lap("write")
+        watch.lap("probe")
+
+    def _take_over(self, watch: Watch) -> Iterator[pa.RecordBatch]:
+        """Give the rows held the bits of new queries, and find the new queries' results among them."""
+        shares = self.task.taking_over
+        own, whole = self.held.open_runs(every=self.task.routes.replicated)
+        held, every = {}, {}
+        for table in self.network.tables:
+            if any(entry.query in shares for entry in table.entries):
+                merged = self._adopted(table, own.get(table.index, ()))
+                if merged is not None:
+                    held[table.index] = merged
+                    for life, rows in lay_out(table, merged):
+                        self.held.keep_fresh(table, self.held.write_run(table, rows, 1, life))
+                if table.index in self.task.routes.replicated:
+                    all_rows = self._adopted(table, whole.get(table.index, ()))
+                    if all_rows is not None:
+                        every[table.index] = all_rows
+        watch.lap("store")
+        yield from self._join(Slices({}, _each(held), {}, _each(every)), self._suspended(), watch)
+
+    def _adopted(self, table: StateTable, runs: Sequence[Rows]) -> Rows | None:
+        return merge_runs(table, [adopt(table, rows, self.task.taking_over) for rows in runs], self.task.progress)
+
+    def _count_work(self) -> None:
+        for index, counts in self.work.counts.items():
+            table = self.report.tables.setdefault(self.network.tables[index].name, {})
+            for name, value in asdict(counts).items():
+                table[name] = table.get(name, 0) + value
+        for (index, name), value in self.work.links.items():
+            table = self.report.tables.setdefault(self.network.tables[index].name, {})
+            table[name] = table.get(name, 0) + value
+        for query, errors in self.work.errors.items():
+            if errors:
+                self.report.count(query, "errors", errors)
+        for (join, start, positions), count in self.work.flows.items():
+            flows = self.report.joins.setdefault(self.network.joins[join].name, {})
+            name = f"{start}:{','.join(map(str, positions))}"
+            flows[name] = flows.get(name, 0) + count
+
+
+def _rows_of(deltas: Mapping[int, Delta]) -> dict[int, Rows]:
+    return {index: delta.rows for index, delta in deltas.items()}
+
+
+def _each(rows: Mapping[int, Rows]) -> dict[int, list[Rows]]:
+    return {index: [own] for index, own in rows.items()}

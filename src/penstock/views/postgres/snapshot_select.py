@@ -1,0 +1,101 @@
+"""SELECTs from a PostgreSQL table whose answer says which snapshot it was read from.
+
+The snapshot comes in a row of its own, before the others and in the same statement, so that rows and position always belong together. Here
+are the text of such a statement and the opening of its answer; who sends it, and which snapshots are known, is the reader's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.model import Expression
+from penstock.model.view import Source
+from penstock.views.postgres.capture import HERE, qualified, quoted
+from penstock.views.postgres.comparable_columns import Exact
+from penstock.views.postgres.pushdown import condition
+from penstock.views.postgres.tables import as_declared, type_of
+from penstock.views.rows.evaluate import select
+from penstock.views.sources.source import COUNT
+
+UNASKED = "NULL::text"
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What came with the rows of one statement: the snapshot that it read, and what else was asked."""
+
+    snapshot: str
+    told: str | None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A SELECT of rows: the columns that it reads, and the filters that are left to be decided here."""
+
+    sql: str
+    read: tuple[str, ...]
+    left: tuple[Expression, ...]
+
+    def decided(self, found: pa.Table, columns: Sequence[str]) -> pa.Table:
+        """Of the rows that were read those that pass, with the columns that were asked for."""
+        return select(found, self.left, lambda ref: ref.column).select([*columns, COUNT])
+
+
+def selection(
+    source: Source,
+    table: str,
+    columns: Sequence[str],
+    filters: Sequence[Expression],
+    tests: Sequence[str],
+    exact: Exact,
+) -> Selection:
+    """The rows of a table that pass these tests, and the filters as far as the server decides them: those over `exact` columns."""
+    pushed = {f: condition(f, source, exact) for f in filters}
+    left = [f for f, text in pushed.items() if text is None]
+    read = list(dict.fromkeys([*columns, *(r.column for f in left for r in f.refs)]))
+    where = " AND ".join([*tests, *(text for text in pushed.values() if text is not None)])
+    sql = f"SELECT {cast_columns(source, read)}{', ' if read else ''}1::bigint FROM {qualified(table)}"
+    return Selection(sql + (f" WHERE {where}" if where else ""), tuple(read), tuple(left))
+
+
+def cast_columns(source: Source, names: Sequence[str]) -> str:
+    # A cast in the statement would keep an index on the column from being used only in conditions, not here.
+    return ", ".join(f"{quoted(n)}::{server_type(source, n)}" for n in names)
+
+
+def server_type(source: Source, name: str) -> str:
+    """PostgreSQL's name for the type of a column."""
+    column = source.column(name)
+    assert column is not None, name
+    return type_of(column.type)
+
+
+def header(source: Source, names: Sequence[str], asked: str = UNASKED) -> str:
+    """The SELECT of one row with the snapshot that its statement reads, and what else is `asked` (an expression)."""
+    kinds = [f"NULL::{server_type(source, n)} AS {quoted(n)}" for n in names]
+    head = ", ".join([f"{HERE} AS _snapshot", f"{asked} AS _told", *kinds, f"0::bigint AS {COUNT}"])
+    return f"SELECT {head}"
+
+
+def unstamped(sql: str) -> str:
+    """A SELECT with the columns that only the row with the snapshot fills."""
+    return sql.replace("SELECT ", "SELECT NULL::text, NULL::text, ", 1)
+
+
+def stamped(source: Source, names: Sequence[str], sql: str, asked: str = UNASKED) -> str:
+    """The rows of a SELECT of these columns and a count, after one row with the snapshot that this very statement reads."""
+    return f"{header(source, names, asked)} UNION ALL {unstamped(sql)}"
+
+
+def opened(source: Source, schema: pa.Schema, names: Sequence[str], raw: pa.Table) -> tuple[pa.Table, Stamp]:
+    """The rows of such an answer, as columns of the schema, and its stamp."""
+    marked = pc.is_valid(raw.column(0))
+    first = raw.filter(marked)
+    rows = raw.filter(pc.invert(marked))
+    columns = {n: as_declared(rows.column(i + 2), source, n, schema.field(n).type) for i, n in enumerate(names)}
+    columns[COUNT] = rows.column(len(names) + 2)
+    return pa.table(columns), Stamp(first.column(0)[0].as_py(), first.column(1)[0].as_py())
