@@ -60,7 +60,7 @@ def _imported(node: ast.AST) -> list[str]:
 # What turns bytes into code that runs. Functions that a program gives travel to the workers of its own run, and never through a file.
 RUNNING = frozenset({"pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "jsonpickle", "yaml"})
 CALLS = frozenset({"eval", "exec", "compile", "__import__", "allow_pickle", "read_pickle"})
-TRAVELLING = "catalog/user_aggregates.py: cloudpickle"
+TRAVELLING = "spark/user_aggregates.py: cloudpickle"
 
 
 def test_nothing_that_lies_on_disk_can_be_run():

@@ -33,11 +33,14 @@ from penstock.results.part import Part
 from penstock.results.read import united
 from penstock.results.sides import side_rows
 from penstock.run import Run
+from penstock.spark.analysis import SparkAnalysis
+from penstock.spark.inputs import Inputs
 from penstock.spark.open_stream import open_stream
 from penstock.spark.registration import Registration
 from penstock.spark.session import local_session, refuse_gone
 from penstock.spark.sources import with_settings
 from penstock.spark.stream_arguments import changed_stream, given_stream, punctuated, time_to_advance
+from penstock.spark.user_aggregates import Travelling
 from penstock.spark.workers import check_workers
 from penstock.sql import (
     AdvanceStream,
@@ -116,8 +119,9 @@ class Engine:
         except (TypeError, ValueError) as error:
             raise RegistrationError(f"order_options: {error}") from None
         with told_plainly():
-            self.catalog = Catalog(spark, self.store, Choices(strategy, chain, orders, parameters, plan))
-        self._registration = Registration(self.catalog, self._change)
+            self.catalog = Catalog(self.store, SparkAnalysis(spark), Choices(strategy, chain, orders, parameters, plan))
+        self.inputs = Inputs(spark, self.catalog)
+        self._registration = Registration(self.catalog, self.inputs, self._change)
         self._run: Run | None = None
         self._starting = False
         self._views: ViewCatalog | None = None
@@ -228,7 +232,7 @@ class Engine:
         bool, int, float, str, bytes, Decimal, date, datetime, timedelta, list, tuple, set and dict, or `function` also has the methods
         `encode(state)`, which gives bytes, and `decode(bytes)`.
         """
-        self.catalog.add_aggregate(name, function)
+        self.catalog.add_aggregate(name, Travelling(function))
 
     def source(
         self,
@@ -390,7 +394,7 @@ class Engine:
         if self._running is not None:
             raise StateError(f"this engine already runs on {self.store.root}; stop it first")
         self.catalog.check_streams()
-        if not self.catalog.frames:
+        if not self.inputs.frames:
             raise RegistrationError("no stream is declared; use engine.stream(..) or CREATE STREAM")
         bound = read_length(latency, "latency") / SECOND
         if trigger != "auto":

@@ -1,4 +1,4 @@
-"""What is declared: streams with their DataFrames, queries with their sinks; and the network that they compile to.
+"""What is declared: streams, and queries with their sinks; and the network that they compile to.
 
 Changes are made to a registry in memory and take effect together, at a step boundary, by `commit`: that gives the new queries their
 first step, writes a version of the registry, and builds the network that runs from then on.
@@ -7,13 +7,14 @@ first step, writes a version of the registry, and builds the network that runs f
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from penstock.catalog.activate import begin
+from penstock.catalog.analysis import Analysis
 from penstock.catalog.check_query import CALLABLE, Into
 from penstock.catalog.check_stream import check_stream, difference, remedy
 from penstock.catalog.choices import Choices
@@ -27,7 +28,7 @@ from penstock.model.secrets import is_withheld, literal_secrets
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.build import build_network
 from penstock.planner.derived import DerivedStream
-from penstock.planner.meaning import ANSI, ZONE, settled
+from penstock.planner.meaning import settled
 from penstock.planner.network import Network, StandingQuery, as_answered, output_progress
 from penstock.planner.pane_sharing import arrange
 from penstock.planner.share import choose_chains
@@ -41,15 +42,13 @@ from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRe
 from penstock.step.compose import newest_time
 from penstock.storage.store import LocalStore
 
-SQL_SETTINGS = (ZONE, ANSI)
-
 
 class Catalog:
     """The declarations of one state directory."""
 
-    def __init__(self, spark: SparkSession, store: LocalStore, choices: Choices) -> None:
-        self.spark, self.store, self.choices = spark, store, choices
-        self.frames: dict[str, DataFrame] = {}
+    def __init__(self, store: LocalStore, analysis: Analysis, choices: Choices) -> None:
+        self.store, self.analysis, self.choices = store, analysis, choices
+        self.declared: set[str] = set()  # the streams that this program declares, and can read
         # What the registry does not hold of sinks: functions, and those with secrets that are given literally.
         self.given: dict[str, Callable[[pa.Table, int], None] | Sink] = {}
         self.own: dict[str, UserAggregate] = {}
@@ -80,10 +79,13 @@ class Catalog:
             raise RegistrationError(f"there is no stream {name!r}; {did_you_mean(name, self.streams)}")
         return self.streams[name]
 
-    def add_stream(self, stream: Stream, frame: DataFrame, *, altered: bool = False) -> None:
-        """Declare a stream; one that is registered must be the same, but that with `altered` it takes the delay and the path of this one."""
+    def add_stream(self, stream: Stream, beside: Collection[str] = (), *, altered: bool = False) -> None:
+        """Declare a stream that is read from the same rows as those `beside` it.
+
+        One that is registered must be the same, but that with `altered` it takes the delay and the path of this one.
+        """
         check_stream(stream)
-        if stream.name in self.frames:
+        if stream.name in self.declared:
             raise RegistrationError(f"stream {stream.name!r} is declared twice; choose another name")
         known = self.registry.streams.get(stream.name)
         if known is None and any(q.name == stream.name and not q.dropped for q in self.registry.queries):
@@ -93,7 +95,7 @@ class Catalog:
             raise RegistrationError(msg)
         if known is not None and known.dropped:
             # Spark's checkpoint knows the old source by its name: a new one must not resume its position.
-            record = StreamRecord(stream, known.generation + 1, shared=self._same_source(stream, frame))
+            record = StreamRecord(stream, known.generation + 1, shared=self._same_source(stream, beside))
             self.registry = self.registry.with_stream(record)
         elif known is not None and not known.stream.same(stream):
             if not (altered and alike_but_for_changes(known.stream, stream)):
@@ -105,36 +107,31 @@ class Catalog:
         ):  # a secret is given in another way, or late rows are kept for another time
             self.registry = self.registry.with_stream(replace(known, stream=stream))
         if known is None:
-            self.registry = self.registry.with_stream(StreamRecord(stream, shared=self._same_source(stream, frame)))
-        # Streams on one source have one DataFrame, by which they are known to be read together.
-        source = self.registry.streams[stream.name].source_name
-        together = [n for n in self.frames if self.registry.streams[n].source_name == source]
-        self.frames[stream.name] = self.frames[together[0]] if together else frame
+            self.registry = self.registry.with_stream(StreamRecord(stream, shared=self._same_source(stream, beside)))
+        self.declared.add(stream.name)
 
-    def _same_source(self, stream: Stream, frame: DataFrame) -> str | None:
-        """The source of a declared stream that a new one reads too: from the same DataFrame, or declared in SQL in the same words."""
-        for name, other in self.frames.items():
-            record = self.registry.streams[name]
+    def _same_source(self, stream: Stream, beside: Collection[str]) -> str | None:
+        """The source of a declared stream that a new one reads too: it is beside it, or declared in SQL in the same words."""
+        for name, record in self.registry.streams.items():
+            if name not in self.declared:
+                continue
             source = stream.source
             # Of secrets that are withheld nobody knows whether they are the same.
             declared = source is not None and source == record.stream.source and not is_withheld(source.options)
             alike = declared and set(stream.columns) == set(record.stream.columns)
-            if (alike or frame is other) and not (stream.punctuated or record.stream.punctuated):
+            if (alike or name in beside) and not (stream.punctuated or record.stream.punctuated):
                 return record.source_name
         return None
 
-    def alter_stream(self, stream: Stream, frame: DataFrame | None = None) -> None:
-        """Let a registered stream have the delay and the path of this one; `frame` reads the new path, if the stream is declared here.
+    def alter_stream(self, stream: Stream) -> None:
+        """Let a registered stream have the delay and the path of this one.
 
         A new path is a new source to Spark's checkpoint: all of its files are new.
         """
         known = self.registry.streams[stream.name]
-        if known.stream.source == stream.source:
-            self.registry = self.registry.with_stream(replace(known, stream=stream))
-            return
-        self.registry = self.registry.with_stream(StreamRecord(stream, known.generation + 1))
-        if frame is not None:
-            self.frames[stream.name] = frame
+        same = known.stream.source == stream.source
+        record = replace(known, stream=stream) if same else StreamRecord(stream, known.generation + 1)
+        self.registry = self.registry.with_stream(record)
 
     def drop_stream(self, name: str) -> None:
         self.live_stream(name)
@@ -144,7 +141,7 @@ class Catalog:
                     f"query {record.owner or record.name!r} reads stream {name!r}; drop the query first"
                 )
         self.registry = self.registry.with_stream(replace(self.registry.streams[name], dropped=True))
-        self.frames.pop(name, None)
+        self.declared.discard(name)
 
     # -- queries ----------------------------------------------------------------------------------------------------
 
@@ -308,7 +305,7 @@ class Catalog:
     @property
     def settings(self) -> dict[str, str]:
         """What gives expressions their meaning: as it was when the first query was registered, or as it is now."""
-        return dict(self.registry.settings) or {key: str(self.spark.conf.get(key)) for key in SQL_SETTINGS}
+        return dict(self.registry.settings) or self.analysis.settings
 
     # -- the network --------------------------------------------------------------------------------------------------
 
@@ -363,11 +360,17 @@ class Catalog:
         cut = choose_chains(network, self.choices.chain, manifest.counters, list(manifest.runs.values()))
         return arrange(cut, manifest.panes)
 
-    def revert(self) -> None:
-        """Forget what was not committed."""
-        self.registry = self.saved
-        self._parsed.clear()  # their numbers are given out again
-        self._positions.clear()
+    @contextmanager
+    def whole_or_not_at_all(self) -> Iterator[None]:
+        """What is declared inside is there with its commit, or if something is refused as if it had never been declared."""
+        declared, given = set(self.declared), dict(self.given)
+        try:
+            yield
+        except BaseException:
+            self.registry, self.declared, self.given = self.saved, declared, given
+            self._parsed.clear()  # their numbers are given out again
+            self._positions.clear()
+            raise
 
     def check_newest(self) -> None:
         """Refuse to begin with what was declared before another engine has changed it: what is new would be given up unseen."""
@@ -384,7 +387,7 @@ class Catalog:
         for record in self.registry.live():
             derived = self.whole(record).derived
             for stream in (s for role in self.parsed(record).roles for s in role.streams):
-                if stream not in self.frames and stream not in derived:
+                if stream not in self.declared and stream not in derived:
                     msg = (
                         f"query {record.owner or record.name!r} is registered in {self.store.root} and reads stream {stream!r}, which is not "
                         "declared; declare the stream, or drop the query"

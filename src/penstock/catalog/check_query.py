@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from penstock.catalog.analysis import Facts, analyze
 from penstock.catalog.compiled import CompiledQuery, compile_query, join_name, results
 from penstock.catalog.dependencies import derived_of, readable
 from penstock.errors import RegistrationError
@@ -20,7 +21,6 @@ from penstock.model import Aggregation, Query, Rows, Sink, Stream, Window
 from penstock.planner.build import build_network, check_supported
 from penstock.planner.meaning import settled
 from penstock.planner.network import StandingQuery
-from penstock.spark.analysis import Facts, analyze
 from penstock.sql import parse_query, placed_bounds
 from penstock.sql.position import Position, Text
 from penstock.sql.unions import differing
@@ -159,8 +159,8 @@ def _check_join(
 
 
 def _facts(catalog: Catalog, name: str, queries: Sequence[Query], streams: Mapping[str, Stream], place: Text) -> Facts:
-    """What Spark says of a query; all combinations of the streams of its unions must be of the same types."""
-    found = [analyze(catalog.spark, name, query, streams, catalog.own) for query in queries]
+    """What is known of a query's expressions; all combinations of the streams of its unions must be of the same types."""
+    found = [analyze(catalog.analysis, name, query, streams, catalog.own) for query in queries]
     types = list(found[0].types)
     for facts, query in zip(found[1:], queries[1:], strict=True):
         for number, (kind, other) in enumerate(zip(types, facts.types, strict=True)):

@@ -1,14 +1,11 @@
-"""Users' own aggregates: checked when they are declared, and made ready to travel to the workers.
+"""Users' own aggregates, checked when they are declared.
 
-They travel within the run alone. None is ever written to the state directory: a program that goes on with it declares them again.
+None is ever written to the state directory: a program that goes on with it declares them again.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
-
-from pyspark import cloudpickle
 
 from penstock.errors import RegistrationError
 from penstock.kernels.aggregate.states import Lost, Own
@@ -18,19 +15,6 @@ from penstock.sql.functions import ANSWERED_AGGREGATES
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _METHODS = ("zero", "add", "merge", "finish")
-
-
-class Travelling:
-    """A user's aggregate that arrives as it was, also if its class was made in a notebook or a script."""
-
-    def __init__(self, function: UserAggregate) -> None:
-        self.function = function
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["function"], name)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return cloudpickle.loads, (cloudpickle.dumps(self.function),)  # type: ignore[no-untyped-call]
 
 
 def declared(name: str, function: UserAggregate) -> tuple[str, UserAggregate]:
@@ -49,7 +33,7 @@ def declared(name: str, function: UserAggregate) -> tuple[str, UserAggregate]:
     except ValueError as error:
         raise RegistrationError(f"aggregate {name!r}: {error} as its attribute `type`") from None
     _check_states(name, function)
-    return called, Travelling(function)
+    return called, function
 
 
 def _check_states(name: str, function: UserAggregate) -> None:

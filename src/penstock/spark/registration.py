@@ -16,6 +16,7 @@ from penstock.catalog.check_query import Into, prepare
 from penstock.catalog.check_stream import check_stream
 from penstock.errors import RegistrationError
 from penstock.model import Stream
+from penstock.spark.inputs import Inputs
 from penstock.spark.open_stream import open_stream
 from penstock.spark.stream_arguments import with_punctuations
 from penstock.sql import AlterQuery, CreateQuery
@@ -27,29 +28,30 @@ class Registration:
     """Changes of a catalog; `make` makes one now if nothing runs, else at the next step boundary of the run."""
 
     catalog: Catalog
+    inputs: Inputs
     make: Callable[[Callable[[], None]], None]
 
     def declare(
         self, stream: Stream, frame: DataFrame, other: DataFrame | None = None, *, altered: bool = False
     ) -> None:
         """Register a stream with its punctuations: those of another DataFrame, or of a declared stream."""
-        stream, whole = with_punctuations(self.catalog, stream, frame, other)
-        self.make(partial(self.catalog.add_stream, stream, whole, altered=altered))
+        stream, whole = with_punctuations(self.inputs, stream, frame, other)
+        self.make(partial(self.inputs.add, stream, whole, altered=altered))
 
     def alter_stream(self, stream: Stream) -> None:
         """Let a registered stream have another delay or path, also one that this program has not declared yet."""
         known, frame = self.catalog.streams[stream.name], None
         check_stream(stream)
-        if known.source != stream.source and stream.name in self.catalog.frames:
+        if known.source != stream.source and stream.name in self.inputs.frames:
             reader = next((s.name for s in self.catalog.streams.values() if s.punctuated_by == stream.name), None)
             if reader is not None:
                 msg = f"stream {reader!r} has its punctuations from stream {stream.name!r}, whose path cannot change while it does; drop it first"
                 raise RegistrationError(msg)
-            stream, frame = with_punctuations(self.catalog, stream, open_stream(self.catalog.spark, stream), None)
-        self.make(partial(self.catalog.alter_stream, stream, frame))
+            stream, frame = with_punctuations(self.inputs, stream, open_stream(self.inputs.spark, stream), None)
+        self.make(partial(self.inputs.alter, stream, frame))
 
     def drop_stream(self, name: str) -> None:
-        self.make(partial(self.catalog.drop_stream, name))
+        self.make(partial(self.inputs.drop, name))
 
     def add(
         self,
