@@ -22,6 +22,7 @@ from penstock.sql import (
     ResumeQuery,
     ShowViews,
 )  # fmt: skip
+from tools import layers
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
@@ -106,6 +107,21 @@ def test_decisions_are_numbered_listed_under_their_titles_and_have_all_parts():
     for path in DECISIONS.values():
         assert re.findall(r"^\*\*(.+?)\.?\*\*", path.read_text(), re.MULTILINE) == parts, path.name
         assert re.match(r"\d{4}-\d\d-\d\d, ", path.read_text().splitlines()[2]), path.name
+
+
+def test_pages_name_the_packages_in_their_order():
+    for page in ("CONTRIBUTING.md", "docs/architecture.md"):
+        text = re.search(r"errors,? +model.*?façade,? +cli", (ROOT / page).read_text(), re.DOTALL)
+        assert text is not None, page
+        assert tuple(re.findall(r"\w+", text[0])) == layers.ORDER, page
+
+
+def test_the_page_about_the_code_is_short_and_names_each_package_in_bold_once():
+    lines = (ROOT / "docs/architecture.md").read_text().splitlines()
+    assert len(lines) < 200
+    assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
+    bold = re.findall(r"\*\*`(\w+)`\*\*", "\n".join(lines))
+    assert sorted(bold) == sorted(set(layers.ORDER) - {layers.FACADE})
 
 
 def test_code_refers_to_decisions_that_are_there():
