@@ -12,7 +12,7 @@ import penstock
 from tools import layers
 
 ROOT = Path(penstock.__file__).parent
-WITHOUT_SPARK = ["model", "columns", "sql", "reference", "planner", "storage", "state", "kernels"]
+WITHOUT_SPARK = ["model", "columns", "sql", "reference", "planner", "storage", "state", "kernels", "catalog"]
 
 PROGRAM = """
 import importlib, json, pkgutil, sys
@@ -40,7 +40,7 @@ def test_importing_all_layers_without_spark_imports_no_spark_and_no_engine():
 
 # What is still to be undone; nothing may be added.
 AGAINST = {
-    ("catalog", "pyspark"), ("catalog", "results"), ("catalog", "spark"), ("catalog", "step"), ("results", "py4j"), ("results", "pyspark"),
+    ("results", "py4j"), ("results", "pyspark"),
     ("results", "spark"), ("results", "step"), ("step", "pyspark"), ("step", "spark"),
 }  # fmt: skip
 

@@ -17,6 +17,7 @@ from penstock.catalog.catalog import Catalog
 from penstock.catalog.check_query import Into, standing_alone
 from penstock.catalog.check_stream import read_length
 from penstock.catalog.choices import Choices
+from penstock.catalog.lineage import complete_from, lineage
 from penstock.catalog.listing import counts_of, coverage, listed_queries, listed_streams
 from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.handle import QueryHandle
@@ -31,7 +32,9 @@ from penstock.planner.orders.decision import Parameters
 from penstock.planner.ways import Way
 from penstock.results.part import Part
 from penstock.results.read import united
+from penstock.results.released import horizon, released
 from penstock.results.sides import side_rows
+from penstock.results.views import view_of
 from penstock.run import Run
 from penstock.spark.analysis import SparkAnalysis
 from penstock.spark.inputs import Inputs
@@ -422,10 +425,10 @@ class Engine:
         frames = []
         # Expressions mean what they meant when the query was registered, whatever the time zone of who reads.
         with with_settings(self.spark, self.catalog.registry.settings):
-            for record in self.catalog.lineage(newest):
-                oldest = self.catalog.horizon(record, manifest)
-                released = self.catalog.released(record, manifest) if newest.ordered else FOREVER
-                view, part = self.catalog.view(record), Part(since=since, horizon=oldest, before=released)
+            for record in lineage(self.catalog.registry, newest):
+                oldest = horizon(self.catalog, record, manifest)
+                until = released(self.catalog, record, manifest) if newest.ordered else FOREVER
+                view, part = view_of(self.catalog, record), Part(since=since, horizon=oldest, before=until)
                 frames.append(view.frame(self.spark, manifest, part, step=step, time=newest.ordered))
             return united(frames, ordered=newest.ordered)
 
@@ -460,7 +463,7 @@ class Engine:
         return coverage(
             record,
             self.catalog.whole(record).whole,
-            self.catalog.complete_from(record),
+            complete_from(self.catalog.registry, record),
             self.manifest().progress_values(),
         )
 
@@ -521,16 +524,16 @@ class Engine:
 
     def _query_results(self, name: str) -> QueryResults:
         record = self.catalog.record(name)
-        lineage = self.catalog.lineage(record)
+        line = lineage(self.catalog.registry, record)
         columns = tuple(Column(n, t) for n, t in zip(record.item_names, record.item_types, strict=True))
         # Results that are given up after a while, or held back until progress releases them, do not only grow by steps.
-        growing = all(one.retain is None for one in lineage) and not record.ordered
+        growing = all(one.retain is None for one in line) and not record.ordered
 
         def count(since: int) -> int:
             manifest = self.manifest()
-            return sum(self.catalog.view(one).count(manifest, Part(since=since)) for one in lineage)
+            return sum(view_of(self.catalog, one).count(manifest, Part(since=since)) for one in line)
 
-        return QueryResults(columns, partial(self.results, name), count, growing, tuple(one.id for one in lineage))
+        return QueryResults(columns, partial(self.results, name), count, growing, tuple(one.id for one in line))
 
     def _query_stats(self, name: str) -> dict[str, int | None]:
-        return counts_of(self.catalog.lineage(self.catalog.record(name)), self.manifest())
+        return counts_of(lineage(self.catalog.registry, self.catalog.record(name)), self.manifest())

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,7 +21,9 @@ from penstock.planner.stream_skew import leaders
 from penstock.requests import take_requests
 from penstock.results.part import Part
 from penstock.results.recipients import received_rows, receivers_of
+from penstock.results.released import horizon, released
 from penstock.results.sinks import Deliveries, group_sinks
+from penstock.results.views import views_of
 from penstock.spark.files import sources_of
 from penstock.spark.pruned import lay_out_needed, missing
 from penstock.spark.query import (
@@ -100,7 +103,7 @@ class Run:
         self.name = f"penstock-{Path(engine.store.root).name}-{owner[:8]}"  # of Spark's query: the same at every start
         self.deliveries = Deliveries(
             self._rows,
-            lambda query, now: catalog.released(catalog.numbered(query), now),
+            lambda query, now: released(catalog, catalog.numbered(query), now),
             owner=owner,
             store=engine.store,
         )
@@ -130,7 +133,7 @@ class Run:
         engine, catalog = self.engine, self.engine.catalog
         return Stepper(
             engine.spark, engine.store, manifest, network, registry, lay_out_needed(network, engine.inputs.frames), engine.tasks, self.deliveries.deliver,
-            catalog.cut, lambda plan, now: catalog.steer(plan, now, engine.tasks), catalog.views, catalog.horizon,
+            catalog.cut, lambda plan, now: catalog.steer(plan, now, engine.tasks), partial(views_of, catalog), partial(horizon, catalog),
         )  # fmt: skip
 
     def _caught_up(self, manifest: Manifest) -> Manifest:

@@ -20,26 +20,23 @@ from penstock.catalog.check_stream import check_stream, difference, remedy
 from penstock.catalog.choices import Choices
 from penstock.catalog.compiled import CompiledQuery, compile_query, join_below, join_name, parts_of
 from penstock.catalog.dependencies import check_replaced, check_unread, derived_of
+from penstock.catalog.lineage import lineage
 from penstock.catalog.listed import listed_of
 from penstock.catalog.user_aggregates import declared
 from penstock.errors import PenstockError, RegistrationError, StateError, did_you_mean
 from penstock.model import Query, Sink, Stream, UserAggregate
 from penstock.model.secrets import is_withheld, literal_secrets
-from penstock.model.time import FOREVER, NEVER
 from penstock.planner.build import build_network
 from penstock.planner.derived import DerivedStream
 from penstock.planner.meaning import settled
-from penstock.planner.network import Network, StandingQuery, as_answered, output_progress
+from penstock.planner.network import Network, StandingQuery
 from penstock.planner.pane_sharing import arrange
 from penstock.planner.share import choose_chains
 from penstock.planner.steering import Steering
-from penstock.results.read import ResultView
-from penstock.results.read_aggregates import AggregateView
 from penstock.sql.alter_stream import alike_but_for_changes
 from penstock.state.forgetting import without_ended
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
-from penstock.step.compose import newest_time
 from penstock.storage.store import LocalStore
 
 
@@ -183,7 +180,7 @@ class Catalog:
             check_replaced(self, known, record)
             same = (known.item_names, known.item_types) == (record.item_names, record.item_types)
             news = "" if same else "has other columns"
-            if same and record.ordered and any(map(listed_of, self.lineage(known))):
+            if same and record.ordered and any(map(listed_of, lineage(self.registry, known))):
                 news = "is ordered"  # and files of its own do not say the times of results
             if news:
                 msg = (
@@ -243,58 +240,12 @@ class Catalog:
         """The derived streams that live queries read."""
         return {d.name: d for record in self.registry.live() for d in derived_of(self, record, self.whole(record))}
 
-    def views(self, query: int) -> list[ResultView]:
-        """What holds the results of a query, and of those that it continues."""
-        return [self.view(one) for one in self.lineage(self.numbered(query))]
-
-    def view(self, record: QueryRecord) -> ResultView:
-        query = settled(self.parsed(record), self.settings)
-        if query.aggregation is not None:
-            return AggregateView(self.store, record, query, self.streams_of(record), (), self.own)
+    def positions(self, record: QueryRecord) -> tuple[int, ...]:
+        """The role of a join at each of its positions: the same in every network that it is ever part of."""
         if record.id not in self._positions:
             alone = build_network([self.standing(record)], self.streams_of(record))
-            # A query's role at each position of its join is the same in every network that it is ever part of.
             self._positions[record.id] = alone.joins[0].members[0].roles
-        return ResultView(self.store, record, query, self.streams_of(record), self._positions[record.id])
-
-    def lineage(self, record: QueryRecord) -> list[QueryRecord]:
-        """The record and those whose results it continues, oldest first, each with its parts behind it."""
-        found = [record]
-        by_id = {q.id: q for q in self.registry.queries}
-        while found[0].replaces in by_id:
-            found.insert(0, by_id[found[0].replaces])
-        return [one for lead in found for one in self._united(lead)]
-
-    def _united(self, record: QueryRecord) -> list[QueryRecord]:
-        """A record and its parts: the other combinations of the streams of its unions."""
-        return [record, *(q for q in self.registry.queries if q.united == record.id)]
-
-    def complete_from(self, record: QueryRecord) -> dict[str, int]:
-        """Stream -> the time from which on all its rows take part, in all combinations."""
-        found: dict[str, int] = {}
-        for name, time in (pair for one in self._united(record) for pair in one.complete_from):
-            found[name] = max(time, found.get(name, time))
-        return found
-
-    def released(self, record: QueryRecord, manifest: Manifest) -> int:
-        """Results of a query with a time below this are all there: the least progress of its streams, as far as it has been answered."""
-        return output_progress(self.whole(record).whole, as_answered(manifest.reached(), record.id))
-
-    def horizon(self, record: QueryRecord, manifest: Manifest) -> int:
-        """Results of a query with a time below this are given up, of a dropped one too.
-
-        Later ones come at or after its output progress; at the end of the streams, from where their last rows are.
-        """
-        if record.retain is None:
-            return NEVER
-        try:
-            least = self.released(record, manifest)
-            roles = self.whole(record).whole.roles
-        except PenstockError:
-            return NEVER  # a stream or a function of a dropped query is no longer declared
-        if least >= FOREVER:
-            least = max(newest_time(manifest, stream) for role in roles for stream in role.streams) + 1
-        return least - record.retain if least > NEVER + 1 else NEVER
+        return self._positions[record.id]
 
     def target(self, record: QueryRecord) -> Into | None:
         target = self.given.get(record.name, record.into)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.catalog.compiled import CompiledQuery, compile_query, stream_name
+from penstock.catalog.lineage import lineage
 from penstock.errors import RegistrationError
 from penstock.model import Query
 from penstock.model.time import FOREVER, NEVER
@@ -92,7 +93,7 @@ def seen_from(
 def _reading(catalog: Catalog, record: QueryRecord) -> Reading:
     columns = tuple(zip(record.item_names, record.item_types, strict=True))
     results = results_of(catalog.parsed(record), catalog.streams_of(record))
-    return Reading(record.name, catalog.lineage(record)[0].id, columns, results.times, results.usual)
+    return Reading(record.name, lineage(catalog.registry, record)[0].id, columns, results.times, results.usual)
 
 
 def _timing(query: Query) -> tuple[object, ...]:
