@@ -8,6 +8,7 @@ import pytest
 from penstock import run
 from penstock.model.time import SECOND
 from penstock.spark import job
+from penstock.step import run_mapper
 from penstock.step.mapper import Mapper
 from tests.oracle import bag
 from tests.spark.replay import Replay, drain, rows_of, stream
@@ -65,7 +66,7 @@ def test_a_mapper_that_fails_after_it_has_written_is_counted_once(spark, tmp_pat
                 raise RuntimeError("this mapper fails after it has written")
             return account
 
-    monkeypatch.setattr(job, "Mapper", FailingOnce)
+    monkeypatch.setattr(run_mapper, "Mapper", FailingOnce)
     monkeypatch.setattr(job, "FEW_ROWS", -1)
     found, named = answers(spark, tmp_path / "failing")
     assert not marker.exists()
@@ -130,7 +131,7 @@ def test_arrow_batches_are_bounded_in_bytes_after_a_step_that_sent_much_and_at_f
 
     monkeypatch.setattr(job.Job, "sent", spy)
     monkeypatch.setattr("penstock.spark.job.FEW_ROWS", 0)  # so that mappers send parcels
-    monkeypatch.setattr("penstock.step.stepper.MOST_SENT", most)
+    monkeypatch.setattr("penstock.spark.executor.MOST_SENT", most)
     replay = Replay(tmp_path / "source", stream("a", "ts timestamp, k bigint"))
     replay.plain = False
     for step in range(3):
