@@ -95,6 +95,9 @@ def _names(
         called = resolved.name
         if item.name is None and item.expression.written:
             called = analysis.resolve(name, fields, [Expression(item.expression.written, None, total=False)])[0].name
+        if not (item.name or called):
+            text = item.expression.shown(lambda ref: ref.column)
+            raise RegistrationError(f"query {name!r}: only Spark gives {text} a name, and this engine has none; use AS")
         names.append(item.name or called)
     return tuple(names)
 
