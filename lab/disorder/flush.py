@@ -34,9 +34,8 @@ class TwoLevels:
     every: int = 1  # rows between two slots that a slow flush lets out
     counts: Counts = field(default_factory=Counts)
     totals: Counter[tuple[int, int]] = field(default_factory=Counter)
-    emitted: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # (window of the row that came, window of the slot that left)
+    # (window of the row that came, window of the slot that left).
+    emitted: list[tuple[int, int]] = field(default_factory=list)
     largest: int = 0  # slots that left at one row
 
     def __post_init__(self) -> None:

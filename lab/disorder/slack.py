@@ -28,9 +28,8 @@ class SlackCount:
     counts: Counts = field(default_factory=Counts)
     waiting: list[int] = field(default_factory=list)  # a heap
     ordered: list[int] = field(default_factory=list)
-    late: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # rows that still count, with the last window closed before them
+    # Rows that still count, with the last window closed before them.
+    late: list[tuple[int, int]] = field(default_factory=list)
     answers: dict[int, int] = field(default_factory=dict)
     newest: int = NEVER
     dropped: int = 0

@@ -1,4 +1,4 @@
-"""Compile standing queries to a network: state tables for keys, bits for roles, indexes for predicates, chains for lives.
+"""Compile standing queries to a network: tables for keys, bits for roles, indexes for predicates, chains for lives."""
 
 from __future__ import annotations
 

@@ -19,9 +19,8 @@ from penstock.planner.taxonomy import Nature, Piece
 PANED, WID, DIFFERENTIAL, BUFFERED, ADAPT = "paned", "wid", "differential", "buffered", "adapt"
 PLANS = (PANED, WID, DIFFERENTIAL, BUFFERED, ADAPT)
 
-INSTANT = Sliding(
-    1, 1
-)  # how long groups that contain their event time are open: progress closes them once it has passed it
+# How long groups that contain their event time are open: progress closes them once it has passed it.
+INSTANT = Sliding(1, 1)
 
 # The form of new rows in state: partials of their panes, the rows, or per bucket whichever is smaller.
 PARTIALS, ROWS_KEPT, EITHER = "partials", "rows", "either"
