@@ -17,7 +17,7 @@ from penstock.model import Column, Sink, Stream
 from penstock.sql import CreateQuery, DropQuery, ResumeQuery
 from penstock.state.manifest import Entry, ManifestLog
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 
 STREAM = Stream("a", (Column("at", "timestamp"), Column("v", "int")), "at", 0)
 QUERIES = (

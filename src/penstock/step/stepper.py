@@ -60,7 +60,7 @@ from penstock.step.windows_due import (
     shown_cursors,
 )
 from penstock.storage.crash_points import kill_point
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 MOST_SENT = 64 << 20  # bytes of parcels for a task, beyond which the next step's Arrow batches are bounded in bytes
 
@@ -75,7 +75,7 @@ class Stepper:
     def __init__(
         self,
         spark: SparkSession,
-        store: LocalStore,
+        store: Store,
         manifest: Manifest,
         network: Network,
         registry: Registry,
