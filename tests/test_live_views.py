@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.cli.main import main as cli
+from penstock.cli import main as cli
 from penstock.cli.monitor_views import refresh_once
 from penstock.state.manifest import Manifest
 from penstock.state.registry import Registry
