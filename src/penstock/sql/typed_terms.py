@@ -38,9 +38,8 @@ _ARITHMETIC: dict[type[exp.Expr], str] = {
     exp.Div: "/",
     exp.IntDiv: "div",
 }
-_PARTS = frozenset(
-    {"year", "quarter", "month", "day", "hour", "minute"}
-)  # of EXTRACT; the others have different names there
+# Of EXTRACT; the others have different names there.
+_PARTS = frozenset({"year", "quarter", "month", "day", "hour", "minute"})
 
 
 def typed_term(node: exp.Expr) -> Found | None:
