@@ -37,13 +37,13 @@ from penstock.sql.alter_stream import alike_but_for_changes
 from penstock.state.forgetting import without_ended
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 
 class Catalog:
     """The declarations of one state directory."""
 
-    def __init__(self, store: LocalStore, analysis: Analysis, choices: Choices) -> None:
+    def __init__(self, store: Store, analysis: Analysis, choices: Choices) -> None:
         self.store, self.analysis, self.choices = store, analysis, choices
         self.declared: set[str] = set()  # the streams that this program declares, and can read
         # What the registry does not hold of sinks: functions, and those with secrets that are given literally.
