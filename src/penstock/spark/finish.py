@@ -20,9 +20,10 @@ from penstock.kernels.probe import word_count
 from penstock.model import Expression, Ref
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.planner.network import Join, Member, Network, result_column
+from penstock.results.layout import computed_column
 from penstock.spark.ingest import try_eval
 from penstock.step.handover import finished_joins, handed_columns, prefixed
-from penstock.step.results import ResultWriter, computed_column, has_bit
+from penstock.step.results import ResultWriter, has_bit
 from penstock.step.task import Plan, Report, Task, report_batch, result_writer
 
 
@@ -35,7 +36,7 @@ def finish_projection(handed: DataFrame, network: Network) -> DataFrame:
             if residual is not None:
                 added.append(_evaluated(network, join, member, residual).alias(_residual_column(join, member)))
             for item, expression in member.computed:
-                name = prefixed(join, computed_column(member, item))
+                name = prefixed(join, computed_column(member.id, item))
                 added.append(_evaluated(network, join, member, expression).alias(name))
     return handed.select("*", *added)
 
@@ -82,9 +83,9 @@ def _finish_batch(
             bits[serves & ~true, member.bit // 64] &= ~np.uint64(1 << (member.bit % 64))
             serves &= true
         for item, _ in member.computed:
-            evaluated = own.column(prefixed(join, computed_column(member, item)))
+            evaluated = own.column(prefixed(join, computed_column(member.id, item)))
             raised |= serves & pc.is_null(evaluated).to_numpy(zero_copy_only=False)
-            columns[computed_column(member, item)] = pc.struct_field(evaluated, "v")
+            columns[computed_column(member.id, item)] = pc.struct_field(evaluated, "v")
         if raised.any():
             errors[member.id] = errors.get(member.id, 0) + int(raised.sum())
     alive = np.flatnonzero(bits.any(axis=1))
