@@ -469,7 +469,7 @@ class Engine:
         running = self._running
         steering = self.catalog.steer(network, manifest, self.tasks) if running is None else running.stepper.steering
         routes = steering.routes if steering.network == network else None
-        way = Way(self.tasks) if self._run is None else self._run.stepper.intake.way(self._run.stepper.job, self.tasks)
+        way = Way(self.tasks) if self._run is None else self._run.executor.way(self.tasks)
         return explain_network(
             network, manifest.counters, list(manifest.runs.values()), name, routes, manifest.decisions, steering.checks,
             manifest.folding, manifest.panes, way,

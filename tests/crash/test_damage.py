@@ -19,6 +19,7 @@ from penstock.cli.main import main
 from penstock.errors import PenstockError, StateError
 from penstock.model import Column, Stream
 from penstock.results import stored
+from penstock.spark.offset_log import OffsetLog
 from penstock.spark.spark_log import check_log
 from penstock.state.manifest import Entry, ManifestLog, Progress, ResultFile, SideFile
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
@@ -86,7 +87,7 @@ def look(state):
     store = LocalStore(str(state), durable=False)
     with told_plainly(), store.owner_lock():
         registry, manifest = RegistryLog(store).load(), ManifestLog(store).load()
-        commit.check_start(store, manifest.last_batch)
+        OffsetLog(store).check_start(manifest.last_batch)
         check_log(store)
         RegistryLog(store).load(manifest.version)
         commit.check_runs(store, manifest)

@@ -10,7 +10,7 @@ import re
 from typing import NoReturn
 
 from penstock.errors import StateError
-from penstock.step.commit import CHECKPOINT, last_offsets
+from penstock.spark.offset_log import CHECKPOINT, OffsetLog
 from penstock.storage.store import LocalStore
 
 REMEDY = (
@@ -38,7 +38,7 @@ def check_log(store: LocalStore) -> None:
         _check(store, f"offsets/{batch}", ("v", "{"))
     if commits:
         _check(store, f"commits/{done}", ("v", "{"))
-    for source, offset in last_offsets(store, last).items():
+    for source, offset in OffsetLog(store).last_offsets(last).items():
         _check_source(store, source, offset)
 
 

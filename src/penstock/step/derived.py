@@ -10,8 +10,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from pyspark.sql import DataFrame
-
 from penstock.model.limits import MOST_TAKEN
 from penstock.model.punctuation import TO, part_of
 from penstock.model.time import FOREVER, NEVER
@@ -19,20 +17,11 @@ from penstock.planner.derived import DerivedStream
 from penstock.planner.network import Network, WindowAggregate, as_answered
 from penstock.results.part import Part
 from penstock.results.read import ResultView
-from penstock.spark.ingest import Layout, lay_out
-from penstock.spark.taken import Taken
 from penstock.state.manifest import Manifest, Patterns, Progress
+from penstock.step.taken import Taken
 
 KIND = "derived"  # of progress that follows from that of other streams
 Views = Callable[[int], Sequence[ResultView]]  # what holds the results of a query, and of those that it continues
-
-
-def lay_out_all(layout: Layout, network: Network) -> Layout:
-    """The layout of the streams that Spark reads, and behind them the derived ones; what the former have stays where it is."""
-    own = [network.streams[name] for name in layout.order]
-    whole = lay_out([*own, *(d.stream for d in network.derived_streams)], layout.slots)
-    assert whole.types[: len(layout.types)] == layout.types
-    return whole
 
 
 def cursors(network: Network, manifest: Manifest) -> dict[str, int]:
@@ -91,12 +80,6 @@ def _momentary(aggregate: WindowAggregate) -> bool:
 def unread_since(network: Network, manifest: Manifest) -> int:
     """Result files of this step and earlier ones have been taken in by everybody."""
     return min(cursors(network, manifest).values(), default=manifest.step)
-
-
-def widened(batch: DataFrame, layout: Layout, whole: Layout) -> DataFrame:
-    """A batch of the streams that Spark reads, with room for what only derived ones have."""
-    more = whole.types[len(layout.types) :]
-    return batch.selectExpr("*", *[f"CAST(NULL AS {kind}) AS {slot}" for slot, kind in more]) if more else batch
 
 
 def taken_in(network: Network, manifest: Manifest, views: Views) -> list[Taken]:

@@ -11,11 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.planner.network import Network
-from penstock.spark.job import Reports
 from penstock.state.manifest import Entry, Manifest
 from penstock.step import derived
 from penstock.step.accounts import counters_of, flushed_by, results_of, runs_of, sides_of, suspended_by
-from penstock.step.task import Task
+from penstock.step.task import Reports, Task
 from penstock.step.windows_due import closed_by, shown_by
 
 

@@ -91,6 +91,9 @@ class Task:
         )
 
 
+Reports = list[dict[str, Any]]  # of the tasks of a step, as they come back: see `Report`
+
+
 @dataclass
 class Report:
     """What a task did: the files it wrote, and counts by stream, table and query."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from penstock.model.time import NEVER, SECOND
 from penstock.planner.network import Network
-from penstock.spark.job import Reports
 from penstock.state.manifest import Manifest, Progress
 from penstock.state.progress import Seen, move, together
 from penstock.step import derived
 from penstock.step.idle import follow_clock
+from penstock.step.task import Reports
 
 MANY_GROUPS = 100_000  # punctuations of groups that every step can look at without being slow
 _MANY = (
