@@ -21,7 +21,7 @@ from penstock.results.layout import OWN, computed_column
 from penstock.state.run import Ints
 from penstock.step.bound import Bound
 from penstock.step.rows import RowFile
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 Schemas = Mapping[int, pa.Schema]  # by query, of those that have files of their own
 # Of files: the results of each query, and what a manifest says.
@@ -34,7 +34,7 @@ class ResultWriter:
 
     network: Network
     join: Join
-    store: LocalStore
+    store: Store
     step: int
     schemas: Schemas
     bound: Bound = field(default_factory=Bound)

@@ -56,7 +56,7 @@ from penstock.step.windows_due import (
     shown_cursors,
 )
 from penstock.storage.crash_points import kill_point
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 
 class Stopping(Exception):  # noqa: N818  (not an error: the run is asked to end)
@@ -70,7 +70,7 @@ class Stepper:
         self,
         executor: Executor,
         source: Source,
-        store: LocalStore,
+        store: Store,
         manifest: Manifest,
         network: Network,
         registry: Registry,
