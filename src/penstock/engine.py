@@ -14,7 +14,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.catalog.catalog import Catalog
-from penstock.catalog.check_query import Into, standing_alone
+from penstock.catalog.check_query import standing_alone
+from penstock.catalog.check_sink import Into
 from penstock.catalog.check_stream import read_length
 from penstock.catalog.choices import Choices
 from penstock.catalog.lineage import complete_from, lineage
@@ -59,6 +60,7 @@ from penstock.sql import (
     ShowStreams,
     Statement,
     altered,
+    emit_length,
     parse_script,
 )
 from penstock.state.manifest import Manifest, ManifestLog
@@ -222,9 +224,9 @@ class Engine:
         """
         refuse_gone(self.spark, self.store.root)
         kept = read_length(retain, f"query {name!r}, retain") if isinstance(retain, str) else retain
-        sql = sql if emit is None else f"{sql.strip().rstrip(';')} EMIT EARLY EVERY {emit}"
         slow = None if flush is None else (flush, behind)
-        record = QueryRecord(0, name, sql.strip(), on_error, kept, ordered=ordered, start=start, flush=slow)
+        every = None if emit is None else emit_length(emit)
+        record = QueryRecord(0, name, sql.strip(), on_error, kept, ordered=ordered, start=start, flush=slow, emit=every)
         self._registration.add(record, into, instead=replace)
         return QueryHandle(self, name)
 
@@ -463,7 +465,7 @@ class Engine:
         record = self.catalog.record(name)
         return coverage(
             record,
-            self.catalog.whole(record).whole,
+            self.catalog.compiled(record).whole,
             complete_from(self.catalog.registry, record),
             self.manifest().progress_values(),
         )

@@ -17,8 +17,8 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _METHODS = ("zero", "add", "merge", "finish")
 
 
-def declared(name: str, function: UserAggregate) -> tuple[str, UserAggregate]:
-    """The name in lower case and the function, if it can be one."""
+def checked_aggregate(name: str, function: UserAggregate) -> str:
+    """The name in lower case, if the function can be an aggregate."""
     called = name.lower()
     if not _NAME.fullmatch(called):
         raise RegistrationError(f"aggregate {name!r}: a name is letters, digits and underscores")
@@ -33,7 +33,7 @@ def declared(name: str, function: UserAggregate) -> tuple[str, UserAggregate]:
     except ValueError as error:
         raise RegistrationError(f"aggregate {name!r}: {error} as its attribute `type`") from None
     _check_states(name, function)
-    return called, function
+    return called
 
 
 def _check_states(name: str, function: UserAggregate) -> None:

@@ -12,7 +12,7 @@ from penstock.state.registry import QueryRecord
 
 def released(catalog: Catalog, record: QueryRecord, manifest: Manifest) -> int:
     """Results of a query with a time below this are all there: the least progress of its streams, as far as it has been answered."""
-    return output_progress(catalog.whole(record).whole, as_answered(manifest.reached(), record.id))
+    return output_progress(catalog.compiled(record).whole, as_answered(manifest.reached(), record.id))
 
 
 def horizon(catalog: Catalog, record: QueryRecord, manifest: Manifest) -> int:
@@ -24,7 +24,7 @@ def horizon(catalog: Catalog, record: QueryRecord, manifest: Manifest) -> int:
         return NEVER
     try:
         least = released(catalog, record, manifest)
-        roles = catalog.whole(record).whole.roles
+        roles = catalog.compiled(record).whole.roles
     except PenstockError:
         return NEVER  # a stream or a function of a dropped query is no longer declared
     if least >= FOREVER:

@@ -16,7 +16,7 @@ def views_of(catalog: Catalog, query: int) -> list[ResultView]:
 
 
 def view_of(catalog: Catalog, record: QueryRecord) -> ResultView:
-    query = settled(catalog.parsed(record), catalog.settings)
+    query = settled(catalog.compiled(record).query, catalog.settings)
     streams = catalog.streams_of(record)
     if query.aggregation is not None:
         return AggregateView(catalog.store, record, query, streams, (), catalog.own)

@@ -12,7 +12,8 @@ from functools import partial
 from pyspark.sql import DataFrame
 
 from penstock.catalog.catalog import Catalog
-from penstock.catalog.check_query import Into, prepare
+from penstock.catalog.check_query import prepare
+from penstock.catalog.check_sink import Into
 from penstock.catalog.check_stream import check_stream
 from penstock.errors import RegistrationError
 from penstock.model import Stream
@@ -63,19 +64,19 @@ class Registration:
     ) -> None:
         """Register a query, with `instead` in the place of the one of its name; `at` is its place in a script."""
         place = {} if at is None else {"script": at[0], "line": at[1].line, "column": at[1].column}
-        prepared = prepare(self.catalog, record, into, **place)  # type: ignore[arg-type]
-        self.make(partial(self.catalog.add, prepared, into, instead=instead))
+        checked, compiled = prepare(self.catalog, record, into, **place)  # type: ignore[arg-type]
+        self.make(partial(self.catalog.add, checked, compiled, into, instead=instead))
 
     def altered(self, statement: AlterQuery) -> tuple[QueryRecord, Into | None]:
         """The query that takes the place of a live one, and its sink: what the statement does not say stays as it is."""
         known = self.catalog.live(statement.name)
-        by_hand = known.ordered and not self.catalog.parsed(known).ordered  # not by its own ORDER BY
+        by_hand = known.ordered and not self.catalog.compiled(known).query.ordered  # not by its own ORDER BY
         into = known.into if statement.into is None else statement.into
         target = self.catalog.given.get(known.name, into) if statement.into is None else into
         record = replace(
             known, id=0, sql=statement.select.strip(), on_error=statement.on_error or known.on_error,
             retain=known.retain if statement.retain is None else statement.retain, start=statement.start,
-            ordered=by_hand, since=-1, share=None, complete_from=(), any_order=True,
+            ordered=by_hand, since=-1, share=None, complete_from=(), any_order=True, emit=None,
         )  # fmt: skip
         return record, target
 
