@@ -1,9 +1,9 @@
 """How far apart in event time the rows of a result may lie: one closed upper bound for each pair of roles.
 
 `bounds[i][j]` means `ts_j - ts_i <= bounds[i][j]` for every result of the query. Windows and bands are both such
-inequalities, so their conjunction is a graph of time differences, and its shortest paths are the tightest bounds (a
-window of role i binds i to every other role, a band binds its pair only). Windows that count rows bound no time: their
-rows expire when enough others have come.
+inequalities (decision 0014), so their conjunction is a graph of time differences, and its shortest paths are the
+tightest bounds (a window of role i binds i to every other role, a band binds its pair only). Windows that count rows
+bound no time: their rows expire when enough others have come.
 """
 
 from __future__ import annotations

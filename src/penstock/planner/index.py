@@ -2,7 +2,7 @@
 
 The literals of all predicates over one column cut its domain into cells: each literal, each gap between two of them,
 NULL, and NaN (above all literals). A predicate is constant on a cell, so each cell has one mask. Pure data; the kernels
-search many rows at once.
+search many rows at once (decision 0016).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 All queries over a stream with the same groups may share one set of *panes*, intervals of time so narrow that every
 window consists of whole ones (Li 2008, 6.2, over all queries instead of one). Functions and windows that need single
-rows are *buffered* instead. The costs of Li 2008, Eqs. 6.1 - 6.4, use the actual number of panes in a slide where it
-was taken to be one; the engine reads all that a window needs when it closes, which corresponds to their form for rows
-put into windows one by one.
+rows are *buffered* instead (decision 0017). The costs of Li 2008, Eqs. 6.1 - 6.4, use the actual number of panes in a
+slide where it was taken to be one; the engine reads all that a window needs when it closes, which corresponds to their
+form for rows put into windows one by one.
 """
 
 from __future__ import annotations

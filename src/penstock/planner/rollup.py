@@ -1,8 +1,8 @@
 """Which partials a mapper can make from other partials instead of rows: those by (a) from those by (a, b), if cheaper.
 
-A mapper that sends partials of both aggregates then sorts and folds its rows once. It needs no state and no common key:
-the partials of each go to their own owners, as always. The rule is narrow, so that the result is the same as from rows:
-the same rows by the same predicates, nested panes, and windows that leave out no row.
+A mapper that sends partials of both aggregates then sorts and folds its rows once. It needs no state and no common key
+(decision 0018). The rule is narrow, so that the result is the same as from rows: the same rows by the same predicates,
+nested panes, and windows that leave out no row.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ far) are at the task that owns their key. A lookup in a table sorted by the same
 key the composites go through an exchange to the tasks that own it (`moved`), or every task looks into the whole table
 and this step's rows of that table are sent to every task (`whole`). Without any equality the rows of the table are
 scanned: new rows are sent to every task and each scans its own share (`here`), or composites scan the whole table
-(`whole`). State is never copied.
+(`whole`). State is never copied (decision 0011).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Bound syntax trees to typed terms: what kernels compute as in Spark's ANSI mode, with its types and implicit casts.
 
-A tree has such a term only if all of it does. Groups and aggregates have none, nor has what depends on the clock. What
-depends on the session's time zone passes through `local` and `instant`, to which `planner/meaning` supplies the zone.
-Functions are in `typed_functions`.
+A tree has such a term only if all of it does (decision 0012). Groups and aggregates have none, nor has what depends on
+the clock. What depends on the session's time zone passes through `local` and `instant`, to which `planner/meaning`
+supplies the zone. Functions are in `typed_functions`.
 """
 
 from __future__ import annotations
