@@ -26,9 +26,11 @@ def test_never_raises(text):
     "text",
     [
         "n + 1", "big * 2", "x / 2", "n % 2", "n DIV 2", "cast(s AS int)", "cast(big AS int)", "cast(x AS bigint)",
-        "n = '5'", "ts > '2020-01-01'", "ts > TIMESTAMP 'nonsense'", "day = DATE '20240101'", "ts > TIMESTAMP '2024-W01-1'", "arr[0]", "element_at(arr, 1)", "to_date(s)",
+        "n = '5'", "ts > '2020-01-01'", "ts > TIMESTAMP 'nonsense'", "day = DATE '20240101'",
+        "ts > TIMESTAMP '2024-W01-1'", "arr[0]", "element_at(arr, 1)", "to_date(s)",
         "from_json(s, 'a INT')", "unknown(n)", "abs(n)", "-n", "CASE WHEN n > 1 THEN 'a' ELSE 1 END", "coalesce(n, s)",
-        "if(n > 1, 1 / n, 0)", "upper(n)", "hour(day)", "s LIKE 'a/%' ESCAPE '/'", "s RLIKE '('", "s LIKE k", "ts + INTERVAL 1 DAY",
+        "if(n > 1, 1 / n, 0)", "upper(n)", "hour(day)", "s LIKE 'a/%' ESCAPE '/'", "s RLIKE '('", "s LIKE k",
+        "ts + INTERVAL 1 DAY",
         "payload.field > 1", "upper(cast(n + 1 AS string))", "n IN (1, 'a')", "flag AND n", "day > ts",
     ],
 )  # fmt: skip
