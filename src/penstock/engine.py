@@ -18,6 +18,7 @@ from penstock.catalog.check_query import standing_alone
 from penstock.catalog.check_sink import Into
 from penstock.catalog.check_stream import read_length
 from penstock.catalog.choices import Choices
+from penstock.catalog.compiled import ParsedSelect
 from penstock.catalog.lineage import complete_from, lineage
 from penstock.catalog.listing import counts_of, coverage, listed_queries, listed_streams
 from penstock.errors import PenstockError, RegistrationError, StateError
@@ -342,8 +343,8 @@ class Engine:
         """Run SQL statements; returns what SHOW and EXPLAIN print, one entry each."""
         return [shown for statement in parse_script(script) for shown in self.execute_statement(statement, script)]
 
-    def execute_statement(self, statement: Statement, script: str) -> list[Any]:
-        """Run one statement of a script; returns what SHOW and EXPLAIN print."""
+    def execute_statement(self, statement: Statement, script: str, parsed: ParsedSelect | None = None) -> list[Any]:
+        """Run one statement of a script, whose SELECT may have been `parsed` already; returns what SHOW and EXPLAIN print."""
         refuse_gone(self.spark, self.store.root)
         if isinstance(statement, ViewStatement):
             return execute_view_statement(self.view_catalog, statement, script)
@@ -354,10 +355,12 @@ class Engine:
                 record = QueryRecord(
                     0, statement.name, statement.select.strip(), statement.on_error, statement.retain, start=statement.start
                 )  # fmt: skip
-                self._registration.add(record, statement.into, instead=statement.replace, at=(script, statement))
+                self._registration.add(
+                    record, statement.into, instead=statement.replace, at=(script, statement), parsed=parsed
+                )
             case AlterQuery():
                 record, target = self._registration.altered(statement)
-                self._registration.add(record, target, instead=True, at=(script, statement))
+                self._registration.add(record, target, instead=True, at=(script, statement), parsed=parsed)
             case ResumeQuery(name):
                 self.resume(name)
             case DropQuery(name, purge, if_exists):

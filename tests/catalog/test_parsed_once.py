@@ -1,7 +1,9 @@
 """A statement is parsed once on its way from its text to the network, and registering one is no more work the more there are."""
 
+import contextlib
 import sys
 from contextlib import contextmanager
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -11,8 +13,12 @@ from penstock.catalog.catalog import Catalog
 from penstock.catalog.check_query import prepare, standing_alone
 from penstock.catalog.choices import Choices
 from penstock.catalog.terms_analysis import TermsAnalysis
+from penstock.cli import check
+from penstock.cli.script import load
+from penstock.cli.script import register as register_script
 from penstock.errors import RegistrationError, SqlError
-from penstock.sql import CreateStream, emit_length, parse_query, parse_script
+from penstock.spark.registration import Registration
+from penstock.sql import AlterQuery, CreateQuery, CreateStream, emit_length, parse_query, parse_script
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord
 from penstock.storage.memory import MemoryStore
@@ -49,7 +55,9 @@ def parses():
         texts.append(text)
         return parse_query(text, *args, **named)
 
-    with patch.object(check_query, "parse_query", counting), patch.object(compiled, "parse_query", counting):
+    with contextlib.ExitStack() as stack:
+        for module in (check, check_query, compiled):
+            stack.enter_context(patch.object(module, "parse_query", counting))
         yield texts
 
 
@@ -106,6 +114,67 @@ def test_after_a_restart_each_statement_is_parsed_once_whatever_answers_it():
     assert {q.id: again.compiled(q) for q in again.registry.queries} == {
         q.id: first.compiled(q) for q in first.registry.queries
     }
+
+
+def test_a_script_is_parsed_once_for_its_check_and_its_registration(tmp_path):
+    path = tmp_path / "script.sql"
+    selects = [
+        JOIN.format(1),
+        COUNTS,
+        UNION,
+        "SELECT k FROM low [RANGE 4 SECONDS]",
+        JOIN.format(2),
+        JOIN.format(3),
+        JOIN.format(4),
+    ]
+    path.write_text(f"""{STREAMS}
+        CREATE QUERY join AS {selects[0]};
+        CREATE QUERY counts AS {selects[1]};
+        CREATE QUERY union AS {selects[2]};
+        CREATE QUERY low AS SELECT k, ts FROM b;
+        CREATE QUERY over AS {selects[3]};
+        CREATE OR REPLACE QUERY join AS {selects[4]};
+        ALTER QUERY join AS {selects[5]};
+        CREATE QUERY other AS {selects[6]};
+    """)
+    found = Catalog(MemoryStore(), TermsAnalysis(), Choices())
+    registration = Registration(found, SimpleNamespace(add=None), lambda change: change())
+
+    def execute(statement, text, parsed):
+        match statement:
+            case CreateStream(stream):
+                found.add_stream(stream.stored)
+            case CreateQuery(name, select):
+                record = QueryRecord(0, name, select)
+                registration.add(record, None, instead=statement.replace, at=(text, statement), parsed=parsed)
+            case AlterQuery():
+                record, target = registration.altered(statement)
+                registration.add(record, target, instead=True, at=(text, statement), parsed=parsed)
+        return []
+
+    script = load(path)
+    with parses() as texts:
+        check.check_sql(script)
+        list(register_script(SimpleNamespace(catalog=found, execute_statement=execute), script))
+        found.commit(Manifest())
+    assert sorted(texts) == sorted([*selects, "SELECT k, ts FROM b"])
+    assert [q.name for q in found.registry.shown()] == ["counts", "union", "low", "over", "join", "other"]
+
+
+def test_a_select_is_parsed_again_where_its_names_mean_something_else():
+    found = catalog()
+    other = parse_script(STREAMS.replace("v BIGINT", "v INT"))
+    streams = {s.stream.name: s.stream for s in other}
+    query = parse_query(JOIN.format(1), streams)
+    with parses() as texts:
+        record, _ = prepare(
+            found,
+            QueryRecord(0, "q", JOIN.format(1)),
+            None,
+            parsed=compiled.ParsedSelect(query, compiled.meant(query, streams, {})),
+        )
+    assert texts == [JOIN.format(1)]
+    assert record.item_types == ("bigint", "bigint")
 
 
 def calls_of(number, more):

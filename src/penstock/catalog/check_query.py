@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from penstock.catalog.analysis import Facts, analyze
 from penstock.catalog.check_sink import Into, check_sink, sink_of
-from penstock.catalog.compiled import CompiledQuery, compile_query, join_name, results, with_emit
+from penstock.catalog.compiled import CompiledQuery, ParsedSelect, compile_query, join_name, meant, results, with_emit
 from penstock.catalog.declarations import Declarations
 from penstock.catalog.dependencies import derived_of, readable
 from penstock.errors import RegistrationError
@@ -33,16 +33,21 @@ def prepare(
     script: str | None = None,
     line: int = 1,
     column: int = 1,
+    parsed: ParsedSelect | None = None,
 ) -> tuple[QueryRecord, CompiledQuery]:
-    """Check a new query, complete its record, and compile it; nothing is registered yet."""
+    """Check a new query, complete its record, and compile it; nothing is registered yet. It may have been `parsed` before."""
     _check_words(declared, record)
     known = readable(declared, record.name, record.sql)
-    whole = parse_query(
-        record.sql, declared.streams, script=script, line=line, column=column, queries=results(known), own=declared.own
-    )
+    streams, queries = declared.streams, results(known)
+    if parsed is not None and not declared.own and parsed.over == meant(parsed.query, streams, queries):
+        whole = parsed.query
+    else:
+        whole = parse_query(
+            record.sql, streams, script=script, line=line, column=column, queries=queries, own=declared.own
+        )
     whole = with_emit(record, whole)
     place = Text(record.sql, script, Position(line, column))
-    with placed_bounds(place, whole, declared.streams):
+    with placed_bounds(place, whole, streams):
         return _prepared(declared, record, target, place, whole, known)
 
 

@@ -44,6 +44,25 @@ def over_streams(query: Query, readings: Sequence[Reading]) -> tuple[Query, dict
 
 
 @dataclass(frozen=True)
+class ParsedSelect:
+    """A SELECT that was parsed before, and what its names meant then: where they mean the same it is not parsed again."""
+
+    query: Query
+    over: Mapping[str, Stream | Results | None]
+
+
+def meant(
+    query: Query, streams: Mapping[str, Stream], queries: Mapping[str, Results]
+) -> dict[str, Stream | Results | None]:
+    """What the names in FROM mean, as far as the SELECT depends on it: not where the rows of a stream come from."""
+    names = dict.fromkeys(name for role in query.roles for name in role.streams)
+    return {
+        name: replace(streams[name], source=None, patterns=()) if name in streams else queries.get(name)
+        for name in names
+    }
+
+
+@dataclass(frozen=True)
 class CompiledQuery:
     """A registered query over streams. `parsed` is its text, and `derived` are those of its streams that are results of other queries.
 

@@ -15,6 +15,7 @@ from penstock.catalog.catalog import Catalog
 from penstock.catalog.check_query import prepare
 from penstock.catalog.check_sink import Into
 from penstock.catalog.check_stream import check_stream
+from penstock.catalog.compiled import ParsedSelect
 from penstock.errors import RegistrationError
 from penstock.model import Stream
 from penstock.spark.inputs import Inputs
@@ -61,10 +62,11 @@ class Registration:
         *,
         instead: bool,
         at: tuple[str, CreateQuery | AlterQuery] | None = None,
+        parsed: ParsedSelect | None = None,
     ) -> None:
-        """Register a query, with `instead` in the place of the one of its name; `at` is its place in a script."""
+        """Register a query, with `instead` in the place of the one of its name; `at` is its place in a script, `parsed` its SELECT."""
         place = {} if at is None else {"script": at[0], "line": at[1].line, "column": at[1].column}
-        checked, compiled = prepare(self.catalog, record, into, **place)  # type: ignore[arg-type]
+        checked, compiled = prepare(self.catalog, record, into, parsed=parsed, **place)  # type: ignore[arg-type]
         self.make(partial(self.catalog.add, checked, compiled, into, instead=instead))
 
     def altered(self, statement: AlterQuery) -> tuple[QueryRecord, Into | None]:
