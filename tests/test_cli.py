@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.cli import main as cli
-from penstock.cli.main import options
+from penstock.cli import options
 from penstock.errors import StepError
 from penstock.sql import CreateQuery
 from penstock.state.registry import Registry
