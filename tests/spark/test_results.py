@@ -6,12 +6,14 @@ from decimal import Decimal
 import pytest
 
 from penstock import Engine, PenstockError, RegistrationError
+from penstock.errors import ResultsError
 from penstock.model.time import SECOND
 from penstock.reference import results
 from penstock.results import retention
+from penstock.results.views import results_table
 from penstock.sql import parse_query
 from tests.oracle import bag
-from tests.spark.replay import Replay, drain, generated_code, rows_of, steps_by_batch, stream
+from tests.spark.replay import Replay, drain, generated_code, rows_of, steps_by_batch, stream, values_of
 
 pytestmark = pytest.mark.spark
 
@@ -125,6 +127,17 @@ def test_the_select_list_is_as_spark_answers_it(answered, spark, name):
     assert rows
     with generated_code(spark):
         assert bag(rows_of(found)) == bag(rows)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_without_spark_the_same_rows_are_read_or_it_is_said_that_only_spark_computes_them(answered, name):
+    if name == "spark_names":  # upper(..)
+        with pytest.raises(ResultsError, match="query 'spark_names': its results are computed by Spark"):
+            results_table(answered.catalog, name, answered.manifest())
+        return
+    found = results_table(answered.catalog, name, answered.manifest())
+    assert found.column_names == answered.results(name).columns
+    assert bag(values_of(found)) == bag(rows_of(answered.results(name)))
 
 
 def test_steps_can_be_asked_for_and_read_on_from(answered):

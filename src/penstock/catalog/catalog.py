@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -49,6 +50,8 @@ class Catalog(Declarations):
         # What the registry does not hold of sinks: functions, and those with secrets that are given literally.
         self.given: dict[str, Callable[[pa.Table, int], None] | Sink] = {}
         self._network: tuple[Registry, Network] | None = None
+        # By version: (join, bit) of each query. Versions never change, and every file of results asks for its own.
+        self.bits = lru_cache(maxsize=64)(lambda version: RegistryLog(store).load(version).bits)
 
     # -- streams ----------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from penstock.model.time import FOREVER, NEVER
 from penstock.sql.spelling import by_reference
 from penstock.state.manifest import ResultFile
@@ -23,6 +26,10 @@ class Part:
 
     def includes(self, step: int) -> bool:
         return step > self.since and (self.until is None or step <= self.until)
+
+    def includes_each(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """The same of a column of steps."""
+        return (steps > self.since) & (steps <= (FOREVER if self.until is None else self.until))
 
     def holds(self, file: ResultFile) -> bool:
         return file.step > self.since and file.max_time >= self.horizon and file.min_time < self.before

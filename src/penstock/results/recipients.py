@@ -6,7 +6,6 @@ What sinks are, and when they get their rows, is said in `sinks`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ from penstock.errors import ResultsError
 from penstock.model import Sink
 from penstock.model.limits import MOST_DELIVERED, MOST_SORTED
 from penstock.results.part import Part
-from penstock.results.read import united
 from penstock.results.sinks import Recipient
-from penstock.results.views import view_of
+from penstock.results.views import united_tables, view_of
+from penstock.spark.result_frames import result_frame, united
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord
 
@@ -52,14 +51,12 @@ def received_rows(
     views = [view_of(catalog, catalog.numbered(query)) for query in queries]
     count = sum(view.count(manifest, part) for view in views)
     _check_few(record.name, count, MOST_DELIVERED, "a sink takes")
-    if not as_frame and (len(views) == 1 or not record.ordered):
-        tables = [view.tables(manifest, part, ordered=record.ordered) for view in views]
-        known = [pieces for pieces in tables if pieces is not None]
-        if len(known) == len(views):
-            if record.ordered:
-                _check_few(record.name, count, MOST_SORTED, "the driver sorts")
-            return chain.from_iterable(known)
-    frames = [view.frame(session(), manifest, part, time=record.ordered) for view in views]
+    tables = None if as_frame else united_tables(views, manifest, part, ordered=record.ordered)
+    if tables is not None:
+        if record.ordered:
+            _check_few(record.name, count, MOST_SORTED, "the driver sorts")
+        return tables
+    frames = [result_frame(view, session(), manifest, part, time=record.ordered) for view in views]
     frame = united(frames, ordered=record.ordered)
     if as_frame:
         return frame
