@@ -1,71 +1,61 @@
 """Which queries have a sink, and the rows that go there: of a query and of those whose place it has taken.
 
-What sinks are, and when they get their rows, is said in `sinks`.
+What sinks are is said in `sink`, when they get their rows in `delivery`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
 
 from penstock.catalog.catalog import Catalog
 from penstock.catalog.lineage import lineage
 from penstock.errors import ResultsError
 from penstock.model import Sink
 from penstock.model.limits import MOST_DELIVERED, MOST_SORTED
+from penstock.results.delivery import SinkQuery
 from penstock.results.part import Part
-from penstock.results.sinks import Recipient
+from penstock.results.read import ResultView
 from penstock.results.views import united_tables, view_of
-from penstock.spark.result_frames import result_frame, united
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord
 
 
-def receivers_of(catalog: Catalog) -> list[Recipient]:
+def sink_queries(catalog: Catalog) -> list[SinkQuery]:
     """The live queries that have a sink."""
     found = []
     for record in catalog.registry.shown():
-        target = catalog.target(record)
-        if target is not None:
-            place = str(target) if isinstance(target, Path) else target
+        into = catalog.target(record)
+        if into is not None:
+            place = str(into) if isinstance(into, Path) else into
             schema = (*record.item_names, *record.item_types)
             line = tuple(r.id for r in _continued(catalog, record))
-            found.append(Recipient(record.id, record.name, place, schema, record.ordered, line))
+            found.append(SinkQuery(record.id, record.name, place, schema, record.ordered, line))
     return found
 
 
-def received_rows(
-    catalog: Catalog,
-    manifest: Manifest,
-    session: Callable[[], SparkSession],
-    queries: Sequence[int],
-    part: Part,
-    *,
-    as_frame: bool,
-) -> Any:
-    """A part of the rows of queries that continue each other: as a DataFrame, or as Arrow tables (without a Spark job where possible)."""
+def sink_views(catalog: Catalog, manifest: Manifest, queries: Sequence[int], part: Part) -> list[ResultView]:
+    """What holds a part of the results of queries that continue each other; refused if they are more than a sink takes."""
     record = catalog.numbered(queries[-1])
     views = [view_of(catalog, catalog.numbered(query)) for query in queries]
-    count = sum(view.count(manifest, part) for view in views)
-    _check_few(record.name, count, MOST_DELIVERED, "a sink takes")
-    tables = None if as_frame else united_tables(views, manifest, part, ordered=record.ordered)
-    if tables is not None:
-        if record.ordered:
-            _check_few(record.name, count, MOST_SORTED, "the driver sorts")
-        return tables
-    frames = [result_frame(view, session(), manifest, part, time=record.ordered) for view in views]
-    frame = united(frames, ordered=record.ordered)
-    if as_frame:
-        return frame
-    _check_few(record.name, count, MOST_SORTED, "the driver collects, of what Spark has to compute,")
-    return iter([frame.toArrow()])
+    check_few(record.name, views, manifest, part, MOST_DELIVERED, "a sink takes")
+    return views
 
 
-def _check_few(name: str, count: int, most: int, what: str) -> None:
+def sink_tables(catalog: Catalog, manifest: Manifest, queries: Sequence[int], part: Part) -> Iterator[pa.Table] | None:
+    """That part as Arrow tables; None if only Spark can compute them."""
+    record, views = catalog.numbered(queries[-1]), sink_views(catalog, manifest, queries, part)
+    tables = united_tables(views, manifest, part, ordered=record.ordered)
+    if tables is not None and record.ordered:
+        check_few(record.name, views, manifest, part, MOST_SORTED, "the driver sorts")
+    return tables
+
+
+def check_few(name: str, views: Iterable[ResultView], manifest: Manifest, part: Part, most: int, what: str) -> None:
     """Refuse to deliver more than can be."""
+    count = sum(view.count(manifest, part) for view in views)
     if count > most:
         msg = (
             f"query {name!r} has {count:,} results to deliver at once, and {what} {most:,} at a time; read them by results(), or drop the query "
