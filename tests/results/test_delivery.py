@@ -15,7 +15,8 @@ from penstock.results import delivery
 from penstock.results.delivery import Delivery, SinkQuery
 from penstock.results.layout import OWN
 from penstock.results.open_sink import open_sink
-from penstock.state.manifest import Manifest, ResultFile
+from penstock.state.manifest import Manifest
+from penstock.state.result_files import ResultFile, ResultFiles
 from penstock.storage.local import LocalStore
 
 
@@ -25,7 +26,7 @@ def manifest(**steps):
         name: ResultFile(name, "j", int(name[1:]), 1, 1, 1, 0, 0, tuple((query, 1) for query in queries), "join")
         for name, queries in steps.items()
     }
-    return Manifest(step=max(int(name[1:]) for name in steps), results=files)
+    return Manifest(step=max(int(name[1:]) for name in steps), results=ResultFiles(files.values()))
 
 
 class Rows:
@@ -106,7 +107,7 @@ def own_files(root, **steps):
             files[name] = ResultFile(
                 name, "j", int(step[1:]), 1, 1, store.size(name), 0, 0, ((query, 1),), OWN
             )  # fmt: skip
-    return store, Manifest(step=max(int(step[1:]) for step in steps), results=files)
+    return store, Manifest(step=max(int(step[1:]) for step in steps), results=ResultFiles(files.values()))
 
 
 def test_a_folder_gets_the_files_of_a_query_as_they_are_and_once(tmp_path):
@@ -121,7 +122,9 @@ def test_a_folder_gets_the_files_of_a_query_as_they_are_and_once(tmp_path):
     before = {p.name: p.stat().st_ino for p in out.iterdir()}
     # The cursor was lost, and some of the names with it: they come back, and nothing else does.
     (out / names[1]).unlink()
-    delivered(group_sinks(queries, {}, -1, store=store), replace(found, results=dict(reversed(found.results.items()))))
+    delivered(
+        group_sinks(queries, {}, -1, store=store), replace(found, results=ResultFiles(reversed(found.results.values())))
+    )
     assert {p.name: p.stat().st_ino for p in out.iterdir()} == before
 
 
@@ -155,7 +158,7 @@ def test_a_crash_between_two_links_is_made_good_by_the_next_delivery(tmp_path, m
 
 def test_a_query_with_other_files_in_a_step_is_read_and_others_are_linked(tmp_path):
     store, found = own_files(tmp_path / "state", s3=(1, 2))
-    mixed = {**found.results, **manifest(s3=(1,)).results}
+    mixed = ResultFiles([*found.results.values(), *manifest(s3=(1,)).results.values()])
     queries = [SinkQuery(query, f"q{query}", str(tmp_path / "out"), ("a",)) for query in (1, 2)]
     delivered(group_sinks(queries, {}, -1, store=store), replace(found, results=mixed))
     names = sorted(p.name for p in (tmp_path / "out").glob("*.parquet"))

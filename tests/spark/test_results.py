@@ -6,7 +6,6 @@ from decimal import Decimal
 import pytest
 
 from penstock import Engine, PenstockError, RegistrationError
-from penstock.errors import ResultsError
 from penstock.model.time import SECOND
 from penstock.reference import results
 from penstock.results import retention
@@ -130,11 +129,7 @@ def test_the_select_list_is_as_spark_answers_it(answered, spark, name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_without_spark_the_same_rows_are_read_or_it_is_said_that_only_spark_computes_them(answered, name):
-    if name == "spark_names":  # upper(..)
-        with pytest.raises(ResultsError, match="query 'spark_names': its results are computed by Spark"):
-            results_table(answered.catalog, name, answered.manifest())
-        return
+def test_the_same_rows_are_read_without_spark(answered, name):
     found = results_table(answered.catalog, name, answered.manifest())
     assert found.column_names == answered.results(name).columns
     assert bag(values_of(found)) == bag(rows_of(answered.results(name)))

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import StateError
-from penstock.state.manifest import BEFORE, NOW, Entry, Manifest, ManifestLog, Progress, ResultFile, SideFile
+from penstock.state.manifest import BEFORE, NOW, Entry, Manifest, ManifestLog, Progress, SideFile
+from penstock.state.result_files import ResultFile
 from penstock.state.run import RunEntry
 from penstock.storage.local import LocalStore
 from penstock.storage.seal import seal, unseal

@@ -18,7 +18,8 @@ from penstock.model.secrets import is_withheld
 from penstock.model.time import NEVER
 from penstock.results.part import Part
 from penstock.results.sink import Into, Line, OpenSink, sink_name
-from penstock.state.manifest import Manifest, ResultFile
+from penstock.state.manifest import Manifest
+from penstock.state.result_files import ResultFile
 from penstock.storage.secrets import redacted
 
 RELEASED = " released"  # cursor of an ordered query: a result time, not a step
@@ -142,11 +143,10 @@ Fresh = Mapping[int, Mapping[int, Sequence[ResultFile]]]  # by step and by query
 def _by_step(manifest: Manifest, delivered: int) -> Fresh:
     """The files of later steps."""
     found: dict[int, dict[int, list[ResultFile]]] = {}
-    for file in manifest.results.values():
-        if file.step > delivered:
-            of_step = found.setdefault(file.step, {})
-            for query, _ in file.counts:
-                of_step.setdefault(query, []).append(file)
+    for file in manifest.results.since(delivered):
+        of_step = found.setdefault(file.step, {})
+        for query, _ in file.counts:
+            of_step.setdefault(query, []).append(file)
     return found
 
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from penstock.errors import StateError
 from penstock.results.layout import OWN
 from penstock.results.sink import Line, Tables
-from penstock.state.manifest import ResultFile
+from penstock.state.result_files import ResultFile
 from penstock.storage.crash_points import kill_point
 from penstock.storage.local import LocalStore
 from penstock.storage.store import Store

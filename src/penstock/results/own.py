@@ -13,15 +13,16 @@ import pyarrow as pa
 from penstock.results.layout import MERGED, OWN, OWN_KINDS, STEP
 from penstock.results.part import Part
 from penstock.results.stored import batches, checked, read
-from penstock.state.manifest import Manifest, ResultFile
+from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord
+from penstock.state.result_files import ResultFile
 from penstock.storage.store import Store
 
 
 def own_files(manifest: Manifest, query: int, part: Part) -> list[ResultFile]:
     """The files of a query alone with rows of that part. Their rows do not say their times, so none is left out by these."""
-    mine = (f for f in manifest.results.values() if f.kind in OWN_KINDS and f.count(query))
-    return [f for f in mine if part.holds(f) and (f.kind == MERGED or part.includes(f.step))]
+    mine = (f for f in part.files(manifest, query) if f.kind in OWN_KINDS and f.count(query))
+    return [f for f in mine if f.kind == MERGED or part.includes(f.step)]
 
 
 def own_tables(store: Store, record: QueryRecord, manifest: Manifest, part: Part) -> Iterator[pa.Table]:

@@ -7,7 +7,7 @@ beyond that is in `read_aggregates`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -29,8 +29,9 @@ from penstock.results.layout import OWN_KINDS, PANES, WINDOWS, computed_column
 from penstock.results.own import own_files, own_rows, own_tables
 from penstock.results.part import Part
 from penstock.results.stored import batches, checked
-from penstock.state.manifest import Manifest, ResultFile
-from penstock.state.registry import QueryRecord
+from penstock.state.manifest import Manifest
+from penstock.state.registry import Bits, QueryRecord
+from penstock.state.result_files import ResultFile
 from penstock.storage.store import Store
 
 AT_ONCE = 1_000_000  # rows of a table, about
@@ -60,7 +61,7 @@ class Listed:
 class ResultView:
     """One query's view on the result files it has rows in.
 
-    `positions[p]` = its role at join position p; `bit` gives its bit in files of a version of the registry.
+    `positions[p]` = its role at join position p.
     """
 
     window: Sliding | Landmark | None = None  # the windows that a row may stand for several of
@@ -74,10 +75,10 @@ class ResultView:
         record: QueryRecord,
         query: Query,
         streams: Mapping[str, Stream],
-        bit: Callable[[int], int],
+        bits: Bits,
         positions: Sequence[int] = (),
     ) -> None:
-        self.store, self.record, self.query, self.bit = store, record, query, bit
+        self.store, self.record, self.query, self.bits = store, record, query, bits
         self.streams = [streams[role.stream] for role in query.roles]
         self.place = {role: position for position, role in enumerate(positions)}
 
@@ -113,19 +114,23 @@ class ResultView:
 
     def files(self, manifest: Manifest, part: Part) -> list[ResultFile]:
         """The files that hold rows for all queries of its join or aggregate."""
-        mine = (f for f in manifest.results.values() if f.kind not in (PANES, *OWN_KINDS) and f.count(self.record.id))
-        return [f for f in mine if part.holds(f)]
+        mine = part.files(manifest, self.record.id)
+        return [f for f in mine if f.kind not in (PANES, *OWN_KINDS) and f.count(self.record.id)]
 
     def assembly(self, _manifest: Manifest, _part: Part) -> Assembly | None:
         """How results are put together when they are read: a join has none of these."""
         return None
+
+    def bit(self, version: int) -> int:
+        """Its bit in files of a version of the registry."""
+        return self.bits.of(self.record.id, version)
 
     def checked(self, file: ResultFile) -> str:
         return checked(self.store, file)
 
     def count(self, manifest: Manifest, part: Part) -> int:
         """How many results there are of that part, or a few more."""
-        mine = (f for f in manifest.results.values() if part.includes(f.step) and part.holds(f))
+        mine = (f for f in part.files(manifest, self.record.id) if part.includes(f.step))
         return sum(file.count(self.record.id) for file in mine)
 
     # -- read without Spark -------------------------------------------------------------------------------------------
@@ -145,9 +150,7 @@ class ResultView:
 
     def stored(self, manifest: Manifest, part: Part) -> list[StoredFile] | None:
         """The files whose rows are the query's results, or have all that kernels need for these; None if some are put together when they are read."""
-        panes = any(
-            f.kind == PANES and any(q == self.record.id for q, _ in f.counts) for f in manifest.results.values()
-        )
+        panes = any(f.kind == PANES for f in manifest.results.of(self.record.id, since=part.since))
         if panes or self._plain_items() is None:
             return None
         own = [StoredFile(self.checked(f), f.bytes, f.kind) for f in own_files(manifest, self.record.id, part)]

@@ -6,7 +6,7 @@ could not decide alone is decided when they are read. The results of joins, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ from penstock.results.layout import FINAL, PANES, measure_column
 from penstock.results.part import Part
 from penstock.results.read import AT_ONCE, Listed, ResultView, StoredFile
 from penstock.state.manifest import Manifest
-from penstock.state.registry import QueryRecord
+from penstock.state.registry import Bits, QueryRecord
 from penstock.storage.store import Store
 
 
@@ -42,10 +42,10 @@ class AggregateView(ResultView):
         record: QueryRecord,
         query: Query,
         streams: Mapping[str, Stream],
-        bit: Callable[[int], int],
+        bits: Bits,
         own: Mapping[str, UserAggregate],
     ) -> None:
-        super().__init__(store, record, query, streams, bit)
+        super().__init__(store, record, query, streams, bits)
         assert query.aggregation is not None
         self.aggregation, self.own = query.aggregation, own
         window, having = query.aggregation.window, query.aggregation.having
@@ -118,18 +118,18 @@ class AggregateView(ResultView):
 
     def assembly(self, manifest: Manifest, part: Part) -> Assembly | None:
         """How windows are put together from the panes that are there; None if there are none to show."""
-        files = [
-            f for f in manifest.results.values() if f.kind == PANES and any(q == self.record.id for q, _ in f.counts)
-        ]
-        closings = [c for c in {c for f in files for c in f.closings} if part.includes(c[0])]
+        number = self.record.id
+        closing = [f for f in manifest.results.of(number, since=part.since) if f.kind == PANES]
+        closings = [c for c in {c for f in closing for c in f.closings} if part.includes(c[0])]
         if not closings:
             return None
-        first, last = min(c[1] for c in closings), max(c[2] for c in closings)
-        standing = StandingQuery(self.record.id, self.record.name, self.query, complete_from=self.record.complete_from)
+        first, last = max(min(c[1] for c in closings), part.horizon - 1), max(c[2] for c in closings)
+        files = [f for f in manifest.results.of(number, after=first) if f.kind == PANES]
+        standing = StandingQuery(number, self.record.name, self.query, complete_from=self.record.complete_from)
         arguments = zip(self.aggregation.aggregates, self.record.types[1], strict=True)
         types = {a.argument: kind for a, kind in arguments if a.argument is not None}
-        plan = plan_of_panes(self.record.id, self.aggregation, types, self.own)
-        needed = [f for f in files if f.max_time > max(first, part.horizon - 1) and f.min_time < min(last, part.before)]
+        plan = plan_of_panes(number, self.aggregation, types, self.own)
+        needed = [f for f in files if f.min_time < min(last, part.before)]
         return Assembly(
             plan,
             tuple((self.checked(f), self.bit(f.version)) for f in needed),
@@ -137,7 +137,7 @@ class AggregateView(ResultView):
             first_start(standing),
             part,
             tuple(measure_column(a) for a in self.aggregation.aggregates),
-            sum(f.count(self.record.id) for f in files),
+            sum(f.count(number) for f in files),
         )
 
     def items(self) -> list[Listed]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.model import Sink
 from penstock.results.part import Part
-from penstock.state.manifest import ResultFile
+from penstock.state.result_files import ResultFile
 
 Into = (
     str | Sink | Callable[[pa.Table, int], None]

@@ -28,13 +28,9 @@ def views_of(catalog: Catalog, query: int) -> list[ResultView]:
 def view_of(catalog: Catalog, record: QueryRecord) -> ResultView:
     query = settled(catalog.compiled(record).query, catalog.settings)
     streams = catalog.streams_of(record)
-
-    def bit(version: int) -> int:
-        return catalog.bits(version)[record.id][1]
-
     if query.aggregation is not None:
-        return AggregateView(catalog.store, record, query, streams, bit, catalog.own)
-    return ResultView(catalog.store, record, query, streams, bit, catalog.positions(record))
+        return AggregateView(catalog.store, record, query, streams, catalog.bits, catalog.own)
+    return ResultView(catalog.store, record, query, streams, catalog.bits, catalog.positions(record))
 
 
 def part_of(catalog: Catalog, record: QueryRecord, manifest: Manifest, *, since: int = -1, ordered: bool) -> Part:
@@ -65,6 +61,9 @@ def results_table(catalog: Catalog, name: str, manifest: Manifest) -> pa.Table:
             raise ResultsError(f"query {name!r}: its results are computed by Spark when they are read: {record.sql}")
         found.append(tables)
     tables = chain.from_iterable(found)
-    whole = list(in_order(tables) if newest.ordered else tables)
-    empty = pa.table([pa.nulls(0)] * len(newest.item_names), list(newest.item_names))
-    return pa.concat_tables(whole, promote_options="permissive") if whole else empty
+    places = [str(number) for number in range(len(newest.item_names))]  # names of items may be equal
+    whole = [table.rename_columns(places) for table in (in_order(tables) if newest.ordered else tables)]
+    found = (
+        pa.concat_tables(whole, promote_options="permissive") if whole else pa.table({p: pa.nulls(0) for p in places})
+    )
+    return found.rename_columns(list(newest.item_names))

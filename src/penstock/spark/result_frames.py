@@ -26,7 +26,8 @@ from penstock.results.read import ResultView, holds_runs
 from penstock.results.stored import checked
 from penstock.spark.ingest import SIDE_FORMATS, try_eval
 from penstock.sql.spelling import ddl, quote
-from penstock.state.manifest import Manifest, ResultFile
+from penstock.state.manifest import Manifest
+from penstock.state.result_files import ResultFile
 from penstock.storage.store import Store
 
 BATCH = 1 << 16  # rows of a batch in which windows are written out

@@ -9,7 +9,8 @@ from typing import Any
 
 from penstock.planner.network import Network
 from penstock.results.layout import OWN
-from penstock.state.manifest import Entry, Manifest, ResultFile, SideFile
+from penstock.state.manifest import Entry, Manifest, SideFile
+from penstock.state.result_files import ResultFile
 from penstock.state.run import RunEntry
 from penstock.step.bound import Bound
 from penstock.step.suspended import RAISED
