@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from penstock.model import Sink
 from penstock.model.secrets import is_withheld
@@ -68,6 +69,11 @@ class SinkState:
         """Of its cursor in the manifest: queries of another schema may be elsewhere with the same sink."""
         return cursor_key(self.name, self.schema)
 
+    @cached_property
+    def all_queries(self) -> frozenset[int]:
+        """Those whose results it gets."""
+        return frozenset(one for query, _ in self.queries for one in self.line(query))
+
     def line(self, query: int) -> tuple[int, ...]:
         return self.continued.get(query, (query,))
 
@@ -101,10 +107,11 @@ class Delivery:
 
     def owes(self, file: ResultFile) -> bool:
         """Whether a sink has yet to get rows of a file."""
+        queries = {query for query, _ in file.counts}
         return any(
             file.step > sink.delivered if sink.released is None else file.max_time >= sink.released
             for sink in self.sinks
-            if not {q for q, _ in file.counts}.isdisjoint(one for query, _ in sink.queries for one in sink.line(query))
+            if not sink.all_queries.isdisjoint(queries)
         )
 
     @property
