@@ -13,11 +13,11 @@ from penstock.columns.parcels import PROBING, SEEN, STORED, pack, unite, unpack
 from penstock.model import Column, Stream
 from penstock.model.time import NEVER
 from penstock.planner.build import build_network
+from penstock.planner.counters import StreamCounters
 from penstock.planner.network import StandingQuery
 from penstock.reference.evaluate import holds
 from penstock.sql import parse_query
 from penstock.state.buckets import BucketMap
-from penstock.state.progress import Seen
 from penstock.step import mapper as module
 from penstock.step.keys import keys_of
 from penstock.step.mapper import Asked, Mapper, brought, truth_words
@@ -171,12 +171,12 @@ def test_parcels_bring_each_table_its_rows_and_no_row_twice_to_a_task(planned, d
             "rows": len(times), "bad": times.count(None), "late": sum(t is not None and t < bound for t in times),
             "accepted": sum(t is not None and t >= bound for t in times),
         }  # fmt: skip
-        assert account.streams.get(name, dict.fromkeys(judged, 0)) == judged
+        assert account.counters.stream(name) == StreamCounters(**judged)
         newest = max((t for t in times if t is not None), default=NEVER)
-        assert max((Seen.from_json(p).newest for p in account.saw.get(name, ())), default=NEVER) == newest
+        assert max((part.newest for part in account.saw.get(name, ())), default=NEVER) == newest
         for table in network.tables_of(name) if judged["accepted"] else ():
             kept = sum(len(own) for (_, other, mark), own in wanted.items() if (other, mark) == (table.name, STORED))
-            assert account.tables[table.name]["unwanted"] == judged["accepted"] - kept
+            assert account.counters.table(table.name).unwanted == judged["accepted"] - kept
 
 
 def shipped(texts, rows):

@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.planner.ways import Way
 from penstock.spark.files import Source, is_scannable, read_apart
-from penstock.spark.job import Job, Reports
+from penstock.spark.job import Job
 from penstock.spark.taken import Taken
 from penstock.step.pieces import Piece
-from penstock.step.task import Task
+from penstock.step.task import Reports, Task
 
 
 @dataclass
@@ -40,15 +40,15 @@ class Intake:
             sent, asked = job.sent(session, rows, pieces, task, expected)
             planning += time.perf_counter() - started
             reports = job.run(sent, asked)
-            unreadable = {stream for report in reports for stream in report["unreadable"]}
+            unreadable = {stream for report in reports for stream in report.unreadable}
             if not unreadable:
                 break
             self.left |= unreadable
         if batch is not None:
             self.rows = dict.fromkeys(job.layout.order, 0)
             for report in reports:
-                for stream, counts in report["streams"].items():
-                    self.rows[stream] = self.rows.get(stream, 0) + counts["rows"]
+                for stream, counts in report.counters.streams.items():
+                    self.rows[stream] = self.rows.get(stream, 0) + counts.rows
         return reports, planning
 
     def _taken(

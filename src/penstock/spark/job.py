@@ -5,10 +5,8 @@ A job commits nothing. What its workers wrote exists once a manifest names it, s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,14 +29,13 @@ from penstock.step.folding import pack_partials
 from penstock.step.handover import finished_joins, handover_schema
 from penstock.step.mapper import Mapper, truth_words
 from penstock.step.pieces import Piece, shared_out
-from penstock.step.task import Plan, Task
+from penstock.step.report import Report
+from penstock.step.task import Plan, Reports, Task
 from penstock.step.worker import run_task
 
 # With so few, a part of the source that has to wait for a free core costs more than cores that have unequal parts.
 MANY_ROWS = 1 << 20
 NO_STREAM = -1
-
-Reports = list[dict[str, Any]]  # of the tasks, see `task.Report`
 
 
 @dataclass(frozen=True)
@@ -145,7 +142,7 @@ class Job:
             reported = finish_projection(handed, self.network).mapInArrow(finish, "report binary")
         else:
             reported = rows.mapInArrow(last, "report binary")
-        reports = [json.loads(bytes(row[0])) for row in reported.collect()]
+        reports = [Report.decode(row[0]) for row in reported.collect()]
         bounded(self.network, reports, task.bound)
         return reports
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from penstock.planner.counters import TICK
 from penstock.planner.network import Network
-from penstock.spark.job import Reports
 from penstock.state.manifest import Entry, Manifest
 from penstock.step import derived
 from penstock.step.accounts import counters_of, flushed_by, results_of, runs_of, sides_of, suspended_by
-from penstock.step.task import Task
+from penstock.step.task import Reports, Task
 from penstock.step.windows_due import closed_by, shown_by
 
 
@@ -23,7 +23,7 @@ def tick_entry(network: Network, manifest: Manifest, cursors: Mapping[str, int],
     """The entry of a step without a batch, which changes nothing but what is given; `cursors` are those of the sinks."""
     entry = Entry(
         step=manifest.step + 1, batch=None, last_batch=manifest.last_batch, identity=manifest.identity,
-        version=network.version, clock=time.time(), progress=manifest.progress, counters={"engine:": {"ticks": 1}},
+        version=network.version, clock=time.time(), progress=manifest.progress, counters=TICK,
         cursors=cursors, derived=derived.cursors(network, manifest),
     )  # fmt: skip
     return replace(entry, **changes)

@@ -25,7 +25,7 @@ from penstock.results.sides import merge_sides
 from penstock.spark.failure import failing_as_step
 from penstock.spark.ingest import Layout
 from penstock.spark.intake import Intake
-from penstock.spark.job import Reports, make_job
+from penstock.spark.job import make_job
 from penstock.spark.step_sessions import LARGE_VALUES, StepSessions
 from penstock.spark.taken import Taken
 from penstock.state.buckets import BucketMap
@@ -47,8 +47,9 @@ from penstock.step.compose import compose_task, out_of_reach
 from penstock.step.ending import ended, is_out, is_settled, most_ticks
 from penstock.step.entries import all_taken, job_changes, tick_entry
 from penstock.step.learn import arranged, folding, rearranged, steered
+from penstock.step.report import summed
 from penstock.step.suspended import resumed
-from penstock.step.task import Task
+from penstock.step.task import Reports, Task
 from penstock.step.tracker import Tracker
 from penstock.step.windows_due import (
     all_closed,
@@ -100,7 +101,7 @@ class Stepper:
         self.cursors: Mapping[str, int] = {}
         self.next_upkeep = following_upkeep(manifest.step)
         self.owes: Callable[[ResultFile], bool] = lambda _: False  # whether a sink has yet to get rows of a file
-        self.last_reports: Reports = []
+        self.last_reports: Reports = ()
         self.scans = Scans()  # what the last steps took, for tables without a key
         self.recut: list[dict[str, Any]] = []  # chains that have changed since the last step
         self.intake = Intake()
@@ -283,7 +284,7 @@ class Stepper:
                 results=merged, results_removed=removed, runs_removed=expired, forgotten=lost, clock=now,
                 sides=tuple(side for side, _ in joined), sides_removed=tuple(sorted(old)),
             )  # fmt: skip
-            counters = with_dropped(entry, self.manifest) | handed_on(self.registry, self.manifest)
+            counters = with_dropped(entry, self.manifest).plus(handed_on(self.registry, self.manifest))
             self._append(replace(entry, counters=counters))
         collect_orphans(self.store, self.manifest)
         collect_versions(self.store, self.manifest)
@@ -311,7 +312,7 @@ class Stepper:
     @property
     def _sends_much(self) -> bool:
         """Whether the tasks of the next step may get more than fits into one Arrow batch each: as the last step says, and if there was none."""
-        sent = sum(report["sent"][1] for report in self.last_reports)
+        sent = summed(self.last_reports).engine.sent_bytes
         return not self.last_reports or sent > MOST_SENT * self.tasks
 
     @property
@@ -340,7 +341,7 @@ class Stepper:
 
     def _commit(self, step: int, batch_id: int, identity: str, task: Task, reports: Reports) -> None:
         for report in reports:
-            for stream, example in report["errors"].items():
+            for stream, example in report.errors.items():
                 msg = f"stream {stream!r} got a row it must not get ({example}); its policy is 'error', so the step was not committed"
                 raise StepError(msg)
         removed = self._out_of_reach(task.progress) if step % self.expire_every == 0 else []
@@ -360,11 +361,11 @@ class Stepper:
         self.store.sync(commit.durable_names(self.store, batch_id))
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
         kill_point("before_manifest", step)
-        self.last_reports = list(reports)
+        self.last_reports = reports
         if any(table.timed for table in self.network.tables):
-            self.scans.observe(self.network, task.routes.replicated, reports)
+            self.scans.observe(self.network, task.routes.replicated, [(r.counters, r.phases) for r in reports])
         self.seconds["planning"] += self.planning
-        self.seconds["probing"] += max((report["phases"].get("probe", 0.0) for report in reports), default=0.0)
+        self.seconds["probing"] += max((report.phases.get("probe", 0.0) for report in reports), default=0.0)
         self.tracker.came(reports, entry.clock)
         self._append(entry)
         self.recut = []
