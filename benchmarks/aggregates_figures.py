@@ -25,7 +25,7 @@ from lab.disorder.ring import Load, sustained_rate
 from lab.disorder.slack import SlackCount, wrong_share
 from lab.disorder.windows import PunctuatedCount, Sliding, true_counts
 from penstock.kernels.aggregate.close import close
-from penstock.kernels.aggregate.forms import are_rows, as_partials, buckets_of, keep_rows, settle_forms
+from penstock.kernels.aggregate.forms import are_rows, as_partials, buckets_of, expire_forms, keep_rows
 from penstock.model import Aggregate, Aggregation, Expression, Item, Ref
 from penstock.model import windows as model
 from penstock.model.time import FOREVER, NEVER
@@ -173,7 +173,7 @@ def _hold(rows: Sequence[Row], window: model.Sliding, wanted: str) -> tuple[list
             found += zip(*(closed.table.column(c).to_pylist() for c in ("g0", "window_end", "a0", "a1")), strict=True)
         progress = reached
         if number % 8 == 7:
-            state = settle_forms(plan, state, progress)
+            state = expire_forms(plan, state, progress)
         peak = max(peak, sum(table.nbytes for table in state))
     return sorted(found), peak
 

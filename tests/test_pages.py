@@ -22,9 +22,11 @@ from penstock.sql import (
     ResumeQuery,
     ShowViews,
 )  # fmt: skip
+from tools import layers
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")))
+PAGES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
+DECISIONS = {path.name[:4]: path for path in sorted(ROOT.glob("docs/decisions/[0-9]*.md"))}
 SCRIPTS = [
     ["docs/sql.md", "docs/running.md", "docs/views.md"],
     ["docs/coming-from-flink-and-spark.md"],
@@ -91,6 +93,41 @@ def test_links_lead_to_files_and_headings_that_are_there(page):
         assert not anchor or anchor in {
             _anchor(title) for title in re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
         }, target
+
+
+def test_decisions_are_numbered_listed_under_their_titles_and_have_all_parts():
+    assert list(DECISIONS) == [f"{number:04d}" for number in range(1, len(DECISIONS) + 1)]
+    index = (ROOT / "docs/decisions/README.md").read_text()
+    listed = re.findall(r"^\* \[(\d{4})\]\((.+?)\) (.*)$", index, re.MULTILINE)
+    titles = {number: path.read_text().splitlines()[0] for number, path in DECISIONS.items()}
+    assert {number: (name, f"# {number} {title}") for number, name, title in listed} == {
+        number: (path.name, titles[number]) for number, path in DECISIONS.items()
+    }
+    parts = ["Problem", "Decision", "Why", "Measured", "What would change it"]
+    for path in DECISIONS.values():
+        assert re.findall(r"^\*\*(.+?)\.?\*\*", path.read_text(), re.MULTILINE) == parts, path.name
+        assert re.match(r"\d{4}-\d\d-\d\d, ", path.read_text().splitlines()[2]), path.name
+
+
+def test_pages_name_the_packages_in_their_order():
+    for page in ("CONTRIBUTING.md", "docs/architecture.md"):
+        text = re.search(r"errors,? +model.*?façade,? +cli", (ROOT / page).read_text(), re.DOTALL)
+        assert text is not None, page
+        assert tuple(re.findall(r"\w+", text[0])) == layers.ORDER, page
+
+
+def test_the_page_about_the_code_is_short_and_names_each_package_in_bold_once():
+    lines = (ROOT / "docs/architecture.md").read_text().splitlines()
+    assert len(lines) < 200
+    assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
+    bold = re.findall(r"\*\*`(\w+)`\*\*", "\n".join(lines))
+    assert sorted(bold) == sorted(set(layers.ORDER) - {layers.FACADE})
+
+
+def test_code_refers_to_decisions_that_are_there():
+    for path in [*ROOT.glob("src/**/*.py"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("tools/*.py")]:
+        referred = re.findall(r"\bdecisions? (\d{4})", path.read_text(encoding="utf-8"))
+        assert set(referred) <= DECISIONS.keys(), path
 
 
 def _anchor(title: str) -> str:

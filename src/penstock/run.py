@@ -21,7 +21,9 @@ from penstock.requests import take_requests
 from penstock.results.part import Part
 from penstock.results.recipients import received_rows, receivers_of
 from penstock.results.sinks import Deliveries, group_sinks
+from penstock.spark.executor import SparkExecutor
 from penstock.spark.files import sources_of
+from penstock.spark.offset_log import CHECKPOINT, OffsetLog
 from penstock.spark.pruned import lay_out_needed, missing
 from penstock.spark.query import (
     OnBatch,
@@ -79,6 +81,7 @@ class Run:
         self._on_batch = OnBatch(self._run_batch)
         self.schedule = Schedule(trigger, latency)
         self._stack = contextlib.ExitStack()
+        self.executor = SparkExecutor(engine.spark)
         with told_plainly(), contextlib.ExitStack() as stack:
             stack.enter_context(engine.store.owner_lock())
             self._begin()
@@ -90,7 +93,8 @@ class Run:
         manifest = ManifestLog(engine.store).load()
         if manifest.final:
             self._refuse_ended()
-        commit.check_start(engine.store, manifest.last_batch)
+        self._log = OffsetLog(engine.store)
+        self._log.check_start(manifest.last_batch)
         check_log(engine.store)
         RegistryLog(engine.store).forget_secrets()
         if manifest.step >= 0:
@@ -120,7 +124,7 @@ class Run:
         self._take_over()
         self._follow_delays()
         self.warnings += take_requests(self)  # nobody waits for the answers of what was asked before
-        self.warming = warm_workers(self.stepper.own_session(), self.engine.tasks, self.warnings)
+        self.warming = warm_workers(self.executor.own_session(), self.engine.tasks, self.warnings)
         self.spark_query = self._start_query()
         self.active = True
         self._watcher = threading.Thread(target=self._watch, name="penstock-ticks", daemon=True)
@@ -129,7 +133,7 @@ class Run:
     def _stepper(self, manifest: Manifest, registry: Registry, network: Network) -> Stepper:
         engine, catalog = self.engine, self.engine.catalog
         return Stepper(
-            engine.spark, engine.store, manifest, network, registry, lay_out_needed(network, catalog.frames), engine.tasks, self.deliveries.deliver,
+            self.executor, self._log, engine.store, manifest, network, registry, lay_out_needed(network, catalog.frames), engine.tasks, self.deliveries.deliver,
             catalog.cut, lambda plan, now: catalog.steer(plan, now, engine.tasks), catalog.views, catalog.horizon,
         )  # fmt: skip
 
@@ -160,14 +164,14 @@ class Run:
     def _start_query(self) -> StreamingQuery:
         engine, catalog, stepper = self.engine, self.engine.catalog, self.stepper
         layout, frames = stepper.layout, catalog.frames
-        stepper.intake.sources = sources_of(frames, layout)
+        self.executor.intake.sources = sources_of(frames, layout)
         self.throttle = throttle = make_throttle(engine.spark, frames, layout)
         stepper.tracker.held, stepper.tracker.planned_before = frozenset(), True
         named = named_frames(frames, layout, catalog.registry.streams)
         with source_evolution(engine.spark):
             every = None if self.available_now else self.schedule.trigger
             writer = query_writer(named, catalog.streams, layout, engine.store, self._on_batch, every, self.name)
-            engine.store.make(commit.CHECKPOINT)  # Spark would let everybody look into it
+            engine.store.make(CHECKPOINT)  # Spark would let everybody look into it
             self.schedule.begin(0.0 if every is None else trigger_seconds(engine.spark, every))
             with starting(engine.store.root):
                 throttle.query = writer.start()
@@ -326,7 +330,7 @@ class Run:
         seconds, done = time.monotonic() - started, time.time()
         rows = sum(c.rows for report in self.stepper.last_reports for c in report.counters.streams.values())
         self.schedule.wait(started, seconds, rows, lambda: self.stepper.closing)
-        self.schedule.turned(commit.planned_at(self.engine.store, batch_id), done)
+        self.schedule.turned(self._log.planned_at(batch_id), done)
 
     def _hold(self, streams: frozenset[str]) -> None:
         """Read nothing of these streams until others have caught up with them."""
@@ -353,9 +357,8 @@ class Run:
             self.stepper.take_over(frozenset(q.share or q.id for q in begun))
 
     def _rows(self, queries: Sequence[int], part: Part, *, as_frame: bool) -> Any:
-        stepper = self.stepper
         return received_rows(
-            self.engine.catalog, stepper.manifest, stepper.own_session, queries, part, as_frame=as_frame
+            self.engine.catalog, self.stepper.manifest, self.executor.own_session, queries, part, as_frame=as_frame
         )
 
     def _watch(self) -> None:
@@ -373,7 +376,7 @@ class Run:
                         self.stepper.lock.release()
                 idle = time.monotonic() - max(self.stepper.last_active, warmed)
                 if idle > KEEP_WARM_SECONDS:
-                    warm_workers(self.stepper.own_session(), self.engine.tasks, self.warnings)
+                    warm_workers(self.executor.own_session(), self.engine.tasks, self.warnings)
                     warmed = time.monotonic()
         except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
             self._fail(error)

@@ -19,6 +19,7 @@ from penstock.cli.main import main
 from penstock.errors import PenstockError, StateError
 from penstock.model import Column, Stream
 from penstock.results import stored
+from penstock.spark.offset_log import OffsetLog
 from penstock.spark.spark_log import check_log
 from penstock.state.manifest import Entry, ManifestLog, Progress, ResultFile, SideFile
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
@@ -26,8 +27,8 @@ from penstock.state.run import decode_run
 from penstock.step import commit
 from penstock.storage.faults import told_plainly
 from penstock.storage.identity import read_id
+from penstock.storage.local import LocalStore
 from penstock.storage.seal import seal
-from penstock.storage.store import LocalStore
 from tests.state.runs import encoded, rows_of
 
 STREAM = Stream("a", (Column("ts", "bigint"), Column("k", "bigint")), "ts", 0)
@@ -86,7 +87,7 @@ def look(state):
     store = LocalStore(str(state), durable=False)
     with told_plainly(), store.owner_lock():
         registry, manifest = RegistryLog(store).load(), ManifestLog(store).load()
-        commit.check_start(store, manifest.last_batch)
+        OffsetLog(store).check_start(manifest.last_batch)
         check_log(store)
         RegistryLog(store).load(manifest.version)
         commit.check_runs(store, manifest)
@@ -257,7 +258,7 @@ MOUNTED = """
 import subprocess, sys
 from penstock.errors import PenstockError
 from penstock.storage.faults import told_plainly
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 store = LocalStore(sys.argv[1])
 try:
     with told_plainly(), store.owner_lock():

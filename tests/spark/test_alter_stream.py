@@ -161,7 +161,7 @@ def test_a_batch_that_was_planned_when_the_engine_died_does_no_harm_to_a_new_pat
     drain(engine_with(spark, tmp_path, stream(old.path, 0), COUNT))
     old.put(2)
     if where == "before the step":
-        monkeypatch.setattr(Stepper, "_run_batch", lambda *_: 1 / 0)
+        monkeypatch.setattr(Stepper, "_run", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             drain(engine_with(spark, tmp_path, stream(old.path, 0)))
         monkeypatch.undo()

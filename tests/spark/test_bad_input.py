@@ -15,8 +15,8 @@ from pyspark.sql import functions
 from penstock import Engine, PenstockError, RegistrationError, Sink, SqlError, StateError, StepError
 from penstock.model.time import SECOND
 from penstock.reference import admit
-from penstock.step.stepper import Stepper
-from penstock.storage.store import LocalStore
+from penstock.spark.intake import Intake
+from penstock.storage.local import LocalStore
 from tests.oracle import bag
 from tests.spark.replay import Replay, Saved, drain, rows_of, stream, wait_until
 
@@ -465,7 +465,7 @@ def test_a_disk_that_fills_up_within_a_step_loses_nothing(spark, used, replay, m
 def test_a_step_that_fails_in_java_says_so_and_why(spark, used, replay, monkeypatch):
     engine = replay.engine(spark, used)
     one_pair(replay, 2, 3)
-    monkeypatch.setattr(Stepper, "_run_batch", lambda *_: spark._jvm.java.util.ArrayList().get(5))
+    monkeypatch.setattr(Intake, "run", lambda *_: spark._jvm.java.util.ArrayList().get(5))
     with pytest.raises(StepError, match=r"^step 2 failed and nothing of it was committed: Index 5 out of bounds"):
         drain(engine)
 

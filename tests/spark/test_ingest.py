@@ -26,14 +26,15 @@ from penstock.planner.build import build_network
 from penstock.planner.counters import StreamCounters
 from penstock.planner.network import StandingQuery
 from penstock.planner.routes import Routes
-from penstock.spark.ingest import lay_out, unify
+from penstock.spark.ingest import unify
 from penstock.spark.job import make_job
 from penstock.spark.punctuation import marked
 from penstock.sql import parse_query
 from penstock.state.buckets import BucketMap
+from penstock.step.layout import lay_out
 from penstock.step.receive import Receiver
 from penstock.step.task import Report, Task
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from tests.effort import ALL
 
 pytestmark = pytest.mark.spark

@@ -1,5 +1,6 @@
 """How rows come to the tasks of a job: by mappers, each counted once however often it is tried, or just as they are; always the same answer."""
 
+import json
 from pathlib import Path
 from unittest.mock import patch
 
@@ -9,7 +10,7 @@ from penstock import run
 from penstock.model.time import SECOND
 from penstock.planner.counters import StreamCounters
 from penstock.spark import job
-from penstock.step.mapper import Mapper
+from penstock.step.run_mapper import run_mapper
 from tests.oracle import bag
 from tests.spark.replay import Replay, drain, rows_of, stream
 
@@ -54,15 +55,15 @@ def test_a_mapper_that_fails_after_it_has_written_is_counted_once(spark, tmp_pat
     marker = tmp_path / "fail"
     marker.touch()
 
-    class FailingOnce(Mapper):
-        def told(self):
-            account = super().told()
-            if account.sides and account.results and marker.exists():
-                marker.unlink()
-                raise RuntimeError("this mapper fails after it has written")
-            return account
+    def failing_once(*given):
+        sent = list(run_mapper(*given))
+        account = json.loads(sent[-1].column("_body")[0].as_py())
+        if account["sides"] and account["results"] and marker.exists():
+            marker.unlink()
+            raise RuntimeError("this mapper fails after it has written")
+        return iter(sent)
 
-    monkeypatch.setattr(job, "Mapper", FailingOnce)
+    monkeypatch.setattr(job, "run_mapper", failing_once)
     monkeypatch.setattr(job, "FEW_ROWS", -1)
     found, named = answers(spark, tmp_path / "failing")
     assert not marker.exists()
@@ -127,7 +128,7 @@ def test_arrow_batches_are_bounded_in_bytes_after_a_step_that_sent_much_and_at_f
 
     monkeypatch.setattr(job.Job, "sent", spy)
     monkeypatch.setattr("penstock.spark.job.FEW_ROWS", 0)  # so that mappers send parcels
-    monkeypatch.setattr("penstock.step.stepper.MOST_SENT", most)
+    monkeypatch.setattr("penstock.spark.executor.MOST_SENT", most)
     replay = Replay(tmp_path / "source", stream("a", "ts timestamp, k bigint"))
     replay.plain = False
     for step in range(3):

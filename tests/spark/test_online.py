@@ -452,9 +452,9 @@ def test_a_query_with_several_keys_can_begin_from_the_rows_that_are_held(spark, 
 
 def test_a_change_leaves_nothing_of_the_plan_before_it(live):
     one = live({"q": WIDE})
-    before = Path(one.run.stepper.job.plan._path)
+    before = Path(one.run.executor.job.plan._path)
     assert before.exists()
     one.engine.query(NARROW, name="narrow")
     one.feed(**rows_at(0))
-    assert Path(one.run.stepper.job.plan._path).exists()
+    assert Path(one.run.executor.job.plan._path).exists()
     assert not before.exists()

@@ -53,7 +53,7 @@ def ticked(draw):
 def run(spark, root, queries, batches, delay, tasks, cuts, plan, spark_reads):
     if plan not in {"auto", "buffered"}:
         queries = {name: sql for name, sql in queries.items() if name not in LISTED}
-    reads = patch("penstock.spark.taken.is_scannable", return_value=False) if spark_reads else nullcontext()
+    reads = patch("penstock.step.taken.is_scannable", return_value=False) if spark_reads else nullcontext()
     with eager_upkeep(), reads:
         check(spark, root, queries, batches, delay=delay, tasks=tasks, cuts=cuts, plan=plan)
 

@@ -8,8 +8,8 @@ from penstock.errors import StateError
 from penstock.planner.counters import Counters, QueryCounters, StreamCounters
 from penstock.state.manifest import BEFORE, NOW, Entry, Forgotten, Manifest, ManifestLog, Progress, ResultFile, SideFile
 from penstock.state.run import RunEntry
+from penstock.storage.local import LocalStore
 from penstock.storage.seal import seal, unseal
-from penstock.storage.store import LocalStore
 from tests.effort import examples
 from tests.state.runs import entry_of
 

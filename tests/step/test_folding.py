@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
-from penstock.columns.parcels import pack
 from penstock.model import Landmark, Sliding
 from penstock.model.time import FOREVER
 from penstock.planner.build import build_network
@@ -22,17 +21,17 @@ from penstock.planner.folding import folded_in, is_foldable
 from penstock.planner.network import StandingQuery, closing
 from penstock.planner.panes import PaneSet, pane_width
 from penstock.planner.routes import build_routes
-from penstock.spark.job import _folded
 from penstock.sql import parse_query
 from penstock.state.buckets import BucketMap
 from penstock.step import folding
 from penstock.step.accounts import counters_of
-from penstock.step.envelope import ACCOUNT, PARTIALS, ROWS, parcel
-from penstock.step.mapper import Mapper, truth_words
+from penstock.step.envelope import PARTIALS
+from penstock.step.mapper import truth_words
 from penstock.step.report import Report
+from penstock.step.run_mapper import run_mapper
 from penstock.step.task import Plan, Task
 from penstock.step.worker import run_task
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from tests.aggregates import COLUMNS, STREAM, cases, same_bag
 from tests.effort import examples
 
@@ -87,22 +86,9 @@ def plan_of(network):
     return Plan(network, NAMES, truth_words(network), types)
 
 
-def parcels_of(plan, task, batches):
-    """What one mapper sends, as `job` does."""
-    mapper = Mapper(plan.network, plan.names, plan.truths, task.asked)
-    for one in batches:
-        for to, rows in mapper.take(one):
-            mapper.account.count_sent(rows=len(rows.masks))
-            for body in pack(rows):
-                yield parcel(to, ROWS, body)
-        yield from _folded(mapper, rest=False)
-    yield from _folded(mapper, rest=True)
-    yield parcel(0, ACCOUNT, mapper.told().encode())
-
-
 def run_step(plan, task, mappers, itself=()):
     """The reports of a step whose rows come from these mappers, but for those that every task reads `itself`."""
-    sent = [one for batches in mappers for one in parcels_of(plan, task, batches)]
+    sent = [one for batches in mappers for one in run_mapper(((b, ()) for b in batches), plan, task.asked)]
     reports = []
     for number in range(task.buckets.tasks):
         mine = [one for one in sent if one.column("_to")[0].as_py() == number]

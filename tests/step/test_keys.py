@@ -10,9 +10,10 @@ from penstock.columns.verdict import event_time
 from penstock.model import Column, Ref, Stream
 from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery, key_column
-from penstock.spark.ingest import _key, lay_out
+from penstock.spark.ingest import _key
 from penstock.sql import parse_query
 from penstock.step.keys import key_columns, keys_of
+from penstock.step.layout import lay_out
 from tests.columns.test_hash import KINDS
 
 COLUMNS = {"at": "bigint"} | {f"c{n}": kind for n, kind in enumerate(KINDS)}

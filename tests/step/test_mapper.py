@@ -13,7 +13,7 @@ from penstock.columns.parcels import PROBING, SEEN, STORED, pack, unite, unpack
 from penstock.model import Column, Stream
 from penstock.model.time import NEVER
 from penstock.planner.build import build_network
-from penstock.planner.counters import StreamCounters
+from penstock.planner.counters import QueryCounters, StreamCounters
 from penstock.planner.network import StandingQuery
 from penstock.reference.evaluate import holds
 from penstock.sql import parse_query
@@ -21,7 +21,7 @@ from penstock.state.buckets import BucketMap
 from penstock.step import mapper as module
 from penstock.step.keys import keys_of
 from penstock.step.mapper import Asked, Mapper, brought, truth_words
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from tests.effort import examples
 
 COLUMNS = {"at": "bigint", "k": "bigint", "n": "int", "s": "string", "d": "double", "v": "bigint", "wide": "string"}
@@ -210,7 +210,7 @@ def test_a_stream_without_queries_is_counted_and_sent_to_nobody():
     mapper = Mapper(network, {**NAMES, "c": SLOTS}, {}, Asked(0, BucketMap.even(2), LocalStore("/nowhere"), {}))
     row = {"at": 1, "k": 1, "n": 1, "s": "p", "d": 0.0, "v": 1, "wide": ""}
     assert list(mapper.take(batch([row], [2]))) == []
-    assert mapper.told().streams == {"c": {"rows": 1, "accepted": 1, "late": 0, "bad": 0}}
+    assert mapper.told().counters.streams == {"c": StreamCounters(rows=1, accepted=1)}
 
 
 def computed_by(*texts, keys=()):
@@ -236,7 +236,7 @@ def test_predicates_that_may_raise_are_computed_here_and_counted_where_they_did(
     # Only what is FALSE guards: NULL AND an error is an error.
     unguarded = [r for r in rows if r["at"] is not None and r["k"] is not None and (r["s"] is None or r in guarded)]
     errors = sum(r["v"] == 0 for r in unguarded)
-    assert mapper.told().queries == ({"1": {"errors": errors}} if errors else {})
+    assert mapper.told().counters.queries == ({1: QueryCounters(errors=errors)} if errors else {})
 
 
 @given(st.lists(st.tuples(ROW, st.integers(0, 1)), max_size=24))

@@ -14,12 +14,12 @@ from penstock.model import Column, Stream
 from penstock.planner.build import build_network
 from penstock.planner.derived import Ticks
 from penstock.planner.network import StandingQuery
-from penstock.spark.taken import ticks_of
 from penstock.sql import parse_query
 from penstock.step import files
 from penstock.step.files import FilePiece, row_groups
 from penstock.step.pieces import Unreadable, shared_out
 from penstock.step.selection import Selection
+from penstock.step.taken import ticks_of
 
 TYPES = {"ts": pa.int64(), "v": pa.int64(), "s": pa.string(), "unused": pa.string()}
 STREAM = Stream(

@@ -17,6 +17,7 @@ from penstock.catalog.activate import begin
 from penstock.catalog.check_query import CALLABLE, Into
 from penstock.catalog.check_stream import check_stream, difference, remedy
 from penstock.catalog.choices import Choices
+from penstock.catalog.compiled import CompiledQuery, compile_query, join_below, join_name, parts_of
 from penstock.catalog.dependencies import check_replaced, check_unread, derived_of
 from penstock.catalog.listed import listed_of
 from penstock.catalog.user_aggregates import declared
@@ -38,8 +39,7 @@ from penstock.state.forgetting import without_ended
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
 from penstock.step.compose import newest_time
-from penstock.step.derived import Parsed, join_below, join_name, parse, parts_of
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 SQL_SETTINGS = (ZONE, ANSI)
 
@@ -47,14 +47,14 @@ SQL_SETTINGS = (ZONE, ANSI)
 class Catalog:
     """The declarations of one state directory."""
 
-    def __init__(self, spark: SparkSession, store: LocalStore, choices: Choices) -> None:
+    def __init__(self, spark: SparkSession, store: Store, choices: Choices) -> None:
         self.spark, self.store, self.choices = spark, store, choices
         self.frames: dict[str, DataFrame] = {}
         # What the registry does not hold of sinks: functions, and those with secrets that are given literally.
         self.given: dict[str, Callable[[pa.Table, int], None] | Sink] = {}
         self.own: dict[str, UserAggregate] = {}
         self.registry = self.saved = RegistryLog(store).load()
-        self._parsed: dict[int, Parsed] = {}
+        self._parsed: dict[int, CompiledQuery] = {}
         self._positions: dict[int, tuple[int, ...]] = {}
         self._network: tuple[Registry, Network] | None = None
 
@@ -203,7 +203,7 @@ class Catalog:
             changed = tuple(replace(q, into=record.into) if q.id == known.id else q for q in self.registry.queries)
             self.registry = replace(self.registry, queries=changed)
         if not alike:
-            parsed = parse(record, self.known_streams, self.own)
+            parsed = compile_query(record, self.known_streams, self.own)
             below = join_below(record, self.registry.next_id)
             if below is None:
                 record = replace(record, id=self.registry.next_id)
@@ -228,14 +228,14 @@ class Catalog:
     def parsed(self, record: QueryRecord) -> Query:
         return self.whole(record).query
 
-    def whole(self, record: QueryRecord) -> Parsed:
+    def whole(self, record: QueryRecord) -> CompiledQuery:
         """What a record says, with the derived streams that it reads."""
         missing = [name for name in record.uses if name not in self.own]
         if missing:
             msg = f"query {record.name!r} uses the aggregate {missing[0]!r}, which is not declared; declare it with engine.aggregate(..)"
             raise RegistrationError(msg)
         if record.id not in self._parsed:
-            self._parsed[record.id] = parse(record, self.known_streams, self.own)
+            self._parsed[record.id] = compile_query(record, self.known_streams, self.own)
         return self._parsed[record.id]
 
     def streams_of(self, record: QueryRecord) -> dict[str, Stream]:

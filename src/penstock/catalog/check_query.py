@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from penstock.catalog.compiled import CompiledQuery, compile_query, join_name, results
 from penstock.catalog.dependencies import derived_of, readable
 from penstock.errors import RegistrationError
 from penstock.model import Aggregation, Query, Rows, Sink, Stream, Window
@@ -24,7 +25,6 @@ from penstock.sql import parse_query, placed_bounds
 from penstock.sql.position import Position, Text
 from penstock.sql.unions import differing
 from penstock.state.registry import QueryRecord, Reading
-from penstock.step.derived import Parsed, join_name, parse, results
 from penstock.storage.place import local_path
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _prepared(
     names = dict.fromkeys(name for role in whole.roles for name in role.streams)
     reads = tuple(known[n] for n in names if n not in catalog.streams)
     record = replace(record, reads=reads)
-    parsed = parse(record, catalog.known_streams, catalog.own, whole)
+    parsed = compile_query(record, catalog.known_streams, catalog.own, whole)
     query, streams = parsed.query, {**catalog.streams, **parsed.derived}
     below: tuple[tuple[str, ...], ...] = ()
     if parsed.apart is not None:
@@ -116,7 +116,7 @@ def _prepared(
 def standing_alone(catalog: Catalog, record: QueryRecord) -> tuple[list[StandingQuery], dict[str, Stream]]:
     """A query that is not registered, checked, as what would answer it, and the streams that this would read."""
     record = prepare(catalog, record, None)
-    parsed = parse(record, catalog.streams, catalog.own)
+    parsed = compile_query(record, catalog.streams, catalog.own)
     queries = parsed.combinations if parsed.apart is None else (*parsed.combinations, parsed.query)
     found = [
         StandingQuery(
@@ -173,7 +173,7 @@ def _facts(catalog: Catalog, name: str, queries: Sequence[Query], streams: Mappi
     return replace(found[0], types=tuple(types))
 
 
-def _check_derived(catalog: Catalog, record: QueryRecord, parsed: Parsed) -> None:
+def _check_derived(catalog: Catalog, record: QueryRecord, parsed: CompiledQuery) -> None:
     """Refuse to read results whose time has no progress, or that are shown more than once."""
     for derived in derived_of(catalog, record, parsed):
         _ = derived.bounds  # refuses a time without progress

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from penstock.catalog.compiled import CompiledQuery, compile_query, stream_name
 from penstock.errors import RegistrationError
 from penstock.model import Query
 from penstock.model.time import FOREVER, NEVER
@@ -12,7 +13,6 @@ from penstock.planner.derived import DerivedStream, base_streams, derived_stream
 from penstock.sql import results_of
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Reading, Registry
-from penstock.step.derived import Parsed, parse, stream_name
 
 if TYPE_CHECKING:
     from penstock.catalog.catalog import Catalog
@@ -44,7 +44,7 @@ def check_replaced(catalog: Catalog, known: QueryRecord, record: QueryRecord) ->
     readers = readers_of(catalog.registry, known.name)
     if not readers:
         return
-    old, new = catalog.whole(known).whole, parse(record, catalog.known_streams, catalog.own).whole
+    old, new = catalog.whole(known).whole, compile_query(record, catalog.known_streams, catalog.own).whole
     same = (known.item_names, known.item_types) == (record.item_names, record.item_types)
     if not same or _timing(old) != _timing(new) or record.start == "state":
         msg = (
@@ -54,7 +54,7 @@ def check_replaced(catalog: Catalog, known: QueryRecord, record: QueryRecord) ->
         raise RegistrationError(msg)
 
 
-def derived_of(catalog: Catalog, record: QueryRecord, parsed: Parsed) -> list[DerivedStream]:
+def derived_of(catalog: Catalog, record: QueryRecord, parsed: CompiledQuery) -> list[DerivedStream]:
     """The derived streams that a query reads."""
     if parsed.apart is not None:
         apart, below = parsed.apart, record.reads[-1].id

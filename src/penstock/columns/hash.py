@@ -1,6 +1,6 @@
 """Spark's `xxhash64` over Arrow columns, bit for bit: the hash by which keys are exchanged and runs are sorted.
 
-Values are taken as they are: whoever hashes brings keys to their common type first (`planner/keys.py`).
+Callers convert keys to their common type first (`planner/keys.py`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _PRIME3 = np.uint64(0x165667B19E3779F9)
 _PRIME4 = np.uint64(0x85EBCA77C2B2AE63)
 _PRIME5 = np.uint64(0x27D4EB2F165667C5)
 
-LONG_DIGITS = 18  # decimals of more are hashed as bytes
+LONG_DIGITS = 18  # decimals with more digits are hashed as bytes
 
 
 def hash_bigint(values: Ints) -> Ints:
-    """The hash of each value: one-to-one, so equal hashes are equal values."""
+    """The hash of each value; it is one-to-one, so equal hashes are equal values."""
     words = np.ascontiguousarray(values, dtype=np.int64).view(np.uint64)
     hashes = np.full(len(words), _SEED)
     _hash_longs(words, np.ones(len(words), dtype=np.bool_), hashes)
@@ -34,7 +34,7 @@ def hash_bigint(values: Ints) -> Ints:
 
 
 def hash_columns(columns: Sequence[pa.Array], rows: int) -> Ints:
-    """The hash of each row: each column goes on from the hash of those before it, and a NULL leaves that as it is."""
+    """The hash of each row: each column is seeded with the hash of those before it, and NULL leaves that unchanged."""
     hashes = np.full(rows, _SEED)
     for column in columns:
         valid = column.is_valid().to_numpy(zero_copy_only=False)
@@ -51,15 +51,15 @@ def hash_columns(columns: Sequence[pa.Array], rows: int) -> Ints:
 
 
 def whole_numbers(column: pa.Array) -> Ints:
-    """Values of a fixed width as the 64-bit numbers that are hashed; 0 where NULL."""
+    """Values of a fixed width as the 64-bit integers that are hashed; 0 where NULL."""
     kind = column.type
     if pa.types.is_decimal(kind):
         return np.asarray(np.ascontiguousarray(_words(column, 16)[::2]).view(np.int64))
     if pa.types.is_floating(kind):
         wide = kind.bit_width == 64
         values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64 if wide else np.float32)
-        values[values == 0] = 0  # not -0.0
-        values[np.isnan(values)] = np.nan  # one of all the bits that are no number
+        values[values == 0] = 0  # turns -0.0 into 0.0
+        values[np.isnan(values)] = np.nan  # one bit pattern for all NaN
         return np.asarray(values.view(np.int64 if wide else np.int32), dtype=np.int64)
     if pa.types.is_date32(kind):
         column = column.view(pa.int32())
@@ -70,7 +70,7 @@ def whole_numbers(column: pa.Array) -> Ints:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values of the type are bytes of any length."""
+    """Whether values of the type are bytes of variable length."""
     return any(test(kind) for test in _TEXTS)
 
 
@@ -78,7 +78,7 @@ _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.t
 
 
 def bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.uint8], Ints]:
-    """The bytes of all values of a text column, and where each begins and the last one ends."""
+    """The bytes of all values of a text column, and the offset of each and of the end."""
     large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     _, offsets, data = column.buffers()
     if offsets is None or len(column) == 0:
@@ -89,7 +89,7 @@ def bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.uint8], Ints]:
 
 
 def _is_short(kind: pa.DataType) -> bool:
-    """Whether Spark hashes values of the type as 32-bit numbers."""
+    """Whether Spark hashes values of the type as 32-bit integers."""
     whole = pa.types.is_signed_integer(kind) and kind.bit_width < 64
     return bool(whole or pa.types.is_boolean(kind) or pa.types.is_date32(kind) or pa.types.is_float32(kind))
 
@@ -139,7 +139,7 @@ def _with_int(mixed, word):  # type: ignore[no-untyped-def]
 
 @njit(types.uint64(_BYTES, types.int64, types.int64), inline="always", cache=True)
 def _little(data, place, width):  # type: ignore[no-untyped-def]
-    """So many bytes as a number, the lowest first."""
+    """`width` bytes as an integer, little-endian."""
     word = np.uint64(0)
     for i in range(width):
         word |= np.uint64(data[place + i]) << np.uint64(8 * i)
@@ -201,7 +201,7 @@ def _hash_bytes(data, offsets, valid, hashes):  # type: ignore[no-untyped-def]
 
 @njit(types.void(_PAIRS, _VALID, _U64), cache=True, nogil=True)
 def _hash_decimals(pairs, valid, hashes):  # type: ignore[no-untyped-def]
-    """Unscaled values of 128 bits, as the fewest bytes that hold them with their sign, the highest first."""
+    """Unscaled values of 128 bits, as the fewest big-endian bytes that hold them with their sign."""
     found = np.empty(16, dtype=np.uint8)
     for i in range(len(hashes)):
         if not valid[i]:

@@ -1,7 +1,7 @@
-"""Rows of one stream on their way to a task: whole columns, and for each row a mask of the state tables that it is for.
+"""Rows of one stream on their way to a task: columns, and per row a mask of the state tables that it is for.
 
-A row goes at most once to a task, however many tables there take it. What a row is for in a table are *marks*, a bit each, so that a row
-may be stored by one task, probe in another, and be seen by all.
+A row is sent at most once to a task, however many of its tables need it. The purposes of a row in a table are *marks*,
+a bit each, so that one task may store the row, another probe with it, and all see it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from numba import njit, types
 
 from penstock.columns.hash import Ints, is_text
 
-STORED, PROBING, SEEN = range(3)  # the task stores the row; probes with it; sees it as one that all tasks have
+STORED, PROBING, SEEN = range(3)  # the task stores the row; probes with it; sees it as a row that all tasks have
 MARKS = 3
-ABOUT = b"about"  # in the metadata of a table
-MOST_BYTES = 64 << 20  # of a parcel: it is one row of the exchange
+ABOUT = b"about"  # key in the metadata of a table
+MOST_BYTES = 64 << 20  # of a parcel, which is one row of the exchange
 
 Masks = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a stream at one task: columns by name, with `_ts`, and masks that have a place for each table of the stream."""
+    """Rows of a stream at one task: columns by name, with `_ts`, and masks with marks for each table of the stream."""
 
     stream: str
     columns: Mapping[str, pa.Array]
@@ -38,21 +38,21 @@ class Rows:
         return int(sum(column.nbytes for column in self.columns.values()) + self.masks.nbytes)
 
     def marked(self, table: int, mark: int) -> Ints:
-        """The places of the rows with a mark, for the table of that number in the stream."""
+        """The places of the rows with a mark for a table, numbered within the stream."""
         word, bit = divmod(MARKS * table + mark, 64)
         return np.flatnonzero(self.masks[:, word] & np.uint64(1 << bit))
 
 
 def words_for(tables: int) -> int:
-    """The words of a mask with a place for so many tables."""
+    """How many 64-bit words a mask for that many tables has."""
     return -(-MARKS * tables // 64)
 
 
 def place(owners: npt.NDArray[np.int32], everywhere: Sequence[bool], tasks: int) -> list[tuple[Ints, Masks]]:
-    """For each task the places of the rows that it gets, ascending, and their masks.
+    """For each task the places of its rows, ascending, and their masks.
 
-    `owners[table]` is the task that holds each row in a table, -1 for rows that are not for the table; all tasks see the rows of the tables
-    that are `everywhere`.
+    `owners[table]` is the task that stores each row in a table, -1 for rows that the table does not need; all tasks see
+    the rows of tables that are `everywhere`.
     """
     everyone = np.array(everywhere, dtype=np.bool_)
     counts = np.zeros(tasks, dtype=np.int64)
@@ -71,11 +71,11 @@ def place(owners: npt.NDArray[np.int32], everywhere: Sequence[bool], tasks: int)
     ), cache=True, nogil=True,
 )  # fmt: skip
 def _place(owners, everywhere, counts, index, masks):  # type: ignore[no-untyped-def]
-    """Counts the rows of each task if there is no room for them in `index`; else `counts` says how much room each has."""
+    """Count the rows of each task if `index` is empty; else fill `index` and `masks`, with room for `counts` rows."""
     tables, rows = owners.shape
     tasks = len(counts)
     counting = len(index) == 0
-    last = np.full(tasks, -1, dtype=np.int64)  # the row that the task has got last
+    last = np.full(tasks, -1, dtype=np.int64)  # the last row assigned to the task
     cursor = np.zeros(tasks, dtype=np.int64)
     if not counting:
         for task in range(1, tasks):
@@ -107,7 +107,7 @@ def _place(owners, everywhere, counts, index, masks):  # type: ignore[no-untyped
 
 
 def portions(columns: Mapping[str, pa.Array], index: Ints, masks: Masks) -> Iterator[tuple[Ints, Masks]]:
-    """The places and masks of rows in pieces that are about as large as a parcel may be; `columns` are of all rows."""
+    """The places and masks of rows in pieces near the size limit of a parcel; `columns` are of all rows."""
     rows = len(next(iter(columns.values())))
     size = sum(column.nbytes for column in columns.values()) / max(1, rows) + 8 * masks.shape[1]
     most = max(1, int(MOST_BYTES / size))
@@ -118,9 +118,9 @@ def portions(columns: Mapping[str, pa.Array], index: Ints, masks: Masks) -> Iter
 def gathered(
     columns: Mapping[str, pa.Array], users: Mapping[str, Sequence[int]], index: Ints, masks: Masks
 ) -> dict[str, pa.Array]:
-    """The columns at those places, without what nobody there needs; `users` are the tables that need a column.
+    """The columns at those places, without values that no table there needs; `users` are the tables that need a column.
 
-    Texts are left out row by row too, other columns only where no row at all is needed.
+    Unneeded texts are dropped row by row, other columns only if no row is needed.
     """
     found = {}
     whole = pa.array(index)
@@ -141,7 +141,7 @@ def gathered(
 
 
 def _at(column: pa.Array, places: pa.Array) -> pa.Array:
-    """The values at these places, which ascend."""
+    """The values at these ascending places."""
     return column if len(places) == len(column) else column.take(places)
 
 
@@ -177,14 +177,14 @@ def unpack(parcel: pa.Buffer) -> Rows:
 
 
 def pack_table(table: pa.Table, about: Mapping[str, int]) -> Iterator[pa.Buffer]:
-    """A table as Arrow streams of bounded size, each of which says what it is about."""
+    """A table as Arrow streams of bounded size, each with `about` in its metadata."""
     if len(table):
         (batch,) = table.combine_chunks().to_batches()
         yield from _streams(batch.replace_schema_metadata({**(table.schema.metadata or {}), ABOUT: json.dumps(about)}))
 
 
 def unpack_table(parcel: pa.Buffer) -> tuple[pa.Table, dict[str, int]]:
-    """The table of a parcel, as views of its bytes, and what it is about."""
+    """The table of a parcel, as views of its bytes, and its `about`."""
     table = pa.ipc.open_stream(parcel).read_all()
     metadata = dict(table.schema.metadata)
     about = json.loads(metadata.pop(ABOUT))
@@ -192,7 +192,7 @@ def unpack_table(parcel: pa.Buffer) -> tuple[pa.Table, dict[str, int]]:
 
 
 def unite(pieces: Iterable[Rows]) -> dict[str, Rows]:
-    """The rows of each stream as one, with NULLs in columns that some pieces lack because nobody there needs them."""
+    """The rows of each stream as one, with NULLs in columns that some pieces lack because no table needs them there."""
     by_stream: dict[str, list[Rows]] = {}
     for piece in pieces:
         by_stream.setdefault(piece.stream, []).append(piece)

@@ -1,6 +1,6 @@
-"""Whole rows as JSON, as Spark's `to_json` writes them, so that Spark reads them back: late and bad rows of files that workers read themselves.
+"""Rows as JSON in the form of Spark's `to_json`, which Spark reads back: late and invalid rows of files.
 
-Only for types with one text each; rows with others Spark writes itself.
+Only for types with a unique text; rows with other types Spark writes itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def has_text(kind: pa.DataType) -> bool:
 
 
 def rows_as_text(rows: pa.Table) -> pa.Array:
-    """Each row as an object, without what is NULL. Raises ValueError (and its kin) on values that only Spark can write."""
+    """Each row as an object, without NULLs. Raises ValueError or a subclass on values that only Spark can write."""
     written = []
     for name in rows.column_names:
         column = rows.column(name)

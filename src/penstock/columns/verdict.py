@@ -1,6 +1,6 @@
-"""The verdicts on arriving rows, and what rows say about the progress of their stream.
+"""Verdicts on arriving rows, and what rows contribute to the progress of their stream.
 
-Nothing here decides about progress: that is done once a step, from what all mappers saw (`state/progress.py`).
+Progress itself is computed once per step from what all mappers saw (`state/progress.py`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from penstock.model import Stream
 from penstock.model.time import DAY, EARLIEST, FOREVER, LATEST
 
 ACCEPTED, LATE, BAD, PUNCTUATION, MALFORMED, UNPLACED, BEFORE = range(7)
-SIDES = {"late": (LATE,), "bad": (BAD, MALFORMED, UNPLACED, BEFORE)}  # what is put aside, and for which verdicts
-MARK, MALFORMED_MARK = 1, 2  # of rows that are punctuations
+SIDES = {"late": (LATE,), "bad": (BAD, MALFORMED, UNPLACED, BEFORE)}  # side outputs, each with its verdicts
+MARK, MALFORMED_MARK = 1, 2  # marks of rows that are punctuations
 
 Verdicts = npt.NDArray[np.int8]
 
 
 def event_time(column: pa.Array) -> pa.Array:
-    """A column of times as the engine counts them."""
+    """A column of times in the engine's unit."""
     times = whole_numbers(column) * (DAY if pa.types.is_date(column.type) else 1)
     return pa.array(times, mask=column.is_null().to_numpy(zero_copy_only=False))
 
@@ -33,10 +33,10 @@ def judge(
     times: pa.Array, progress: int, origin: int, bounds: Ints | None = None, marks: pa.Array | None = None,
     sequence: pa.Array | None = None,
 ) -> Verdicts:  # fmt: skip
-    """The verdict on each row of a stream, of which no row counts that is before `origin`.
+    """The verdict on each row of a stream; rows before `origin` are invalid.
 
-    `bounds`: the progress of each row's group, where some groups are ahead of their stream; `marks` say which rows are punctuations;
-    `sequence` numbers the rows of a stream with a delay in rows.
+    `bounds`: the progress of each row's group, where some groups are ahead of their stream. `marks` tell which rows are
+    punctuations; `sequence` orders the rows of a stream with a delay in rows.
     """
     valid = times.is_valid().to_numpy(zero_copy_only=False)
     values = whole_numbers(times)
@@ -59,10 +59,11 @@ def rows_of(verdict: Verdicts, *wanted: int) -> Ints:
 
 
 def reasons(verdict: Verdicts, times: pa.Array) -> pa.Array:
-    """Why each row was put aside."""
+    """Why each row was rejected."""
     timeless = pc.if_else(pc.is_null(times), "event time is NULL or unreadable", "event time out of range")
     texts = {
-        LATE: "late", MALFORMED: "malformed punctuation", UNPLACED: "sequence is NULL", BEFORE: "event time before every ORIGIN",
+        LATE: "late", MALFORMED: "malformed punctuation", UNPLACED: "sequence is NULL",
+        BEFORE: "event time before every ORIGIN",
     }  # fmt: skip
     why = pa.array([texts.get(code) for code in verdict.tolist()], pa.string())
     return pc.coalesce(why, timeless)
@@ -75,7 +76,7 @@ def saw(
     sequence: pa.Array | None = None,
     patterns: pa.Array | None = None,
 ) -> dict[str, Any]:
-    """What rows of a stream say about its progress, as `state.progress.Seen` reads it."""
+    """What the rows contribute to the stream's progress, in the form that `state.progress.Seen` reads."""
     found: dict[str, Any] = {}
     timed = rows_of(verdict, ACCEPTED, LATE)
     if len(timed):

@@ -1,4 +1,4 @@
-"""Give rows that are held the bits of queries that come later, as far as what is stored tells."""
+"""Assign stored rows the bits of queries added later, as far as the stored columns allow."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Known = npt.NDArray[np.bool_]
 
 
 def adopt(table: StateTable, rows: Rows, shares: Collection[int]) -> Rows:
-    """The rows, with the roles of the queries in `shares` where their predicates are known to hold.
+    """The rows, with the roles of the queries in `shares` set where their predicates are known to hold.
 
-    A predicate is evaluated on a stored column; without the column, a row satisfies it if it serves a query with the very same
-    predicate. A row without a column that the query needs is none of its rows.
+    A predicate is evaluated on a stored column. Without the column, a row satisfies it if it serves a query with the
+    same predicate. A row that lacks a column the query needs does not serve the query.
     """
     new = [entry for entry in table.entries if entry.query in shares]
     others = {entry.id: entry for entry in table.entries if entry.query not in shares}
@@ -42,7 +42,7 @@ def _serves(entry: Entry, others: dict[int, Entry], rows: Rows) -> Known:
         by_pattern = [any(role in others and holds(others[role]) for role in pattern) for pattern in rows.patterns]
         return np.array(by_pattern, dtype=np.bool_)[rows.bits]
 
-    # A row that is held only to be counted may have no key.
+    # A row stored only to be counted may have no key.
     serves = np.array([any(0 <= role < COUNTING for role in pattern) for pattern in rows.patterns], dtype=np.bool_)[
         rows.bits
     ]

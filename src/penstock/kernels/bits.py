@@ -1,4 +1,4 @@
-"""Which query roles each row of a delta serves: the predicate index over whole columns, and the dictionary of bits ids."""
+"""Which query roles each row of a delta serves: the predicate index over columns, and the dictionary of bits ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.planner.network import StateTable
 def row_bits(
     table: StateTable, columns: Mapping[str, pa.Array], truths: Mapping[str, npt.NDArray[np.bool_]], rows: int
 ) -> Words:
-    """One bit per entry of the table for each row; rows that serve nobody are all zero."""
+    """One bit per entry of the table for each row; rows that serve no query are all zero."""
     width = len(table.entries)
     words = word_count(width)
     bits = np.empty((rows, words), dtype=np.uint64)
@@ -46,12 +46,12 @@ def bits_ids(bits: Words) -> tuple[npt.NDArray[np.int32], Words]:
 
 
 def cells_of(index: ColumnIndex, column: pa.Array) -> npt.NDArray[np.int64]:
-    """The cell of each value."""
+    """The index cell of each value."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         encoded = column.dictionary_encode()
         literals = [str(value).encode() for value in index.literals]
         lookup = np.array(
-            # As bytes: a string that came from elsewhere need not be UTF-8.
+            # As bytes: strings from outside need not be valid UTF-8.
             [
                 *(_string_cell(v, literals) for v in encoded.dictionary.cast(pa.large_binary()).to_pylist()),
                 index.null_cell,

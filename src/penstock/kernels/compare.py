@@ -1,7 +1,7 @@
-"""Evaluate terms over whole columns: three-valued logic, Spark's order of values, checked sums, and the functions of `columns/terms`.
+"""Evaluate terms over columns: three-valued logic, Spark's order of values, checked sums, functions of `columns/terms`.
 
-An operand is computed, and may raise, where those before it are not NULL; a condition, where none before it decides. All are computed for
-all rows, and what they raise is looked at only there.
+In Spark an operand is evaluated, and may raise, only if those before it are not NULL; a condition, only if none before
+it decides. Here all are computed for all rows, and errors count only where Spark would have evaluated the term.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NUMPY: dict[str, Callable[[Any, Any], Any]] = {
 _ARROW = {
     "=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
 }  # fmt: skip
-_BACKWARDS = frozenset({"/", "%", "div"})  # Spark computes the divisor first
+_BACKWARDS = frozenset({"/", "%", "div"})  # Spark evaluates the divisor first
 
 
 def holds(term: Term, lookup: Lookup, rows: int) -> tuple[Flags, Flags]:
@@ -43,7 +43,7 @@ def values(term: Term, lookup: Lookup, rows: int) -> tuple[pa.Array, Flags]:
 
 
 class Evaluation:
-    """Terms over the same rows: what several of them call with the same arguments is computed once."""
+    """Terms over the same rows: calls with the same arguments are computed once."""
 
     def __init__(self, lookup: Lookup, rows: int) -> None:
         self.lookup, self.rows = lookup, rows
@@ -75,7 +75,7 @@ class Evaluation:
                 return reduce(_or, [_compare("=", tested, _literal(o.value, o.type, self.rows)) for o in options])
             case IsNull(Typed(Ref() as column)):
                 return self._of(IsNull(column))
-            case IsNull(Ref() as column):  # of any type, also one that nothing else here can read
+            case IsNull(Ref() as column):  # of any type, even one that nothing else here reads
                 found = self.lookup(column).is_null().to_numpy(zero_copy_only=False)
                 return Values(found, np.ones(self.rows, dtype=np.bool_), np.zeros(self.rows, dtype=np.bool_))
             case IsNull(inner):
@@ -117,7 +117,7 @@ class Evaluation:
 
 
 def _instead(found: Values, chosen: Flags, value: Values) -> Values:
-    """Other values in place of some."""
+    """Replace the values of some rows."""
     valid = np.where(chosen, value.valid, found.valid)
     raised = np.where(chosen, value.raised, found.raised)
     if not value.valid.any():
@@ -136,7 +136,7 @@ def _called(call: Call, arguments: Sequence[Values]) -> Values:
     if wrong is not None and wrong.any():
         raised = raised | (wrong & valid)
         if isinstance(data, np.ndarray):
-            data = np.where(wrong, data.dtype.type(0), data)  # whatever is computed of it fits its type
+            data = np.where(wrong, data.dtype.type(0), data)  # so that any result computed from it fits its type
     return Values(data, valid, raised)
 
 
@@ -171,7 +171,7 @@ def _compare(op: str, left: Values, right: Values) -> Values:
 
 
 def _exact(left: Any, right: Any) -> tuple[Any, Any]:
-    """Both sides of a comparison in one type of Arrow's: decimals of two types, or a decimal and whole numbers, with all their digits."""
+    """Both sides as one Arrow type without loss of digits: decimals of two types, or a decimal and integers."""
     sides = [
         pa.array(side).cast(pa.decimal128(19, 0)) if isinstance(side, np.ndarray) else side for side in (left, right)
     ]
@@ -192,7 +192,7 @@ def _arithmetic(op: str, left: Values, right: Values) -> Values:
 
 
 def _or(left: Values, right: Values) -> Values:
-    # Evaluated from left to right: a true left side keeps the right one from raising.
+    # Evaluated from left to right: where the left side is true, the right one does not raise.
     a = np.asarray(left.data, dtype=np.bool_) & left.valid & ~left.raised
     b = np.asarray(right.data, dtype=np.bool_) & right.valid
     truth = a | b

@@ -1,8 +1,8 @@
-"""The conditions between positions that kernels evaluate: which ones at a hop, which ones at the end, and what they leave.
+"""Join conditions that kernels evaluate: which ones at a hop, which ones at the end, and how they clear query bits.
 
-A condition that may raise is evaluated at its hop too, but only what it refutes is dropped there. What it raised on goes on: whether that is
-an error is known at the end, where a whole result counts as one if some of its conditions raise and all others are TRUE. No order of lookups
-and no order of conditions changes that.
+A condition that may raise is evaluated at its hop too, but only rows that it refutes are dropped there; rows on which
+it raised continue. At the end a whole result is an error if some of its conditions raise and all others are TRUE. So
+neither the order of lookups nor that of conditions changes the answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Condition:
 
 
 def at_hop(join: Join, position: int, known: Collection[int], *, last: bool) -> list[Condition]:
-    """Those that can be evaluated once `position`, the newest of the `known` ones, is joined; at the last hop without those of the end."""
+    """The conditions to test once `position`, newest of `known`, is joined; at the `last` hop not those `at_end`."""
     return [
         Condition(member.id, member.bit, term)
         for member, residual, term in _residuals(join)
@@ -42,7 +42,7 @@ def at_hop(join: Join, position: int, known: Collection[int], *, last: bool) -> 
 
 
 def at_end(join: Join) -> list[Condition]:
-    """Those that whole results have to meet still."""
+    """The conditions that are evaluated on whole results."""
     return [Condition(member.id, member.bit, term) for member, residual, term in _residuals(join) if _at_end(residual)]
 
 
@@ -52,9 +52,9 @@ def refuted(
     columns: Callable[[Ints], Lookup],
     errors: Counter[int] | None = None,
 ) -> Words:
-    """The bits without those of queries of which a condition is FALSE or NULL; `columns` gives those of some rows.
+    """The bits without those of queries with a condition that is FALSE or NULL; `columns` gives columns of some rows.
 
-    With `errors` the rows are whole results: a query of which a condition raised loses them too, and they are counted.
+    With `errors` the rows are whole results: a query with a condition that raised loses them too, and they are counted.
     """
     left, raising = bits, dict[Condition, Ints]()
     for condition in conditions:
@@ -71,7 +71,7 @@ def refuted(
             raising[condition] = wanted[raised]
     for condition, rows in raising.items():
         word, bit = condition.bit // 64, np.uint64(1 << (condition.bit % 64))
-        # A later condition may be FALSE, and a result on which two of them raise is one error.
+        # A later condition may be FALSE, and a result with two errors counts once.
         wrong = rows[(left[rows, word] & bit) != 0]
         if errors is not None and len(wrong):
             errors[condition.query] += len(wrong)

@@ -1,4 +1,4 @@
-"""A step's rows of one state table, made ready: bits computed, unwanted rows dropped, the rest sorted."""
+"""A step's rows of one state table, prepared: bits computed, rows that serve no query dropped, the rest sorted."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _INTS = types.Array(types.int64, 1, "C", readonly=True)
 
 @dataclass(frozen=True)
 class Delta:
-    """Sorted rows that serve at least one query role, and how many rows were left out because they serve none."""
+    """Sorted rows that serve at least one query role, and how many rows were dropped because they serve none."""
 
     rows: Rows
     unwanted: int
 
     @property
     def keys(self) -> int:
-        """The distinct keys of the rows: as they are sorted, one more than there are places where the key changes."""
+        """The number of distinct keys; rows are sorted, so it is one more than the number of key changes."""
         key = self.rows.key
         return int(np.count_nonzero(key[1:] != key[:-1])) + 1 if len(key) else 0
 
@@ -43,16 +43,16 @@ def build_delta(
     truths: Mapping[str, npt.NDArray[np.bool_]],
     index: Ints | None = None,
 ) -> Delta:
-    """Bits, dictionary and order of one table's new rows: those at the places `index` of whole columns, or all.
+    """Bits, dictionary and order of one table's new rows: those at `index` of whole columns, or all.
 
-    Rows with a NULL key cannot match; at most they are counted.
+    Rows with a NULL key match nothing; at most they are counted.
     """
     bits = wanted_bits(table, has_key, columns, truths, index)
     wanted = np.asarray(bits.any(axis=1))
     ids, patterns = bits_ids(bits)
     some = np.flatnonzero(wanted)
     chosen = some if index is None else index[some]
-    # Where nobody tells keys apart all rows are one.
+    # Without a key all rows have the same one.
     own = np.zeros(len(chosen), dtype=np.int64) if table.timed else key[chosen]
     within = row_order(table, own, time[chosen], lambda name: columns[name].take(pa.array(chosen)))
     order = chosen[within]
@@ -74,7 +74,7 @@ def wanted_bits(
     truths: Mapping[str, npt.NDArray[np.bool_]],
     index: Ints | None = None,
 ) -> Words:
-    """The entries of the table that each row serves (of those at the places `index`, or of all): none if no query wants the row."""
+    """The entries of the table that each row (at `index`, or each of all) serves: none if no query wants the row."""
     if index is not None and len(index) < len(has_key):
         picked = pa.array(index)
         columns = {name: columns[name].take(picked) for name in {i.column for i in table.indexes}}
@@ -88,10 +88,10 @@ def wanted_bits(
 
 
 def alive(table: StateTable, rows: Rows, progress: Mapping[str, int]) -> npt.NDArray[np.bool_]:
-    """Rows that some query can still use, given how far the other streams have come."""
+    """Rows that some query can still use, given the progress of the other streams."""
     kept = _after(rows, {entry.id: table.horizon(entry, progress) for entry in table.entries if entry.counts is None})
     for entry in table.counted:
-        # The row serves the role itself no longer than it counts.
+        # A row serves its own role only as long as the window counts it.
         kept |= _after(rows, {entry.id: table.horizon(entry, progress)}) & _inside(entry, rows, progress)
     return kept
 
@@ -109,7 +109,7 @@ def _after(rows: Rows, horizon: Mapping[int, int]) -> npt.NDArray[np.bool_]:
 
 
 def _inside(entry: Entry, rows: Rows, progress: Mapping[str, int]) -> npt.NDArray[np.bool_] | bool:
-    """Rows that are still inside the window at the time of the next result; new rows have not been ranked, and are."""
+    """Rows still inside the window at the time of the next result; new rows are not ranked yet and count as inside."""
     out = rows.columns.get(entry.out)
     if out is None:
         return True
@@ -118,7 +118,7 @@ def _inside(entry: Entry, rows: Rows, progress: Mapping[str, int]) -> npt.NDArra
 
 
 def select(rows: Rows, keep: npt.NDArray[np.bool_]) -> Rows:
-    """The rows to keep, with the dictionary of bits ids reduced to those in use."""
+    """The rows to keep; the dictionary of bits ids is reduced to those in use."""
     if keep.all():
         return compact_patterns(rows)
     index = np.flatnonzero(keep)
@@ -139,11 +139,11 @@ def compact_patterns(rows: Rows) -> Rows:
 def row_order(
     table: StateTable, key: Ints, time: Ints, column: Callable[[str], pa.Array], *, in_runs: bool = False
 ) -> Ints:
-    """The order of rows in a run: key (and so bucket), time, declared sequence. `in_runs`: the rows are sorted runs, one after the other."""
+    """The order of rows in a run: key (and so bucket), time, declared sequence. `in_runs`: the rows are sorted runs."""
     if table.sequence is not None:
         return np.asarray(np.lexsort((ranks(column(table.sequence)), time, key)))
-    # Most keys are few rows: sorting by key alone and then inside the keys is several times faster than a stable sort by both.
-    # A stable sort merges runs instead of sorting anew.
+    # Most keys have few rows: sorting by key and then within keys is several times faster than a stable sort by both.
+    # A stable sort merges runs instead of sorting from scratch.
     order = np.argsort(key, kind="stable" if in_runs else None)
     _order_ties(key, time, order)
     return np.asarray(order)
@@ -171,7 +171,7 @@ def _order_ties(key, time, order):  # type: ignore[no-untyped-def]
 
 
 def roles_of(table: StateTable, patterns: Words) -> tuple[tuple[int, ...], ...]:
-    """The ids of the roles that each pattern of bits stands for."""
+    """The ids of the roles in each pattern of bits."""
     ids = np.array([entry.id for entry in table.entries], dtype=np.int64)
     bits = np.unpackbits(patterns.view(np.uint8), axis=1, bitorder="little")[:, : len(ids)].astype(np.bool_)
     return tuple(tuple(ids[row].tolist()) for row in bits)

@@ -1,6 +1,6 @@
-"""Progress by group, for consumers that work on columns: window aggregates that close a group early, purge of join state.
+"""Progress by group, over columns: for window aggregates that close a group early, and expiry of join state.
 
-What closes a group is remembered in `Progress.closed`; here it is only looked up, for many rows at once.
+Punctuations are stored in `Progress.closed`; here they are only looked up, for many rows at once.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from penstock.state.manifest import Patterns, Progress
 from penstock.state.progress import punctuations
 from penstock.state.run import Ints, Rows
 
-# The types of key parts that equal a constant of a punctuation as they equal each other.
+# Types of key parts whose equality with a punctuation's constant is the equality of keys.
 _COMPARABLE = frozenset({"bigint", "string", "boolean"})
 
 
 @dataclass(frozen=True)
 class Met:
-    """A stream that rows of a state table are joined with, single keys of which have come further than the stream.
+    """A stream joined with a state table, of which single keys have advanced beyond the stream's progress.
 
-    `columns` = (column of the stream, number of the part of the key that equals it).
+    `columns` = (column of the stream, number of the key part that equals it).
     """
 
     stream: Stream
@@ -41,12 +41,12 @@ class Met:
     columns: tuple[tuple[str, int], ...]
 
     def bounds(self, table: StateTable, rows: Rows) -> Ints:
-        """For each row of the table: no later row of the stream that it could meet has a time below this."""
+        """For each row of the table: the time below which no later row of the stream comes that could join it."""
         if table.verify:
             values = {column: rows.columns[table.verify[part]] for column, part in self.columns}
             return group_bounds(self.stream, self.progress, values, len(rows))
         found = np.full(len(rows), self.progress.value, dtype=np.int64)
-        # The hash is one-to-one, so that no other key is mistaken for one that is closed.
+        # The hash is one-to-one here, so that no key is mistaken for a closed one.
         known = _constants(self.stream, self.progress.closed).get((self.columns[0][0],))
         if known is not None and len(rows):
             keys = hash_bigint(np.array([value for (value,) in known.values], dtype=np.int64))
@@ -63,13 +63,13 @@ Closed = tuple[Met, ...]
 
 @dataclass(frozen=True)
 class _Constants:
-    """Punctuations that fix the same columns to constants: the values of each, all different, and the times below which no row comes."""
+    """Punctuations that fix the same columns: their distinct constants, and the times below which no row comes."""
 
     values: tuple[tuple[Value, ...], ...]
     until: Ints
 
     def of(self, columns: Sequence[pa.Array], rows: int) -> Ints:
-        """For each of `rows` rows, given by the columns: the time of the punctuation that it matches, NEVER if there is none."""
+        """For each row, given by its columns: the time of the punctuation that it matches, or NEVER."""
         code, known = np.zeros(rows, dtype=np.int64), np.zeros(len(self.values), dtype=np.int64)
         inside = np.ones(rows, dtype=np.bool_)
         for column, values in zip(columns, zip(*self.values, strict=True), strict=True):
@@ -78,7 +78,7 @@ class _Constants:
             inside &= np.asarray(pc.is_valid(index))
             mine = known * len(number) + np.array([number[value] for value in values], dtype=np.int64)
             theirs = code * len(number) + np.asarray(pc.fill_null(index, 0), dtype=np.int64)
-            _, codes = np.unique(np.concatenate([mine, theirs]), return_inverse=True)  # so that they stay small
+            _, codes = np.unique(np.concatenate([mine, theirs]), return_inverse=True)  # keeps the codes small
             known, code = codes[: len(known)], codes[len(known) :]
         order = np.argsort(known)
         place = np.minimum(np.searchsorted(known[order], code), len(known) - 1)
@@ -88,7 +88,7 @@ class _Constants:
 
 @lru_cache(maxsize=64)
 def _constants(stream: Stream, closed: Patterns) -> Mapping[tuple[str, ...], _Constants]:
-    """The punctuations that fix columns to constants, by the columns that they fix."""
+    """The punctuations that fix columns to constants, by these columns."""
     found: dict[tuple[str, ...], dict[tuple[Value, ...], int]] = {}
     for punctuation in punctuations(stream, closed):
         values = [value for _, value in punctuation.patterns if not isinstance(value, Range)]
@@ -107,9 +107,9 @@ def _ranges(stream: Stream, closed: Patterns) -> tuple[Punctuation, ...]:
 
 
 def group_bounds(stream: Stream, progress: Progress, columns: Mapping[str, pa.Array], rows: int) -> Ints:
-    """For each of `rows` groups, given by columns of the stream: no later row of the group has a time below this.
+    """For each group, given by columns of the stream: the time below which no later row of the group comes.
 
-    A punctuation counts for a group only if it names no other columns, since only then every row of the group matches it.
+    A punctuation counts for a group only if it names no other columns: only then does every row of the group match.
     """
     found = np.full(rows, progress.value, dtype=np.int64)
     for names, known in _constants(stream, progress.closed).items():
@@ -127,10 +127,10 @@ def group_bounds(stream: Stream, progress: Progress, columns: Mapping[str, pa.Ar
 
 
 def closed_keys(network: Network, progress: Mapping[str, Progress]) -> dict[int, Closed]:
-    """For each state table the streams of which single keys are further than they are as a whole.
+    """For each state table the streams of which single keys have advanced beyond the stream's progress.
 
-    Only where it is certain which rows of another stream a row can meet: all joins of the table have one key, and the punctuation fixes
-    columns that are parts of it.
+    Only where the rows of the other stream that a row can join are known: all joins of the table have one key, and the
+    punctuation fixes columns that are parts of it.
     """
     ahead = {name: own for name, own in progress.items() if own.closed and name in network.streams}
     found = {}
@@ -145,7 +145,7 @@ def closed_keys(network: Network, progress: Mapping[str, Progress]) -> dict[int,
 
 
 def _concerned(stream: Stream, progress: Progress, table: StateTable, columns: Mapping[str, int]) -> bool:
-    """Whether some punctuation of the stream closes keys of the table; of a key that is only known by its hash no range is."""
+    """Whether a punctuation of the stream closes keys of the table; hashed keys cannot be matched with ranges."""
     return any(
         all(column in columns and (table.verify or isinstance(value, int)) for column, value in punctuation.patterns)
         for punctuation in punctuations(stream, progress.closed)
@@ -153,7 +153,7 @@ def _concerned(stream: Stream, progress: Progress, table: StateTable, columns: M
 
 
 def _met_by(network: Network, table: StateTable) -> dict[str, tuple[tuple[str, int], ...]]:
-    """The streams that rows of a table are joined with, each with the columns that equal parts of the table's key."""
+    """The streams joined with a table, each with its columns that equal parts of the table's key."""
     if table.grouped:
         return {}
     columns: dict[str, set[tuple[tuple[str, int], ...]]] = {}
@@ -168,7 +168,7 @@ def _met_by(network: Network, table: StateTable) -> dict[str, tuple[tuple[str, i
 
 
 def _key_columns(table: StateTable, stream: Stream) -> tuple[tuple[str, int], ...]:
-    """The columns that are parts of a table's key, as they stand or as a wider integer, with the numbers of the parts."""
+    """The columns that are parts of a table's key, as they are or widened, with the numbers of the parts."""
     integers = {column.name for column in stream.columns if column.type in INTEGER_TYPES}
     found = []
     for number, (part, kind) in enumerate(zip(table.key, table.key_types, strict=True)):
@@ -183,7 +183,7 @@ def _key_columns(table: StateTable, stream: Stream) -> tuple[tuple[str, int], ..
 
 
 def alive_by_key(table: StateTable, rows: Rows, progress: Mapping[str, int], closed: Closed) -> npt.NDArray[np.bool_]:
-    """Rows that some query can still use, given how far other streams have come, as a whole and for single keys."""
+    """Rows that some query can still use, given the progress of other streams and of their single keys."""
     keep = alive(table, rows, progress)
     if not closed or not keep.any():
         return keep

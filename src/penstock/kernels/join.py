@@ -1,7 +1,7 @@
 """The joins of one task in one step: each start position's delta along its own route, as pure functions.
 
-By the telescoped delta rule a delta meets, at earlier positions, the rows of this step too, and at later positions
-only older rows: every result is found exactly once, by its last row in the order (step, position).
+By the telescoped delta rule a delta joins this step's rows at earlier positions too, and only older rows at later
+positions: every result is found exactly once, by its last row in the order (step, position).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.kernels.walk import Slices, Walk, Work
 from penstock.planner.network import Join, Network
 from penstock.planner.routes import Route
 
-BLOCK = 1 << 17  # new rows that set out together: bounds the memory of what they find on the way
+BLOCK = 1 << 17  # new rows joined at once: bounds the memory of intermediate matches
 
 
 def join_deltas(
@@ -27,14 +27,14 @@ def join_deltas(
     work: Work,
     suspended: Collection[int] = (),
 ) -> Iterator[tuple[Route, int, Matches]]:
-    """What this step's rows find, in pieces: (route, hops done, matches). Matches with hops left wait for an exchange.
+    """Results of this step, in pieces: (route, hops done, matches). Matches with hops left go to an exchange.
 
     Suspended queries get no results.
     """
     served = served_by(network, join, frozenset(suspended))
     for route in routes:
         walk = Walk(network, join, route, slices, served, work)
-        if route.everywhere:  # every task starts from all new rows, and counts those that came to it
+        if route.everywhere:  # every task starts from all new rows, and counts those that it received
             for rows in slices.fresh.get(route.table, ()):
                 walk.came(len(served.at(rows, route.start)[1]))
         for delta in (slices.every if route.everywhere else slices.fresh).get(route.table, ()):
@@ -47,7 +47,7 @@ def join_deltas(
                 composite = Matches(
                     (route.start,), (pick,), delta.key[some], delta.time[some, None], rows_at(bits, some)
                 )
-                whole = walk.counted(composite) if route.hops else walk.settled(walk.counted(composite))
+                whole = walk.counted(composite) if route.hops else walk.final(walk.counted(composite))
                 if len(whole):
                     yield from walk.go(whole, 0)
 
@@ -62,7 +62,7 @@ def resume(
     work: Work,
     suspended: Collection[int] = (),
 ) -> Iterator[tuple[Route, int, Matches]]:
-    """Go on with composites that came through an exchange, after `done` hops."""
+    """Continue with composites from an exchange, after `done` hops."""
     walk = Walk(network, join, route, slices, served_by(network, join, frozenset(suspended)), work)
     for matches in pieces:
         if done < len(route.hops):

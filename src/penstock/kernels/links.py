@@ -1,6 +1,6 @@
-"""What the links of a chain have to do: the rows that probe each of them, and the results with a row of its ages.
+"""Statistics of the links of a chain: the composites that probe each link, and the results with a row of its ages.
 
-Counted only where a table has several links, a piece of matches at a time. What is counted says nothing about results themselves.
+Counted only where a table has several links, per piece of matches. The counts do not affect results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.state.run import Ints
 class Links:
     """The links of a state table as one position of a join sees them.
 
-    `masks[k]` are the queries that can want a row as old as link k begins; each link's are among those of the one before.
+    `masks[k]` are the queries that may need rows as old as the begin of link k; a subset of `masks[k - 1]`.
     """
 
     table: int
@@ -32,7 +32,7 @@ class Links:
 
 
 def links_of(network: Network, join: Join) -> dict[tuple[int, int], Links]:
-    """By (position, table), where a table has several links. Kept with the network, which a worker holds over many steps."""
+    """By (position, table), for tables with several links. Cached in the network, which a worker keeps over steps."""
     kept: dict[int, dict[tuple[int, int], Links]] = network.__dict__.setdefault("_links", {})
     if join.index not in kept:
         kept[join.index] = {(found.position, found.table): found for found in _links(network, join)}
@@ -40,21 +40,21 @@ def links_of(network: Network, join: Join) -> dict[tuple[int, int], Links]:
 
 
 def count_probes(links: Links, bits: Words, counts: Counter[tuple[int, Link]]) -> None:
-    """Count composites with these bits for each link that they reach: up to the longest life among their queries."""
+    """Count composites with these bits for each link that they reach, up to the longest life among their queries."""
     deepest = np.bincount(_deepest(bits, links.masks), minlength=len(links.cuts))
     reached = deepest[::-1].cumsum()[::-1]
     counts.update({(links.table, link): int(n) for link, n in zip(links.links, reached, strict=True) if n})
 
 
 def count_results(links: Links, ages: Ints, counts: Counter[tuple[int, Link]]) -> None:
-    """Count results by the link in which the age of their row of this table lies."""
+    """Count results by the link that holds the age of their row of this table."""
     place = np.minimum(np.searchsorted(links.cuts, ages, side="right"), len(links.cuts) - 1)
     found = np.bincount(place, minlength=len(links.cuts))
     counts.update({(links.table, link): int(n) for link, n in zip(links.links, found, strict=True) if n})
 
 
 def _deepest(bits: Words, masks: Words) -> Ints:
-    """For each row the last link whose mask it meets, by bisection; most rows meet the very last."""
+    """For each row the last link whose mask it intersects, by bisection; most rows reach the very last one."""
     found = np.full(len(bits), len(masks) - 1, dtype=np.int64)
     rest = np.flatnonzero(~(bits & masks[-1]).any(axis=1))
     low, high = np.zeros(len(rest), dtype=np.int64), np.full(len(rest), max(0, len(masks) - 2), dtype=np.int64)

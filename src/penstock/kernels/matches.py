@@ -1,7 +1,7 @@
-"""Rows joined so far, as picks of rows in runs, and the columns of them.
+"""Rows joined so far, as references to rows in runs, and their columns.
 
-What a join finds is never copied out of its runs before it is asked for: a pick says which row of which run, and columns are gathered at the
-end, or for a condition. How matches are found is said in `walk`.
+A join never copies rows out of their runs before they are needed: a pick says which row of which run, and columns are
+gathered at the end or for a condition. `walk` finds the matches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Pick = tuple[Sequence[Rows], Ints | None, Ints]  # (runs, run of each row or Non
 
 @dataclass(frozen=True)
 class Matches:
-    """Rows joined so far, all of one start position: per position the rows picked, their times, and bits of queries."""
+    """Rows joined so far from one start position: per position the picked rows and times, and the bits of queries."""
 
     positions: tuple[int, ...]
     picks: tuple[Pick, ...]
@@ -43,7 +43,7 @@ class Matches:
         return Matches(self.positions, picks, self.keys[index], rows_at(self.times, index), rows_at(self.bits, index))
 
     def led_by(self, position: int) -> tuple[Matches, Ints]:
-        """The same matches with one of the positions first and in the order of its times; and which ones they are."""
+        """The same matches with another position first, sorted by its times; and their places in these matches."""
         places = sorted(range(len(self.positions)), key=lambda place: self.positions[place] != position)
         order = np.argsort(self.times[:, places[0]], kind="stable")
         found = self.take(order)
@@ -58,7 +58,7 @@ class Matches:
         return gather(self.picks[place], name)
 
     def key(self, position: int, table: str) -> pa.Array:
-        """The keys, in a state table of that name, of the rows at one position, wherever they were found."""
+        """The keys of the rows at one position in the state table of that name, wherever the rows were found."""
         runs, run, row = self.picks[self.positions.index(position)]
         column = key_column(table)
         if any(column in rows.columns for rows in runs):
@@ -83,13 +83,13 @@ def extend(composite: Matches, position: int, pick: Pick, left: Ints, bits: Word
 
 
 def serving(matches: Matches) -> Matches:
-    """Only the matches that serve any query."""
+    """Only the matches that serve a query."""
     alive = serves_any(matches.bits)
     return matches if alive.all() else matches.take(np.flatnonzero(alive))
 
 
 def serves_any(bits: Words) -> npt.NDArray[np.bool_]:
-    """The rows that serve any query."""
+    """The rows that serve a query."""
     alive = bits[:, 0] != 0
     for word in range(1, bits.shape[1]):
         alive |= bits[:, word] != 0
@@ -97,7 +97,7 @@ def serves_any(bits: Words) -> npt.NDArray[np.bool_]:
 
 
 def rows_at(values: npt.NDArray[Number], index: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Number]:
-    """Some rows of a table of few columns, which lie one after the other: along so short an axis NumPy's own ways are slow."""
+    """Some rows of a contiguous table of few columns: NumPy's own indexing is slow along so short an axis."""
     found = np.empty((len(index), values.shape[1]), dtype=values.dtype, order="F")
     for column in range(values.shape[1]):
         found[:, column] = values[:, column][index]
@@ -116,7 +116,7 @@ def gather(pick: Pick, name: str) -> pa.Array:
     runs, run, row = pick
     if run is None:
         return _take(runs[0], name, row)
-    # NumPy sorts numbers of 16 bits several times as fast as wider ones.
+    # NumPy sorts 16-bit numbers several times as fast as wider ones.
     order = np.argsort(run.astype(np.int16) if len(runs) < 1 << 15 else run, kind="stable")
     pieces = [_take(runs[number], name, row[order[start:stop]]) for number, start, stop in _groups(run[order])]
     kind = next((p.type for p in pieces if not pa.types.is_null(p.type)), pa.null())
@@ -127,7 +127,7 @@ def gather(pick: Pick, name: str) -> pa.Array:
 
 
 def _take(rows: Rows, name: str, row: Ints) -> pa.Array:
-    # A run from before a query asked for the column lacks it; none of its rows serves that query.
+    # A run older than the first query that wants the column lacks it; none of its rows serves that query.
     column = rows.columns.get(name)
     return pa.nulls(len(row)) if column is None else column.take(pa.array(row))
 
@@ -156,7 +156,7 @@ def equal(ours: pa.Array, theirs: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _bitwise(array: pa.Array) -> pa.Array:
-    """Doubles as their bits, of which NaN has many (a sum of infinities has others than a parsed NaN)."""
+    """Doubles as their bits; all NaN are one (a sum of infinities has other bits than a parsed NaN)."""
     if not pa.types.is_float64(array.type):
         return array
     return pc.if_else(pc.is_nan(array), np.nan, array).view(pa.int64())

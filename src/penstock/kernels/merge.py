@@ -1,4 +1,4 @@
-"""Merge sorted runs of one state table to longer ones: the kernel of compaction."""
+"""Merge sorted runs of one state table into longer ones: the kernel of compaction."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from penstock.state.run import Rows, gap
 
 
 def merge_runs(table: StateTable, runs: Sequence[Rows], progress: Mapping[str, int]) -> Rows | None:
-    """All rows of the runs that are still in reach, sorted, with dead role ids dropped; None if no row is left.
+    """All rows of the runs that have not expired, sorted, without ids of dropped roles; None if no row is left.
 
-    A column that an older run lacks (no query wanted it then) is filled with NULL: the queries that want it now
-    started after those rows and do not see them. Such rows keep a mark beside their roles, for queries that begin from the state.
+    A column that an older run lacks (no query needed it then) is filled with NULL: the queries that need it now began
+    after those rows and do not see them. Such rows are marked beside their roles, for queries that begin from state.
     """
     current = {entry.id for entry in table.entries}
     numbers: dict[tuple[int, ...], int] = {}
@@ -38,7 +38,7 @@ def merge_runs(table: StateTable, runs: Sequence[Rows], progress: Mapping[str, i
 
 
 def merge_deltas(table: StateTable, deltas: Sequence[Delta]) -> Delta:
-    """The delta of all rows of some deltas."""
+    """The delta of all rows of several deltas."""
     if len(deltas) == 1:
         return deltas[0]
     numbers: dict[tuple[int, ...], int] = {}
@@ -52,17 +52,17 @@ def merge_deltas(table: StateTable, deltas: Sequence[Delta]) -> Delta:
 def _merged(
     table: StateTable, pieces: Sequence[tuple[Rows, npt.NDArray[np.int32]]], patterns: tuple[tuple[int, ...], ...]
 ) -> Rows:
-    """The rows of sorted pieces as one, with the bits ids that they have among these patterns."""
+    """The rows of sorted pieces as one, with their bits ids among these patterns."""
     runs = [rows for rows, _ in pieces]
     key, time = np.concatenate([rows.key for rows in runs]), np.concatenate([rows.time for rows in runs])
     order = row_order(table, key, time, lambda name: whole_column(runs, name), in_runs=True)
     picked = pa.array(order)
-    columns = {name: whole_column(runs, name).take(picked) for name in table.columns}  # one by one: each is large
+    columns = {name: whole_column(runs, name).take(picked) for name in table.columns}  # one at a time: each is large
     return Rows(key[order], time[order], np.concatenate([ids for _, ids in pieces])[order], patterns, columns)
 
 
 def whole_column(runs: Sequence[Rows], name: str) -> pa.Array:
-    """A column of all runs; NULL where a run lacks it, or was merged from such runs alone and has it without a type."""
+    """A column of all runs; NULL where a run lacks it or has it untyped, because it was merged from such runs only."""
     arrays = [rows.columns.get(name, pa.nulls(len(rows))) for rows in runs]
     kind = next((array.type for array in arrays if not pa.types.is_null(array.type)), pa.null())
     return pa.concat_arrays([array.cast(kind) for array in arrays])
@@ -71,7 +71,7 @@ def whole_column(runs: Sequence[Rows], name: str) -> pa.Array:
 def lay_out(table: StateTable, rows: Rows, least: int = 0) -> list[tuple[int, Rows]]:
     """The rows as (end of link, rows of one link and one time interval), each sorted as before.
 
-    No link ends before `least`, or so early that its rows would fall into very many intervals.
+    No link ends before `least`, or so early that its rows would be split into very many intervals.
     """
     links = pattern_links(table, rows)
     cells = np.arange(len(links)) if table.by_cell else np.zeros(len(links), dtype=np.int64)
@@ -103,7 +103,7 @@ def fresh_runs(table: StateTable, rows: Rows) -> list[tuple[int, Rows]]:
 
 
 def pattern_links(table: StateTable, rows: Rows) -> npt.NDArray[np.int64]:
-    """For each bits id the end of the link in which the longest life among its roles ends."""
+    """For each bits id the end of the link that contains the end of the longest life among its roles."""
     life = {entry.id: entry.life for entry in table.entries}
     lives = [max((life.get(role, 0) for role in pattern), default=0) for pattern in rows.patterns]
     return np.array([link_of(table.chain, own) for own in lives], dtype=np.int64)

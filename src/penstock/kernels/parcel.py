@@ -1,6 +1,6 @@
-"""Composites on their way through an exchange, as bytes: one parcel holds many, so that the exchange costs bytes and not rows.
+"""Composites as bytes for an exchange: a parcel holds many, so that the exchange costs by bytes and not by rows.
 
-A parcel carries of each joined row only what is still needed: columns of the result and of conditions, and keys of later lookups.
+A parcel carries of each joined row only what is still needed: columns of results and conditions, keys of later lookups.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.planner.routes import Route
 from penstock.state.buckets import BucketMap
 from penstock.state.run import Rows
 
-MOST = 1 << 17  # composites in a parcel
+MOST = 1 << 17  # composites per parcel
 
 
 def pack(
@@ -72,7 +72,7 @@ def unpack(parcel: bytes, positions: Sequence[int]) -> Matches:
 def carried(
     network: Network, join: Join, route: Route, done: int
 ) -> tuple[Mapping[int, Sequence[str]], Mapping[int, Sequence[str]]]:
-    """What is still needed of the rows joined by the first `done` hops: by position, columns, and tables whose keys are asked for."""
+    """What later hops and results need of the rows of the first `done` hops: by position, (columns, key tables)."""
     known = (route.start, *route.order[:done])
     columns: dict[int, dict[str, None]] = {p: dict.fromkeys(join.columns[p]) for p in known}
     keys: dict[int, dict[str, None]] = {p: {} for p in known}

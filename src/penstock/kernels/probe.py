@@ -1,9 +1,9 @@
-"""The probe: match sorted rows against sorted rows by key and time, for many queries at once (compiled).
+"""The probe: join sorted rows with sorted rows by key and time, for many queries at once (compiled).
 
-One call joins a sorted block of *composites* (delta rows, or rows already joined) with one run. Keys that both have are found
-by galloping on both sides, so that the shorter side sets the cost; partners inside a key by pointers that only move forward. The
-queries that a pair can serve are the AND of the bits of both sides and of the windows that the pair's ages satisfy. A pair that
-serves no query is not produced.
+One call joins a sorted block of *composites* (delta rows, or rows already joined) with one run. Common keys are found
+by galloping on both sides, so that the shorter side sets the cost; partners inside a key by pointers that only move
+forward. The queries that a pair can serve are the AND of the bits of both sides and of the windows that contain the
+pair's ages. A pair that serves no query is not produced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHUNK = 1 << 19  # pairs per call: bounds the memory of one expansion
 
 @dataclass
 class Counts:
-    """Work done by probes: rows looked up, pairs inside the longest window, pairs that some query wanted."""
+    """Work of probes: rows looked up, pairs inside the longest window, pairs that some query wanted."""
 
     probed: int = 0
     candidates: int = 0
@@ -89,7 +89,7 @@ def build_reach(join: Join, known: Sequence[int], target: int) -> Reach:
 
 
 def nearest(join: Join, known: Sequence[int], target: int) -> int:
-    """The known position to which the rows of another one are closest in time, by windows and bands: the fewest are in its reach."""
+    """The known position closest in time to the target's rows, by windows and bands: it reaches the fewest."""
     return min(
         known, key=lambda p: max(m.bounds[p][target] for m in join.leads) + max(m.bounds[target][p] for m in join.leads)
     )
@@ -100,8 +100,8 @@ def probe(
 ) -> Iterator[tuple[Ints, Ints, Words]]:
     """Yield matches as (index of composite, row of the run, bits of the pair), in bounded pieces.
 
-    `keys` ascends, and `times[:, 0]` (the start position's time) ascends within a key. `served[p]` = the queries
-    that a row with bits id p can serve at this position.
+    `keys` ascend, and `times[:, 0]` (the start position's time) ascends within a key. `served[p]` = the queries that a
+    row with bits id p can serve at this position.
     """
     if len(keys) == 0 or len(rows) == 0 or keys[-1] < rows.key[0] or keys[0] > rows.key[-1]:
         return
@@ -123,7 +123,7 @@ def probe(
     counts.compared += int(tally[1])
 
 
-# Fixed signatures: mapped runs are read-only arrays and fresh deltas are not, and each kind would compile anew.
+# Fixed signatures: mapped runs are read-only arrays and fresh deltas are not; either kind would compile separately.
 _INTS = types.Array(types.int64, 1, "C", readonly=True)
 _INTS2 = types.Array(types.int64, 2, "C", readonly=True)
 _IDS = types.Array(types.int32, 1, "C", readonly=True)
@@ -134,7 +134,7 @@ _OUT_WORDS = types.Array(types.uint64, 2, "C")
 
 @njit(types.int64(_INTS, types.int64, types.int64, types.int64), cache=True, nogil=True)
 def _gallop(values, start, stop, target):  # type: ignore[no-untyped-def]
-    """First index in [start, stop) whose value is >= target, searched outward from start."""
+    """First index in [start, stop) whose value is >= target, galloping outward from start."""
     step, low, high = 1, start, start
     while high < stop and values[high] < target:
         low = high + 1
@@ -162,7 +162,7 @@ def _probe(  # type: ignore[no-untyped-def]
     keys, times, bits, run_keys, run_times, run_bits, served, low, high, offsets, cuts, masks,
     position, tally, left, right, pair_bits,
 ):  # fmt: skip
-    """Fill the output arrays from where `position` stands; returns the number of pairs, and moves `position`.
+    """Fill the output arrays from where `position` stands; returns the number of pairs, and advances `position`.
 
     position = (composite, next candidate or -1, start of key, end of key, window start, 1 if the key range is valid)
     """
@@ -192,7 +192,7 @@ def _probe(  # type: ignore[no-untyped-def]
                         else run_keys.shape[0]
                     )
                 else:
-                    # The run has no such key: on to the first composite with the run's next one.
+                    # The run lacks this key: skip to the first composite with the run's next key.
                     if key_start == run_keys.shape[0]:
                         i = keys.shape[0]
                         break
@@ -222,7 +222,7 @@ def _probe(  # type: ignore[no-untyped-def]
                     difference = time - times[i, k]
                     for side in range(2):
                         begin, end = offsets[2 * k + side], offsets[2 * k + side + 1]
-                        if end == begin + 1:  # one window for all queries
+                        if end == begin + 1:  # the same window for all queries
                             cut = begin if difference <= cuts[begin] else end
                         else:
                             cut = _gallop(cuts, begin, end, difference)

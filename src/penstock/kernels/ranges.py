@@ -1,8 +1,8 @@
-"""Which rows an inequality leaves to each composite, as ranges of the rows sorted by what the inequality says of them.
+"""Inequality joins: the rows that an inequality leaves to each composite, as ranges of rows sorted by one value.
 
-`p.v + 1 >= q.v` has one value that the row looked up decides; all else is moved to the composite's side, so that all conditions on `p.v`
-restrict the same sorted rows. A range may hold too much (never too little): the condition itself is evaluated on every pair afterwards. Since
-an overflow is an error that is counted, whatever might overflow is in range.
+In `p.v + 1 >= q.v` the row looked up decides one value, `p.v`. All else moves to the composite's side, so that all
+conditions on `p.v` restrict the same sorted rows. A range may hold too much, never too little: the condition itself is
+evaluated on every pair afterwards. Overflow is an error that is counted, so whatever might overflow is in range.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from penstock.state.run import Ints
 Floats = npt.NDArray[np.float64]
 Signed = tuple[int, Term]
 
-_OVERFLOW = 2.0**61  # while a row's value and all that is added to it stay below this, no sum leaves 64 bits
-_INFINITE = 2.0**1000  # and while they stay below this, no sum of doubles becomes infinite
-# A sum of doubles is wrong by less than this for each of its terms, relative to their sizes.
+_OVERFLOW = 2.0**61  # while a row's value and everything added to it stay below this, no sum leaves 64 bits
+_INFINITE = 2.0**1000  # while they stay below this, no sum of doubles becomes infinite
+# A sum of doubles is wrong by less than this for each of its terms, relative to their magnitudes.
 _ROUNDING = 2.0**-50
 
 
 @dataclass(frozen=True)
 class Bound:
-    """`own` of a row has to be at most (`<`), at least (`>`) or equal to (`=`) a sum of `others`, which the composite says.
+    """A row's `own` must be at most (`<`), at least (`>`) or equal to (`=`) a sum of `others`, of the composite.
 
-    If something was `moved` from the row's side, that holds up to rounding, and only where all values are below `limit`.
+    If a term was `moved` from the row's side, this holds up to rounding, and only while all values are below `limit`.
     """
 
     own: Term
@@ -47,9 +47,9 @@ class Bound:
 
 @dataclass(frozen=True)
 class Search:
-    """Rows are sorted by `own`, and a composite needs those that fit all bounds of one of the `choices`, which belong to different queries.
+    """Rows are sorted by `own`; a composite needs those within all bounds of one of `choices`, each of other queries.
 
-    Where a term of `watched` bounds, or of those that only the composite decides (`known`), might raise, every pair is needed.
+    Where a `watched` term, of a bound or one that only the composite decides (`known`), might raise, all pairs count.
     """
 
     own: Term
@@ -60,7 +60,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Ranges:
-    """(rows in an order, for each composite the first place of its range in it and the one behind the last), once or twice."""
+    """(rows in an order, per composite the start of its range in it and its end), once or twice."""
 
     parts: tuple[tuple[Ints, Ints, Ints], ...]
 
@@ -71,7 +71,7 @@ class Ranges:
 
 @dataclass(frozen=True)
 class _Demand:
-    """What one condition demands of a row: bounds that all hold; with what it could raise on if it is not total."""
+    """What one condition requires of a row: bounds that all hold, and the terms that might raise."""
 
     bounds: tuple[Bound, ...]
     known: tuple[Term, ...]
@@ -79,7 +79,7 @@ class _Demand:
 
 
 def build_search(join: Join, position: int, known: Sequence[int]) -> Search | None:
-    """How to look for rows of a position by an inequality with known ones. Each query of the join must have one on the same value of the row."""
+    """How to find rows of a position by inequalities with known ones; None unless all queries have one on one value."""
     demands = [
         [d for r in member.residuals if (d := _demand(r, position, frozenset(known))) is not None]
         for member in join.leads
@@ -101,7 +101,7 @@ def build_search(join: Join, position: int, known: Sequence[int]) -> Search | No
 
 
 def _strength(bounds: set[Bound]) -> int:
-    """An equality leaves fewer rows than two ends, two ends fewer than one."""
+    """Selectivity: an equality leaves fewer rows than two bounds, two bounds fewer than one."""
     ops = {bound.op for bound in bounds}
     return 3 if "=" in ops else len(ops)
 
@@ -117,16 +117,16 @@ def _demand(residual: Expression, position: int, known: frozenset[int]) -> _Dema
         if found is not None:
             bounds.append(found)
         elif residual.total:
-            continue  # of parts that cannot raise, any one restricts the rows
+            continue  # among parts that cannot raise, any one may restrict the rows
         elif isinstance(part, Compare) and _roles(part.left) | _roles(part.right) <= known:
             beside += [part.left, part.right]
         else:
-            return None  # it might raise on pairs that another part leaves out
+            return None  # it might raise on pairs that another part excludes
     return _Demand(tuple(bounds), tuple(beside), residual.total) if bounds else None
 
 
 def _bound(part: Term, position: int, known: frozenset[int], total: bool) -> Bound | None:
-    """What a comparison demands of the one term in it that the row decides."""
+    """What a comparison requires of its only term that the row decides."""
     if not isinstance(part, Compare) or part.op == "<>":
         return None
     if not (_roles(part.left) | _roles(part.right)) <= known | {position}:
@@ -140,13 +140,13 @@ def _bound(part: Term, position: int, known: frozenset[int], total: bool) -> Bou
     if not any(_roles(term) for _, term in others):
         return None
     op = part.op if sign > 0 else FLIPPED[part.op]
-    # The other side of a comparison changes its sign in `terms` and again in `others`: nothing was moved.
+    # The other side of a comparison changes its sign in `terms` and again in `others`: no term was moved.
     moved = own not in (part.left, part.right)
     return Bound(own, op[0], others, moved, _INFINITE if total else _OVERFLOW)
 
 
 def _sum(term: Term, sign: int, position: int) -> Iterator[Signed]:
-    """The terms of a sum, taken apart only as far as a row's own value is to be separated from all else."""
+    """The terms of a sum, split only as far as the row's own value must be isolated."""
     roles = _roles(term)
     if isinstance(term, Arithmetic) and position in roles:
         parts = (_roles(term.left), _roles(term.right))
@@ -166,11 +166,11 @@ def _roles(term: Term) -> set[int]:
         case Literal():
             return set()
         case _:
-            return {-2}  # no plain value
+            return {-2}  # not a plain value
 
 
 def _comparable(columns: Mapping[Term, pa.Array]) -> dict[Term, Floats] | None:
-    """The values as numbers that are in the order of the values, NULL as NaN; None if values have no such order here."""
+    """Values as numbers in the same order, NULL as NaN; None for types without such numbers."""
     if all(pa.types.is_integer(c.type) or pa.types.is_floating(c.type) for c in columns.values()):
         return {term: _numbers(column) for term, column in columns.items()}
     strings = {term: c for term, c in columns.items() if c.null_count < len(c)}
@@ -180,14 +180,14 @@ def _comparable(columns: Mapping[Term, pa.Array]) -> dict[Term, Floats] | None:
 
 
 def _numbers(column: pa.Array) -> Floats:
-    """NaN, which is the largest, as infinity; large integers are rounded, which leaves them in their order."""
+    """Numbers as doubles: NaN, which is largest, as infinity; large integers are rounded, which keeps their order."""
     plain = pc.cast(column, pa.float64(), safe=False)
     plain = pc.if_else(pc.is_nan(plain), np.inf, plain)
     return np.asarray(pc.fill_null(plain, np.nan).to_numpy(zero_copy_only=False))
 
 
 def _ranks(columns: Mapping[Term, pa.Array]) -> dict[Term, Floats]:
-    """The place of each string among all of them; Arrow orders them by their bytes, as Spark does."""
+    """The rank of each string among all; Arrow orders strings by bytes, as Spark does."""
     if not columns:
         return {}
     joined = pa.concat_arrays([column.cast(pa.large_string()) for column in columns.values()])
@@ -198,7 +198,7 @@ def _ranks(columns: Mapping[Term, pa.Array]) -> dict[Term, Floats]:
 
 
 def find_ranges(search: Search, rows: Lookup, row_count: int, composites: Lookup, count: int) -> Ranges | None:
-    """The ranges of a search; None if what it compares are neither numbers nor strings."""
+    """The ranges of a search; None if it compares neither numbers nor strings."""
     columns, errors = {}, {}
     terms = {t for b in search.watched for _, t in b.others} | set(search.known)
     for lookup, wanted, size in ((rows, {b.own for b in search.watched}, row_count), (composites, terms, count)):
@@ -242,14 +242,14 @@ def find_ranges(search: Search, rows: Lookup, row_count: int, composites: Lookup
 
 
 def _sorted(own: Floats, always: Flags) -> tuple[Ints, int]:
-    """The rows by their value, then those without one, then those that every composite needs; and how many have one."""
+    """Rows by value, then those without a value, then those that every composite needs; and how many have a value."""
     kind = np.where(always, 2, np.isnan(own).astype(np.int8))
     order = np.lexsort((own, kind))
     return order, int((kind == 0).sum())
 
 
 def _ends(bound: Bound, known: dict[Term, tuple[Floats, Flags]], count: int) -> tuple[tuple[Floats, Floats], Flags]:
-    """((the least and the greatest that the sum of the others may be, NaN for NULL), composites of which nothing can be said)."""
+    """((least and greatest possible sum of the others, NaN for NULL), composites for which no bound is known)."""
     total, size = np.zeros(count), np.zeros(count)
     unknown = np.zeros(count, dtype=np.bool_)
     with np.errstate(invalid="ignore", over="ignore"):

@@ -1,8 +1,8 @@
 """Windows that count rows: when each row of a state table leaves them, and which rows take part in a step.
 
-With `[ROWS n]` a row counts until the n-th row after it, in the order of the stream, has come. Its time is known for sure once progress
-has passed it, so a join with such windows is evaluated on what progress has closed: there the window of a row ends like any other,
-at a time of its own.
+With `[ROWS n]` a row leaves the window when the n-th row after it, in stream order, arrives. That time is final once
+progress has passed it, so a join with such windows is evaluated on rows that progress has closed: there each row leaves
+the window at a known time, as with any other window.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from penstock.state.run import Ints, Rows
 
 
 def rank(table: StateTable, runs: Sequence[Rows]) -> list[Rows]:
-    """All rows of a table, each with a column for every window that counts it: the time at which it leaves the window, if ever.
+    """All rows of a table, with a column per window that counts rows: the time at which the row leaves it, if ever.
 
-    Rows from before a query began are none of those that its windows count.
+    A query's windows do not count rows from before the query began.
     """
     if not runs:
         return []
@@ -58,7 +58,7 @@ def _serve(rows: Rows, role: int) -> npt.NDArray[np.bool_]:
 
 
 def _in_order(table: StateTable, runs: Sequence[Rows], time: Ints, partition: Sequence[str]) -> tuple[Ints, Ints]:
-    """The places of rows by partition and then in the order of the stream, and a number of each row's partition."""
+    """The places of rows by partition and then stream order, and the number of each row's partition."""
     event_time = table.order[0]
 
     def numbers(name: str) -> list[Ints]:
@@ -69,7 +69,7 @@ def _in_order(table: StateTable, runs: Sequence[Rows], time: Ints, partition: Se
         _, group = np.unique(np.column_stack([group, numbers(name)[0]]), axis=0, return_inverse=True)
     group = group.reshape(-1)
     order = np.lexsort((time, group))
-    # Rows of one time are few as a rule, and only they need the other columns.
+    # Few rows share a time as a rule, and only they need the other columns.
     tied = np.zeros(len(time), dtype=np.bool_)
     again = (np.diff(time[order]) == 0) & (np.diff(group[order]) == 0)
     tied[order[1:][again]] = tied[order[:-1][again]] = True
@@ -88,23 +88,23 @@ def _in_order(table: StateTable, runs: Sequence[Rows], time: Ints, partition: Se
 
 
 def _numbers(column: pa.Array) -> list[Ints]:
-    """Numbers in the order of the values, NULL first; for floating point a second one that tells -0.0 from 0.0, which are equal."""
+    """Numbers in the order of the values, NULL first; for floats a second number that puts -0.0 before 0.0."""
     if pa.types.is_null(column.type):
         return [np.zeros(len(column), dtype=np.int64)]
     if not pa.types.is_floating(column.type):
         return [ranks(column)]
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     values = column.fill_null(0.0).to_numpy(zero_copy_only=False)
-    _, found = np.unique(values + 0.0, return_inverse=True)  # NaN is one value and the largest
+    _, found = np.unique(values + 0.0, return_inverse=True)  # all NaN are one value, the largest
     negative = (values == 0) & np.signbit(values) & valid
     return [np.where(valid, found.reshape(-1), -1), -negative.astype(np.int64)]
 
 
 def closed(slices: Slices, before: int, now: int) -> Slices:
-    """The rows as a join sees them that is evaluated on what progress has closed.
+    """The rows for a join that is evaluated on what progress has closed.
 
-    Old are those stored rows with a time below `before`, which the last step had closed; new are those that `now` closes, stored or not, and rows of
-    this step that come behind it.
+    Old are stored rows with a time below `before`, which the last step had closed. New are the rows, stored or of this
+    step, that `now` closes.
     """
 
     def old(held: Mapping[int, Sequence[Rows]]) -> dict[int, list[Rows]]:

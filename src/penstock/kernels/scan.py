@@ -1,4 +1,4 @@
-"""Lookups without an equality: of a range of the sorted rows for each composite. Which range that is, `ranges` says."""
+"""Lookups without an equality: each composite scans a range of the sorted rows, which `ranges` or time decides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.state.run import Ints, Rows
 
 
 def pairs_by_time(times: Ints, rows: Rows, reach: Reach) -> int:
-    """Pairs that time alone leaves, of rows sorted by time."""
+    """How many pairs are in reach by time alone, of rows sorted by time."""
     first = np.searchsorted(rows.time, times - reach.low)
     last = np.searchsorted(rows.time, times + reach.high, side="right")
     return int((last - first).sum())
@@ -52,7 +52,8 @@ def _pairs(
         left, right = np.empty(chunk, dtype=np.int64), np.empty(chunk, dtype=np.int64)
         pair_bits = np.empty((chunk, bits.shape[1]), dtype=np.uint64)
         found = _scan(
-            times, bits, rows.time, rows.bits, order, low, high, served, reach.offsets, reach.cuts, reach.masks, position, tally,
+            times, bits, rows.time, rows.bits, order, low, high, served,
+            reach.offsets, reach.cuts, reach.masks, position, tally,
             left, right, pair_bits,
         )  # fmt: skip
         if found:
@@ -84,9 +85,10 @@ def _pairs(
     nogil=True,
 )
 def _scan(  # type: ignore[no-untyped-def]
-    times, bits, run_times, run_bits, order, low, high, served, offsets, cuts, masks, position, tally, left, right, pair_bits,
+    times, bits, run_times, run_bits, order, low, high, served,
+    offsets, cuts, masks, position, tally, left, right, pair_bits,
 ):  # fmt: skip
-    """Fill the output from where `position` = (composite, place in the order or -1) stands; the number of pairs."""
+    """Fill the output from where `position` = (composite, place in the order or -1) stands; returns how many pairs."""
     words, known, room = bits.shape[1], times.shape[1], left.shape[0]
     found, i, j = 0, position[0], position[1]
     while i < times.shape[0]:
@@ -98,7 +100,7 @@ def _scan(  # type: ignore[no-untyped-def]
                 return found
             tally[0] += 1
             row = order[j]
-            # The same test as in `probe`: a function for both, inlined or not, made probes 1.3 to 2 times slower.
+            # The same test as in `probe`: a shared function, inlined or not, made probes 1.3 to 2 times slower.
             alive = np.uint64(0)
             for w in range(words):
                 both = bits[i, w] & served[run_bits[row], w]

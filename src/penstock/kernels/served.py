@@ -1,7 +1,7 @@
 """Which queries a row of a run can serve at a position of a join.
 
-Runs hold permanent ids of query roles, joins the bits of the queries that there are now; the translation is kept with the network, which a
-worker holds over many steps.
+Runs store permanent ids of query roles, joins use bits of the present queries. The translation is cached in the
+network, which a worker keeps over many steps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.kernels.probe import Words, to_words, word_count
 from penstock.planner.network import Join, Network
 from penstock.state.run import Ints, Rows
 
-MANY = 1 << 12  # dictionaries of runs whose translation is kept
+MANY = 1 << 12  # cached translations of runs' dictionaries
 
 
 class Served:
@@ -36,20 +36,20 @@ class Served:
         return bits, np.flatnonzero(serves_any(bits))
 
     def words(self, rows: Rows, position: int) -> Words:
-        """The queries that a row of each bits id can serve at a position. A run is probed in many steps: what was found is kept."""
+        """The queries that a row of each bits id can serve at a position; cached, since many steps probe a run."""
         place = (id(rows.patterns), position)
         if place not in self.known:
             masks = self.masks[position]
             found = [to_words(sum(masks.get(role, 0) for role in pattern), self.width) for pattern in rows.patterns]
             if len(self.known) > MANY:
                 self.known.clear()
-            # With the patterns themselves, so that no others can get their id.
+            # Keeps the patterns alive, so that no others can get their id.
             self.known[place] = (rows.patterns, np.array(found, dtype=np.uint64).reshape(len(found), self.width))
         return self.known[place][1]
 
 
 def served_by(network: Network, join: Join, suspended: frozenset[int]) -> Served:
-    """Kept with the network, which a worker holds over many steps."""
+    """Cached in the network, which a worker keeps over many steps."""
     kept: dict[tuple[int, frozenset[int]], Served] = network.__dict__.setdefault("_served", {})
     place = (join.index, suspended)
     if place not in kept:

@@ -1,6 +1,6 @@
-"""The walk of composites along one route: hop by hop they are looked up in the slices of the next position, and checked.
+"""Composites on one route: hop by hop they are joined with the slices of the next position, and checked.
 
-A composite is a match of the positions so far. Where it comes to an exchange it stops; who takes it up again is said in `join`.
+A composite is a match of the positions so far. At an exchange it stops, and `join` resumes it after the exchange.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from penstock.planner.network import Join, Network
 from penstock.planner.routes import MOVED, WHOLE, Hop, Route
 from penstock.state.run import Ints, Rows
 
-FEW = 1 << 13  # matches of one run that go on alone; fewer wait for those of the other runs
+FEW = 1 << 13  # this many matches of one run continue by themselves; fewer wait for those of other runs
 
 
 @dataclass
 class Work:
-    """What a task did: probes by state table of the start, raised expressions by query, composites by (join, start, positions).
+    """A task's work: probes by state table of the start, errors by query, composites by (join, start, positions).
 
-    `probes` and `results` are, by (state table, link), what the links of its chain had to do.
+    `probes` and `results` have, by (state table, link), the work of the links of its chain.
     """
 
     counts: dict[int, Counts] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Slices:
-    """The rows of the state tables as one task sees them: those it owns, and all of them; older rows, and this step's."""
+    """A task's rows of the state tables: `own` (older) and `fresh` (new) of its buckets, `whole` and `every` of all."""
 
     own: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
     fresh: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Slices:
 
 @dataclass(frozen=True)
 class Walk:
-    """The walk of composites along one route."""
+    """Walks composites along one route."""
 
     network: Network
     join: Join
@@ -67,7 +67,7 @@ class Walk:
     work: Work
 
     def came(self, rows: int) -> None:
-        """Count new rows of the start. What they look for and do not find is counted as none, or a set that has become rare would seem forgotten."""
+        """Count new rows of the start; sets they do not reach count 0, or a set that became rare would look unknown."""
         start, order = self.route.start, self.route.order
         if not order:
             return
@@ -76,7 +76,7 @@ class Walk:
             self.work.flows[self.join.index, start, tuple(sorted((start, *order[:k])))] += 0
 
     def go(self, composite: Matches, done: int, *, arrived: bool = False) -> Iterator[tuple[Route, int, Matches]]:
-        """From after `done` hops to the end, or to the next exchange; `arrived` if the exchange before this hop is behind."""
+        """From after `done` hops to the end or the next exchange; `arrived`: the exchange before this hop is done."""
         if done == len(self.route.hops):
             for links in links_of(self.network, self.join).values():
                 own = composite.times[:, composite.positions.index(links.position)]
@@ -95,7 +95,7 @@ class Walk:
             yield from self.go(extended, done + 1)
 
     def _rekey(self, composite: Matches, hop: Hop) -> Matches:
-        """The composites with the key of the next lookup, and in its order; those without a key find nothing."""
+        """The composites with the key of the next lookup, sorted by it; those with a NULL key match nothing."""
         if hop.source is None:
             order = np.argsort(composite.times[:, 0], kind="stable")
             found = composite.take(order)
@@ -137,7 +137,7 @@ class Walk:
                 else:
                     found.append((number, left, right, bits))
         if found:
-            # A next hop needs the composites in their own order again: matches of several runs are interleaved.
+            # The next hop needs the composites in their own order: matches of several runs are interleaved.
             left = np.concatenate([f[1] for f in found])
             order = np.argsort(left, kind="stable")
             run = np.concatenate([np.full(len(f[1]), f[0], dtype=np.int64) for f in found])[order]
@@ -149,7 +149,7 @@ class Walk:
     def _scan(
         self, composite: Matches, position: int, rows: Rows, words: Words, reach: Reach, counts: Counts
     ) -> Iterator[tuple[Ints, Ints, Words]]:
-        """Pairs without an equality: by an inequality through sorted values, or by time, whichever leaves fewer."""
+        """Pairs without an equality: by an inequality over sorted values, or by time, whichever leaves fewer."""
         ordered, order = _by_time(rows)
         search = _search(self.network, self.join, composite.positions, position)
         if search is not None and len(rows) and len(composite):
@@ -164,16 +164,16 @@ class Walk:
             yield left, right if order is None else order[right], bits
 
     def _checked(self, extended: Matches, hop: Hop, *, last: bool) -> Iterator[Matches]:
-        """Only matches whose keys are really equal, and whose conditions hold as far as they can be decided."""
+        """Only matches whose keys are really equal, and whose conditions hold as far as they can be evaluated."""
         matches = self.counted(self._verified(extended, hop))
         matches = self._conditions(matches, at_hop(self.join, hop.position, extended.positions, last=last))
-        matches = self.settled(matches) if last else matches
+        matches = self.final(matches) if last else matches
         self.work.flows[self.join.index, self.route.start, tuple(sorted(matches.positions))] += len(matches)
         if len(matches):
             yield matches
 
     def counted(self, matches: Matches) -> Matches:
-        """Clear the bits of queries of which a row has left its window, since so many rows came after it."""
+        """Clear the bits of queries for which a row has left its window, because enough rows came after it."""
         outs = [(m.bit, p, out) for m in self.join.leads for p, out in m.outs if p in matches.positions]
         if not outs or len(matches) == 0:
             return matches
@@ -183,12 +183,12 @@ class Walk:
             bits[newest >= out, number // 64] &= ~np.uint64(1 << (number % 64))
         return serving(replace(matches, bits=bits))
 
-    def settled(self, matches: Matches) -> Matches:
-        """Whole results that also meet the conditions that had to wait; those on which one raised are counted."""
+    def final(self, matches: Matches) -> Matches:
+        """Whole results that meet the deferred conditions too; those with a condition that raised are counted."""
         return self._conditions(matches, at_end(self.join), self.work.errors)
 
     def _verified(self, matches: Matches, hop: Hop) -> Matches:
-        """Drop matches whose keys only share a hash, and those that are unequal by another key class."""
+        """Drop matches whose keys only share a hash, and those that differ in another key class."""
         same = np.ones(len(matches), dtype=np.bool_)
         pairs = [] if hop.source is None else [(hop.source, hop.key_class)]
         for source, key_class in [*pairs, *hop.checks]:
@@ -204,7 +204,7 @@ class Walk:
     def _conditions(
         self, matches: Matches, conditions: Sequence[Condition], errors: Counter[int] | None = None
     ) -> Matches:
-        """Without what the conditions refute; with `errors`, of whole results, also without what they raised on."""
+        """Drop what the conditions refute; with `errors`, on whole results, also what they raised on."""
         if not conditions or len(matches) == 0:
             return matches
 
@@ -217,7 +217,7 @@ class Walk:
 
 
 def _by_time(rows: Rows) -> tuple[Rows, Ints | None]:
-    """The rows in the order of time as if all had one key, and their places; tables without a key are stored so."""
+    """The rows sorted by time as if all had one key, and their places; tables without a key are stored that way."""
     if len(rows) == 0 or (rows.key[0] == 0 and rows.key[-1] == 0):
         return rows, None
     order = np.argsort(rows.time, kind="stable")
@@ -226,7 +226,7 @@ def _by_time(rows: Rows) -> tuple[Rows, Ints | None]:
 
 
 def _reach(network: Network, join: Join, known: tuple[int, ...], target: int) -> Reach:
-    """Kept with the network, which a worker holds over many steps."""
+    """Cached in the network, which a worker keeps over many steps."""
     kept: dict[tuple[int, tuple[int, ...], int], Reach] = network.__dict__.setdefault("_reaches", {})
     place = (join.index, known, target)
     if place not in kept:
@@ -235,7 +235,7 @@ def _reach(network: Network, join: Join, known: tuple[int, ...], target: int) ->
 
 
 def _search(network: Network, join: Join, known: tuple[int, ...], target: int) -> Search | None:
-    """Kept with the network, which a worker holds over many steps."""
+    """Cached in the network, which a worker keeps over many steps."""
     kept: dict[tuple[int, tuple[int, ...], int], Search | None] = network.__dict__.setdefault("_searches", {})
     place = (join.index, known, target)
     if place not in kept:

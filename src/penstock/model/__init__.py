@@ -25,8 +25,9 @@ from penstock.model.view import Edge, Node, Source, View, ViewAggregate
 from penstock.model.windows import AggregateWindow, Landmark, PerRow, Session, Sliding, SlidingRows
 
 __all__ = [
-    "Aggregate", "AggregateWindow", "Aggregation", "And", "Arithmetic", "Band", "Branch", "Call", "Choice", "Column", "Compare", "Edge", "Emit",
-    "Expression", "In", "IsNull", "Item", "Landmark", "Literal", "Node", "Not", "Or", "PerRow", "Punctuation", "Query", "Range", "Reader", "Ref",
-    "Role", "Rows", "Session", "Sink", "Sliding", "SlidingRows", "SortKey", "Source", "Stream", "Term", "Top", "Tumbling", "Typed",
-    "UserAggregate", "View", "ViewAggregate", "Window",
+    "Aggregate", "AggregateWindow", "Aggregation", "And", "Arithmetic", "Band", "Branch", "Call", "Choice", "Column",
+    "Compare", "Edge", "Emit", "Expression", "In", "IsNull", "Item", "Landmark", "Literal", "Node", "Not", "Or",
+    "PerRow", "Punctuation", "Query", "Range", "Reader", "Ref", "Role", "Rows", "Session", "Sink", "Sliding",
+    "SlidingRows", "SortKey", "Source", "Stream", "Term", "Top", "Tumbling", "Typed", "UserAggregate", "View",
+    "ViewAggregate", "Window",
 ]  # fmt: skip

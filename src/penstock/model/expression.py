@@ -1,8 +1,8 @@
-"""Expressions as every layer but `sql` sees them: canonical Spark SQL text, the columns in it, and facts.
+"""Expressions as every package but `sql` sees them: canonical Spark SQL text, its columns, and properties.
 
-An expression that kernels compute as Spark does also carries its tree as a `Term`. The plain terms (comparisons, AND/OR/NOT, IS NULL, IN over
-columns and literals, `+` and `-`) are what indexes, searches and the reference know; `Typed`, `Call` and `Choice` are for kernels alone.
-Anything else is text for Spark.
+An expression that kernels compute as Spark does also has its tree as a `Term`. The plain terms (comparisons,
+AND/OR/NOT, IS NULL, IN over columns and literals, `+` and `-`) are what indexes, searches and the reference understand;
+`Typed`, `Call` and `Choice` are for kernels only. Anything else is text for Spark.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ RESULT_TIME = "result_time"
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
 PSEUDO_ROLE = -1  # the role of columns that belong to the result as a whole
-GROUP_ROLE = -2  # of the groups of an aggregated query
-AGGREGATE_ROLE = -3  # of its aggregates
+GROUP_ROLE = -2  # the role of the groups of an aggregated query
+AGGREGATE_ROLE = -3  # the role of its aggregates
 
 
 @dataclass(frozen=True)
 class Ref:
-    """A column of one role (an item of FROM), a pseudo-column of the result (role -1), a group or an aggregate (-2, -3)."""
+    """A column of a role (an item of FROM), a pseudo-column (role -1), a group or an aggregate (-2, -3)."""
 
     role: int
     column: str
@@ -28,7 +28,7 @@ class Ref:
 
 @dataclass(frozen=True)
 class Literal:
-    """A constant; `type` is one of bigint, double, string, boolean, or void for NULL; a decimal(p,s) is its text."""
+    """A constant; `type` is bigint, double, string, boolean, or void for NULL; a decimal(p,s) is stored as its text."""
 
     value: int | float | str | bool | None
     type: str
@@ -43,7 +43,7 @@ class Arithmetic:
     right: Term
 
 
-# What a comparison is when its sides change places.
+# Each comparison with its sides swapped.
 FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 
 
@@ -86,7 +86,7 @@ class In:
 
 @dataclass(frozen=True)
 class Typed:
-    """A term as a value of a Spark type: columns come in several forms, event times as whole numbers among them."""
+    """A term as a value of a Spark type: a column may be stored otherwise, such as an event time as an integer."""
 
     term: Term
     type: str
@@ -94,7 +94,7 @@ class Typed:
 
 @dataclass(frozen=True)
 class Call:
-    """An operator or a function of `columns/terms` over typed terms; `options` are constants that it needs beside them."""
+    """An operator or a function of `columns/terms` over typed terms; `options` are its constant parameters."""
 
     function: str
     arguments: tuple[Term, ...]
@@ -104,7 +104,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Choice:
-    """The value of the first branch (condition, value) whose condition is TRUE; what is not chosen cannot raise."""
+    """The value of the first branch (condition, value) whose condition is TRUE; other branches cannot raise."""
 
     branches: tuple[tuple[Term, Term], ...]
     default: Term
@@ -118,9 +118,9 @@ Term = Ref | Literal | Arithmetic | Compare | And | Or | Not | IsNull | In | Typ
 class Expression:
     """One scalar expression of a query.
 
-    `parts` is its Spark SQL text with columns left open, so that each layer can fill in the names under which
-    it holds them. `total` means that evaluating it can never raise. `written` is what the user wrote, where `parts` also tests how
-    large values become.
+    `parts` is its Spark SQL text with placeholders for columns, so that each package can insert its own column names.
+    `total` means that evaluation never raises. `written` is the user's text, where `parts` also checks how large values
+    become.
     """
 
     parts: tuple[str | Ref, ...]
@@ -135,15 +135,15 @@ class Expression:
 
     @property
     def roles(self) -> tuple[int, ...]:
-        """The roles whose columns are used, ascending; pseudo-columns, groups and aggregates count as no role."""
+        """The roles whose columns are used, ascending, without pseudo-columns, groups and aggregates."""
         return tuple(sorted({r.role for r in self.refs if r.role >= 0}))
 
     def sql(self, name: Callable[[Ref], str]) -> str:
-        """The text with every column written by `name`."""
+        """The text, with every column named by `name`."""
         return _filled(self.parts, name)
 
     def shown(self, name: Callable[[Ref], str]) -> str:
-        """The text as it was written."""
+        """The text as the user wrote it."""
         return _filled(self.written or self.parts, name)
 
 

@@ -9,7 +9,7 @@ from penstock.model.expression import Expression
 
 @dataclass(frozen=True)
 class Item:
-    """One column of the select list; `name` is None where Spark shall name it."""
+    """One column of the select list; `name` is None if Spark chooses the name."""
 
     name: str | None
     expression: Expression

@@ -23,9 +23,9 @@ class Window:
 
 @dataclass(frozen=True)
 class Rows:
-    """`[ROWS count]`: at result time T the last `count` rows of the stream with ts <= T, whatever the predicates say.
+    """`[ROWS count]`: at result time T the last `count` rows of the stream with ts <= T, before any predicate.
 
-    With `partition` (columns of the stream) the last `count` of each combination of their values, NULL being one of them.
+    With `partition` (columns of the stream) the last `count` rows per combination of their values, NULL included.
     """
 
     count: int
@@ -34,21 +34,21 @@ class Rows:
 
 @dataclass(frozen=True)
 class Tumbling:
-    """`[TUMBLING length]`: time is cut at `origin` + n * `length`, and rows join only within one piece. The same on all roles."""
+    """`[TUMBLING length]`: time is cut at `origin` + n * `length`, rows join only within a piece. All roles have it."""
 
     length: int
     origin: int = 0
 
     def start(self, time: int) -> int:
-        """When the piece begins in which a time lies."""
+        """The start of the piece that contains a time."""
         return time - (time - self.origin) % self.length
 
 
 @dataclass(frozen=True)
 class Branch:
-    """One SELECT of a union: the rows of its stream for which all `predicates` are true, and what its `columns` show of them.
+    """One SELECT of a union: the rows of its stream for which all `predicates` are true, with its `columns`.
 
-    Its expressions speak of that stream as role 0. The columns of all branches have the same names, types and places.
+    Its expressions refer to that stream as role 0. All branches have columns of the same names and types, in order.
     """
 
     predicates: tuple[Expression, ...]
@@ -59,9 +59,9 @@ class Branch:
 class Role:
     """One item of FROM. A stream that occurs twice has two roles. No window means: bounded by bands alone.
 
-    `stream` may name a query, whose results are then the rows. `union` are further streams whose rows stand in this role too;
-    their columns are named and typed as those of `stream`. The window follows column `on`, or event time where it is None. With
-    `branches`, one for each of these streams, the role has their columns instead, and only the rows that they let pass.
+    `stream` may name a query, whose results are then the rows. `union` are further streams whose rows belong to this
+    role too, with columns named and typed as those of `stream`. The window uses column `on`, or event time if it is
+    None. With `branches`, one for each of these streams, the role has the branches' columns and rows instead.
     """
 
     alias: str
@@ -73,7 +73,7 @@ class Role:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """All streams whose rows stand in this role; one may be there twice."""
+        """All streams whose rows belong to this role, possibly with repetition."""
         return (self.stream, *self.union)
 
 
@@ -88,7 +88,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Sink:
-    """A place that Spark's batch writer can write to, e.g. `Sink("jdbc", url=.., dbtable=..)`."""
+    """A target of Spark's batch writer, e.g. `Sink("jdbc", url=.., dbtable=..)`."""
 
     format: str
     options: tuple[tuple[str, str], ...] = field(repr=False)
@@ -98,18 +98,18 @@ class Sink:
         object.__setattr__(self, "options", tuple(sorted((k, str(v)) for k, v in options.items())))
 
     def __str__(self) -> str:
-        """Its format, what is written to, and a sum over all options but secrets, which tells sinks apart."""
+        """Its format, its target, and a checksum over all options but secrets, which distinguishes sinks."""
         told = masked(self.options)
         shown = "".join(f" {value}" for key, value in told if key.lower() in _WRITTEN_TO)
         return f"{self.format}{shown} #{zlib.crc32(repr(told).encode()):08x}"
 
     @property
     def stored(self) -> Sink:
-        """The sink as the registry has it: without secrets that are given literally."""
+        """The sink as registered: without literal secrets."""
         return Sink(self.format, **dict(withheld(self.options)))
 
     def same(self, other: object) -> bool:
-        """Whether this is the same sink, whatever its secrets are and however they are given."""
+        """Whether this is the same sink, apart from its secrets."""
         return isinstance(other, Sink) and (self.format, masked(self.options)) == (other.format, masked(other.options))
 
 
@@ -118,9 +118,9 @@ class Query:
     """A parsed standing query.
 
     `keys` has one entry per class of equal expressions: one expression per role, in order of roles, or None where the
-    class does not reach the role (it reaches two at least). `predicates` are the conjuncts over one role (or none),
-    `residuals` those over several that no key or band says. `ordered` results come in order of result time, released by
-    progress. With `aggregation` the items speak of its groups and aggregates, no longer of the roles.
+    class does not include the role (it includes two at least). `predicates` are the conjuncts over one role (or none),
+    `residuals` those over several that are neither key nor band. `ordered` results are delivered in order of result
+    time, as progress passes it. With `aggregation` the items refer to its groups and aggregates instead of the roles.
     """
 
     sql: str

@@ -1,8 +1,8 @@
-"""Passwords among the options of sinks, streams and sources: which they are, and how options look without them.
+"""Passwords among the options of sinks, streams and sources: which options they are, and how options look without them.
 
-A secret is given literally or by a reference: `${NAME}` or `${ENV:NAME}`, a variable of the environment, or `${file:/path}`, what a file
-holds. References are stored as they are written. A literal secret is never stored: `${withheld}` stands in its place, and it is
-given again by the program that declares its owner again. Where secrets come from at last is said in `storage.secrets`.
+A secret is literal or a reference: `${NAME}` or `${ENV:NAME}` to an environment variable, `${file:/path}` to the
+content of a file. References are stored as written. A literal secret is never stored: `${withheld}` replaces it, and
+the program supplies it again when it repeats the declaration. `storage.secrets` resolves references.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ REFERENCE = re.compile(r"\$\{(?:(ENV|env):([A-Za-z_]\w*)|(file):([^}]+)|([A-Za-z
 Options = tuple[tuple[str, str], ...]
 
 _NAMES = re.compile(
-    r"pass(word|wd|phrase)|(?<![a-z])pwd|secret|credential|jaas|(?<![a-z])tokens?(?![a-z])|(access|api|private|account|shared|auth|keystore)[._-]?key|"
-    r"(^|[._-])key$",
+    r"pass(word|wd|phrase)|(?<![a-z])pwd|secret|credential|jaas|(?<![a-z])tokens?(?![a-z])|"
+    r"(access|api|private|account|shared|auth|keystore)[._-]?key|(^|[._-])key$",
     re.IGNORECASE,
 )
-_PLACES = re.compile(
-    r"ur[il]|dsn|conn|server|endpoint|host", re.IGNORECASE
-)  # options that say how something is reached
+# Options that address a system.
+_PLACES = re.compile(r"ur[il]|dsn|conn|server|endpoint|host", re.IGNORECASE)
 _USER = r"(?:\$\{[^}]*\}|[^/?#\s:@$]|\$(?!\{))*+"
 _IN_URL = re.compile(rf"(://{_USER}:)(?!\d+[/?#])(\S+)(?=@)|(^jdbc:oracle:\w+:{_USER}/)([^\s@]+)(?=@)")
 _IN_PAIRS = re.compile(
-    r"((?:passw(?:or)?d|pwd|passphrase|secret|token|credential|sig|(?:access|account|api|shared\w*)[._-]?key)\s*=\s*)(\"[^\"]*\"|'[^']*'|[^\s;&\"']+)",
+    r"((?:passw(?:or)?d|pwd|passphrase|secret|token|credential|sig|(?:access|account|api|shared\w*)[._-]?key)\s*=\s*)"
+    r"(\"[^\"]*\"|'[^']*'|[^\s;&\"']+)",
     re.IGNORECASE,
 )
 
@@ -37,19 +37,19 @@ def is_secret(name: str) -> bool:
 
 
 def withheld(options: Options) -> Options:
-    """The options as they are stored: references as they are written, `WITHHELD` for each literal secret."""
+    """The options as stored: references as written, `WITHHELD` for each literal secret."""
     return tuple(
         (name, _replaced(name, value, lambda part: part if _refers(part) else WITHHELD)) for name, value in options
     )
 
 
 def masked(options: Options) -> Options:
-    """The options without their secrets, however these are given: what tells two declarations apart."""
+    """The options without secrets, literal or referenced: what distinguishes two declarations."""
     return tuple((name, _replaced(name, value, lambda _: "***")) for name, value in options)
 
 
 def literal_secrets(options: Options) -> dict[str, list[str]]:
-    """The secrets that options give literally, by option."""
+    """The literal secrets of options, by option."""
     found: dict[str, list[str]] = {}
 
     def note(name: str) -> Callable[[str], str]:
@@ -66,7 +66,7 @@ def literal_secrets(options: Options) -> dict[str, list[str]]:
 
 
 def is_withheld(options: Options) -> bool:
-    """Whether some secret of these options is not known any more."""
+    """Whether some secret of these options was withheld and is unknown."""
     return any(WITHHELD in value for _, value in options)
 
 

@@ -1,4 +1,4 @@
-"""What a stream is: columns, event time, how far behind it may run, and what happens to rows that break the rules."""
+"""What a stream is: columns, event time, how late its rows may be, and what happens to invalid rows."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ class Column:
 
     @property
     def orderable(self) -> bool:
-        """True if two different values always have an order; not so for nested types, and strings with a collation.
+        """Whether two different values always have an order: not for nested types, nor for strings with a collation.
 
-        A type that only Spark knows (of a computed column of another query, while a script is checked without it) passes.
+        A type that only Spark knows (of another query's computed column, when a script is checked without Spark)
+        passes.
         """
         return not self.type or self.type in ORDERED_TYPES or self.type.startswith(("decimal(", "char(", "varchar("))
 
 
 @dataclass(frozen=True, repr=False)
 class Reader:
-    """Where a stream declared in SQL is read from: a Spark format and its options."""
+    """The Spark format and options that a stream declared in SQL is read with."""
 
     format: str
     options: tuple[tuple[str, str], ...] = ()
 
     @property
     def stored(self) -> Reader:
-        """As the registry has it: without secrets that are given literally."""
+        """As registered: without literal secrets."""
         return Reader(self.format, withheld(self.options))
 
     def __repr__(self) -> str:
-        """What people are shown; a secret is none of it."""
+        """What users are shown, without secrets."""
         return f"{self.format} with the options {dict(masked(self.options))}"
 
 
@@ -50,11 +51,12 @@ class Reader:
 class Stream:
     """A registered stream. Lengths (`delay`, `idle`, `idle_skew`, `heartbeat`) are in units of its event time.
 
-    Progress is the greatest of the bounds it has: the newest time less `delay`; the newest time of all but the last
-    `delay_rows` rows by its sequence; punctuations, as rows with a value in the column `punctuation` that the columns `patterns` narrow,
-    or from elsewhere (the stream `punctuated_by`, or a DataFrame) with the columns `patterns`; the clock less `idle` while it is silent; the clock less `heartbeat`
-    at each step, if it promises that a row is read no later than that after its event time. `side_retain` are the microseconds of
-    the clock for which late and bad rows are kept (None: for ever); it may change over restarts.
+    Progress (the watermark) is the greatest of its bounds: the newest time less `delay`; the newest time of all but the
+    last `delay_rows` rows by its sequence; punctuations, which are rows with a value in the column `punctuation` that
+    the columns `patterns` narrow, or rows from elsewhere (the stream `punctuated_by`, or a DataFrame) with the columns
+    `patterns`; the clock less `idle` while the stream is idle; the clock less `heartbeat` at each step, if it promises
+    that a row is read at most that long after its event time. `side_retain` is how long, in microseconds of the clock,
+    late and invalid rows are kept (None: for ever); it may change over restarts.
     """
 
     name: str
@@ -76,11 +78,11 @@ class Stream:
 
     @property
     def stored(self) -> Stream:
-        """As the registry has it: without secrets that are given literally."""
+        """As registered: without literal secrets."""
         return self if self.source is None else replace(self, source=self.source.stored)
 
     def same(self, other: Stream) -> bool:
-        """Whether both are declared alike in all that state depends on: not in secrets, nor in how long late rows are kept."""
+        """Whether both declare the same state: apart from secrets and from how long late rows are kept."""
         return self._lasting() == other._lasting()
 
     def _lasting(self) -> Stream:
@@ -88,28 +90,28 @@ class Stream:
         return replace(self, source=source, side_retain=None)
 
     def column(self, name: str) -> Column | None:
-        """The column of that name, whatever its case, as in Spark SQL."""
+        """The column of that name, ignoring case, as in Spark SQL."""
         return next((c for c in self.columns if c.name.lower() == name.lower()), None)
 
     @property
     def punctuated(self) -> bool:
-        """True if some of its rows, or of another source's, are punctuations."""
+        """Whether some of its rows, or of another source's, are punctuations."""
         return self.punctuation is not None or bool(self.patterns)
 
     @property
     def integer_time(self) -> bool:
-        """True if event time is a plain integer, so that windows carry no unit."""
+        """Whether event time is a plain integer, so that windows have no unit."""
         column = self.column(self.event_time)
         return column is not None and column.type in INTEGER_TYPES
 
     @property
     def tiebreak(self) -> str | None:
-        """The declared column that orders rows of equal time. Event time itself may be the sequence; it says no more of these."""
+        """The declared column that orders rows of equal time; None if event time itself is the sequence."""
         return None if self.sequence == self.event_time else self.sequence
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The columns that order its rows: event time, the sequence, then as declared whatever else can be ordered."""
+        """The columns that order its rows: event time, the sequence, then all other orderable columns as declared."""
         others = [c.name for c in self.columns if c.orderable]
         first = [self.event_time, *([self.sequence] if self.sequence is not None else [])]
         return tuple(dict.fromkeys([*first, *others]))

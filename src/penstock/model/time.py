@@ -17,11 +17,11 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 WEEK = 7 * DAY
 
-# Event times outside this range are bad rows: sums of a time and a window must not overflow int64.
+# Event times outside this range are invalid: the sum of a time and a window must not overflow int64.
 EARLIEST = -(2**61)
 LATEST = 2**61
-NEVER = -(2**62)  # progress of a stream about which nothing is known
-FOREVER = 2**62  # progress of a stream that has ended; life of a row that is never purged
+NEVER = -(2**62)  # progress of a stream of which nothing is known
+FOREVER = 2**62  # progress of a stream that has ended; life of a row that never expires
 
 UNITS = {
     "microsecond": MICROSECOND,
@@ -39,13 +39,13 @@ _DURATION = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 
 
 def unit_length(unit: str) -> int | None:
-    """Length of a unit in microseconds, plural or singular, or None for an unknown or calendar unit."""
+    """Length of a unit in microseconds, plural or singular; None for an unknown or calendar unit."""
     name = unit.lower()
     return UNITS.get(name) or UNITS.get(name.removesuffix("s"))
 
 
 def duration(text: str | int) -> int:
-    """Parse '5 seconds' or '1 minute 30 seconds' to microseconds; an integer is taken as it is."""
+    """Parse '5 seconds' or '1 minute 30 seconds' to microseconds; an integer is returned as it is."""
     if isinstance(text, int):
         return text
     total, end = 0.0, 0
@@ -91,7 +91,7 @@ def format_duration(length: int) -> str:
 
 
 def format_length(length: int, *, integer: bool = False) -> str:
-    """A length in units of an event time, for people."""
+    """The text of a length in units of an event time."""
     if length >= FOREVER:
         return "for ever"
     return str(length) if integer else format_duration(length)

@@ -13,7 +13,7 @@ from penstock.model.expression import Expression
 from penstock.model.item import Item
 from penstock.model.stream import Column
 
-CAPTURES = {  # how the changes of each system may be told, its default first
+CAPTURES = {  # how changes of each kind of source may be captured, its default first
     "postgres": ("trigger", "table", "snapshot"),
     "parquet": ("snapshot",),
     "dataframe": ("snapshot",),
@@ -24,18 +24,18 @@ SYSTEMS = tuple(CAPTURES)
 
 @dataclass(frozen=True)
 class Source:
-    """A relation that lives in some system, the columns that tell its rows apart, and how its changes are captured."""
+    """A relation in some system, its key columns, and how its changes are captured."""
 
     name: str
     columns: tuple[Column, ...]
     system: str
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # there may be a password
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # may contain a password
     key: tuple[str, ...] = ()
     changes: str = "snapshot"
     change_table: str | None = None
 
     def column(self, name: str) -> Column | None:
-        """The column of that name, whatever its case, as in Spark SQL."""
+        """The column of that name, ignoring case, as in Spark SQL."""
         return next((c for c in self.columns if c.name.lower() == name.lower()), None)
 
 
@@ -49,7 +49,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """All conditions between two nodes: equal columns (of left, of right), and whatever else compares the two.
+    """All conditions between two nodes: equal columns (of left, of right), and any other comparison of the two.
 
     An edge without `equal` is joined by shipping the whole source, as a broadcast join would.
     """
@@ -95,12 +95,12 @@ class View:
 
     @property
     def aggregated(self) -> bool:
-        """True if aggregates or groups stand on top of the joined rows."""
+        """Whether there are aggregates or groups over the joined rows."""
         return bool(self.groups or self.aggregates)
 
     @cached_property
     def outputs(self) -> tuple[tuple[str, Expression], ...]:
-        """The columns of the joined rows, as maintained: `c0`.. for items; under aggregates `g0`.. and arguments `a0`.."""
+        """Columns of the joined rows as maintained: `c0`.. for items; under aggregates `g0`.. and arguments `a0`.."""
         if not self.aggregated:
             return tuple((f"c{k}", item.expression) for k, item in enumerate(self.items))
         arguments = ((f"a{k}", a.argument) for k, a in enumerate(self.aggregates) if a.argument is not None)
@@ -111,7 +111,7 @@ class View:
         return self._local[node]
 
     def columns(self, node: int) -> tuple[str, ...]:
-        """The columns of a node that joining and the outputs read, each once; filters are the source's own business."""
+        """The columns of a node that joins and outputs read, each once; the source evaluates the filters."""
         return self._columns[node]
 
     @cached_property

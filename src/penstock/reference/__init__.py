@@ -1,6 +1,6 @@
-"""The executable specification: slow, obvious, one tuple at a time. Every plan, kernel and step must give exactly its bag.
+"""The executable specification: slow, obvious, one tuple at a time. Every plan, kernel and step must give its bag.
 
-It knows nothing of slices, buckets, bits or steps' internals, and imports nothing but the model.
+It does not know slices, buckets, bits or the inner structure of steps, and imports only the model.
 """
 
 from penstock.reference.aggregate import Answer, aggregate_results, answers
@@ -10,6 +10,7 @@ from penstock.reference.order import Row
 from penstock.reference.progress import Accepted, admit, group_progress, output_progress, reachable
 
 __all__ = [
-    "Accepted", "Answer", "Raised", "Row", "Unspecified", "admit", "aggregate_results", "answers", "bounds", "combinations",
-    "compare", "evaluate", "group_progress", "holds", "output_progress", "project", "reachable", "result_time", "results", "serves",
+    "Accepted", "Answer", "Raised", "Row", "Unspecified", "admit", "aggregate_results", "answers", "bounds",
+    "combinations", "compare", "evaluate", "group_progress", "holds", "output_progress", "project", "reachable",
+    "result_time", "results", "serves",
 ]  # fmt: skip

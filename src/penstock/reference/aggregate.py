@@ -1,9 +1,9 @@
-"""Window aggregates by their definition: the rows of each window, the groups among them, the functions over each group.
+"""Window aggregates by definition: the rows of each window, the groups among them, the functions over each group.
 
-A window without rows of a group gives no result for it. Windows that count rows, or that end with rows, count every row of
-the stream, whatever the predicates say of it; sessions are made of the rows of a group. An aggregate over several roles takes, for
-the window of one number on each, all combinations of rows that satisfy keys, bands and predicates, whatever their times are
-to each other. Arrival plays no part; progress only says which windows are over.
+A window without rows of a group gives no result for it. Windows that count rows, or end with rows, count every row of
+the stream, before any predicate; sessions consist of the rows of a group. An aggregate over several roles takes, for
+the windows of one number on each, all combinations of rows that satisfy keys, bands and predicates, however far apart
+their times are. Arrival plays no part; progress only decides which windows are closed.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Key = tuple[Hashable, ...]
 
 @dataclass(frozen=True)
 class Answer:
-    """What one group is in one window. `start` and `end` are the window's pseudo-columns; a landmark may have no start.
+    """One group in one window. `start` and `end` are the window's pseudo-columns; a landmark may have no start.
 
-    `window` is the id; windows of rows have that of their partition before it, and so have those that end with a row, which
-    also have a number behind it, since two may end at one time.
+    `window` is the id. Ids of windows of rows begin with their partition, and so do those of windows that end with a
+    row; these also end with a number, since two may end at the same time.
     """
 
     window: Hashable
@@ -54,7 +54,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Member:
-    """One row for each role, their times, their place in the order of such members, and their groups."""
+    """One row per role, their times, the rank of the combination, and its group."""
 
     rows: tuple[Row, ...]
     times: tuple[int, ...]
@@ -68,7 +68,7 @@ class _Member:
 
 @dataclass(frozen=True)
 class _Content:
-    """A window with the members in it, and what its pseudo-columns show."""
+    """A window with its members and the pseudo-columns that it shows."""
 
     window: Hashable
     start: int | None
@@ -83,7 +83,7 @@ def answers(
     progress: Mapping[str, int] | None = None,
     own: Mapping[str, UserAggregate] | None = None,
 ) -> list[Answer]:
-    """Every group of every window that is over, before HAVING. No `progress` is the end of all input.
+    """Every group of every closed window, before HAVING. No `progress` means that the streams have ended.
 
     `rows` are the accepted rows of each stream; `own` are the users' aggregates by name.
     """
@@ -111,7 +111,7 @@ def aggregate_results(
     progress: Mapping[str, int] | None = None,
     own: Mapping[str, UserAggregate] | None = None,
 ) -> list[tuple[object, ...]]:
-    """The bag of an aggregated query's answer: the answers that HAVING lets pass, by the select list."""
+    """The bag of an aggregated query's answer: the select list over the groups that satisfy HAVING."""
     having, top = _aggregation(query).having, _aggregation(query).top
     found = answers(query, streams, rows, progress, own)
     passed = [answer for answer in found if having is None or holds(having, partial(_column, answer))]
@@ -166,7 +166,7 @@ def _contents(
     members: Sequence[_Member],
     progress: int,
 ) -> Iterator[_Content]:
-    """The windows that are over, each with its members."""
+    """The closed windows, each with its members."""
     window = _aggregation(query).window
     first = query.roles[0].stream
     timed = _timed(streams[first], rows[first])
@@ -174,7 +174,7 @@ def _contents(
         case Sliding():
             yield from _sliding(query, window, members, range(window.closed(-FOREVER), window.closed(progress)))
         case Landmark() if any(isinstance(role.window, Sliding) for role in query.roles):
-            # Rows of the other roles leave, so that every window that holds anything can be told.
+            # Drop the rows of other roles, so that the windows that hold anything are known.
             yield from _sliding(query, window, members, range(window.closed(-FOREVER), window.closed(progress)))
         case Landmark():
             times = [
@@ -198,14 +198,14 @@ def _contents(
                         own = [m for m in same if session in window.wids(m.times[0], sessions)]
                         yield _Content(session, *session, own)
         case None:
-            # Each group has the event times of all roles in it, so all its members have the same.
+            # The groups contain the event times of all roles, so all members of a group have the same.
             for same in _by_group(members).values():
                 if max(same[0].times) < progress:
                     yield _Content(max(same[0].times), None, max(same[0].times), list(same))
 
 
 def _sliding(query: Query, window: Sliding | Landmark, members: Sequence[_Member], over: range) -> Iterator[_Content]:
-    """A member is in the windows that all its rows are in, each by the window of its role: their ends are the same."""
+    """A member is in the windows that hold all its rows, each by the window of its role: their ends coincide."""
     inside: dict[int, list[_Member]] = {}
     for member in members:
         low, high = over.start, over.stop
@@ -224,7 +224,7 @@ def _sliding(query: Query, window: Sliding | Landmark, members: Sequence[_Member
 def _sliding_rows(
     stream: Stream, window: SlidingRows, partition: Key, rows: Sequence[Row], members: Sequence[_Member], progress: int
 ) -> Iterator[_Content]:
-    """Windows of ranks in one partition, whose rows come in their order; they show the times of their first and last row."""
+    """Windows of ranks in one partition, whose rows are in order; they show the times of their first and last row."""
     final = sum(_time(stream, row) < progress for row in rows)
     over = window.ended(len(rows)) if progress == FOREVER else window.closed(final)
     for n in window.windows(range(len(rows))):
@@ -238,7 +238,7 @@ def _sliding_rows(
 def _per_row(
     stream: Stream, window: PerRow, partition: Key, rows: Sequence[Row], members: Sequence[_Member], progress: int
 ) -> Iterator[_Content]:
-    """A window for every row, or every n-th, of one partition."""
+    """A window per row, or per n-th row, of one partition."""
     for number, w in enumerate(window.windows(_time(stream, row) for row in rows)):
         if w < window.closed(progress):
             start, end = window.extent(w)
@@ -247,7 +247,7 @@ def _per_row(
 
 
 def _of_rows(members: Sequence[_Member], rows: Iterable[Row]) -> list[_Member]:
-    """The members of a query over one role that these rows are."""
+    """The members of a query over one role for these rows."""
     wanted = {id(row) for row in rows}
     return [m for m in members if id(m.rows[0]) in wanted]
 
@@ -260,7 +260,7 @@ def _by_group(members: Iterable[_Member]) -> dict[Key, list[_Member]]:
 
 
 def _partitions(stream: Stream, rows: Sequence[Row], columns: Sequence[str]) -> dict[Key, list[Row]]:
-    """The rows of each partition, in the order of the stream."""
+    """The rows of each partition, in stream order."""
     found: dict[Key, list[Row]] = {}
     for _, row in sorted(zip(ranks(stream, rows), rows, strict=True), key=lambda pair: pair[0]):
         found.setdefault(tuple(identity(row[c]) for c in columns), []).append(row)
@@ -274,7 +274,7 @@ def _arguments(aggregate: Aggregate, members: Sequence[_Member]) -> list[object]
 
 
 def _digits(aggregate: Aggregate, query: Query, streams: Mapping[str, Stream]) -> tuple[int, int] | None:
-    """Precision and scale of the column that is aggregated; None if it is no declared decimal."""
+    """Precision and scale of the aggregated column; None unless it is a declared decimal."""
     ref = aggregate.argument.term if aggregate.argument is not None else None
     column = streams[query.roles[ref.role].stream].column(ref.column) if isinstance(ref, Ref) else None
     if column is None or not column.type.startswith("decimal("):

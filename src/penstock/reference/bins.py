@@ -1,9 +1,9 @@
-"""Windows that end with each row, one row at a time and in any order of arrival (Li 2008, 6.1.4, as it has to read).
+"""Windows that end with each row, one row at a time and in any order of arrival (Li 2008, 6.1.4, as it should read).
 
-A bin at time b holds the aggregate of the rows in (b - range, b]. A row opens a bin at its own time, which becomes a result, and
-one at the time where it has left, which does not; both begin as copies of the bin below them, and then the row is added to
-every bin it is in. Nothing is ever subtracted, so any function will do. It is a second definition of `PerRow` with one row a
-slide, and no part of any plan.
+A bin at time b holds the aggregate of the rows in (b - range, b]. A row opens a bin at its own time, which becomes a
+result, and one at the time when it leaves the window, which does not. Both start as copies of the bin before them; then
+the row is added to every bin that contains it. Nothing is subtracted, so any function works. This is a second
+definition of `PerRow` with one row per slide, and not part of any plan.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ State = TypeVar("State")
 
 @dataclass
 class Bins(Generic[State]):
-    """The open bins. `add` must not change the state that it is given."""
+    """The open bins. `add` must not change the given state."""
 
     range: int
     zero: State
@@ -32,7 +32,7 @@ class Bins(Generic[State]):
         self.base = self.zero
 
     def row(self, time: int, value: object) -> None:
-        """Take in a row; it must not lie behind progress."""
+        """Add a row, which must not be late."""
         for bin_time in (time, time + self.range):
             if bin_time not in self.states:
                 self.states[bin_time] = self._below(bin_time)
@@ -43,7 +43,7 @@ class Bins(Generic[State]):
                 self.states[bin_time] = self.add(self.states[bin_time], value)
 
     def progress(self, reached: int) -> list[tuple[int, State]]:
-        """The results that no later row can change, one for each row; the last bin that goes is the base of the next."""
+        """The results that no later row can change, one per row; the last bin closed becomes the base of the next."""
         found = []
         over = bisect_right(self.times, reached - 1)
         for time in self.times[:over]:

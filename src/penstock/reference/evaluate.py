@@ -1,7 +1,6 @@
 """The value of a term: SQL's three-valued logic over Spark's order of values, with checked 64-bit arithmetic.
 
-NULL is `None`. An expression that lies outside the kernel subset has no term and no value here; Spark alone
-knows what it means.
+NULL is `None`. An expression outside the kernel subset has no term and no value here: only Spark defines it.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ Lookup = Callable[[Ref], object]
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
-class Raised(PenstockError):  # noqa: N818  (it is what the query met, not a fault of the caller)
+class Raised(PenstockError):  # noqa: N818  (a result of the query, not an error of the caller)
     """Evaluating a term overflowed where Spark's ANSI mode raises."""
 
 
 class Unspecified(PenstockError):  # noqa: N818  (the specification is silent here)
-    """The reference does not say what this expression or these values mean."""
+    """The reference does not define this expression or these values."""
 
 
 def evaluate(term: Term, lookup: Lookup) -> object:
-    """The value of `term`, `None` for NULL; `lookup` gives the columns. AND and OR stop at the term that decides."""
+    """The value of `term`, `None` for NULL; `lookup` gives the columns. AND and OR stop at the deciding term."""
     match term:
         case Ref():
             return lookup(term)
@@ -63,7 +62,7 @@ def evaluate(term: Term, lookup: Lookup) -> object:
 
 
 def _operands(function: Callable[[object, object], object], left: Term, right: Term, lookup: Lookup) -> object:
-    """A function of two operands, of which the right one is not computed where the left one is NULL."""
+    """A function of two operands; the right one is not evaluated where the left one is NULL."""
     first = evaluate(left, lookup)
     return None if first is None else function(first, evaluate(right, lookup))
 
@@ -86,12 +85,12 @@ def value_of(expression: Expression, lookup: Lookup) -> object:
 
 
 def holds(expression: Expression, lookup: Lookup) -> bool:
-    """Whether a predicate is TRUE; neither NULL nor an expression that raises is."""
+    """Whether a predicate is TRUE; NULL and an expression that raises are not."""
     return value_of(expression, lookup) is True
 
 
 def compare(left: object, right: object) -> int:
-    """-1, 0 or 1 in Spark's order: NaN equals itself and is largest, -0.0 equals 0.0, strings go by UTF-8 bytes."""
+    """-1, 0 or 1 in Spark's order: NaN equals itself and is largest, -0.0 equals 0.0, strings by their UTF-8 bytes."""
     match left, right:
         case (bool(), bool()):
             return (left > right) - (left < right)
@@ -105,7 +104,7 @@ def compare(left: object, right: object) -> int:
         case (Decimal(), Decimal()):
             return (left > right) - (left < right)
         case (int() | float(), int() | float()):
-            # Spark widens the integer to double, also where that loses its last digits.
+            # Spark widens the integer to double, even where that loses digits.
             x, y = float(left), float(right)
             if math.isnan(x) or math.isnan(y):
                 return math.isnan(x) - math.isnan(y)
@@ -172,7 +171,7 @@ def _arithmetic(op: str, left: object, right: object) -> int | float | Decimal |
 
 
 def _first_or_null(terms: tuple[Term, ...], lookup: Lookup, *, decisive: bool) -> bool | None:
-    """AND (FALSE decides) or OR (TRUE decides), left to right; a term behind the deciding one cannot raise."""
+    """AND (FALSE decides) or OR (TRUE decides), left to right; a term after the deciding one cannot raise."""
     undecided: bool | None = not decisive
     for term in terms:
         value = evaluate(term, lookup)

@@ -1,8 +1,8 @@
-"""The value of every aggregate function over the values of one group, computed from all of them at once and exactly.
+"""Every aggregate function over the values of one group, computed from all of them at once and exactly.
 
-Sums, means and moments are taken over rational numbers and rounded once, so they depend on no order. Functions that
-approximate have their exact value here; how far an implementation may be from it is for the implementation to state. NULLs
-are passed over, except by `count(*)`, `first` and `last`.
+Sums, means and moments are computed with rational numbers and rounded once, so they do not depend on order. Approximate
+functions have their exact value here; an implementation states its own error bound. NULLs are skipped, except by
+`count(*)`, `first` and `last`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ Values = Sequence[object]
 def aggregate_value(
     aggregate: Aggregate, values: Values, own: Mapping[str, UserAggregate], digits: tuple[int, int] | None = None
 ) -> object:
-    """The aggregate over one group; `values` are those of its argument, in the order of the rows.
+    """The aggregate over one group; `values` are its argument's, in the order of the rows.
 
-    `digits` are precision and scale of the argument's type, if it is a decimal and they are known; else the values tell.
+    `digits` are precision and scale of the argument's type if it is a decimal and they are known, else taken from the
+    values.
     """
     if aggregate.function in ("first", "last"):
         kept = _present(values) if aggregate.parameters else values
@@ -76,7 +77,7 @@ def aggregate_value(
 
 
 def identity(value: object) -> Hashable:
-    """What two values have in common iff they are one group: NaN is one value, and so are -0.0 and 0.0, and NULL."""
+    """A key that is equal for values of the same group: one NaN, one zero, one NULL."""
     if isinstance(value, float):
         return "double", "NaN" if math.isnan(value) else value + 0.0
     if value is None or isinstance(value, bool | int | str | Decimal | bytes):
@@ -94,12 +95,12 @@ def _present(values: Values) -> list[object]:
 
 
 def _one_zero(value: object) -> object:
-    """Values that are told apart by equality are shown with one zero."""
+    """Values compared by equality are shown with one zero."""
     return value + 0.0 if isinstance(value, float) else value
 
 
 def _counted(values: Values) -> list[tuple[object, int]]:
-    """Each value with the number of its occurrences, the most frequent first, equally frequent ones in their own order."""
+    """Each value with its number of occurrences, the most frequent first, ties ascending."""
     counts: dict[Hashable, list[object]] = {}
     for value in map(_one_zero, in_value_order(values)):
         counts.setdefault(identity(value), []).append(value)
@@ -107,7 +108,7 @@ def _counted(values: Values) -> list[tuple[object, int]]:
 
 
 def _sum(values: Values, digits: tuple[int, int] | None) -> object:
-    """Spark's sum: 64-bit integers, decimals of ten more digits, or doubles; NULL where Spark would raise for too large a number."""
+    """Spark's sum: 64-bit integers, decimals with ten more digits, or doubles; NULL where Spark raises on overflow."""
     if all(isinstance(v, int) and not isinstance(v, bool) for v in values):
         total = sum(v for v in values if isinstance(v, int))
         return total if SMALLEST <= total <= LARGEST else None
@@ -134,13 +135,13 @@ def _digits_of(values: Sequence[Decimal]) -> tuple[int, int]:
 
 
 def _fitting(value: Decimal, precision: int, scale: int) -> Decimal | None:
-    """The value, if a decimal of so many digits holds it; no type has more than 38, behind the point or in all."""
+    """The value, if a decimal of these digits holds it; no type has more than 38 digits in all."""
     whole = min(precision, _MOST_DIGITS) - min(scale, _MOST_DIGITS)
     return value if value.copy_abs() < Decimal(1).scaleb(whole) else None
 
 
 def _rounded(values: Values, *, divisor: int) -> float:
-    """The sum of numbers divided by a whole number, as the nearest double; infinities and NaN as IEEE has them."""
+    """The sum of numbers divided by an integer, as the nearest double; infinities and NaN as in IEEE 754."""
     numbers = _numbers(values)
     special = {v for v in numbers if isinstance(v, float) and not math.isfinite(v)}
     if special:
@@ -153,7 +154,7 @@ def _rounded(values: Values, *, divisor: int) -> float:
 
 
 def _spread(values: Values, function: str) -> float | None:
-    """Variance or standard deviation; of a sample of one there is none."""
+    """Variance or standard deviation; None for a sample of one."""
     numbers = _numbers(values)
     degrees = len(numbers) - function.endswith("samp")
     if degrees == 0:

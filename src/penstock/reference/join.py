@@ -1,9 +1,9 @@
-"""The window join by its definition: every tuple of rows that satisfies keys, predicates, windows and bands.
+"""The window join by definition: every tuple of rows that satisfies keys, predicates, windows and bands.
 
-A result is one row for each role, with equal keys and true predicates, such that every row still counts at T, the newest
-of their times. With `[RANGE w]` on role i this is `ts_j - ts_i < w` for every other role j; with `[TUMBLING w]` all times lie
-in one piece of time; with `[ROWS n]` fewer than n rows of the stream, whatever the predicates say of them, lie after row i
-and not after T. Arrival plays no part.
+A result is one row per role, with equal keys and true predicates, such that every row is still in its window at T, the
+newest of their times. With `[RANGE w]` on role i this is `ts_j - ts_i < w` for every other role j; with `[TUMBLING w]`
+all times lie in one piece of time; with `[ROWS n]` fewer than n rows of the stream, before any predicate, lie after
+row i and not after T. Arrival plays no part.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from penstock.model.time import FOREVER
 from penstock.reference.evaluate import Lookup, Unspecified, compare, holds, value_of
 from penstock.reference.order import Row, followers
 
-Member = tuple[Row, list[int]]  # a row, and the times of the rows that push it out of a window that counts them
+Member = tuple[Row, list[int]]  # a row, and the times of later rows, which push it out of windows that count rows
 
 
 def combinations(
     query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[Row]]
 ) -> list[tuple[Row, ...]]:
-    """All results as tuples of rows, one for each role, by nested loops in the order of FROM.
+    """All results as tuples of rows, one per role, by nested loops in the order of FROM.
 
-    `rows` are the accepted rows of each stream. Two roles over one stream range over the same rows, so that a row
-    also meets itself. A role over several streams has to be put together first, by `one_stream_a_role`.
+    `rows` are the accepted rows of each stream. Two roles over one stream range over the same rows, so that a row also
+    joins itself. A role over several streams must be united first, by `one_stream_a_role`.
     """
     if any(role.union for role in query.roles):
         msg = "a union is no stream of its own yet"
@@ -50,10 +50,10 @@ def serves(query: Query, streams: Mapping[str, Stream], role: int, row: Row) -> 
 
 
 def bounds(query: Query) -> dict[tuple[int, int], int]:
-    """For each two roles (i, j) the least known bound u of `ts_j - ts_i <= u`; `FOREVER` where there is none.
+    """For each two roles (i, j) the least known bound u of `ts_j - ts_i <= u`; `FOREVER` if there is none.
 
-    Windows and bands bind single pairs; what follows from several of them is a shortest path between the roles. A window
-    that counts rows bounds no time.
+    Windows and bands bound single pairs; bounds that follow from several of them are shortest paths between the roles.
+    A window that counts rows bounds no time.
     """
     roles = range(len(query.roles))
     bound = {(i, j): _closed_length(query.roles[i]) for i in roles for j in roles if i != j}
@@ -95,13 +95,13 @@ def results(query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequ
 def one_stream_a_role(
     query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[Row]]
 ) -> tuple[Query, dict[str, Stream], dict[str, list[Row]]]:
-    """The same query over streams of its own, one for each role: unions put together, time where the window looks for it."""
+    """The same query over one new stream per role: unions are united, and the time is where the window looks for it."""
     roles, own_streams, own_rows = [], {}, {}
     for number, role in enumerate(query.roles):
         name = f"{role.stream}#{number}"
         stream = streams[role.stream]
         own_streams[name] = replace(stream, name=name, event_time=role.on or stream.event_time)
-        # A row that is given twice is two rows: each has an object of its own.
+        # A row that is given twice is two rows: each gets an object of its own.
         own_rows[name] = [dict(row) for part in role.streams for row in rows.get(part, ())]
         if role.branches:
             times = [i.expression.parts == (Ref(0, stream.event_time),) for i in role.branches[0].columns]
@@ -115,7 +115,7 @@ def one_stream_a_role(
 
 
 def _selected(branch: Branch, rows: Sequence[Row]) -> list[Row]:
-    """What a SELECT of a union gives, row by row; a column that raises is NULL."""
+    """The output of one SELECT of a union, row by row; a column that raises is NULL."""
     found: list[Row] = []
     for row in rows:
         lookup = _lookup(0, row)
@@ -125,7 +125,7 @@ def _selected(branch: Branch, rows: Sequence[Row]) -> list[Row]:
 
 
 def members_of(role: Role, stream: Stream, rows: Sequence[Row]) -> list[Member]:
-    """The rows of a stream in a role, as far as they have a time; those count, whether they serve the role or not."""
+    """The rows of a stream in a role that have a time; they count, whether they serve the role or not."""
     timed = [row for row in rows if row[stream.event_time] is not None]
     if not isinstance(role.window, Rows):
         return [(row, []) for row in timed]
@@ -133,7 +133,7 @@ def members_of(role: Role, stream: Stream, rows: Sequence[Row]) -> list[Member]:
 
 
 def _fits(query: Query, streams: Mapping[str, Stream], partial: tuple[Member, ...], new: Member) -> bool:
-    """Whether a row in the next role goes with the rows of the roles before it."""
+    """Whether a row of the next role joins the rows of the roles before it."""
     members = (*partial, new)
     rows = [row for row, _ in members]
     times = _times(query, streams, rows)
@@ -146,7 +146,7 @@ def _fits(query: Query, streams: Mapping[str, Stream], partial: tuple[Member, ..
 
 
 def _same_keys(query: Query, rows: Sequence[Row]) -> bool:
-    """Whether the keys of the last of these rows are those of the others, where they reach both."""
+    """Whether the keys of the last of these rows equal those of the others, for classes that include both."""
     new = len(rows) - 1
     return all(
         compare(value_of(one, _lookup(i, rows[i])), value_of(own, _lookup(new, rows[new]))) == 0
@@ -158,12 +158,12 @@ def _same_keys(query: Query, rows: Sequence[Row]) -> bool:
 
 
 def counts(role: Role, later: Sequence[int], at: int) -> bool:
-    """Whether a row with these followers is among the last of its stream at that time; the time only grows with more rows."""
+    """Whether a row with these followers is among the last of its stream at that time, which grows with more rows."""
     return not isinstance(role.window, Rows) or sum(time <= at for time in later) < role.window.count
 
 
 def _close_in_time(query: Query, times: Sequence[int]) -> bool:
-    """Every window and band between the last of these rows and the others; the others were tested before it came."""
+    """Every window and band between the last of these rows and the others, which were tested before."""
     new = len(times) - 1
     return all(
         times[new] - times[i] <= _closed_length(query.roles[i])
@@ -178,14 +178,14 @@ def _close_in_time(query: Query, times: Sequence[int]) -> bool:
 
 
 def _closed_length(role: Role) -> int:
-    """The greatest age at which a row of this role still counts, as far as its window says: it is open at its far end."""
+    """The greatest age at which a row of this role is still in its window, which is open at the far end."""
     if not isinstance(role.window, Window | Tumbling) or role.window.length is None:
         return FOREVER
     return role.window.length - 1
 
 
 def _piece(role: Role, time: int) -> int:
-    """The number of the piece into which a tumbling window cuts this time; all is one piece without one."""
+    """The number of the piece of a tumbling window that contains this time; without one all time is one piece."""
     return (time - role.window.origin) // role.window.length if isinstance(role.window, Tumbling) else 0
 
 

@@ -1,6 +1,6 @@
-"""The order of a stream's rows, for windows that count them: by `Stream.order`, values in Spark's order with NULL first.
+"""Stream order, for windows that count rows: rows by `Stream.order`, values in Spark's order with NULL first.
 
-Rows that are alike in all of these columns are interchangeable.
+Rows that are equal in all of these columns are interchangeable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Row = dict[str, object]
 
 
 def followers(stream: Stream, window: Rows, rows: Sequence[Row]) -> list[list[int]]:
-    """For each row the times of those that come after it in the order of the stream, in its partition."""
+    """For each row the times of the rows that follow it in stream order, in its partition."""
     compare_rows = _order(stream, rows)
     indexes = sorted(range(len(rows)), key=cmp_to_key(compare_rows))
     found: list[list[int]] = [[] for _ in rows]
@@ -31,7 +31,7 @@ def followers(stream: Stream, window: Rows, rows: Sequence[Row]) -> list[list[in
 
 
 def ranks(stream: Stream, rows: Sequence[Row]) -> list[int]:
-    """The place of each row in the order of the stream, from 0; rows that are alike share theirs."""
+    """The rank of each row in stream order, from 0; equal rows share theirs."""
     compare_rows = _order(stream, rows)
     found = [0] * len(rows)
     for before, after in pairwise(sorted(range(len(rows)), key=cmp_to_key(compare_rows))):
@@ -40,7 +40,7 @@ def ranks(stream: Stream, rows: Sequence[Row]) -> list[int]:
 
 
 def by_sequence(stream: Stream, rows: Sequence[Row]) -> list[Row]:
-    """Rows, given in the order of their stream, in the order of its sequence."""
+    """Rows, given in stream order, by the stream's sequence."""
     sequence = str(stream.sequence)
 
     def compare_places(left: Row, right: Row) -> int:
@@ -68,7 +68,7 @@ def compare_values(left: object, right: object) -> int:
 
 
 def _compare_zeros(left: object, right: object) -> int:
-    """-0.0 and 0.0 are equal and yet not the same, so rows that differ in nothing else need an order."""
+    """Rows that differ only in -0.0 and 0.0 still need an order, although these are equal."""
     if not isinstance(left, float) or not isinstance(right, float) or math.isnan(left) or math.isnan(right):
         return 0
     one, other = math.copysign(1, left), math.copysign(1, right)

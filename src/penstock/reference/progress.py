@@ -1,7 +1,7 @@
-"""Progress, lateness and reach: which rows take part, and which can still be needed.
+"""Progress, lateness and expiry: which rows are accepted, and which ones can still be needed.
 
-Progress v of a stream says that no later row has a time below v. It is judged at step boundaries only: what a step
-brings moves progress after the step, never within it.
+Progress v of a stream means that no later row has a time below v. It advances at step boundaries only: the rows of a
+step advance it after the step, never within it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.reference.order import Row
 
 @dataclass(frozen=True)
 class Accepted:
-    """What one step made of one stream's rows, and what is known of later ones after it.
+    """The verdict of one step on one stream's rows, and the stream's progress after it.
 
     `closed` are the punctuations of groups so far: no later row matches one of them.
     """
@@ -38,11 +38,11 @@ def admit(
     elsewhere: Sequence[Sequence[Punctuation]] = (),
     origin: int = NEVER,
 ) -> list[Accepted]:
-    """Judge each step's rows by what the step before it left; a row equal to progress is not late.
+    """Judge each step's rows by the progress after the previous step; a row equal to progress is not late.
 
-    `elsewhere` are the well-formed punctuations that each step brings beside the rows. A row that matches a punctuation of an
-    earlier step is late, like one behind progress. `origin` is the earliest ORIGIN of the queries over the stream, if all have one: rows
-    before it are bad.
+    `elsewhere` are the well-formed punctuations that each step brings beside the rows. A row that matches a punctuation
+    of an earlier step is late, like one behind progress. `origin` is the earliest ORIGIN of the queries over the
+    stream, if all have one: rows before it are invalid.
     """
     steps = []
     progress = NEVER
@@ -86,7 +86,7 @@ def admit(
 
 
 def group_progress(step: Accepted, values: Mapping[str, object]) -> int:
-    """No later row with these values has a time below this: what the stream and the punctuations of groups say together."""
+    """No later row with these values has a time below this: the stream's progress and punctuations of groups."""
     covering = [p for p in step.closed if p.covers(values)]
     return max([step.progress, *(FOREVER if p.until is None else p.until for p in covering)])
 
@@ -101,9 +101,10 @@ def reachable(
     """The rows of each stream that some query can still use in a result, each once.
 
     A row that serves a role is needed as long as one *other* role of that query may still get a row that is close
-    enough in time, and, where its own window counts rows, as long as it is among the last of all times to come. A query
-    over one stream needs no row twice. `accepted` are all rows of the streams, since also those out of use are counted. `closed` are
-    punctuations of groups: where the keys of a query say which group a row meets, it waits for no more than that group.
+    enough in time and, if its own window counts rows, as long as it may be among the last ones at some later time. A
+    query over one stream needs no row twice. `accepted` are all rows of the streams, since expired ones are counted
+    too. `closed` are punctuations of groups: if a query's keys determine which group a row joins, it waits only for
+    that group.
     """
     found: dict[str, list[Row]] = {}
     for name, rows in accepted.items():
@@ -124,9 +125,9 @@ def reachable(
 def output_progress(query: Query, streams: Mapping[str, Stream], progress: Mapping[str, int]) -> int:
     """The progress of a query's result time: no later result is older than the slowest of its streams.
 
-    That of a tumbling join is where the piece begins: all rows of a later result lie there or after it. The result time of an
-    aggregate is the end of its window, so that it is that of the first window still open; windows of rows that the end of input
-    cuts short do not keep to it.
+    For a tumbling join it is the start of the current piece: all rows of a later result lie there or later. The result
+    time of an aggregate is the end of its window, so its progress is the end of the first open window; windows of rows
+    that the end of the streams closes early are an exception.
     """
     least = min(progress[name] for role in query.roles for name in (streams[role.stream].name, *role.union))
     if abs(least) >= FOREVER:
@@ -142,12 +143,12 @@ def output_progress(query: Query, streams: Mapping[str, Stream], progress: Mappi
 
 
 def _end(role: Role, time: int) -> int:
-    """When the piece of time of a tumbling window ends."""
+    """The end of the piece of a tumbling window that contains a time."""
     return role.window.start(time) + role.window.length if isinstance(role.window, Tumbling) else FOREVER
 
 
 def _met(query: Query, role: int, row: Row, other: int, closed: Mapping[str, Sequence[Punctuation]]) -> int:
-    """How far the group of another role has come that this row can meet: the one with its values in the keys they share."""
+    """The progress of the group of another role that this row can join: the one with its values in shared keys."""
     values = {}
     for key in query.keys:
         own, there = key[role], key[other]
@@ -170,7 +171,7 @@ def _time(stream: Stream, row: Row) -> int:
 
 
 def _by_sequence(stream: Stream, rows: Sequence[Row]) -> list[int]:
-    """The times of a step's rows in the order of the stream's sequence; of equal ones the greatest time is last."""
+    """The times of a step's rows by the stream's sequence; among equal sequences the greatest time is last."""
     if stream.delay_rows is None:
         return []
 
@@ -195,13 +196,13 @@ def _needed(
     assert isinstance(time, int)
     return (
         any(
-            # The next row of role j has a time of at least its progress; the last one that still matches has time + bound.
+            # The next row of role j has a time of at least its progress; the last one to join has time + bound.
             max(progress[query.roles[j].stream], _met(query, role, row, j, closed))
             < min(time + bound + 1, _end(query.roles[role], time))
             for (i, j), bound in bounds(query).items()
             if i == role
         )
-        # No result is yet to come that is older than the least progress.
+        # No later result is older than the least progress.
         and counts(query.roles[role], later, output_progress(query, streams, progress))
         and serves(query, streams, role, row)
     )

@@ -1,4 +1,4 @@
-"""The first rows of one window: sorted by the keys of ORDER BY, and by their groups where these are equal."""
+"""The first rows of one window: sorted by the keys of ORDER BY, ties by their groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Row = TypeVar("_Row")
 def first_rows(
     top: Top, rows: Sequence[_Row], column: Callable[[_Row, Ref], object], group: Callable[[_Row], Sequence[object]]
 ) -> list[_Row]:
-    """At most `top.count` rows of these, which are all of a window; `column` and `group` say what a row holds."""
+    """At most `top.count` rows of these, which are all of a window; `column` and `group` read a row."""
 
     def compare(left: _Row, right: _Row) -> int:
         for key in top.keys:

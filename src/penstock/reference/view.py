@@ -1,4 +1,4 @@
-"""What a view holds: every combination of one row per node for which all conditions are TRUE, with its multiplicity.
+"""What a view contains: every combination of one row per node that satisfies all conditions, with its multiplicity.
 
 Contents are bags of rows by source, as counters of value tuples in the order of the source's columns.
 """
@@ -57,7 +57,7 @@ def answer(view: View, sources: Mapping[str, Source], contents: Mapping[str, Bag
 
 
 def canonical(value: object) -> object:
-    """Equal values as Spark sees them are equal in Python: one NaN (as text), no -0.0."""
+    """Equal values as Spark sees them become equal in Python: one NaN (as text), no -0.0."""
     if isinstance(value, float):
         return "NaN" if value != value else value + 0.0  # noqa: PLR0124  (only NaN differs from itself)
     return value
@@ -99,7 +99,7 @@ def _lookup(view: View, sources: Mapping[str, Source], rows: Sequence[Values]) -
 
 
 def _scale(term: Term, view: View, sources: Mapping[str, Source]) -> int | None:
-    """The digits behind the point of a decimal term; None if it is of another type."""
+    """The scale of a decimal term; None for other types."""
     match term:
         case Ref(role, name):
             columns = sources[view.nodes[role].source].columns
@@ -110,7 +110,7 @@ def _scale(term: Term, view: View, sources: Mapping[str, Source]) -> int | None:
             found = [_scale(side, view, sources) for side in (left, right)]
             if found == [None, None]:
                 return None
-            whole = [scale or 0 for scale in found]  # beside a decimal, an integer is one
+            whole = [scale or 0 for scale in found]  # beside a decimal, an integer has scale 0
             return sum(whole) if op == "*" else max(whole)
     return None
 
@@ -120,7 +120,7 @@ def _digits(kind: str) -> int | None:
 
 
 def _average(values: list[object], scale: int | None) -> object:
-    """Of decimals a decimal with four digits more, rounded half up as Spark does: first to 39 digits, then to its own."""
+    """An average of decimals has four digits more, rounded half up: first to 39 digits, then to its type."""
     whole = _sum(values)
     if whole is None:
         return None

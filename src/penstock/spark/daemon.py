@@ -17,7 +17,8 @@ def load() -> None:
     import pyarrow.parquet  # noqa: F401, PLC0415
     import pyspark.worker  # noqa: F401, PLC0415
 
-    import penstock.spark.finish  # noqa: PLC0415
+    import penstock.step.finish  # noqa: PLC0415
+    import penstock.step.run_mapper  # noqa: PLC0415
     import penstock.step.worker  # noqa: F401, PLC0415
 
     # Spark lets a worker collect garbage behind every task; what is loaded for good need not be looked through, nor be copied for that.

@@ -14,24 +14,15 @@ from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame
 
-from penstock.planner.network import Network
-from penstock.spark.ingest import Layout, read_together
+from penstock.spark.ingest import read_together
 from penstock.spark.selected import kind_of, selection_of
 from penstock.spark.sources import leaves_of, listed
 from penstock.step.files import FilePiece
+from penstock.step.layout import Layout
 from penstock.step.selection import Selection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def is_scannable(network: Network, streams: Collection[str]) -> bool:
-    """Whether mappers can do with columns of these streams alone: no expression needs Spark, not even that of a key, and rows tell no progress."""
-    return (
-        not any(d.stream in streams and d.term is None for d in network.derived)
-        and not any(network.streams[n].punctuated or network.streams[n].delay_rows is not None for n in streams)
-        and all(t.hashed is not None for t in network.tables if t.stream in streams)
-    )
 
 
 @dataclass(frozen=True)

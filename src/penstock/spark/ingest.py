@@ -7,10 +7,8 @@ compute. Verdicts, key hashes and where rows go are the matter of mappers (`step
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import reduce
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
@@ -22,6 +20,7 @@ from penstock.model.time import EARLIEST, LATEST, NEVER
 from penstock.planner.keys import INTEGRAL
 from penstock.planner.network import Derived, Network, StateTable, key_column
 from penstock.sql.spelling import quote, text_literal, time_in_units
+from penstock.step.layout import Layout
 from penstock.step.mapper import brought, truth_words
 
 if TYPE_CHECKING:
@@ -33,42 +32,6 @@ SIDE_FORMATS = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 _JSON_OPTIONS = "map(" + ", ".join(f"'{key}', \"{value}\"" for key, value in SIDE_FORMATS.items()) + ")"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where each column that is read of each stream travels; fixed as long as one streaming query runs."""
-
-    order: tuple[str, ...]
-    slots: Mapping[str, Mapping[str, str]]
-    types: tuple[tuple[str, str], ...]
-    marked: bool = False  # some rows may be punctuations
-    placed: bool = False  # some stream has a delay in rows, so that the sequence travels
-
-    def name(self, stream: str, column: str) -> str:
-        """The exchange column that holds a declared column; derived values keep their own name."""
-        return self.slots[stream].get(column, column)
-
-
-def lay_out(streams: Sequence[Stream], read: Mapping[str, Collection[str]] = MappingProxyType({})) -> Layout:
-    """Give each column a slot of its type; streams re-use one another's slots. Of a stream in `read` there are these columns alone."""
-    slots: dict[str, dict[str, str]] = {}
-    names: dict[tuple[str, int], str] = {}
-    types: list[tuple[str, str]] = []
-    for stream in streams:
-        used: dict[str, int] = {}
-        own = slots.setdefault(stream.name, {})
-        for column in stream.columns:
-            if stream.name in read and column.name not in read[stream.name]:
-                continue
-            number = used.get(column.type, 0)
-            used[column.type] = number + 1
-            if (column.type, number) not in names:
-                names[column.type, number] = f"c{len(types)}"
-                types.append((names[column.type, number], column.type))
-            own[column.name] = names[column.type, number]
-    marked, placed = any(s.punctuated for s in streams), any(s.delay_rows is not None for s in streams)
-    return Layout(tuple(s.name for s in streams), slots, tuple(types), marked, placed)
 
 
 def unify(sources: Mapping[str, DataFrame], streams: Mapping[str, Stream], layout: Layout) -> DataFrame:
@@ -88,6 +51,12 @@ def unify(sources: Mapping[str, DataFrame], streams: Mapping[str, Stream], layou
         each = ", ".join(f"named_struct({fields})" for fields in structs)
         branches.append(source.selectExpr(f"inline(array({each}))"))
     return reduce(DataFrame.union, branches)
+
+
+def widened(batch: DataFrame, layout: Layout, whole: Layout) -> DataFrame:
+    """A batch of the streams that Spark reads, with room for what only derived ones have."""
+    more = whole.types[len(layout.types) :]
+    return batch.selectExpr("*", *[f"CAST(NULL AS {kind}) AS {slot}" for slot, kind in more]) if more else batch
 
 
 def read_together(sources: Mapping[str, DataFrame], layout: Layout) -> list[list[str]]:

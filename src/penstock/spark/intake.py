@@ -14,10 +14,11 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.planner.ways import Way
-from penstock.spark.files import Source, is_scannable, read_apart
+from penstock.spark.files import Source, read_apart
 from penstock.spark.job import Job
-from penstock.spark.taken import Taken
-from penstock.step.pieces import Piece
+from penstock.spark.taken import frames_of
+from penstock.step.pieces import Piece, is_scannable
+from penstock.step.taken import Taken
 from penstock.step.task import Reports, Task
 
 
@@ -70,7 +71,7 @@ class Intake:
             own = None if taken.name in self.left else taken.pieces(job.network)
             pieces += own or ()
             if own is None:
-                frames += taken.frames(session, job.whole)
+                frames += frames_of(taken, session, job.whole)
                 expected += taken.count
         return reduce(DataFrame.unionByName, frames) if frames else None, pieces, expected if known else None
 

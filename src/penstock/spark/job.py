@@ -14,22 +14,21 @@ from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from penstock.columns.parcels import pack
 from penstock.model.time import NEVER
 from penstock.planner.network import Network
 from penstock.planner.ways import FEW_ROWS, MOST_TASKS
-from penstock.spark.finish import finish_projection, finish_task
-from penstock.spark.ingest import Layout, project
+from penstock.spark.finish import finish_projection
+from penstock.spark.ingest import project, widened
 from penstock.spark.punctuation import closed_before
 from penstock.spark.types import arrow_types, handover_types, listed_types
-from penstock.step import derived
-from penstock.step.accounts import bounded
-from penstock.step.envelope import ACCOUNT, PARCEL_SCHEMA, PARTIALS, ROWS, parcel
-from penstock.step.folding import pack_partials
+from penstock.step.envelope import PARCEL_SCHEMA
+from penstock.step.finish import finish_task
 from penstock.step.handover import finished_joins, handover_schema
-from penstock.step.mapper import Mapper, truth_words
+from penstock.step.layout import Layout, lay_out_all
+from penstock.step.mapper import truth_words
 from penstock.step.pieces import Piece, shared_out
 from penstock.step.report import Report
+from penstock.step.run_mapper import run_mapper
 from penstock.step.task import Plan, Reports, Task
 from penstock.step.worker import run_task
 
@@ -55,7 +54,7 @@ class Job:
 
     def widened(self, batch: DataFrame) -> DataFrame:
         """A batch with room for what only derived streams have."""
-        return derived.widened(batch, self.layout, self.whole)
+        return widened(batch, self.layout, self.whole)
 
     def sent(
         self, session: SparkSession, rows: DataFrame | None, pieces: Sequence[Piece], task: Task, expected: int | None
@@ -100,20 +99,9 @@ class Job:
         plan, asked = self.plan, task.asked  # the workers get what this function names, and nothing else of the job
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            known = plan.value
-            mapper = Mapper(known.network, known.names, known.truths, asked, listed=known.listed)
-            for batch in batches:
-                own = [piece for number in _numbers_in(batch) for piece in shares[number]]
-                for found in (mapper.take(batch), *(mapper.read(piece, known.types) for piece in own)):
-                    for to, its in found:
-                        mapper.account.count_sent(rows=len(its.masks))
-                        for body in pack(its):
-                            mapper.account.count_sent(size=len(body))
-                            yield parcel(to, ROWS, body)
-                        del its, body  # one parcel is held at a time
-                yield from _folded(mapper, rest=False)
-            yield from _folded(mapper, rest=True)
-            yield parcel(0, ACCOUNT, mapper.told().encode())
+            yield from run_mapper(
+                ((batch, [p for n in _numbers_in(batch) for p in shares[n]]) for batch in batches), plan.value, asked
+            )
 
         return values.mapInArrow(work, PARCEL_SCHEMA).repartitionById(task.buckets.tasks, F.col("_to"))
 
@@ -142,18 +130,7 @@ class Job:
             reported = finish_projection(handed, self.network).mapInArrow(finish, "report binary")
         else:
             reported = rows.mapInArrow(last, "report binary")
-        reports = [Report.decode(row[0]) for row in reported.collect()]
-        bounded(self.network, reports, task.bound)
-        return reports
-
-
-def _folded(mapper: Mapper, *, rest: bool) -> Iterator[pa.RecordBatch]:
-    """The partials that a mapper sends, the rest of them or what cannot wait."""
-    for to, partials in mapper.partials(rest=rest):
-        mapper.account.count_sent(rows=len(partials.partials))
-        for body in pack_partials(partials):
-            mapper.account.count_sent(size=len(body))
-            yield parcel(to, PARTIALS, body)
+        return [Report.decode(row[0]) for row in reported.collect()]
 
 
 def _numbers_in(batch: pa.RecordBatch) -> list[int]:
@@ -174,7 +151,7 @@ def told_before(network: Network, task: Task) -> dict[str, int]:
 
 def make_job(spark: SparkSession, network: Network, layout: Layout) -> Job:
     """The jobs of a network, whose plan is sent to the workers now."""
-    whole = derived.lay_out_all(layout, network)
+    whole = lay_out_all(layout, network)
     plan = Plan(
         network,
         {s: dict(whole.slots[s]) for s in whole.order},

@@ -13,11 +13,12 @@ from pyspark.sql import DataFrame
 
 from penstock.model import Ref, Stream
 from penstock.planner.network import Network
-from penstock.spark.files import is_scannable
-from penstock.spark.ingest import Layout, lay_out, read_together
+from penstock.spark.ingest import read_together
 from penstock.spark.selected import kind_of, selection_of
 from penstock.spark.sources import leaves_of, listed
+from penstock.step.layout import Layout, lay_out
 from penstock.step.mapper import brought
+from penstock.step.pieces import is_scannable
 
 _CORRUPT = "columnNameOfCorruptRecord"
 

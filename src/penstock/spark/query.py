@@ -19,13 +19,14 @@ from penstock.errors import PenstockError, StateError
 from penstock.model import Stream
 from penstock.spark.analysis import spark_message
 from penstock.spark.failure import explained
-from penstock.spark.ingest import Layout, read_together, unify
+from penstock.spark.ingest import read_together, unify
+from penstock.spark.offset_log import CHECKPOINT
 from penstock.spark.sources import name_sources
 from penstock.spark.spark_log import REMEDY, of_log
 from penstock.spark.throttle import Throttle, source_count
 from penstock.state.registry import StreamRecord
-from penstock.step import commit
-from penstock.storage.store import LocalStore
+from penstock.step.layout import Layout
+from penstock.storage.store import Store
 
 ABANDONED_SECONDS = 5  # a query with a longer trigger may be asleep, and sees that it has ended when it wakes up
 
@@ -71,7 +72,7 @@ def query_writer(
     frames: Mapping[str, DataFrame],
     streams: Mapping[str, Stream],
     layout: Layout,
-    store: LocalStore,
+    store: Store,
     on_batch: OnBatch,
     trigger: str | None,
     name: str,
@@ -80,7 +81,7 @@ def query_writer(
     writer = (
         unify(frames, streams, layout)
         .writeStream.foreachBatch(on_batch)
-        .option("checkpointLocation", store.path(commit.CHECKPOINT))
+        .option("checkpointLocation", store.path(CHECKPOINT))
         .queryName(name)
     )
     return writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
@@ -124,5 +125,5 @@ def query_failure(error: StreamingQueryException, root: str) -> PenstockError:
 
 def _failure(text: str, root: str, what: str) -> PenstockError:
     if of_log(text):
-        return StateError(f"Spark's own log in {root}/{commit.CHECKPOINT} is damaged: {text}. {REMEDY}")
+        return StateError(f"Spark's own log in {root}/{CHECKPOINT} is damaged: {text}. {REMEDY}")
     return PenstockError(f"the Spark query of the engine on {root} {what}: {explained(text, text)}")

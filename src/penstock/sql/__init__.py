@@ -33,7 +33,9 @@ from penstock.sql.view_statements import (
 )
 
 __all__ = [
-    "AdvanceStream", "AlterQuery", "AlterStream", "CreateQuery", "CreateSource", "CreateStream", "CreateView", "DropQuery", "DropSource", "DropStream",
-    "DropView", "Explain", "ExplainView", "Position", "RefreshView", "Refused", "Results", "ResumeQuery", "ShowQueries", "ShowSources", "ShowStreams", "ShowViews",
-    "Statement", "altered", "check_sources", "named_in_from", "parse_query", "parse_script", "parse_view", "placed_bounds", "read_script", "results_of",
+    "AdvanceStream", "AlterQuery", "AlterStream", "CreateQuery", "CreateSource", "CreateStream", "CreateView",
+    "DropQuery", "DropSource", "DropStream", "DropView", "Explain", "ExplainView", "Position", "RefreshView", "Refused",
+    "Results", "ResumeQuery", "ShowQueries", "ShowSources", "ShowStreams", "ShowViews", "Statement", "altered",
+    "check_sources", "named_in_from", "parse_query", "parse_script", "parse_view", "placed_bounds", "read_script",
+    "results_of",
 ]  # fmt: skip

@@ -1,6 +1,6 @@
-"""The windows of aggregates: `[RANGE .. SLIDE ..]` over time or rows, `[TUMBLING ..]`, `[SESSION ..]`, with what they take.
+"""The windows of aggregates: `[RANGE .. SLIDE ..]` over time or rows, `[TUMBLING ..]`, `[SESSION ..]`, and options.
 
-The windows of joins are read in `windows`.
+`windows` reads the windows of joins.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from penstock.sql.windows import check_ordered, column_of, origin_of, window_len
 _Value = TypeVar("_Value")
 
 FORMS = (
-    "the window of an aggregate is [RANGE <length> SLIDE <length>], [RANGE ALL SLIDE <length>], [RANGE <number> ROWS SLIDE"
+    "the window of an aggregate is [RANGE <length> SLIDE <length>], [RANGE ALL SLIDE <length>], "
+    "[RANGE <number> ROWS SLIDE"
     " <number> ROWS], [RANGE <length> SLIDE <number> ROWS [BY ARRIVAL]], [TUMBLING <length>] or [SESSION <length>]"
 )
 _SLIDING_WORDS = frozenset({"SLIDE", "TUMBLING", "SESSION"})
@@ -83,9 +84,9 @@ def aggregate_window(source: Text, tokens: Sequence[Token], start: int, stream: 
 
 
 def common_window(source: Text, roles: Sequence[Role], places: Sequence[int]) -> AggregateWindow:
-    """The window of an aggregate over these roles; `places` says where the window of each stands.
+    """The window of an aggregate over these roles; `places` are the offsets of their windows.
 
-    The windows of several roles must end at the same times, and the one of the longest range says when an answer begins.
+    The windows of several roles must end at the same times, and the one of the longest range decides where each begins.
     """
     windows = [role.window for role in roles]
     first = windows[0]
@@ -98,7 +99,8 @@ def common_window(source: Text, roles: Sequence[Role], places: Sequence[int]) ->
             raise source.unsupported(
                 place,
                 "An aggregate over a join takes windows of time that slide by time",
-                "write [RANGE <length> SLIDE <length>] on every stream; for any other window over the results of a join,"
+                "write [RANGE <length> SLIDE <length>] on every stream; for any other window over the "
+                "results of a join,"
                 " register the join as a query and aggregate over that",
             )
         assert isinstance(first, Sliding | Landmark)
@@ -150,7 +152,7 @@ def _window(
                 slide[0].start, "RANGE ALL slides by time only", "as in [RANGE ALL SLIDE 1 MINUTE]"
             )
         length = window_length(source, reach, word.start, stream.integer_time)
-        # Every row has its window, in whatever order they are counted; a sequence that is the event time counts them by it.
+        # Every row has a window, whatever the order of counting; if the sequence is the event time, both are the same.
         return PerRow(length, every, partition, arrival is not None and every > 1 and stream.tiebreak is not None)
     step = window_length(source, slide, slide[0].start, stream.integer_time)
     if all_time:
@@ -160,26 +162,31 @@ def _window(
 
 def _fix(reach: Sequence[Token]) -> str:
     length = " ".join(t.text for t in reach) or "<length>"
-    return f"say how often there is an answer: [RANGE {length} SLIDE <length>], or [TUMBLING {length}] for windows that do not overlap"
+    return (
+        f"say how often there is an answer: [RANGE {length} SLIDE <length>], "
+        f"or [TUMBLING {length}] for windows that do not overlap"
+    )
 
 
 def _by_arrival(source: Text, slide: Sequence[Token], stream: Stream) -> tuple[Sequence[Token], int | None]:
-    """The slide without BY ARRIVAL, and where these words stand if they do; only a sequence says in which order rows have arrived."""
+    """The slide without BY ARRIVAL, and their offset, if any; only a sequence defines an order of arrival."""
     if [token.text.upper() for token in slide[-2:]] != ["BY", "ARRIVAL"]:
         return slide, None
     place = slide[-2].start
     if stream.sequence is None:
         raise source.unsupported(
             place,
-            f"In which order rows of {stream.name} have arrived is not known, since those of one step come in any order",
-            "declare the column that numbers them: SEQUENCE BY col in CREATE STREAM, or sequence= in Python; or leave out BY ARRIVAL,"
+            f"In which order rows of {stream.name} have arrived is not known, since those of one step come "
+            "in any order",
+            "declare the column that numbers them: SEQUENCE BY col in CREATE STREAM, or sequence= in Python; "
+            "or leave out BY ARRIVAL,"
             " and rows are counted by event time",
         )
     return slide[:-2], place
 
 
 def _rows(source: Text, tokens: Sequence[Token]) -> int | None:
-    """The number in `10 ROWS`, or None where the tokens are no count of rows."""
+    """The number in `10 ROWS`; None if the tokens are not a number of rows."""
     if len(tokens) != 2 or tokens[1].text.upper() not in ("ROW", "ROWS"):
         return None
     number = tokens[0]

@@ -1,6 +1,6 @@
-"""Calls of aggregate functions: which ones a tree holds, what each one is in the model, and the type of its value.
+"""Calls of aggregate functions: finding them in a tree, their form in the model, and their result types.
 
-What they are grouped by is read in `grouping`.
+`grouping` reads the groups.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Own = Mapping[str, UserAggregate]
 Refusal = Callable[[str], Exception]
 _NUMERIC = frozenset({"sum", "avg", "stddev_samp", "stddev_pop", "var_samp", "var_pop"})
 _ORDERED = frozenset({"min", "max", "any_value", "approx_percentile"})
-_COMPARED = frozenset({"approx_count_distinct", "approx_top_k", "heavy_hitters"})  # equal values are one
+_COMPARED = frozenset({"approx_count_distinct", "approx_top_k", "heavy_hitters"})  # these compare values for equality
 _BY_ROW = frozenset({"first", "last", "collect_list"})
 _DISTINCT = frozenset({"count", "sum", "avg", "collect_list"})
 _WITHOUT_DUPLICATES = frozenset({"min", "max", "any_value", "approx_count_distinct"})  # DISTINCT changes nothing
@@ -41,7 +41,7 @@ def aggregate_calls(node: exp.Expr, own: Own) -> Iterator[exp.Anonymous]:
 
 
 def canonical_name(node: exp.Expr, own: Own) -> str | None:
-    """The model's name of the aggregate that a node calls; None for anything else."""
+    """The model's name of the aggregate that a node calls; None for any other node."""
     if not isinstance(node, exp.Anonymous):
         return None
     name = node.name.lower()
@@ -51,7 +51,7 @@ def canonical_name(node: exp.Expr, own: Own) -> str | None:
 def read_aggregate(
     call: exp.Anonymous, scope: Scope, own: Own, *, ignore_nulls: bool = False
 ) -> tuple[Aggregate, str | None]:
-    """The aggregate that a bound call is, and the type of its value where that is plain."""
+    """The aggregate of a bound call, and the type of its value if known."""
     function = canonical_name(call, own)
     assert function is not None
     inner = next((c for a in call.expressions for c in aggregate_calls(a, own)), None)
@@ -81,7 +81,7 @@ def read_aggregate(
 
 
 def result_type(function: str, argument: str | None, parameters: int = 0) -> str | None:
-    """Spark's type of an aggregate's value; None where the type of the argument is not known."""
+    """Spark's type of an aggregate's value; None if the type of the argument is unknown."""
     match function:
         case "count" | "approx_count_distinct":
             return "bigint"
@@ -109,13 +109,13 @@ def result_type(function: str, argument: str | None, parameters: int = 0) -> str
 
 
 def shown_name(call: exp.Anonymous) -> str:
-    """The name that Spark gives to an item that is one call of an aggregate."""
+    """Spark's name for an item that is a single call of an aggregate."""
     arguments = ["1" if isinstance(a, exp.Star) else _bare_text(a) for a in call.expressions]
     return f"{call.name.lower()}({', '.join(arguments)})"
 
 
 def _bare_text(node: exp.Expr) -> str:
-    """The text of an argument with its columns unqualified."""
+    """The text of an argument with unqualified columns."""
     copy = node.copy()
     for column in copy.find_all(exp.Column):
         for part in ("table", "db", "catalog"):
@@ -143,7 +143,7 @@ def _is_constant(node: exp.Expr) -> bool:
 
 
 def refused_type(function: str, argument: str, *, distinct: bool) -> tuple[str, str] | None:
-    """Why a function does not take values of this type, and what to do; None if it does."""
+    """Why a function does not accept values of this type, and the remedy; None if it does."""
     number = family(argument) in ("integer", "floating") or argument.startswith("decimal(")
     if function in _NUMERIC and not number:
         return f"takes numbers, not {argument}", "cast it to a number"
@@ -158,7 +158,7 @@ def refused_type(function: str, argument: str, *, distinct: bool) -> tuple[str, 
 
 
 def is_plain(type_name: str) -> bool:
-    """Whether values of a type can be compared here: not nested ones, nor strings by a collation."""
+    """Whether values of a type can be compared here: neither nested types nor strings with a collation."""
     return Column("", type_name).orderable
 
 
@@ -181,7 +181,7 @@ def _check_type(call: exp.Anonymous, function: str, argument: str | None, scope:
 def _parameters(
     call: exp.Anonymous, function: str, given: Sequence[exp.Expr], scope: Scope, *, ignore_nulls: bool
 ) -> tuple[int | float, ...]:
-    """The constants behind the argument, checked, with Spark's defaults for those left out."""
+    """The constants after the argument, checked, with Spark's defaults for missing ones."""
 
     def refuse(message: str) -> Exception:
         return scope.source.error(start_of(given[0]) if given else start_of(call), message)

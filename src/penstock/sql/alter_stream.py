@@ -1,6 +1,6 @@
-"""ALTER STREAM: what may change of a stream on a state directory that exists, and what its declaration is then.
+"""ALTER STREAM: what may change of a stream with existing state, and the resulting declaration.
 
-Columns, types and event time are what state and results are made of: they cannot change. The delay can, and the path.
+State and results depend on columns, types and event time: they cannot change. The delay and the path can.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class AdvanceStream:
 
 @dataclass(frozen=True)
 class AlterStream:
-    """`ALTER STREAM .. SET ..`: what is None stays as it is. `delay` is a length in `unit`: "time" (microseconds), "number" or "rows"."""
+    """`ALTER STREAM .. SET ..`; None: unchanged. `delay` is in `unit`: "time" (microseconds), "number" or "rows"."""
 
     name: str
     delay: int | None = None
@@ -39,7 +39,7 @@ class AlterStream:
 
 
 def alter_stream(cursor: Cursor, at: Position) -> AdvanceStream | AlterStream:
-    """What follows the words ALTER STREAM."""
+    """The statement after the words ALTER STREAM."""
     name = cursor.name("stream").text
     if cursor.accept("ADVANCE", "TO"):
         return _advance(cursor, name, at)
@@ -76,14 +76,17 @@ def with_delay(stream: Stream, delay: int, unit: str) -> Stream:
 
 def with_path(stream: Stream, path: str) -> Stream:
     if stream.source is None or "path" not in {key.lower() for key, _ in stream.source.options}:
-        msg = f"stream {stream.name!r} is not read from a path that it declares; declare its DataFrame over the new path at the next start"
+        msg = (
+            f"stream {stream.name!r} is not read from a path that it declares; "
+            "declare its DataFrame over the new path at the next start"
+        )
         raise RegistrationError(msg)
     read = [(key, path if key.lower() == "path" else value) for key, value in stream.source.options]
     return replace(stream, source=Reader(stream.source.format, tuple(read)))
 
 
 def alike_but_for_changes(one: Stream, other: Stream) -> bool:
-    """True if ALTER STREAM can make the one of the other: they differ in no more than delay and path."""
+    """Whether ALTER STREAM can turn one into the other: they differ at most in delay and path."""
     return _without_changes(one).same(_without_changes(other))
 
 

@@ -1,7 +1,6 @@
-"""Time conditions between two roles, read as bounds on the difference of their event times.
+"""Time conditions between two roles as bounds on the difference of their event times.
 
-Only comparisons that are exactly such a bound become bands; anything doubtful is left for the caller to keep as an
-ordinary condition.
+Only comparisons that are exactly such a bound become bands; the caller keeps all others as ordinary conditions.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from penstock.sql.scope import Scope, ref_of, unwrapped
 
 @dataclass(frozen=True)
 class _Linear:
-    """A sum of event times (by role, with their signs) and a constant."""
+    """A sum of event times (by role, with signs) and a constant."""
 
     times: tuple[tuple[int, int], ...]
     constant: int
@@ -28,7 +27,7 @@ class _Linear:
 
     @property
     def order(self) -> int:
-        """1 for a point in time, 0 for a difference of two."""
+        """1 for a point in time, 0 for a difference of two points."""
         return sum(sign for _, sign in self.times)
 
     def plus(self, other: _Linear, sign: int) -> _Linear:
@@ -40,7 +39,7 @@ class _Linear:
 
 
 def bands_of(node: exp.Expr, scope: Scope) -> tuple[Band, ...] | None:
-    """The bands that are equivalent to a comparison, or None if it is no band."""
+    """The bands that are equivalent to a comparison; None if there are none."""
     node = unwrapped(node)
     if not isinstance(node, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE):
         return None
@@ -68,7 +67,7 @@ def bands_of(node: exp.Expr, scope: Scope) -> tuple[Band, ...] | None:
 
 
 def _whole_days(difference: _Linear) -> bool:
-    """Dates move by whole days; with a finer interval Spark would compare timestamps instead."""
+    """Dates differ by whole days; with a finer interval Spark would compare timestamps instead."""
     return difference.types != {"date"} or difference.constant % DAY == 0
 
 

@@ -1,6 +1,6 @@
-"""What the SELECTs of a union say: each has a select list and a condition over one stream, and all give the same columns.
+"""The SELECTs of a union: each has a select list and a condition over one stream, and all have the same columns.
 
-Columns go together by their place, as in SQL, and have the names of the first SELECT.
+Columns correspond by position, as in SQL, and take the names of the first SELECT.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ONE_STREAM = "write SELECT .. FROM stream [WHERE ..]; the window stands behind 
 
 @dataclass(frozen=True)
 class _Read:
-    """A branch with the types of its columns, as far as they are known, and the place of its event time; `star` if its list has one."""
+    """A branch with its known column types and the position of its event time; `star` if its list has a star."""
 
     branch: Branch
     types: tuple[str, ...]
@@ -42,7 +42,7 @@ class _Read:
 def read_branches(
     source: Text, parts: Sequence[Part], streams: Sequence[Stream], own: Own
 ) -> tuple[Stream, tuple[Branch, ...]]:
-    """The branches of a union, and the stream that they are together: the columns of the first, with its event time."""
+    """The branches of a union, and the united stream: the columns of the first branch, with its event time."""
     found = [_read(source, part, stream, own) for part, stream in zip(parts, streams, strict=True)]
     first = found[0]
     names = _names(source, parts[0], first)
@@ -133,7 +133,7 @@ def _names(source: Text, part: Part, first: _Read) -> list[str]:
 
 
 def _check_alike(source: Text, part: Part, stream: Stream, read: _Read, names: Sequence[str], first: _Read) -> None:
-    """Refuse a SELECT whose columns are not those of the first, place by place."""
+    """Refuse a SELECT whose columns do not match those of the first, by position."""
     own = read.branch.columns
     if len(own) != len(names):
         raise source.error(
@@ -151,14 +151,15 @@ def _check_alike(source: Text, part: Part, stream: Stream, read: _Read, names: S
     if first.time != read.time:
         raise source.error(
             part.start,
-            f"The event time of this union is {names[first.time]}, its column {first.time + 1}, and {stream.event_time}, "
+            f"The event time of this union is {names[first.time]}, its column {first.time + 1}, and "
+            f"{stream.event_time}, "
             f"that of {stream.name}, is column {read.time + 1} here",
             "event times stand at the same place in each SELECT",
         )
 
 
 def _check_types(source: Text, part: Part, types: Sequence[str], others: Sequence[str], names: Sequence[str]) -> None:
-    """Refuse columns of other types than in the SELECTs before; NULL is of any, and what is not known here Spark knows later."""
+    """Refuse columns of other types than in earlier SELECTs. NULL matches any type; unknown types are left to Spark."""
     for name, mine, kind in zip(names, types, others, strict=True):
         if mine and kind and mine != kind and VOID not in (mine, kind):
             raise source.error(

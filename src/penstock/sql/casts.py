@@ -1,4 +1,4 @@
-"""CAST as a term, where kernels cast as Spark does, and constants of date and time."""
+"""CAST as a term, where kernels cast as Spark does, and constants of dates and times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TARGETS = {
 
 
 def cast_term(inner: Found, target: str) -> Found | None:
-    """A written cast."""
+    """An explicit cast."""
     if inner.type == VOID:
         return None
     if inner.type == target:
@@ -65,7 +65,7 @@ def local(inner: Found) -> Call:
 
 
 def constant_time(text: str, target: str) -> Found | None:
-    """DATE '..' or TIMESTAMP '..', in the plain form that everybody reads alike."""
+    """DATE '..' or TIMESTAMP '..', in the basic form that Python and Spark read alike."""
     try:
         if target == "date" and _DATE.fullmatch(text):
             days = (date.fromisoformat(text) - date(1970, 1, 1)).days

@@ -1,6 +1,6 @@
-"""The conditions of WHERE and ON, sorted into join keys, bands, conditions on one role, and the rest.
+"""The conditions of WHERE and ON, classified as join keys, bands, conditions on one role, and the rest.
 
-Whether the bands and windows bound every stream is the planner's question, not asked here.
+Whether bands and windows bound every stream is left to the planner.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.sql.types import KEY_FAMILIES, decimal_digits, family
 
 @dataclass(frozen=True)
 class Conditions:
-    """A conjunction in the parts that the engine treats differently."""
+    """The conjuncts by the way the engine treats them."""
 
     keys: tuple[tuple[Expression | None, ...], ...]
     bands: tuple[Band, ...]
@@ -29,7 +29,7 @@ class Conditions:
 
     @property
     def ties(self) -> list[set[int]]:
-        """The sets of roles that some condition binds together."""
+        """The sets of roles that some condition connects."""
         keys = [{role for role, end in enumerate(key) if end is not None} for key in self.keys]
         return [*keys, *({b.earlier, b.later} for b in self.bands), *(set(r.roles) for r in self.residuals)]
 
@@ -39,7 +39,7 @@ _Parts = tuple[str | Ref, ...]
 
 @dataclass(frozen=True)
 class _End:
-    """One side of a key equality: an expression over one role, known by its canonical text."""
+    """One side of a key equality: an expression over one role, identified by its canonical text."""
 
     role: int
     parts: _Parts
@@ -53,7 +53,7 @@ class _Equality:
 
 
 def classify(bound: Iterable[exp.Expr], scope: Scope) -> Conditions:
-    """Sort the conjuncts of bound conditions; several conditions count as joined by AND."""
+    """Classify the conjuncts of bound conditions; several conditions count as joined by AND."""
     conjuncts = [c for condition in bound for c in _conjuncts(condition, scope)]
     equalities = [_equality(c) for c in conjuncts]
     ends: dict[_End, exp.Expr] = {}
@@ -73,14 +73,14 @@ def classify(bound: Iterable[exp.Expr], scope: Scope) -> Conditions:
             bands.extend(found)
             continue
         if equality is not None and said.get(equality.left, -1) == said.get(equality.right, -2):
-            continue  # the key says it already
+            continue  # implied by the key
         (predicates if len(roles_of(conjunct)) <= 1 else residuals).append(expression(conjunct))
     keys = tuple(tuple(None if end is None else expression(ends[end]) for end in part) for part in parts)
     return Conditions(keys, tuple(dict.fromkeys(bands)), tuple(predicates), tuple(residuals))
 
 
 def _conjuncts(node: exp.Expr, scope: Scope) -> Iterator[exp.Expr]:
-    """The operands of the top-level ANDs. A BETWEEN is cut in two where a half is a band."""
+    """The operands of the top-level ANDs. A BETWEEN is split in two if one half is a band."""
     node = unwrapped(node)
     if isinstance(node, exp.And):
         for operand in node.flatten():
@@ -100,8 +100,8 @@ def _conjuncts(node: exp.Expr, scope: Scope) -> Iterator[exp.Expr]:
 def _equality(node: exp.Expr) -> _Equality | None:
     """A conjunct that can be an edge of a join key.
 
-    Both sides must be known to be of one family of types: only then is equality transitive and the same as
-    equality of hashed values. Other equalities are ordinary conditions.
+    Both sides must be known to be of one family of types: only then is equality transitive and the same as equality of
+    hashed values. Other equalities are ordinary conditions.
     """
     node = unwrapped(node)
     if not isinstance(node, exp.EQ):
@@ -124,14 +124,12 @@ def _end(node: exp.Expr) -> _End | None:
 
 
 def _key_parts(equalities: Sequence[_Equality], ends: Sequence[_End], roles: int) -> list[tuple[_End | None, ...]]:
-    """The classes of equal ends, each with one end per role that it reaches: its first column, else its first
-    expression.
-    """
+    """The classes of equal ends, with one end per role: its first column, else its first expression."""
     parent = {end: end for end in ends}
 
     def root(end: _End) -> _End:
         while parent[end] != end:
-            parent[end] = end = parent[parent[end]]  # halves the way for those that come after
+            parent[end] = end = parent[parent[end]]  # path halving
         return end
 
     for equality in equalities:
@@ -145,5 +143,5 @@ def _key_parts(equalities: Sequence[_Equality], ends: Sequence[_End], roles: int
         )
         for members in classes.values()
     ]
-    # A class of columns is cheaper to compute than one with expressions, so it comes first.
+    # Keys of plain columns are cheaper than those with expressions, so they come first.
     return sorted(parts, key=lambda part: not all(end is None or end.bare for end in part))

@@ -1,6 +1,6 @@
-"""A place in a list of tokens, moved forward by the statement parsers.
+"""A position in a list of tokens, advanced by the statement parsers.
 
-The one mutable object of this package; it lives only while one statement is read.
+The only mutable object of this package; it exists while one statement is read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NOT_NAMES = frozenset({TokenType.STRING, TokenType.NUMBER})
 
 
 class Cursor:
-    """Reads tokens one after the other and complains, with the position, about what it did not expect."""
+    """Reads tokens one by one and raises an error with the position of an unexpected one."""
 
     def __init__(self, source: Text, tokens: Sequence[Token]) -> None:
         self.source = source
@@ -45,7 +45,7 @@ class Cursor:
         return self.tokens[self.index - 1]
 
     def accept(self, *words: str) -> bool:
-        """Move over these words if they come next."""
+        """Skip these words if they come next."""
         if all(self.peek(i) == word for i, word in enumerate(words)):
             self.index += len(words)
             return True
@@ -62,7 +62,7 @@ class Cursor:
         return self.take()
 
     def refuse_nameless(self, what: str, form: str) -> None:
-        """Complain where AS SELECT stands in place of a name."""
+        """Refuse AS SELECT in place of a name."""
         if self.peek() == "AS" and self.peek(1) in ("SELECT", "WITH", "("):
             raise self.source.error(self.offset, f"The name of the {what} is missing", f"write {form}")
 
@@ -74,9 +74,9 @@ class Cursor:
         return found
 
     def until(self, *stops: str, angles: bool = False) -> list[Token]:
-        """The tokens before the next of these words outside brackets, or all that are left.
+        """The tokens before the next of these words outside brackets, or all remaining ones.
 
-        `angles` says that < and > are brackets too, as they are in types.
+        With `angles`, < and > are brackets too, as in types.
         """
         opening, closing = ("(", "[", "<") if angles else ("(", "["), (")", "]", ">") if angles else (")", "]")
         start, depth = self.index, 0

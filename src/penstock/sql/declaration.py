@@ -1,6 +1,6 @@
 """CREATE STREAM: columns, watermark, sequence, order, punctuation, policies, source.
 
-Checks what can be checked without Spark: names, types of the event time, and that a progress rule is there.
+Checks all that needs no Spark: names, types of the event time, and that a rule for progress is declared.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _WATERMARK = "add for example: WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS"
 @dataclass(frozen=True)
 class _Watermark:
     column: Token
-    delay: list[Token] | None  # None: it only names the event time
+    delay: list[Token] | None  # None: only the event time is named
 
 
 @dataclass(frozen=True)
 class _Clauses:
-    """What follows the columns."""
+    """The clauses after the columns."""
 
     late: str
     bad: str
@@ -48,7 +48,7 @@ class _Clauses:
 
 
 def stream_declaration(cursor: Cursor) -> Stream:
-    """The stream that follows the words CREATE STREAM."""
+    """The stream declared after the words CREATE STREAM."""
     source = cursor.source
     name = free_name(cursor, "stream")
     body = cursor.offset
@@ -86,7 +86,8 @@ def stream_declaration(cursor: Cursor) -> Stream:
     if rows is not None and sequence is None:
         assert watermark.delay is not None
         raise source.error(
-            watermark.delay[0].start, "A delay in rows needs an order of the rows", "add SEQUENCE BY with the column that has it"
+            watermark.delay[0].start, "A delay in rows needs an order of the rows",
+            "add SEQUENCE BY with the column that has it"
         )  # fmt: skip
     clauses = _clauses(cursor, integer=integer)
     if clauses.ordered:
@@ -118,7 +119,7 @@ def stream_declaration(cursor: Cursor) -> Stream:
 
 
 def options(cursor: Cursor, reserved: tuple[str, ...] = _RESERVED_OPTIONS) -> tuple[tuple[str, str], ...]:
-    """`(key 'value', dotted.key = 'value', ..)`, sorted by key: their order means nothing."""
+    """`(key 'value', dotted.key = 'value', ..)`, sorted by key: their order does not matter."""
     source = cursor.source
     found: dict[str, str] = {}
     cursor.expect("(")
@@ -155,7 +156,7 @@ def _option_value(cursor: Cursor) -> str:
 
 
 def free_name(cursor: Cursor, what: str) -> str:
-    """A name that a user may give."""
+    """A name that users may choose."""
     token = cursor.name(what)
     if token.text.startswith("_"):
         raise cursor.source.error(token.start, "Names that begin with _ are reserved")
@@ -163,7 +164,7 @@ def free_name(cursor: Cursor, what: str) -> str:
 
 
 def column_declaration(cursor: Cursor, before: list[Column]) -> Column:
-    """`name TYPE`, after those declared `before`."""
+    """`name TYPE`, after the columns in `before`."""
     place = cursor.offset
     name = free_name(cursor, "column")
     if any(c.name.lower() == name.lower() for c in before):
@@ -216,7 +217,7 @@ def _delay(cursor: Cursor, watermark: _Watermark, *, integer: bool) -> tuple[int
 
 
 def delay_in_rows(source: Text, tokens: Sequence[Token]) -> int | None:
-    """The number of `100 ROWS`; None if the tokens say something else."""
+    """The number of `100 ROWS`; None for other tokens."""
     if len(tokens) != 2 or tokens[1].text.upper() not in ("ROW", "ROWS"):
         return None
     rows = whole_number(tokens[0].text)
@@ -288,7 +289,7 @@ def _clauses(cursor: Cursor, *, integer: bool) -> _Clauses:
 
 
 def _side_retain(cursor: Cursor) -> int | None:
-    """How long late and bad rows are kept: what follows the word SIDE; None is for ever."""
+    """How long late and invalid rows are kept: the clause after the word SIDE; None is for ever."""
     cursor.expect("RETAIN", "write for example SIDE RETAIN 7 DAYS, or SIDE RETAIN ALL")
     if cursor.accept("ALL"):
         return None
@@ -299,7 +300,7 @@ def _side_retain(cursor: Cursor) -> int | None:
 
 
 def _narrowed_by(cursor: Cursor) -> list[Token]:
-    """The columns of `BY (k, ..)`, by whose values a punctuation speaks of some rows only."""
+    """The columns of `BY (k, ..)`, which restrict a punctuation to the rows with its values."""
     if not cursor.accept("BY"):
         return []
     cursor.expect("(")

@@ -1,7 +1,7 @@
 """Spark SQL with a window in brackets after the name of a stream: tokens and syntax trees.
 
-Functions are kept as they are written (`exp.Anonymous`) instead of being translated to sqlglot's own: the text we
-hand to Spark must mean what the user wrote, for every function Spark has. What a window says is read in `windows`.
+Functions are kept as written (`exp.Anonymous`) instead of being translated to sqlglot's own: the text passed to Spark
+must mean what the user wrote, for every function that Spark has. `windows` reads the content of a window.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Penstock(Spark):
     """The dialect of Penstock's queries."""
 
     class Tokenizer(Spark.Tokenizer):
-        COMMANDS: ClassVar[set[TokenType]] = set()  # SHOW and EXPLAIN are statements of our own
+        COMMANDS: ClassVar[set[TokenType]] = set()  # SHOW and EXPLAIN are our own statements
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']  # since Spark 4 a doubled quote is a quote
 
     class Parser(SparkParser):
         JOINS_HAVE_EQUAL_PRECEDENCE: ClassVar[bool] = False  # else a comma would look like the words CROSS JOIN
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        # Only the forms that are not written as a list of arguments need a parser of their own.
+        # Only forms that are not a list of arguments need their own parser.
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: SparkParser.FUNCTION_PARSERS[name]
             for name in ("CAST", "EXTRACT", "OVERLAY", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST")
@@ -85,11 +85,11 @@ DIALECT = Penstock()
 
 
 def tokenize(source: Text) -> list[Token]:
-    """The tokens of a text; comments are dropped."""
+    """The tokens of a text, without comments."""
     try:
         tokens = DIALECT.tokenize(source.text)
     except TokenError as error:
-        # sqlglot quotes the end of what it could not read; an open quote is what people need to see.
+        # sqlglot quotes the end of what it could not read; users need to see the open quote.
         offset = _open_quote(source.text)
         message = "A quote or comment is not closed" if offset is not None else "Cannot read this text"
         place = offset if offset is not None else getattr(error, "start", None) or 0
@@ -122,7 +122,7 @@ def generate(node: exp.Expr) -> str:
 
 
 def _plain(message: str) -> str:
-    """Sqlglot's words without its internals."""
+    """A message of sqlglot without its internals."""
     known = {
         "Invalid expression / Unexpected token": "Unexpected word or symbol here",
         "Expected table name but got": "Expected the name of a stream",
@@ -132,7 +132,7 @@ def _plain(message: str) -> str:
 
 
 def _open_quote(text: str) -> int | None:
-    """Offset of a quote or block comment that is never closed, or None."""
+    """The offset of a quote or block comment that is never closed, or None."""
     index = 0
     while index < len(text):
         here = text[index]

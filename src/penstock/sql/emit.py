@@ -15,7 +15,7 @@ _HINT = "write EMIT EARLY EVERY 10 SECONDS at the end of the query"
 
 
 def split_emit(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], Token | None, Emit | None]:
-    """Cut the clause from the end of a query; its first word is the second part."""
+    """Split the clause off the end of a query; its first word is the second result."""
     for index, token in enumerate(tokens):
         cursor = Cursor(source, tokens[index:])
         if index and cursor.accept("EMIT") and cursor.peek() in ("EARLY", "EVERY", "FINAL"):

@@ -1,7 +1,8 @@
-"""Bound syntax trees to `Expression`: canonical text, and the term that kernels compute where there is one.
+"""Bound syntax trees to `Expression`: canonical text, and the term that kernels compute, if there is one.
 
-Plain terms are strict about types, because indexes, searches and the reference must agree with Spark on every value: what Spark would
-evaluate after a cast, or in an arithmetic narrower than 64 bits, is none. It may be a typed one (`typed_terms`).
+Plain terms are strict about types, because indexes, searches and the reference must agree with Spark on every value:
+what Spark evaluates after a cast, or in arithmetic narrower than 64 bits, has no plain term, but perhaps a typed one
+(`typed_terms`).
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ _OPERATORS: dict[type[exp.Expr], str] = {
 
 @dataclass(frozen=True)
 class _Value:
-    """A term with its Spark type; `constant` for literals, whose type may still follow the other side.
+    """A term with its Spark type; `constant` for literals, whose type may still adapt to the other side.
 
-    `text` are the digits of a constant that its term may have rounded.
+    `text` has the digits of a constant that its term may have rounded.
     """
 
     term: Term
@@ -48,7 +49,7 @@ def expression(node: exp.Expr) -> Expression:
     tree = unwrapped(node)
     written = expression_parts(tree)
     parts = expression_parts(tree, test=True)
-    grows = parts != written  # and then it may raise, where it would be too large
+    grows = parts != written  # and so it may raise, if the value would be too large
     term = term_of(tree)
     if term is None and not grows:
         found = typed_term(tree)
@@ -57,12 +58,12 @@ def expression(node: exp.Expr) -> Expression:
 
 
 def column_expression(ref: Ref) -> Expression:
-    """A bare column."""
+    """A single column."""
     return expression(bound_column(ref, None))
 
 
 def term_of(node: exp.Expr) -> Term | None:
-    """The kernel-subset tree of a condition, a column, a constant or a sum; None outside the subset."""
+    """The plain term of a condition, a column, a constant or a sum; None if there is none."""
     value = _value(node)
     return _condition(node) if value is None else value.term
 
@@ -74,7 +75,7 @@ def roles_of(node: exp.Expr) -> tuple[int, ...]:
 
 
 def expression_parts(node: exp.Expr, *, test: bool = False) -> tuple[str | Ref, ...]:
-    """Generate the text with numbered markers for columns, then cut it at them; with a `test` before what may grow."""
+    """Generate the text with markers for columns, then split it at them; `test` guards calls that may grow."""
     tree = exp.Paren(this=unwrapped(node).copy())
     refs: list[Ref] = []
     for column in _columns(tree):
@@ -153,12 +154,12 @@ def _membership(node: exp.In) -> Term | None:
 
 
 def _value(node: exp.Expr) -> _Value | None:
-    """A column, constant or sum of the subset."""
+    """A plain column, constant or sum."""
     node = unwrapped(node)
     ref = ref_of(node)
     if ref is not None:
         declared = type_of(node)
-        # A column of any type may be tested for NULL or selected; `_aligned` keeps it out of comparisons.
+        # A column of any type may be tested for NULL or selected; `_aligned` excludes it from comparisons.
         return _Value(ref, declared or "")
     if isinstance(node, exp.Add | exp.Sub):
         return _sum(node)
@@ -181,7 +182,7 @@ def _constant(node: exp.Expr) -> _Value | None:
 
 
 def _number(node: exp.Expr, type_name: str | None) -> _Value | None:
-    """A decimal or floating constant, kept as a double: it is only used beside floating terms."""
+    """A decimal or floating constant, stored as a double: it is used only with floating terms."""
     operand, sign = unwrapped(node), 1
     if isinstance(operand, exp.Neg):
         operand, sign = unwrapped(operand.this), -1
@@ -208,7 +209,7 @@ def _sum(node: exp.Add | exp.Sub) -> _Value | None:
 
 
 def _aligned(left: _Value, right: _Value) -> tuple[_Value, _Value] | None:
-    """Both sides as the kernels compare them, or None if Spark would cast one in a way kernels do not."""
+    """Both sides as the kernels compare them; None if Spark would cast one as kernels do not."""
     if VOID in (left.type, right.type):
         other = right if left.type == VOID else left
         return (left, right) if family(other.type) in _KERNEL_FAMILIES | {VOID} else None
@@ -228,7 +229,7 @@ def _aligned(left: _Value, right: _Value) -> tuple[_Value, _Value] | None:
 
 
 def _exact(value: _Value) -> _Value | None:
-    """A side of a comparison of decimals: a constant, or a group or aggregate. Columns of rows are left to Spark."""
+    """A side of a comparison of decimals: a constant, a group or an aggregate. Columns of rows are left to Spark."""
     match value.term:
         case Ref(role) if role in (GROUP_ROLE, AGGREGATE_ROLE):
             return value
@@ -240,7 +241,7 @@ def _exact(value: _Value) -> _Value | None:
 
 
 def _as_double(constant: _Value, beside: str) -> _Value | None:
-    """A numeric constant beside a floating term; an integer that 32 bits cannot hold depends on Spark's mode."""
+    """A numeric constant beside a floating term; an integer beyond 32 bits depends on Spark's mode."""
     value = constant.term.value if isinstance(constant.term, Literal) else None
     if isinstance(value, bool | str | None):
         return None

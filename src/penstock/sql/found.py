@@ -1,4 +1,4 @@
-"""Terms with their types, and how Spark's analysis brings several of them to one type in ANSI mode."""
+"""Terms with their types, and how Spark's analysis casts several of them to a common type in ANSI mode."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from penstock.sql.inference import NUMBER_RANK, VOID
 from penstock.sql.types import decimal_digits, family
 
 MOST_DIGITS = 38
-MOST_SCALE = 18  # of decimals that are made of whole numbers
+MOST_SCALE = 18  # of decimals converted from integers
 _COMPARED = frozenset({"string", "boolean", "date", "timestamp", "timestamp_ntz"})
 
 
 @dataclass(frozen=True)
 class Found:
-    """A term, its Spark type, and whether it is a constant as it was written."""
+    """A term, its Spark type, and whether it is a constant as written."""
 
     term: Term
     type: str
@@ -36,26 +36,26 @@ def text_constant(found: Found | None) -> str | None:
 
 
 def whole_constant(found: Found | None) -> int | None:
-    """The value of a constant whole number of 32 bits."""
+    """The value of a constant 32-bit integer."""
     if found is None or not found.constant or found.type != "int" or not isinstance(found.term, Literal):
         return None
     return int(found.term.value or 0)
 
 
 def cast(found: Found, kind: str) -> Term:
-    """A cast that Spark inserts, or that is written."""
+    """A cast, explicit or inserted by Spark."""
     return found.term if found.type == kind else Call("cast", (found.term,), kind, (found.type,))
 
 
 def digits_of(found: Found) -> tuple[int, int] | None:
-    """Precision and scale of a decimal or a whole number; a constant has only the digits that it needs."""
+    """Precision and scale of a decimal or integer; of a constant, only the digits it needs."""
     if found.constant and family(found.type) == "integer" and isinstance(found.term, Literal):
         return len(str(abs(int(found.term.value or 0)))), 0
     return decimal_digits(found.type)
 
 
 def in_type(found: Found, kind: str) -> Term | None:
-    """The same value in a type that holds all values of its own; None where Spark would cast in another way."""
+    """The same value in a wider type; None where Spark would cast differently."""
     if found.type in (kind, VOID):
         return found.term
     if decimal_digits(kind) is not None and found.type != "double" and not kind.endswith("int"):
@@ -81,7 +81,7 @@ def aligned(left: Found, right: Found) -> tuple[Term, Term] | None:
     """Both sides of a comparison in the type in which Spark compares them."""
     kinds = {left.type, right.type}
     if left.type != right.type and any(_is_cast(found, other) for found, other in ((left, right), (right, left))):
-        return None  # Spark may take the cast apart, and not compute what is cast
+        return None  # Spark may rewrite the cast, and skip its operand
     if VOID in kinds or left.type == right.type or {family(k) for k in kinds} == {"integer"}:
         known = all(
             k == VOID or k in _COMPARED or family(k) in ("integer", "floating") or decimal_digits(k) for k in kinds
@@ -93,7 +93,7 @@ def aligned(left: Found, right: Found) -> tuple[Term, Term] | None:
 
 
 def _is_cast(found: Found, other: Found) -> bool:
-    """Whether a side that may raise is brought to the type of the other one."""
+    """Whether a side that may raise is cast to the type of the other."""
     ranks = NUMBER_RANK.get(found.type, 0), NUMBER_RANK.get(other.type, 6)
     return ranks[0] < ranks[1] and may_raise(found.term)
 
@@ -112,7 +112,7 @@ def _common(left: Found, right: Found) -> str | None:
 
 
 def together(operator: str, left: Found, right: Found) -> tuple[Term, Term, str] | None:
-    """The operands of `+ - * / % div` as Spark computes with them, and the type of the result."""
+    """The operands of `+ - * / % div` as Spark casts them, and the result type."""
     kinds = {left.type, right.type}
     families = {family(k) for k in kinds}
     if families == {"integer"}:
@@ -129,7 +129,7 @@ def together(operator: str, left: Found, right: Found) -> tuple[Term, Term, str]
 
 
 def _decimals(operator: str, left: Found, right: Found) -> tuple[Term, Term, str] | None:
-    """By Spark's rule of precision, as long as it holds every result."""
+    """By Spark's rule of precision, if it holds every result."""
     one, other = digits_of(left), digits_of(right)
     if one is None or other is None or operator not in ("+", "-", "*"):
         return None

@@ -1,11 +1,11 @@
-"""Spark's functions by what they mean for a standing query: refused, aggregating, or never raising.
+"""Spark's functions by their role in a standing query: refused, aggregating, or never raising.
 
-The lists are closed. A function that is on none of them is left to Spark and counted among those that may raise.
+The lists are closed. A function on none of them is left to Spark and counts as one that may raise.
 """
 
 from __future__ import annotations
 
-# Their value depends on more than the row, so two evaluations of one row could disagree.
+# Their value depends on more than the row, so two evaluations of one row may differ.
 NON_DETERMINISTIC = frozenset({
     "rand", "random", "randn", "uuid", "shuffle", "randstr", "uniform", "current_timestamp", "now", "current_date",
     "curdate", "current_time", "localtimestamp", "monotonically_increasing_id", "input_file_name",
@@ -13,12 +13,12 @@ NON_DETERMINISTIC = frozenset({
     "current_catalog", "current_database", "current_schema", "reflect", "java_method", "try_reflect",
 })  # fmt: skip
 
-# Written without parentheses these are still calls, not columns.
+# Without parentheses these are still calls, not columns.
 WITHOUT_PARENTHESES = frozenset({
     "current_timestamp", "current_date", "current_time", "localtimestamp", "current_user", "session_user",
 })  # fmt: skip
 
-# The aggregates that are answered, by the name under which the model knows them.
+# Supported aggregates, with their names in the model.
 ANSWERED_AGGREGATES = {
     "count": "count", "sum": "sum", "avg": "avg", "mean": "avg", "min": "min", "max": "max", "stddev": "stddev_samp",
     "std": "stddev_samp", "stddev_samp": "stddev_samp", "stddev_pop": "stddev_pop", "variance": "var_samp",
@@ -28,7 +28,7 @@ ANSWERED_AGGREGATES = {
     "any_value": "any_value", "collect_list": "collect_list", "array_agg": "collect_list",
 }  # fmt: skip
 
-# The others, to be refused by name.
+# The others, refused by name.
 AGGREGATES = frozenset({
     "any", "bit_and", "bit_or", "bit_xor", "bitmap_construct_agg", "bitmap_or_agg", "bool_and", "bool_or",
     "collect_set", "corr", "count_if", "count_min_sketch", "covar_pop", "covar_samp", "every", "grouping",
@@ -38,9 +38,10 @@ AGGREGATES = frozenset({
     "some", "string_agg", "try_avg", "try_sum",
 })  # fmt: skip
 
-# What says the same as some of them.
+# Equivalents of some of them.
 INSTEAD_OF = {
-    "count_if": "count(CASE WHEN .. THEN 1 END)", "collect_set": "collect_list(DISTINCT ..)", "median": "approx_percentile(.., 0.5)",
+    "count_if": "count(CASE WHEN .. THEN 1 END)", "collect_set": "collect_list(DISTINCT ..)",
+    "median": "approx_percentile(.., 0.5)",
     "percentile": "approx_percentile(.., 0.5)", "percentile_cont": "approx_percentile(.., 0.5)",
     "percentile_disc": "approx_percentile(.., 0.5)", "bool_and": "min(..)", "every": "min(..)", "bool_or": "max(..)",
     "any": "max(..)", "some": "max(..)", "mode": "approx_top_k(.., 1)", "listagg": "collect_list(..)",
@@ -56,13 +57,14 @@ WINDOW_FUNCTIONS = frozenset({
     "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "nth_value",
 })  # fmt: skip
 
-# They make a value of a nested type, whatever they are given.
+# They return a nested type for any arguments.
 CONSTRUCTORS = {
-    "struct": "struct", "named_struct": "struct", "array": "array", "map": "map", "map_from_arrays": "map", "map_from_entries": "map",
+    "struct": "struct", "named_struct": "struct", "array": "array", "map": "map", "map_from_arrays": "map",
+    "map_from_entries": "map",
     "from_json": "struct", "split": "array", "sequence": "array",
 }  # fmt: skip
 
-# Total on strings alone: every argument is a string, none can raise. Result types by name.
+# Total on strings: if every argument is a string, none raises. Result types by name.
 STRING_FUNCTIONS = {
     "upper": "string", "lower": "string", "ucase": "string", "lcase": "string", "initcap": "string",
     "trim": "string", "ltrim": "string", "rtrim": "string", "btrim": "string", "reverse": "string",
@@ -75,7 +77,7 @@ STRING_FUNCTIONS = {
 # Total on a string and integer literals.
 SUBSTRING_FUNCTIONS = frozenset({"substring", "substr", "left", "right"})
 
-# Total on double or float: IEEE arithmetic yields NaN or infinity, it does not raise.
+# Total on double or float: IEEE arithmetic returns NaN or infinity, it does not raise.
 FLOATING_FUNCTIONS = frozenset({
     "abs", "sqrt", "cbrt", "exp", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "signum",
     "sign", "degrees", "radians", "isnan", "ln", "log10", "log2", "log1p", "expm1",

@@ -1,7 +1,7 @@
 """GROUP BY, HAVING, DISTINCT and the select list of an aggregated query.
 
-In the select list and HAVING every aggregate, and every expression that is grouped by, is replaced by its number; what is left
-must not name a column of a stream any more.
+In the select list and HAVING every aggregate and every grouping expression is replaced by its number; the rest must not
+name columns of streams.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.sql.inference import integer_literal, shape_of, type_of
 from penstock.sql.position import start_of
 from penstock.sql.scope import Scope, bind, bound_column, ref_of, unwrapped
 
-_IMPLIED = (WINDOW_START, WINDOW_END)  # every answer is of one window, so grouping by it changes nothing
+_IMPLIED = (WINDOW_START, WINDOW_END)  # every result is of one window, so grouping by these changes nothing
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class _Group:
 
 @dataclass
 class Grouped:
-    """The groups of a query, and the aggregates as the select list and HAVING bring them up; filled while these are read."""
+    """The groups of a query, and the aggregates of its select list and HAVING; filled while these are read."""
 
     scope: Scope
     own: Own
     aliases: Mapping[str, exp.Expr] = field(default_factory=dict)  # of the select list, in lower case
     groups: list[_Group] = field(default_factory=list)
     numbers: dict[tuple[str | Ref, ...], int] = field(default_factory=dict)  # of the groups, by their text
-    kinds: set[type[exp.Expr]] = field(default_factory=set)  # of their outermost nodes
+    kinds: set[type[exp.Expr]] = field(default_factory=set)  # of the groups' outermost nodes
     aggregates: dict[Aggregate, int] = field(default_factory=dict)  # with their numbers
 
     @property
@@ -47,7 +47,7 @@ class Grouped:
         return tuple(group.item for group in self.groups)
 
     def add_group(self, name: str | None, bound: exp.Expr, place: int = 0) -> None:
-        """Group by an expression that stands at this place."""
+        """Add a grouping expression, which stands at offset `place`."""
         found, type_name = expression(bound), type_of(bound)
         shape = shape_of(bound)
         if shape is not None and not is_plain(shape):
@@ -58,7 +58,7 @@ class Grouped:
             self.groups.append(_Group(Item(name, found), type_name))
 
     def add_partition(self, role: int, column: str) -> None:
-        """Group by a column of PARTITION BY as well; such columns are the last of the groups, in their order."""
+        """Group by a column of PARTITION BY too; such columns are the last groups, in their order."""
         declared = self.scope.streams[role].column(column)
         assert declared is not None
         bound = bound_column(Ref(role, declared.name), declared.type)
@@ -68,16 +68,16 @@ class Grouped:
         self.add_group(declared.name, bound)
 
     def times(self) -> set[int]:
-        """The roles whose event time is one of the groups."""
+        """The roles whose event time is a group."""
         streams = enumerate(self.scope.streams)
         parts = {group.item.expression.parts for group in self.groups}
         return {role for role, s in streams if column_expression(Ref(role, s.event_time)).parts in parts}
 
     def lifted(self, bound: exp.Expr) -> exp.Expr:
-        """The tree over groups and aggregates that a bound tree over columns is."""
+        """A bound tree over columns as a tree over groups and aggregates."""
         tree = exp.Paren(this=bound)
         pending = [bound]
-        while pending:  # a chain of ANDs is as deep as it is long
+        while pending:  # no recursion: a chain of ANDs is as deep as it is long
             pending += reversed(self._lift(pending.pop()))
         found = tree.this
         found.pop()
@@ -85,7 +85,7 @@ class Grouped:
         return found
 
     def _lift(self, node: exp.Expr) -> list[exp.Expr]:
-        """Replace a node by the group or the aggregate that it is; else what is left to do, its operands."""
+        """Replace a node that is a group or an aggregate; else return its operands, which are still to do."""
         group = self._group(node)
         if group is not None:
             node.replace(bound_column(group_ref(group), self.groups[group].type))
@@ -118,9 +118,9 @@ class Grouped:
         return bound_column(aggregate_ref(self.aggregates.setdefault(aggregate, len(self.aggregates))), type_name)
 
     def _group(self, node: exp.Expr) -> int | None:
-        """The number of the group that a bound tree is; a constant is itself.
+        """The number of the group that a bound tree is; constants stay constants.
 
-        What is of another kind than all groups is none of them, so that its text is not needed.
+        A node of another kind than all groups is none of them, so its text is not generated.
         """
         if type(node) not in self.kinds or not any(ref_of(n) is not None for n in node.walk()):
             return None
@@ -128,7 +128,7 @@ class Grouped:
 
 
 def is_aggregated(tree: exp.Select, own: Own) -> bool:
-    """Whether a SELECT has groups or aggregates, or keeps each row once."""
+    """Whether a SELECT has groups, aggregates or DISTINCT."""
     if any(tree.args.get(clause) for clause in ("group", "having", "distinct")):
         return True
     return any(True for node in tree.expressions for _ in aggregate_calls(node, own))
@@ -143,7 +143,7 @@ def refuse_aggregates(conditions: Sequence[exp.Expr], scope: Scope, own: Own, wh
 
 
 def read_groups(tree: exp.Select, scope: Scope, own: Own) -> Grouped:
-    """The groups of GROUP BY, or of DISTINCT: all items of the select list."""
+    """The groups of GROUP BY; of DISTINCT, all items of the select list."""
     aliases = {node.alias.lower(): node.this for node in tree.expressions if isinstance(node, exp.Alias)}
     grouped = Grouped(scope, own, aliases)
     distinct, clause = tree.args.get("distinct"), tree.args.get("group")
@@ -185,7 +185,7 @@ def read_having(tree: exp.Select, grouped: Grouped) -> Expression | None:
 
 
 def named_tree(node: exp.Expr, grouped: Grouped) -> exp.Expr:
-    """An expression of HAVING or ORDER BY with names of the select list replaced by what they stand for."""
+    """An expression of HAVING or ORDER BY with aliases of the select list replaced by their expressions."""
     return _without_aliases(node, grouped, aliases_first=True)
 
 
@@ -233,7 +233,7 @@ def _item_name(node: exp.Expr, bound: exp.Expr) -> str | None:
 
 
 def _spark_name(node: exp.Expr, own: Own) -> str:
-    """Spark cannot name what it never sees: a call gets the name it would give, anything else its own text."""
+    """The name that Spark gives to a call; anything else is named by its own text."""
     called = unwrapped(node)
     if isinstance(called, exp.Anonymous) and canonical_name(called, own) is not None:
         return shown_name(called)
@@ -241,10 +241,10 @@ def _spark_name(node: exp.Expr, own: Own) -> str:
 
 
 def _without_aliases(node: exp.Expr, grouped: Grouped, *, aliases_first: bool = False) -> exp.Expr:
-    """The tree with names of the select list replaced by what they stand for.
+    """The tree with aliases of the select list replaced by their expressions.
 
-    As in Spark, a column of a stream comes before an alias of its name in GROUP BY, and after it in HAVING, but for the
-    arguments of aggregates there.
+    As in Spark, a column of a stream precedes an alias of the same name in GROUP BY, and follows it in HAVING except in
+    arguments of aggregates.
     """
     root = exp.Paren(this=node.copy())
     arguments = {id(column) for call in aggregate_calls(root, grouped.own) for column in call.find_all(exp.Column)}

@@ -1,8 +1,8 @@
-"""Functions that can make far more of their arguments than these are: a test of the size goes before each, so that no value takes all memory.
+"""A size check before functions whose value may be far larger than their arguments, so that none exhausts memory.
 
-`repeat(s, n)` has `n` times the size of `s`; what is larger than `LARGEST_VALUE` raises instead, as an expression of the user's may. Functions whose
-values are bounded by a small multiple of their arguments have no test. Arguments are computed once: they are bound by a lambda function, which also
-keeps Spark from computing calls of constants while it plans.
+`repeat(s, n)` has `n` times the size of `s`; a value above `LARGEST_VALUE` raises instead, as any expression of the
+user may. Functions with values bounded by a small multiple of their arguments are not checked. Arguments are evaluated
+once: a lambda function binds them, which also keeps Spark from evaluating calls of constants during planning.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from penstock.sql.inference import function_call, integer_literal
 from penstock.sql.scope import unwrapped
 
 GROWN = "grown"
-MARKED = re.compile("\ue000\\d+\ue001")  # the name of a column of the query, and not of a lambda's argument
-FEW = 16  # what is at most so many times its arguments needs no test
-MANY = 1000  # a constant length or number of digits that is no larger needs no test
+MARKED = re.compile("\ue000\\d+\ue001")  # the name of a column of the query, not of a lambda's argument
+FEW = 16  # values up to this many times the arguments need no check
+MANY = 1000  # constant lengths and numbers of digits up to this need no check
 
 Size = Callable[[Sequence[str]], str]
 
 
 def _bytes(text: str) -> str:
-    """The size of a value of any type, about."""
+    """The approximate size of a value of any type."""
     return f"CAST(coalesce(octet_length(CAST({text} AS STRING)), 0) AS DOUBLE)"
 
 
@@ -35,7 +35,7 @@ def _number(text: str) -> str:
 
 
 def _place(text: str) -> str:
-    """A number, date or time on one scale, whatever its type is."""
+    """A number, date or time of any type on one scale."""
     timed = f"typeof({text}) LIKE 'date%' OR typeof({text}) LIKE 'timestamp%'"
     time = f"CAST(unix_micros(TRY_CAST(CAST({text} AS STRING) AS TIMESTAMP)) AS DOUBLE)"
     return f"CASE WHEN {timed} THEN {time} ELSE TRY_CAST(CAST({text} AS STRING) AS DOUBLE) END"
@@ -56,14 +56,18 @@ def _replace(a: Sequence[str]) -> str:
 
 
 def _regexp_replace(a: Sequence[str]) -> str:
-    inside = f"IF(contains({a[1]}, '(?='), {_bytes(a[0])} * length({a[2]}), 0D)"  # a group may lie outside of its match
+    # A group may lie outside its match.
+    inside = f"IF(contains({a[1]}, '(?='), {_bytes(a[0])} * length({a[2]}), 0D)"
     each = f"({_bytes(a[2])} + {inside})"
     few = f"{_bytes(a[0])} * (1 + length({a[2]})) + (length({a[0]}) + 1) * {each}"
-    return f"IF({few} <= {LARGEST_VALUE}, {few}, {_bytes(a[0])} * (1 + length({a[2]})) + regexp_count({a[0]}, {a[1]}) * {each})"
+    return (
+        f"IF({few} <= {LARGEST_VALUE}, {few}, "
+        f"{_bytes(a[0])} * (1 + length({a[2]})) + regexp_count({a[0]}, {a[1]}) * {each})"
+    )
 
 
 def _format(a: Sequence[str]) -> str:
-    """All numbers in the format may be widths, and each place may name any argument."""
+    """Any number in the format may be a width, and each place may name any argument."""
     widths = f"aggregate(regexp_extract_all({a[0]}, '([0-9]+)', 1), 0D, (sum, width) -> sum + CAST(width AS DOUBLE))"
     return f"{widths} + {_bytes(a[0])} + regexp_count({a[0]}, '%') * ({_sum(a[1:])})"
 
@@ -91,9 +95,14 @@ _SIZES: dict[str, Size] = {
     "concat": _sum,
     **dict.fromkeys(("round", "bround", "ceil", "ceiling", "floor"), lambda a: f"abs({_number(a[1])}) * {MANY}"),
 }  # fmt: skip
-_ROUNDED = frozenset({"round", "bround", "ceil", "ceiling", "floor"})  # they want their digits as a constant
-_LENGTHS = {"repeat": 1, "space": 0, "lpad": 1, "rpad": 1, "array_repeat": 1, "array_insert": 1, "format_number": 1} | dict.fromkeys(_ROUNDED, 1)  # fmt: skip
-_LEAST = {"regexp_extract_all": 2, "sequence": 2, "replace": 3, "regexp_replace": 3, "array_join": 2, "concat_ws": 2, "format_string": 1, "printf": 1}  # fmt: skip
+_ROUNDED = frozenset({"round", "bround", "ceil", "ceiling", "floor"})  # their digits must be constant
+_LENGTHS = {
+    "repeat": 1, "space": 0, "lpad": 1, "rpad": 1, "array_repeat": 1, "array_insert": 1, "format_number": 1,
+} | dict.fromkeys(_ROUNDED, 1)  # fmt: skip
+_LEAST = {
+    "regexp_extract_all": 2, "sequence": 2, "replace": 3, "regexp_replace": 3, "array_join": 2, "concat_ws": 2,
+    "format_string": 1, "printf": 1,
+}  # fmt: skip
 _MULTIPLIES = frozenset(_SIZES) - _ROUNDED - {"concat"}
 _FOLDS = frozenset({"aggregate", "reduce"})
 _EACH = frozenset({"transform", "zip_with", "transform_keys", "transform_values", "map_zip_with"})
@@ -116,7 +125,7 @@ def grows(name: str, arguments: Sequence[exp.Expr]) -> bool:
         return not _few(arguments[2], arguments[1])
     if name == "regexp_replace":
         return not _few(arguments[2]) or "$" in arguments[2].name
-    if name == "regexp_extract_all":  # a group may lie outside of its match
+    if name == "regexp_extract_all":  # a group may lie outside its match
         return not isinstance(unwrapped(arguments[1]), exp.Literal) or "(?=" in unwrapped(arguments[1]).name
     if name == "array_join":
         return not all(map(_few, arguments[1:]))
@@ -129,7 +138,7 @@ def grows(name: str, arguments: Sequence[exp.Expr]) -> bool:
 
 
 def _few(node: exp.Expr, beside: exp.Expr | None = None) -> bool:
-    """Whether a constant is short enough to be put in everywhere, or for every other constant."""
+    """Whether a constant is short enough to be inserted everywhere, or in place of every other constant."""
     node, other = unwrapped(node), None if beside is None else unwrapped(beside)
     if not (isinstance(node, exp.Literal) and node.is_string):
         return False
@@ -138,18 +147,18 @@ def _few(node: exp.Expr, beside: exp.Expr | None = None) -> bool:
 
 
 def _grown(node: exp.Expr) -> bool:
-    """Whether something in a tree has a test."""
+    """Whether a call in the tree has a check."""
     return any(n.meta.get(GROWN) for n in node.walk())
 
 
 def _multiplied(node: exp.Expr) -> bool:
-    """Whether something in a tree has a test, or is larger than its arguments by a factor: several of these multiply."""
+    """Whether a call in the tree has a check or is larger than its arguments by a factor: several factors multiply."""
     calls = (function_call(n) for n in node.walk())
     return _grown(node) or any(c is not None and c[0] in _MULTIPLIES and not _shrinks(*c) for c in calls)
 
 
 def _shrinks(name: str, arguments: Sequence[exp.Expr]) -> bool:
-    """Whether what is put in is no longer than what it takes the place of."""
+    """Whether the replacement is no longer than what it replaces."""
     if name != "replace" or len(arguments) != 3:
         return name == "replace"
     old, new = (unwrapped(a) for a in arguments[1:])
@@ -158,9 +167,9 @@ def _shrinks(name: str, arguments: Sequence[exp.Expr]) -> bool:
 
 
 def guarded(tree: exp.Expr) -> exp.Expr:
-    """The tree with a test before whatever may grow; columns in it are names that the text shall have."""
+    """The tree with a check before every call that may grow; its columns already have the names of the text."""
     root = exp.Paren(this=tree)
-    for number, node in enumerate(reversed(list(tree.walk()))):  # what is inside comes first
+    for number, node in enumerate(reversed(list(tree.walk()))):  # inner nodes first
         text = _guard(node, f"_size{number}")
         if text is not None:
             whole = node
@@ -191,7 +200,7 @@ def _guard(node: exp.Expr, name: str) -> str | None:
     if function in _EACH and isinstance(arguments[-1], exp.Lambda):
         return _each(name, function, arguments[:-1], arguments[-1])
     if any(isinstance(a, exp.Kwarg | exp.PropertyEQ) for a in arguments):
-        return None  # Spark takes the arguments of these functions by their places only
+        return None  # Spark takes the arguments of these functions by position only
     if not (any(map(_grown, arguments)) if function == "concat" else grows(function, arguments)):
         return None
     constant = {1} if function in _ROUNDED else set()
@@ -199,7 +208,7 @@ def _guard(node: exp.Expr, name: str) -> str | None:
 
 
 def _each(name: str, function: str, collections: Sequence[exp.Expr], body: exp.Lambda) -> str | None:
-    """A call that computes something for every element: of a column, or of what may grow, it makes as many as there are elements."""
+    """A call that evaluates a body per element of a column or of a checked value: it returns as many elements."""
     columns = [generate(column) for column in body.this.find_all(exp.Column)]
     captured = [text for text in columns if MARKED.search(text)]
     grown = _grown(body.this)

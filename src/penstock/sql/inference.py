@@ -1,6 +1,6 @@
-"""The type of an expression where it is plain; None where only Spark could say.
+"""The type of an expression where it is plain; None where only Spark can tell.
 
-Only what the join key, the kernel subset and totality need is inferred.
+Only what join keys, plain terms and totality need is inferred.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONDITIONS = (
 
 
 def integer_literal(node: exp.Expr) -> tuple[int, str] | None:
-    """Value and type of an integer constant, signed and with its suffix, if it fits 64 bits."""
+    """Value and type of an integer constant, with sign and suffix, if it fits 64 bits."""
     node = unwrapped(node)
     if (
         isinstance(node, exp.Cast)
@@ -48,7 +48,7 @@ def integer_literal(node: exp.Expr) -> tuple[int, str] | None:
 
 
 def is_rearranged(node: exp.Expr) -> bool:
-    """Whether Spark puts the constants of a sum or product of whole numbers together, so that it may not raise where this does."""
+    """Whether Spark reorders the constants of a sum or product of integers, and so may not raise where ours does."""
     operands = [unwrapped(n) for n in node.flatten()] if isinstance(node, exp.Add | exp.Mul) else []
     nested = [n for operand in operands if type(operand) is type(node) for n in operand.flatten()]
     constants = [n for n in (*operands, *nested) if not isinstance(n, type(node)) and not any(n.find_all(exp.Column))]
@@ -56,7 +56,7 @@ def is_rearranged(node: exp.Expr) -> bool:
 
 
 def function_call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
-    """Name in lower case and arguments of a call that is written as a list of arguments."""
+    """Lower-case name and arguments of a call with a list of arguments."""
     if isinstance(node, exp.Anonymous):
         return node.name.lower(), list(node.expressions)
     if isinstance(node, exp.Substring) and not node.args.get("zero_start"):
@@ -67,7 +67,7 @@ def function_call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
 
 
 def type_of(node: exp.Expr) -> str | None:
-    """Spark's simple type name, or None where it is not plain."""
+    """Spark's type name; None if it is not plain."""
     node = unwrapped(node)
     if ref_of(node) is not None:
         declared = node.meta.get(TYPE)
@@ -95,7 +95,7 @@ def type_of(node: exp.Expr) -> str | None:
 
 
 def shape_of(node: exp.Expr) -> str | None:
-    """The type of an expression, or at least of which kind it is: `struct<..>` of a call that makes a struct."""
+    """The type of an expression, or at least its kind: `struct<..>` of a call that makes a struct."""
     call = function_call(unwrapped(node))
     kind = None if call is None else functions.CONSTRUCTORS.get(call[0])
     return type_of(node) if kind is None else f"{kind}<..>"
@@ -126,7 +126,7 @@ def _literal_type(node: exp.Expr) -> str | None:
 def _cast_type(node: exp.Cast) -> str | None:
     name = generate(node.to).lower().replace(", ", ",")
     if name == "decimal" or (name.startswith("decimal(") and "," not in name):
-        return f"decimal({name[8:-1] or 10},0)"  # as Spark fills in what is left out
+        return f"decimal({name[8:-1] or 10},0)"  # Spark's defaults
     return name
 
 
@@ -150,7 +150,7 @@ def _common_type(nodes: Iterable[exp.Expr]) -> str | None:
 
 
 def choices(node: exp.Expr) -> list[exp.Expr]:
-    """The values that CASE or IF may take."""
+    """The possible values of CASE or IF."""
     if isinstance(node, exp.Case):
         values = [branch.args["true"] for branch in node.args["ifs"]]
         default = node.args.get("default")

@@ -1,4 +1,4 @@
-"""The select list of a query without groups, as bound trees with their names; stars are written out."""
+"""The select list of a query without groups, as bound trees with their names; stars are expanded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_star(node: exp.Expr) -> bool:
 
 
 def select_items(node: exp.Expr, scope: Scope) -> Iterator[Selected]:
-    """The columns that one entry of the select list stands for: name, if it has one, and bound tree."""
+    """The columns of one entry of the select list: name, if it has one, and bound tree."""
     if isinstance(node, exp.Star):
         _refuse_star_options(scope.source, node, node)
         for role in range(len(scope.roles)):
@@ -48,7 +48,7 @@ def select_items(node: exp.Expr, scope: Scope) -> Iterator[Selected]:
 
 
 def _natural_name(bound: exp.Expr) -> str | None:
-    """The name of a bare column, or of the field taken from one."""
+    """The name of a column, or of a field taken from one."""
     ref = ref_of(bound)
     if ref is not None:
         return ref.column

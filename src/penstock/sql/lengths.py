@@ -1,4 +1,4 @@
-"""Lengths of time as SQL writes them: of windows, and of WATERMARK, IDLE and RETAIN."""
+"""Lengths of time in SQL: of windows, WATERMARK, IDLE and RETAIN."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MOST_DIGITS = 40  # more than any limit has
 
 _FIELDS = ("day", "hour", "minute", "second")
 _SPAN_FIRST = (r"([0-9]{1,9})", r"([0-9]{1,10})", r"([0-9]{1,12})")
-_CLOCK = (0, 23, 59, 59)  # the greatest values of fields behind the first one
+_CLOCK = (0, 23, 59, 59)  # the maximal values of fields after the first
 
 
 def whole_number(text: str) -> int | None:
-    """The number that plain digits are, else None. One that is too long to be of use is just larger than every limit."""
+    """The number written in plain digits, else None. An absurdly long one becomes a number beyond every limit."""
     if re.fullmatch(r"[0-9]+", text) is None:
         return None
     digits = text.lstrip("0") or "0"
@@ -28,7 +28,7 @@ def whole_number(text: str) -> int | None:
 
 
 def positive_length(source: Text, tokens: Sequence[Token]) -> int:
-    """A duration above zero, in microseconds."""
+    """A positive duration in microseconds."""
     length = duration_length(source, tokens)
     if length <= 0:
         raise source.error(tokens[0].start, "The length must be greater than zero")
@@ -68,7 +68,7 @@ def duration_length(source: Text, tokens: Sequence[Token]) -> int:
 
 
 def interval_length(number: str, unit: str | None) -> int | None:
-    """Microseconds of an INTERVAL constant, or None where it is not a fixed whole number of them."""
+    """Microseconds of an INTERVAL constant; None unless it is a fixed whole number of them."""
     text = number if unit is None else f"{number} {unit}"
     words = text.split()
     if not words or len(words) % 2:
@@ -83,10 +83,10 @@ def interval_length(number: str, unit: str | None) -> int | None:
 
 
 def span_length(text: str, start: str, end: str) -> int | None:
-    """Microseconds of `'3:30' MINUTE TO SECOND` and its like, read as Spark does; None where it refuses the text.
+    """Microseconds of `'3:30' MINUTE TO SECOND` and the like, read as Spark does; None where Spark refuses the text.
 
-    The first field may be as large as the type holds, those behind it have two digits at most and the range of a clock. What is
-    finer than a microsecond is cut off.
+    The first field may be as large as its type allows; later ones have at most two digits and the range of a clock.
+    Digits beyond microseconds are dropped.
     """
     first, last = (_FIELDS.index(unit) if unit in _FIELDS else -1 for unit in (start.lower(), end.lower()))
     if not 0 <= first < last:
@@ -109,7 +109,7 @@ def span_length(text: str, start: str, end: str) -> int | None:
 
 
 def whole_length(source: Text, tokens: Sequence[Token]) -> int:
-    """A length above zero in units of an integer event time."""
+    """A positive length in units of an integer event time."""
     sign, index = _sign(tokens, 0)
     number = whole_number(tokens[index].text) if index < len(tokens) else None
     if number is None or tokens[index].token_type != TokenType.NUMBER:

@@ -1,7 +1,8 @@
 """The results of a registered query as a stream that another query reads.
 
-Only columns whose progress is known may be its time: result time, the end of a window, and the event times of the query's own
-streams. Windows of rows have no such end: the last of each partition, which the end of input cuts short, may end with a row that progress has long passed.
+Only columns with known progress can be its event time: result time, the end of a window, and event times of the query's
+own streams. Ends of row windows are excluded: the last window of each partition, which the end of the streams closes
+early, may end with a row that progress has long passed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from penstock.sql.position import Text
 
 @dataclass(frozen=True)
 class Results:
-    """What a query gives to those that read it: its columns, those of them whose progress is known, and which of these is its result time."""
+    """What a query offers its readers: its columns, those with known progress, and its result time."""
 
     columns: tuple[Column, ...]
     times: tuple[str, ...]
@@ -28,15 +29,15 @@ Streams = Mapping[str, Stream]
 
 
 def results_of(query: Query, streams: Streams, queries: Mapping[str, Results] | None = None) -> Results:
-    """The results of a query over streams, and over queries that are registered already.
+    """The results of a query over streams and already registered queries.
 
-    A column that is not one of a stream's as it stands has no type here; only Spark knows it.
+    A column that is not a plain column of a stream has no type here; only Spark knows it.
     """
     known = {i: _stream(role, streams, queries or {}) for i, role in enumerate(query.roles)}
     named = [(item.name, item.expression.parts) for item in query.items if item.name is not None]
     times = {name: parts for name, parts in named if _is_time(query, parts, known)}
     results = [(Ref(PSEUDO_ROLE, RESULT_TIME),), (Ref(PSEUDO_ROLE, WINDOW_END),)]
-    # The time of a single role is that of the result, whatever it is called.
+    # The time of a single role is the result time, whatever its name.
     alone = len(query.roles) == 1 and query.aggregation is None
     usual = next((name for name, parts in times.items() if parts in results or alone), None)
     columns = tuple(Column(name, _type(query, parts, known)) for name, parts in named)
@@ -44,7 +45,7 @@ def results_of(query: Query, streams: Streams, queries: Mapping[str, Results] | 
 
 
 def query_stream(source: Text, start: int, name: str, results: Results, on: str | None) -> Stream:
-    """The results of a query with column `on` as their event time; without one, what it selects as its result time."""
+    """The results of a query with column `on` as event time; by default the column that it selects as result time."""
     chosen = results.usual if on is None else next((c for c in results.times if c.lower() == on.lower()), None)
     if chosen is None:
         what = "selects no result_time" if on is None else f"gives no time {on}"
@@ -68,7 +69,7 @@ def query_stream(source: Text, start: int, name: str, results: Results, on: str 
 
 
 def _stream(role: Role, streams: Streams, queries: Mapping[str, Results]) -> Stream | None:
-    """What a role reads; of a query only that matters here which column is its time."""
+    """What a role reads; of a query only the time column is needed."""
     found = queries.get(role.stream)
     stream = streams.get(role.stream)
     if stream is None and found is not None:
@@ -77,7 +78,7 @@ def _stream(role: Role, streams: Streams, queries: Mapping[str, Results]) -> Str
 
 
 def _selected(branch: Branch, stream: Stream) -> Stream:
-    """What a union of SELECTs is, by its first: its columns, of which only those that stand in the stream have a type here."""
+    """A union of SELECTs, by its first one: its columns, with types only for plain columns of the stream."""
     times, columns = [], []
     for item in branch.columns:
         bare = item.expression.parts[0] if len(item.expression.parts) == 1 else None
@@ -89,7 +90,7 @@ def _selected(branch: Branch, stream: Stream) -> Stream:
 
 
 def _is_time(query: Query, parts: tuple[str | Ref, ...], known: Mapping[int, Stream | None]) -> bool:
-    """Whether an item is a time that progress is known for."""
+    """Whether an item is a time with known progress."""
     match _origin(query, parts):
         case (Ref(role, column),) if role == PSEUDO_ROLE:
             by_rows = query.aggregation is not None and isinstance(query.aggregation.window, SlidingRows)
@@ -101,7 +102,7 @@ def _is_time(query: Query, parts: tuple[str | Ref, ...], known: Mapping[int, Str
 
 
 def _type(query: Query, parts: tuple[str | Ref, ...], known: Mapping[int, Stream | None]) -> str:
-    """The type of a bare column; empty where it is not plain."""
+    """The type of a plain column; empty for other expressions."""
     match _origin(query, parts):
         case (Ref(role, _),) if role == PSEUDO_ROLE:
             stream = known[0]
@@ -115,7 +116,7 @@ def _type(query: Query, parts: tuple[str | Ref, ...], known: Mapping[int, Stream
 
 
 def _origin(query: Query, parts: tuple[str | Ref, ...]) -> tuple[str | Ref, ...]:
-    """A group is what it groups by."""
+    """A group is its grouping expression."""
     match parts:
         case (Ref(role, column),) if role == GROUP_ROLE and query.aggregation is not None:
             return query.aggregation.groups[int(column[1:])].expression.parts

@@ -1,7 +1,7 @@
-"""How deep a SELECT may be nested: the parser and all that walks its trees call themselves once a level.
+"""Limits of nesting in a SELECT: the parser and all tree walks recurse once per level.
 
-A statement that one thread can read must be readable by all others, whatever they are in the midst of: so the limits are far
-below what the stack holds. Conditions in a row, joined by AND or by OR, are one level, however many they are.
+A statement that one thread can read must be readable in any other, whatever is on its stack: so the limits are far
+below the stack's size. Conditions chained by AND or by OR are one level, however many there are.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 from penstock.errors import SqlError
 from penstock.sql.position import Text, start_of
 
-MOST_NESTED = 32  # parentheses, brackets, CASE and NOT within one another
-MOST_DEEP = 150  # operators one of which is the operand of the next
+MOST_NESTED = 32  # nested parentheses, brackets, CASE and NOT
+MOST_DEEP = 150  # nested operators
 
 _OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE})
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END})
@@ -24,8 +24,8 @@ _ENDS_NOT = frozenset({TokenType.AND, TokenType.OR, TokenType.COMMA, TokenType.T
 
 
 def refuse_nested(source: Text, tokens: Sequence[Token]) -> None:
-    """Refuse parentheses, CASE and NOT that are nested deeper than any SELECT needs, at the first one too many."""
-    nots, depth = [0], 0  # how many NOT are open in each of the levels that are
+    """Refuse parentheses, CASE and NOT nested deeper than any SELECT needs, at the first one too many."""
+    nots, depth = [0], 0  # how many NOT are open, per open level
     for token in tokens:
         kind = token.token_type
         if kind in _OPENING:
@@ -44,7 +44,7 @@ def refuse_nested(source: Text, tokens: Sequence[Token]) -> None:
 
 
 def refuse_deep(source: Text, tree: exp.Expr) -> None:
-    """Refuse operators in a row that make a tree too deep to walk."""
+    """Refuse chains of operators that make a tree too deep to walk."""
     pending = [(tree, 0)]
     while pending:
         node, depth = pending.pop()
@@ -58,7 +58,7 @@ def refuse_deep(source: Text, tree: exp.Expr) -> None:
 
 @contextmanager
 def enough_stack(source: Text) -> Iterator[None]:
-    """What is within the limits and yet does not fit what the caller has left of the stack is an error of the statement."""
+    """Turn a stack overflow, when the caller's stack is nearly full, into an error of the statement."""
     try:
         yield
     except RecursionError:

@@ -1,6 +1,6 @@
-"""ORDER BY result_time: the one order that results can come in, because progress releases them in it.
+"""ORDER BY result_time: the only possible order of results, because progress releases them in it.
 
-Every other ORDER BY is refused here, at the word where it departs from this one.
+Any other ORDER BY is refused at the word where it differs.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _AFTER_KEY = {
     "NULLS": ("NULLS FIRST and NULLS LAST are not supported", f"{RESULT_TIME} is never null: write {_CLAUSE}"),
     ",": ("ORDER BY takes one key only", f"write {_CLAUSE}; results of one time come in any order"),
 }
-# What may stand behind the clause: the window of the query, and words that `screen` refuses by their own names.
+# What may follow the clause: the window of the query, and words that `screen` refuses by name.
 _FOLLOWERS = frozenset({TokenType.WINDOW, TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH})
 _DEPTH = {TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.R_PAREN: -1, TokenType.R_BRACKET: -1}
 
 
 def split_order(tokens: Sequence[Token]) -> tuple[list[Token], Token | None]:
-    """Cut `ORDER BY result_time [ASC]` from the end of a query; its first word is the second part.
+    """Split `ORDER BY result_time [ASC]` off the end of a query; its first word is the second result.
 
-    It may stand before or after `WINDOW <length>`. An ORDER BY of any other form stays, for `screen` to refuse.
+    It may stand before or after `WINDOW <length>`. Any other ORDER BY stays, for `screen` to refuse.
     """
     depth = 0
     for index, token in enumerate(tokens):
@@ -43,7 +43,7 @@ def split_order(tokens: Sequence[Token]) -> tuple[list[Token], Token | None]:
 
 
 def refuse_order(source: Text, tokens: Sequence[Token]) -> NoReturn:
-    """Say what is wrong with the ORDER BY that these tokens begin with."""
+    """Refuse the ORDER BY that these tokens begin with, and say why."""
     after = _after_key(tokens)
     word = after[0].text.upper() if after else ""
     if after and word in _AFTER_KEY:
@@ -56,7 +56,7 @@ def refuse_order(source: Text, tokens: Sequence[Token]) -> NoReturn:
 
 
 def is_ordered(order: Token | None, scope: Scope, items: Sequence[Item]) -> bool:
-    """True where ORDER BY was given; no stream and no select item may give its key another meaning."""
+    """Whether ORDER BY was given; no stream and no item may redefine its key."""
     if order is None:
         return False
     own = (Ref(PSEUDO_ROLE, RESULT_TIME),)
@@ -71,12 +71,12 @@ def is_ordered(order: Token | None, scope: Scope, items: Sequence[Item]) -> bool
 
 
 def _ends_a_clause(tokens: Sequence[Token]) -> bool:
-    """Nothing to order has come yet at the very beginning, and a name has to come first after a dot or AS."""
+    """At the very beginning there is nothing to order; after a dot or AS a name must follow."""
     return bool(tokens) and tokens[-1].token_type not in (TokenType.DOT, TokenType.ALIAS)
 
 
 def _after_key(tokens: Sequence[Token]) -> Sequence[Token] | None:
-    """What comes after `ORDER BY result_time [ASC]`, or None where the key is another."""
+    """The tokens after `ORDER BY result_time [ASC]`; None for another key."""
     key = tokens[1] if len(tokens) > 1 else None
     if key is None or key.token_type == TokenType.STRING or key.text.lower() != RESULT_TIME:
         return None

@@ -1,4 +1,4 @@
-"""Where in a SELECT something stands that was found wrong, or is asked for, when its syntax tree is no longer there."""
+"""The places in a SELECT that errors refer to after its syntax tree is gone."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _CONDITIONS = frozenset({TokenType.WHERE, TokenType.ON})
 
 
 def named_in_from(select: str) -> tuple[str, ...]:
-    """The names in a SELECT that may be those of streams, queries or sources, as they are written; some may be columns."""
+    """The names in a SELECT that may be streams, queries or sources, as written; some may be columns."""
     tokens = tokenize(Text(select))
     return tuple(token.text for before, token in pairwise(tokens) if before.token_type in _BEFORE_TABLE)
 
 
 @contextmanager
 def placed_bounds(source: Text, query: Query, streams: Mapping[str, Stream]) -> Iterator[None]:
-    """Give what the planner says of a query's time conditions its place in the text."""
+    """Add the place in the text to the planner's errors about a query's time conditions."""
     try:
         yield
     except TimeBoundsError as error:
@@ -40,7 +40,7 @@ def placed_bounds(source: Text, query: Query, streams: Mapping[str, Stream]) -> 
 
 
 def _calendar(tokens: list[Token]) -> Token | None:
-    """The unit of an INTERVAL that may have been meant as a band, and has no fixed length."""
+    """The unit of an INTERVAL that may have been meant as a band but has no fixed length."""
     for number, token in enumerate(tokens):
         for unit in tokens[number + 2 : number + 6] if token.token_type == TokenType.INTERVAL else ():
             if unit.text.lower().removesuffix("s") in CALENDAR_UNITS:
@@ -49,7 +49,7 @@ def _calendar(tokens: list[Token]) -> Token | None:
 
 
 def _place(tokens: list[Token], error: TimeBoundsError, query: Query, streams: Mapping[str, Stream]) -> int:
-    """The first condition on an event time where they contradict each other, else the role in FROM."""
+    """The first condition on an event time if they contradict each other, else the role in FROM."""
     kinds = [token.token_type for token in tokens]
     if error.contradictory:
         times = {s.event_time.lower() for role in query.roles if (s := streams.get(role.stream)) is not None}

@@ -1,7 +1,7 @@
-"""Where in the user's text something stands, and errors that say so.
+"""Positions in the user's text, and errors that point at them.
 
-A `Text` is a piece of SQL together with the script it was cut from, so that an error inside a SELECT of a long
-script shows the script's own line. It knows nothing of SQL itself.
+A `Text` is a piece of SQL with the script that it was cut from, so that an error inside a SELECT of a long script shows
+the script's own line. It is independent of SQL.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Text:
-    """SQL text that begins at `at` in `script` (its own text where no script is given)."""
+    """SQL text that begins at `at` in `script` (its own text if there is no script)."""
 
     text: str
     script: str | None = None
@@ -47,11 +47,11 @@ class Text:
     def shown(self) -> str:
         if self.script is not None:
             return self.script
-        # Without the script a position inside it would point at the wrong line of this text.
+        # Without the script, a position in it would point at the wrong line of this text.
         return self.text if self.at == Position() else ""
 
 
 def start_of(node: exp.Expr) -> int:
-    """Offset of the first character of an expression, as far as its names and constants tell."""
+    """The offset of the first character of an expression, as far as its names and constants show."""
     starts = [n.meta["start"] for n in node.walk() if "start" in n.meta]
     return min(starts, default=0)

@@ -1,7 +1,7 @@
-"""What the names in a query mean: the roles of FROM, their columns, and the pseudo-columns of the result.
+"""Name resolution in a query: the roles of FROM, their columns, and the pseudo-columns of the result.
 
-Binding replaces every column in a syntax tree by a marker that carries its `Ref` and type. It does not judge the
-expressions around the columns.
+Binding replaces every column in a syntax tree by a marker with its `Ref` and type. It does not check the expressions
+around the columns.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _CLOCK = frozenset({"now", "today", "tomorrow", "yesterday"})
 
 @dataclass(frozen=True)
 class Scope:
-    """The roles of one query, each with its stream, and the text that names them; `windowed` if its results are of windows."""
+    """The roles of a query, each with its stream, and the text that names them; `windowed`: results are of windows."""
 
     source: Text
     roles: tuple[Role, ...]
     streams: tuple[Stream, ...]
     windowed: bool = False
-    noun: str = "stream"  # what messages call them
+    noun: str = "stream"  # the word for them in messages
 
     def role(self, alias: str) -> int | None:
         return next((i for i, r in enumerate(self.roles) if r.alias.lower() == alias.lower()), None)
@@ -41,13 +41,13 @@ class Scope:
 
 
 def marker(number: int) -> str:
-    """The name of a column inside a bound tree: characters that no SQL name contains unquoted."""
+    """The name of a column inside a bound tree: characters that no unquoted SQL name contains."""
     return f"\ue000{number}\ue001"
 
 
 def bind(node: exp.Expr, scope: Scope, *, selecting: bool = False) -> exp.Expr:
-    """A copy of the tree in which each column is resolved. Pseudo-columns are for the select list only."""
-    tree = exp.Paren(this=node.copy())  # a parent, so that a tree that is one column can be replaced too
+    """A copy of the tree with resolved columns. Pseudo-columns are for the select list only."""
+    tree = exp.Paren(this=node.copy())  # a parent, so that a tree that is a single column can be replaced too
     for other in tree.find_all(exp.Placeholder, exp.Parameter, exp.SessionParameter):
         raise scope.source.error(start_of(other) or start_of(node), "Parameters are not supported", "write the value")
     for membership in tree.find_all(exp.In):
@@ -67,7 +67,7 @@ def bind(node: exp.Expr, scope: Scope, *, selecting: bool = False) -> exp.Expr:
 
 
 def _become(column: exp.Column, bound: exp.Column) -> None:
-    """What `replace` does, without a look at all the siblings of the column."""
+    """As `replace`, but without searching the column's siblings."""
     for part in ("table", "db", "catalog"):
         column.set(part, None)
     column.set("this", bound.this)
@@ -75,7 +75,7 @@ def _become(column: exp.Column, bound: exp.Column) -> None:
 
 
 def _refuse_clock(tree: exp.Expr, scope: Scope, start: int) -> None:
-    """Words that Spark reads as the time of the clock where a time is expected, and a call that means it without saying so."""
+    """Words that Spark reads as the current time where a time is expected, and calls that imply it."""
     hint = "a standing query may use only what the rows themselves say"
     for call in tree.find_all(exp.Anonymous):
         if call.name.lower() in {"unix_timestamp", "to_unix_timestamp"} and not call.expressions:
@@ -104,7 +104,7 @@ def bound_column(ref: Ref, type_name: str | None) -> exp.Column:
 
 
 def ref_of(node: exp.Expr) -> Ref | None:
-    """The column that a bound node is, or None for anything else."""
+    """The column of a bound node; None for other nodes."""
     ref = node.meta.get(REF) if isinstance(node, exp.Column) else None
     return ref if isinstance(ref, Ref) else None
 
@@ -126,12 +126,12 @@ def _bound(column: exp.Column, scope: Scope, *, selecting: bool) -> exp.Expr:
     pseudo = ref.role == PSEUDO_ROLE
     type_name: str | None
     if pseudo:
-        # Result time is the latest event time of the rows, and has its type where all agree.
+        # Result time is the latest event time of the rows, and has its type if all have the same.
         types = {_event_type(s) for s in scope.streams}
         type_name = types.pop() if len(types) == 1 else "timestamp"
     else:
         declared = scope.streams[ref.role].column(ref.column)
-        type_name = (declared.type or None) if declared else None  # of another query's results it may be unknown here
+        type_name = (declared.type or None) if declared else None  # unknown for some columns of other queries
     node: exp.Expr = bound_column(ref, type_name)
     node.meta["start"] = start
     for part in parts[used:]:
@@ -146,7 +146,7 @@ def _event_type(stream: Stream) -> str | None:
 
 
 def _resolve(names: list[str], scope: Scope, start: int, *, selecting: bool) -> tuple[Ref, int]:
-    """The column that the first names denote, and how many of them it took; the rest are fields of a struct."""
+    """The column that the first names denote, and how many names it took; the rest are fields of a struct."""
     role = scope.role(names[0])
     if role is not None and len(names) > 1:
         declared = scope.streams[role].column(names[1])

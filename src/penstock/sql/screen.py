@@ -1,7 +1,6 @@
-"""Finds, before parsing, the parts of SQL that a standing query may not have, at the word where each begins.
+"""Finds unsupported SQL before parsing, at the word where each part begins.
 
-It looks at tokens only, because syntax trees forget where their keywords stood. The parser afterwards accepts
-what is left.
+It sees only tokens, because syntax trees lose the positions of keywords. The parser afterwards accepts the rest.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _CLAUSES = {
     TokenType.LATERAL: ("LATERAL is not supported", ""),
     TokenType.HINT: ("Hints are not supported", ""),
 }
-# TABLESAMPLE, PIVOT and their like are also good names for columns: they count only in FROM, where a name stood before.
+# TABLESAMPLE, PIVOT and the like are also good column names: they count only in FROM, after a name.
 _AFTER_FROM = frozenset({
     TokenType.TABLE_SAMPLE, TokenType.PIVOT, TokenType.UNPIVOT, TokenType.LATERAL, TokenType.LIMIT, TokenType.OFFSET,
     TokenType.FETCH,
@@ -57,7 +56,7 @@ _NO_VALUES = "FROM names streams and queries; what has only constants needs no s
 
 
 def refuse_unsupported(source: Text, tokens: Sequence[Token], answered: str = _ANSWERED) -> None:
-    """Raise at the first token that begins something a standing query may not have; `answered` says which aggregates it may."""
+    """Raise at the first token that begins something unsupported; `answered` lists the supported aggregates."""
     if tokens[0].token_type == TokenType.WITH:
         raise source.unsupported(tokens[0].start, "WITH (common table expressions) is not supported", _NO_SUBQUERY)
     if tokens[0].token_type != TokenType.SELECT:
@@ -81,7 +80,7 @@ def refuse_unsupported(source: Text, tokens: Sequence[Token], answered: str = _A
 
 
 def _is_name(token: Token, before: Token | None) -> bool:
-    """True where a keyword is only the name of a column, alias or constant."""
+    """Whether a keyword is only the name of a column, alias or constant."""
     if token.token_type in (TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER):
         return True
     return before is not None and before.token_type in (TokenType.DOT, TokenType.ALIAS)
@@ -139,7 +138,7 @@ def _refuse_function(source: Text, token: Token, before: Token | None, after: To
             token.start, f"{word} is not deterministic", "a standing query may use only what the rows themselves say"
         )
     if not call or (before is not None and before.token_type in (TokenType.LIKE, TokenType.ILIKE)):
-        return  # LIKE ANY (..) and LIKE SOME (..) are no aggregates
+        return  # LIKE ANY (..) and LIKE SOME (..) are not aggregates
     if word in functions.AGGREGATES:
         instead = functions.INSTEAD_OF.get(word) if answered == _ANSWERED else None
         hint = answered if instead is None else f"write {instead}; {answered}"
@@ -164,7 +163,7 @@ def _ends_a_name(token: Token | None) -> bool:
 
 
 def _is_star_except(token: Token, after: Token | None) -> bool:
-    """`* EXCEPT (..)` is refused with the star; a set operation in parentheses is refused as a subquery."""
+    """`* EXCEPT (..)` is refused with the star; a set operation in parentheses as a subquery."""
     return token.token_type == TokenType.EXCEPT and after is not None and after.token_type == TokenType.L_PAREN
 
 

@@ -1,6 +1,6 @@
-"""The text of one SELECT to a `Query`: its roles and windows, its conditions, its groups, its select list, its order.
+"""The text of one SELECT to a `Query`: its roles and windows, conditions, groups, select list and order.
 
-Everything the engine does not answer is refused here or in `screen`, at its place in the text.
+Whatever the engine does not answer is refused here or in `screen`, at its place in the text.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from penstock.sql.tables import (
 from penstock.sql.top import NO_END, TopClause, read_top, split_top
 from penstock.sql.unions import split_unions
 
-# What a parsed SELECT may consist of; `screen` has refused the rest by name, this is the net below it.
+# What a parsed SELECT may consist of: the safety net below `screen`, which refuses the rest by name.
 _SELECT_ARGS = frozenset({
     "expressions", "from_", "joins", "where", "kind", "operation_modifiers", "group", "having", "distinct",
     "order", "limit",
@@ -69,7 +69,7 @@ def parse_query(
 ) -> Query:
     """Parse a SELECT over registered streams. Errors point into `script`, where the text begins at `line`, `column`.
 
-    `queries` are those whose results may be read like a stream, `own` the users' aggregates by name in lower case.
+    `queries` are those whose results can be read like streams, `own` the users' aggregates by lower-case name.
     """
     source = Text(text, script, Position(line, column))
     with enough_stack(source):
@@ -146,7 +146,7 @@ def _aggregated(
     emit: Emit | None,
     top: TopClause | None,
 ) -> tuple[Scope, Aggregation, tuple[Item, ...]]:
-    """The aggregation and the select list over it, and the scope with the windows it then has."""
+    """The aggregation, the select list over it, and the scope with its windows."""
     grouped = read_groups(tree, scope, own)
     places = [window_place(table) for table in tables]
     window: AggregateWindow | None
@@ -174,7 +174,7 @@ def _check_closed_by_progress(scope: Scope, grouped: Grouped, places: Sequence[i
 
 
 def _without_slide(scope: Scope, role: Role, place: int) -> Exception:
-    """The refusal of an aggregate over a role whose window does not slide, or that has none."""
+    """The refusal of an aggregate over a role whose window does not slide or that has none."""
     if isinstance(role.window, Rows):
         count = role.window.count
         by = f" PARTITION BY {', '.join(role.window.partition)}" if role.window.partition else ""
@@ -193,13 +193,14 @@ def _without_slide(scope: Scope, role: Role, place: int) -> Exception:
     return scope.source.unsupported(
         place,
         what,
-        f"say how often there is an answer: {role.alias} [RANGE {reach} SLIDE {1 if scope.integer_time else '1 MINUTE'}]; or group by the"
+        f"say how often there is an answer: "
+        f"{role.alias} [RANGE {reach} SLIDE {1 if scope.integer_time else '1 MINUTE'}]; or group by the"
         " event time of every stream, each time being final once progress has passed it",
     )
 
 
 def _split_window(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]:
-    """Cut `WINDOW <length>` from the end of a query; the word WINDOW stays first in the second part."""
+    """Split `WINDOW <length>` off the end of a query; WINDOW is the first word of the second part."""
     depth = 0
     for index, token in enumerate(tokens):
         depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)

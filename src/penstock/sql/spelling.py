@@ -1,4 +1,4 @@
-"""How names and times are spelled in the SQL that Spark runs for us."""
+"""Names and times in the SQL that Spark runs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def ddl(columns: Iterable[Column]) -> str:
 
 
 def time_in_units(kind: str, value: str) -> str:
-    """A time of that Spark type as the engine counts it."""
+    """A time of that Spark type in the engine's unit."""
     return _IN_UNITS.get(kind, "CAST({} AS BIGINT)").format(value)
 
 
 def text_literal(text: str) -> str:
-    """A string constant in Spark's words."""
+    """A string constant in Spark SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def by_reference(number: int, column: str) -> str:
-    """A whole number that changes from step to step, beside that column: Spark passes arrays to compiled code, and writes numbers into its text."""
+    """A number that changes per step, as SQL: Spark compiles numbers into its code, but passes arrays by reference."""
     return f"array({number}L, {number}L)[CAST({column} IS NULL AS INT)]"

@@ -1,7 +1,6 @@
 """A script to its statements: what to declare, register, change, drop, show or explain.
 
-The SELECT inside a statement stays text, with its place in the script: it can only be parsed when the streams are
-known.
+The SELECT in a statement stays text with its place in the script: it can be parsed only once the streams are known.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from penstock.sql.view_statements import VIEW_PARSERS, ViewStatement
 
 @dataclass(frozen=True)
 class CreateStream:
-    """`CREATE STREAM ..`. `at` is here and below where the statement starts; it is no part of what it says.
+    """`CREATE STREAM ..`. Here and below `at` is where the statement starts, not part of its meaning.
 
-    `altered`: this is the stream as an ALTER STREAM behind it has left it, so what is registered takes its delay and path.
+    `altered`: a later ALTER STREAM of the script changed this declaration, so registration takes its delay and path.
     """
 
     stream: Stream
@@ -40,7 +39,7 @@ class CreateStream:
 class CreateQuery:
     """`CREATE QUERY ..`. `line` and `column` are where `select` starts in the script; `retain` is in microseconds.
 
-    `start` is "now" (rows that arrive from here on take part) or "state" (rows still held take part too).
+    `start` is "now" (only rows that arrive from now on take part) or "state" (stored rows take part too).
     """
 
     name: str
@@ -57,7 +56,7 @@ class CreateQuery:
 
 @dataclass(frozen=True)
 class AlterQuery:
-    """`ALTER QUERY ..`, with the fields of `CreateQuery`; `into`, `on_error` and `retain` None are: as before."""
+    """`ALTER QUERY ..`, with the fields of `CreateQuery`; None in `into`, `on_error` and `retain` means unchanged."""
 
     name: str
     select: str
@@ -72,7 +71,7 @@ class AlterQuery:
 
 @dataclass(frozen=True)
 class ResumeQuery:
-    """`ALTER QUERY name RESUME`: a query that was suspended goes on."""
+    """`ALTER QUERY name RESUME`: resume a suspended query."""
 
     name: str
     at: Position = field(default=Position(), compare=False)
@@ -104,7 +103,7 @@ class ShowStreams:
 
 @dataclass(frozen=True)
 class Explain:
-    """EXPLAIN of one registered query, of a SELECT that is not registered, or (neither) of the whole network."""
+    """EXPLAIN of a registered query, of an unregistered SELECT, or (neither) of the whole network."""
 
     name: str | None = None
     select: str | None = None
@@ -129,14 +128,15 @@ Statement = (
 )
 
 _STATEMENTS = (
-    "CREATE STREAM, CREATE [OR REPLACE] QUERY, ALTER QUERY, ALTER STREAM, DROP QUERY, DROP STREAM, SHOW QUERIES, SHOW STREAMS, EXPLAIN, "
+    "CREATE STREAM, CREATE [OR REPLACE] QUERY, ALTER QUERY, ALTER STREAM, DROP QUERY, DROP STREAM, "
+    "SHOW QUERIES, SHOW STREAMS, EXPLAIN, "
     "CREATE SOURCE, CREATE MATERIALIZED VIEW, REFRESH VIEW, DROP SOURCE, DROP VIEW, SHOW SOURCES, SHOW VIEWS"
 )
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A statement that could not be read; `name` is what it would have declared, if that much can be told."""
+    """A statement that could not be read; `name` is what it declares, if that is clear."""
 
     error: SqlError
     name: str | None
@@ -149,7 +149,7 @@ def parse_script(text: str) -> list[Statement]:
 
 
 def read_script(text: str) -> list[Statement | Refused]:
-    """The same, with what is wrong in place of each statement that cannot be read; an open quote leaves nothing to read."""
+    """As `parse_script`, with the error in place of each unreadable statement; an open quote ends the script."""
     return list(_statements(text, keep=True))
 
 
@@ -166,7 +166,7 @@ def _statements(text: str, *, keep: bool = False) -> Iterator[Any]:
 
 
 def _declared(tokens: list[Token]) -> str | None:
-    """The name behind CREATE STREAM and its like."""
+    """The name after CREATE STREAM and the like."""
     words = [token.text.upper() for token in tokens[:5]]
     kind = next((n for n, word in enumerate(words) if word in ("STREAM", "QUERY", "SOURCE", "VIEW")), None)
     creates = words[:1] in (["CREATE"], ["ALTER"]) and kind is not None and kind + 1 < len(tokens)
@@ -200,7 +200,7 @@ def _replace_query(cursor: Cursor, at: Position) -> CreateQuery:
 
 
 def _query(cursor: Cursor, at: Position, *, replace: bool) -> CreateQuery:
-    """The same words as of an ALTER QUERY; what is not given has a default instead."""
+    """The clauses of an ALTER QUERY too; here missing ones have defaults."""
     new = _alter_query(cursor, at)
     on_error = new.on_error or "skip"
     return CreateQuery(
@@ -228,7 +228,7 @@ def _alter_query(cursor: Cursor, at: Position) -> AlterQuery:
 
 
 def _clauses(cursor: Cursor) -> tuple[str | None, int | None, str]:
-    """What stands between the name of a query and AS: ON ERROR and RETAIN where given, and FROM."""
+    """The clauses between the name of a query and AS: ON ERROR and RETAIN if given, and FROM."""
     on_error, retain, start = None, None, "now"
     seen: set[str] = set()
     while not cursor.accept("AS"):

@@ -1,6 +1,6 @@
-"""FROM: its tables, the stream, query or union that each one is, and their windows; a query's scope is made of them.
+"""FROM: its tables, the stream, query or union that each one is, and their windows; they form a query's scope.
 
-What a window says is read in `windows` and `slides`.
+`windows` and `aggregate_windows` read the content of a window.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from penstock.sql.unions import Part, check_known, united
 from penstock.sql.windows import check_alike, range_window, stream_window
 
 MAX_ROLES = 16
-MAX_COMBINATIONS = 64  # of the streams of a query's unions: each is answered like a query
+MAX_COMBINATIONS = 64  # of the streams of a query's unions: each costs as much as a query
 
 _TABLE_ARGS = frozenset({"this", "alias", "joins"})
 
 
 @dataclass(frozen=True)
 class Table:
-    """One item of FROM with its ON condition; `cross` if the words CROSS JOIN stand before it."""
+    """One item of FROM with its ON condition; `cross` after the words CROSS JOIN."""
 
     node: exp.Table
     on: exp.Expr | None
@@ -46,7 +46,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Named:
-    """What the names in FROM may be, and what was cut from the text around it."""
+    """What the names in FROM may denote, and what was split off the text."""
 
     streams: Mapping[str, Stream]
     queries: Mapping[str, Query | Results]
@@ -56,7 +56,7 @@ class Named:
 
 
 def read_tables(source: Text, tree: exp.Select, tokens: Sequence[Token], noun: str = "stream") -> list[Table]:
-    """The tables of FROM, in order; `noun` is what they are called in messages."""
+    """The tables of FROM, in order; `noun` is the word for them in messages."""
     clause = tree.args.get("from_")
     if clause is None:
         raise source.error(tokens[-1].end, f"A query needs FROM with at least one {noun}")
@@ -131,7 +131,7 @@ def read_scope(source: Text, tables: Sequence[Table], named: Named, *, aggregate
 
 @dataclass(frozen=True)
 class _Union:
-    """What a table is: the columns and the event time of `stream`, whose rows and those of `others` are its own, each as its branch shows them."""
+    """A united table: columns and event time of `stream`; its rows are those of `stream` and `others`, by branch."""
 
     stream: Stream
     others: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ def _union(source: Text, table: Table, first: Stream, named: Named, *, aggregate
 
 
 def _check_distributes(source: Text, table: Table, roles: Sequence[Role]) -> None:
-    """Refuse a union that is not answered by its parts one by one, and too many parts."""
+    """Refuse a union that cannot be answered part by part, and too many parts."""
     role = roles[-1]
     if role.union and isinstance(role.window, Rows):
         raise source.unsupported(
@@ -184,7 +184,7 @@ def _check_distributes(source: Text, table: Table, roles: Sequence[Role]) -> Non
 
 
 def _query_stream(source: Text, table: Table, named: Named, part: Token | None = None) -> Stream | None:
-    """The results of a registered query as a stream, if that is what a name in FROM means: the first of a table, or another `part` of its union."""
+    """The registered query that a name in FROM denotes, as a stream: a table's first name, or a union's `part`."""
     given, start = (table.node.name, table.start) if part is None else (part.text, part.start)
     alike = (name for name in named.queries if name.lower() == given.lower())
     name = given if given in named.queries else next(alike, None)
@@ -204,7 +204,7 @@ def _on_column(table: Table) -> str | None:
 
 
 def _other_time(source: Text, table: Table, stream: Stream, slide: Slide, *, is_query: bool) -> str | None:
-    """The column of ON, where the window does not follow the event time of a stream."""
+    """The column of ON, if the window does not use the stream's event time."""
     if slide.on is None or (slide.on == stream.event_time and not is_query):
         return None
     if not is_query:
@@ -233,7 +233,7 @@ def _window(
     tokens = table.node.meta.get(WINDOW)
     if tokens is not None:
         if is_query and len(tokens) > 2 and tokens[-2].text.upper() == "ON":
-            tokens = tokens[:-2]  # of a query, ON has said which of its columns is the time
+            tokens = tokens[:-2]  # for a query, ON names its time column
         if aggregated and tokens and tokens[0].text.upper() not in ("RANGE", "ROWS"):
             raise source.unsupported(tokens[0].start, "This window is not supported in an aggregate", FORMS)
         return stream_window(source, tokens, table.node.meta[WINDOW_START], stream)
@@ -243,13 +243,13 @@ def _window(
 
 
 def window_place(table: Table) -> int:
-    """Where a role's window begins, or its stream where it has none of its own."""
+    """Where a role's window begins, or its stream if it has none."""
     tokens: list[Token] | None = table.node.meta.get(WINDOW)
     return tokens[0].start if tokens else table.start
 
 
 def check_connected(scope: Scope, tables: Sequence[Table], conditions: Conditions) -> None:
-    """Refuse a role that no condition ties to the others, unless CROSS JOIN asks for every combination."""
+    """Refuse a role that no condition connects to the others, unless CROSS JOIN asks for all combinations."""
     ties = [*conditions.ties, *({role - 1, role} for role, table in enumerate(tables) if table.cross)]
     reached = {0}
     while growing := [tie for tie in ties if tie & reached and not tie <= reached]:
@@ -259,13 +259,14 @@ def check_connected(scope: Scope, tables: Sequence[Table], conditions: Condition
             alias, first = scope.roles[role].alias, scope.roles[0].alias
             raise scope.source.unsupported(
                 table.start,
-                f"No condition connects {alias} with {first}, so that every row of one would meet every row of the other",
+                f"No condition connects {alias} with {first}, so that every row of one would meet every row "
+                "of the other",
                 f"add a condition, for example {first}.k = {alias}.k, or write CROSS JOIN if that is what you want",
             )
 
 
 def _joined(source: Text, join: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr]]:
-    """The table that a join brings, and those that are joined to it first: `a JOIN b JOIN c ON .. ON ..`."""
+    """The table that a join adds, after those joined to it first: `a JOIN b JOIN c ON .. ON ..`."""
     words = {str(join.args.get(k) or "").upper() for k in ("side", "kind", "method", "global_")}
     if words - {"", "INNER", "CROSS"} or join.args.get("using"):
         raise source.unsupported(start_of(join), "Only inner joins are supported")

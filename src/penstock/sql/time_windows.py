@@ -1,7 +1,7 @@
-"""The windows of other systems, recognised in order to be refused by name, with what to write here in their place.
+"""The window syntax of other systems, refused by name, with the equivalent to write here.
 
-Spark writes `GROUP BY window(ts, '10 minutes')`, Flink `FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '10' MINUTES))`, or
-`GROUP BY TUMBLE(ts, INTERVAL '10' MINUTES)` in its older form.
+Spark has `GROUP BY window(ts, '10 minutes')`, Flink `FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '10'
+MINUTES))` and, in its older form, `GROUP BY TUMBLE(ts, INTERVAL '10' MINUTES)`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FORMS = "[TUMBLING <length>], [RANGE <length> SLIDE <length>] or [SESSION <leng
 
 
 def time_window(source: Text, tokens: Sequence[Token], index: int) -> NotSupportedError | None:
-    """The refusal of the window function that is called at this token, if it is one."""
+    """The refusal of the window function called at this token, if it is one."""
     word = tokens[index].text.lower()
     if word in _EDGES:
         return source.unsupported(
@@ -52,7 +52,7 @@ def time_window(source: Text, tokens: Sequence[Token], index: int) -> NotSupport
 
 
 def _instead(word: str, lengths: list[str]) -> str:
-    """The window in brackets that says the same, with the lengths as the user wrote them."""
+    """The equivalent window in brackets, with the lengths as the user wrote them."""
     match word, lengths:
         case (("window" | "tumble"), [size]):
             return f"[TUMBLING {size}]"
@@ -68,7 +68,7 @@ def _instead(word: str, lengths: list[str]) -> str:
 
 
 def _arguments(tokens: Sequence[Token]) -> list[list[Token]]:
-    """The arguments of a call whose parenthesis comes first; a name of one (`SIZE =>`) is left out."""
+    """The arguments of a call that starts with its parenthesis, without their names (`SIZE =>`)."""
     found: list[list[Token]] = [[]]
     depth = 0
     for token in tokens:

@@ -1,7 +1,7 @@
-"""`ORDER BY .. LIMIT n` of an aggregated query: of each window the first n rows.
+"""`ORDER BY .. LIMIT n` of an aggregated query: the first n rows of each window.
 
-It is cut from the tokens, since `screen` refuses both words elsewhere, and read from the syntax tree as HAVING is. An ORDER BY
-without LIMIT is the matter of `order`.
+It is split off the tokens, since `screen` refuses both words elsewhere, and read from the syntax tree like HAVING.
+`order` reads an ORDER BY without LIMIT.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DEPTH = {TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.R_PAREN: -1, T
 
 @dataclass(frozen=True)
 class TopClause:
-    """The tokens of the clause: ORDER BY, the keys, LIMIT and what it says, with the number that this is."""
+    """The tokens of the clause, ORDER BY, keys, LIMIT and its number, and that number."""
 
     order: Token
     keys: list[Token]
@@ -45,7 +45,7 @@ class TopClause:
 
 
 def split_top(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], TopClause | None]:
-    """Cut `ORDER BY <keys> LIMIT <number>` from the end of a query; what stands behind it stays."""
+    """Split `ORDER BY <keys> LIMIT <number>` off the end of a query; what follows it stays."""
     order = _outside(tokens, TokenType.ORDER_BY, 1)
     limit = None if order is None else _outside(tokens, TokenType.LIMIT, order + 1)
     if order is None or limit is None:
@@ -62,7 +62,7 @@ def split_top(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], TopCl
 def read_top(
     tree: exp.Select, grouped: Grouped, clause: TopClause | None, window: AggregateWindow | None, *, joined: bool
 ) -> Top | None:
-    """What the clause says of groups and aggregates; of a join without a window it has nothing to compare."""
+    """The clause over groups and aggregates; a join without a window has nothing to rank."""
     if clause is None:
         return None
     source = grouped.scope.source
@@ -102,7 +102,7 @@ def _key(node: exp.Expr, tree: exp.Select, grouped: Grouped) -> SortKey:
 
 
 def _outside(tokens: Sequence[Token], kind: TokenType, start: int) -> int | None:
-    """Where a keyword stands outside of all parentheses, from `start` on; not where it is a name."""
+    """The place of a keyword outside all parentheses, from `start` on; not where it is a name."""
     depth = 0
     for index, token in enumerate(tokens):
         depth += _DEPTH.get(token.token_type, 0)

@@ -1,7 +1,7 @@
-"""Whether evaluating an expression can never raise, decided by a closed list: what is not on it may raise.
+"""Whether evaluating an expression can never raise, by a closed list: what is not on it may raise.
 
-Spark is assumed to run in ANSI mode, where casts and integer arithmetic raise. Nothing whose operands are of unknown
-type is total.
+Spark is assumed to run in ANSI mode, where casts and integer arithmetic raise. Nothing with operands of unknown type is
+total.
 
 Total are:
 * columns, fields of structs, constants;
@@ -32,7 +32,7 @@ _TO_STRING = frozenset({"integer", "floating", "string", "boolean", "date", "tim
 
 
 def is_total(node: exp.Expr) -> bool:
-    """True if evaluating the expression can never raise, whatever the rows hold."""
+    """Whether evaluating the expression can never raise, for any row."""
     node = unwrapped(node)
     if ref_of(node) is not None or isinstance(node, exp.Literal | exp.Boolean | exp.Null):
         return True
@@ -78,7 +78,7 @@ def is_total(node: exp.Expr) -> bool:
 
 
 def comparable(operands: Iterable[exp.Expr]) -> bool:
-    """True if the operands are total and Spark compares them without a cast that could fail."""
+    """Whether the operands are total and Spark compares them without a cast that can fail."""
     nodes = list(operands)
     return all(is_total(n) for n in nodes) and _compatible([type_of(n) for n in nodes])
 
@@ -109,7 +109,7 @@ def _total_strings(nodes: Iterable[exp.Expr]) -> bool:
 
 
 def _plain_pattern(node: exp.Expr) -> bool:
-    """A LIKE pattern raises where it ends in the escape character, so only constants without one are safe."""
+    """A LIKE pattern raises if it ends in the escape character, so only constants without one are safe."""
     return isinstance(node, exp.Literal) and node.is_string and "\\" not in node.name
 
 
@@ -130,7 +130,7 @@ def _total_cast(node: exp.Cast) -> bool:
     return False
 
 
-# What Spark reads too; Python knows more ways to write a time.
+# The forms that Spark reads too; Python accepts more.
 _TIME = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
 
 
@@ -173,7 +173,7 @@ def _total_call(name: str, arguments: list[exp.Expr]) -> bool:
     if not all(is_total(a) for a in arguments):
         return False
     types = [type_of(a) for a in arguments]
-    if grows(name, arguments):  # what is too large raises
+    if grows(name, arguments):  # a too large value raises
         return False
     if name in functions.STRING_FUNCTIONS:
         return all(t in ("string", VOID) for t in types)

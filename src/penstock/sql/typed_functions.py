@@ -1,4 +1,4 @@
-"""The functions that have terms: what their arguments must be, and the term that says the same."""
+"""The functions that have terms: the arguments that they need, and the equivalent term."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _of_string(kind: str) -> Function:
         if found is None or len(found) != 1:
             return None
         name, inner = _SAME.get(name, name), found[0].term
-        if name in _CASES and isinstance(inner, Call) and inner.function in _CASES:  # as Spark's optimizer does
+        if name in _CASES and isinstance(inner, Call) and inner.function in _CASES:  # as in Spark's optimizer
             inner = inner.arguments[0]
         return Found(Call(name, (inner,), kind), kind)
 
@@ -40,7 +40,7 @@ def _of_string(kind: str) -> Function:
 
 
 def _constant_texts(kind: str, constants: int, first: str | None = None) -> Function:
-    """A function of a string and of constant strings, none of them empty but for the last of several."""
+    """A function of a string and constant strings, none empty except the last of several."""
 
     def function(name: str, arguments: Arguments) -> Found | None:
         texts = [text_constant(a) for a in arguments[1:]]
@@ -164,7 +164,7 @@ def _nullif(_name: str, arguments: Arguments) -> Found | None:
     if len(arguments) != 2 or arguments[0] is None or arguments[1] is None or arguments[0].type == VOID:
         return None
     if any(a is not None and may_raise(a.term) for a in arguments):
-        return None  # Spark computes it before, and raises for everybody
+        return None  # Spark evaluates it first, and raises for all rows
     pair = aligned(arguments[0], arguments[1])
     kind = arguments[0].type
     return (
@@ -204,10 +204,12 @@ def _absolute(_name: str, arguments: Arguments) -> Found | None:
 
 FUNCTIONS: dict[str, Function] = {
     **dict.fromkeys(("lower", "lcase", "upper", "ucase", "trim", "ltrim", "rtrim"), _of_string("string")),
-    **dict.fromkeys(("length", "char_length", "character_length", "len", "octet_length", "bit_length"), _of_string("int")),
+    **dict.fromkeys(
+        ("length", "char_length", "character_length", "len", "octet_length", "bit_length"), _of_string("int")
+    ),
     **dict.fromkeys(("contains", "startswith", "endswith"), _constant_texts("boolean", 1)),
-    "replace": _constant_texts("string", 2), "concat": _concat, "substring": _substring, "substr": _substring, "left": _left,
-    "right": _right, "split_part": _split_part, "regexp_extract": _regexp_extract,
+    "replace": _constant_texts("string", 2), "concat": _concat, "substring": _substring, "substr": _substring,
+    "left": _left, "right": _right, "split_part": _split_part, "regexp_extract": _regexp_extract,
     **dict.fromkeys((*DATE_PARTS, *CLOCK_PARTS), _part),
     "date_trunc": _date_trunc, "date_format": _date_format,
     **dict.fromkeys(("coalesce", "nvl", "ifnull"), _coalesce), "nullif": _nullif, "if": _if,

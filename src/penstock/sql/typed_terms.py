@@ -1,8 +1,8 @@
-"""Bound syntax trees to typed terms: what kernels compute as Spark does in ANSI mode, with Spark's types and the casts that it inserts.
+"""Bound syntax trees to typed terms: what kernels compute as in Spark's ANSI mode, with its types and implicit casts.
 
-A tree has such a term only if all of it does. Columns of groups and aggregates are not among it, nor is what depends on the clock. What
-depends on the session's time zone passes through `local` and `instant`, to which `planner/meaning` gives the zone. Functions are in
-`typed_functions`.
+A tree has such a term only if all of it does. Groups and aggregates have none, nor has what depends on the clock. What
+depends on the session's time zone passes through `local` and `instant`, to which `planner/meaning` supplies the zone.
+Functions are in `typed_functions`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from penstock.sql.typed_functions import FUNCTIONS
 from penstock.sql.types import decimal_digits, family
 
 TYPES = frozenset({
-    "tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "string", "date", "timestamp", "timestamp_ntz",
+    "tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "string", "date", "timestamp",
+    "timestamp_ntz",
 })  # fmt: skip
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
@@ -39,11 +40,11 @@ _ARITHMETIC: dict[type[exp.Expr], str] = {
 }
 _PARTS = frozenset(
     {"year", "quarter", "month", "day", "hour", "minute"}
-)  # of EXTRACT; the others have other names there
+)  # of EXTRACT; the others have different names there
 
 
 def typed_term(node: exp.Expr) -> Found | None:
-    """The term of a tree, with its type, or None if some part of it is for Spark alone."""
+    """The term of a tree, with its type; None if some part of it needs Spark."""
     node = unwrapped(node)
     ref = ref_of(node)
     if ref is not None:
@@ -83,7 +84,7 @@ def typed_term(node: exp.Expr) -> Found | None:
 
 
 def term_in_text(text: str, columns: Sequence[Column]) -> Found | None:
-    """The term of an expression over the columns of one stream, which it names without the stream."""
+    """The term of an expression over the unqualified columns of one stream."""
     source = Text(f"SELECT {text}")
     stream = Stream("source", tuple(columns), columns[0].name, delay=None)
     scope = Scope(source, (Role(stream.name, stream.name, None),), (stream,))
@@ -154,14 +155,14 @@ def _between(node: exp.Between) -> Found | None:
         return None
     tested, low, high = (typed_term(n) for n in (node.this, node.args["low"], node.args["high"]))
     if any(found is not None and may_raise(found.term) for found in (tested, low, high)):
-        return None  # Spark computes it before, and raises for everybody
+        return None  # Spark evaluates it first, and raises for all rows
     halves = [_compared(">=", tested, low), _compared("<=", tested, high)]
     known = tuple(half.term for half in halves if half is not None)
     return Found(And(known), "boolean") if len(known) == 2 else None
 
 
 def _membership(node: exp.In) -> Found | None:
-    """Spark brings all to one type: here they must have it, or be constants that have."""
+    """Spark casts all to one type: here they must have it, or be constants that fit it."""
     subject = typed_term(node.this)
     values = [typed_term(element) for element in node.expressions]
     if (

@@ -1,6 +1,6 @@
-"""Spark's types by their simple names: reading them from SQL, and the families that compare without a cast.
+"""Spark's types by their simple names: parsing them, and the families that compare without a cast.
 
-Holds no type inference; that is in `inference`.
+`inference` infers the types of expressions.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _ATOMIC = frozenset({
 })  # fmt: skip
 _INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _MAX_DIGITS = 38
-MOST_TYPES = 200  # nested in one type: reading it calls itself for each
+MOST_TYPES = 200  # nested in one type: parsing recurses once per level
 
-# Types whose values can be a join key: equality is on the value itself, with no cast and no collation.
+# Types that can be join keys: equality is on the value itself, without a cast or collation.
 KEY_FAMILIES = frozenset({"integer", "floating", "string", "boolean", "date", "timestamp", "timestamp_ntz", "binary"})
 
 
 def family(type_name: str | None) -> str | None:
-    """Types of one family compare exactly, whatever their width; any other type is a family of its own."""
+    """Types of one family compare exactly, whatever their width; any other type is its own family."""
     if type_name is None:
         return None
     if type_name in INTEGER_TYPES:
@@ -50,7 +50,7 @@ def decimal_digits(type_name: str) -> tuple[int, int] | None:
 
 
 def decimals_widen(left: str, right: str) -> bool:
-    """True if a decimal type exists that holds every value of both."""
+    """Whether a decimal type exists that holds every value of both."""
     one, other = decimal_digits(left), decimal_digits(right)
     if one is None or other is None:
         return False
@@ -58,7 +58,7 @@ def decimals_widen(left: str, right: str) -> bool:
 
 
 def parse_type(source: Text, tokens: Sequence[Token]) -> str:
-    """The simple name of the type that all of `tokens` spell."""
+    """The simple name of the type that all of `tokens` form."""
     if sum(token.token_type == TokenType.LT for token in tokens) > MOST_TYPES:
         raise source.unsupported(
             tokens[0].start, f"This type is made of more than {MOST_TYPES} others", "use plainer columns"

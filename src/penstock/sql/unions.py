@@ -1,6 +1,6 @@
 """`(a UNION ALL b)` in FROM: several streams, or results of queries, in one role.
 
-It is cut out before parsing, so that the parser sees the first stream alone. What a SELECT of a union says is read in `branches`.
+It is removed before parsing, so that the parser sees only the first stream. `branches` reads the SELECTs of a union.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a union: the word that names its stream, and its SELECT unless it is the whole stream as it stands."""
+    """One part of a union: the token that names its stream, and its SELECT unless it is the whole stream."""
 
     name: Token
     select: tuple[Token, ...] = ()
@@ -34,7 +34,7 @@ class Part:
 
 
 def split_unions(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], dict[int, list[Part]]]:
-    """The tokens with only the first stream of each union left, and for the offset of that one all parts of the union."""
+    """The tokens with only the first stream of each union, and by that stream's offset all parts of the union."""
     kept: list[Token] = []
     unions: dict[int, list[Part]] = {}
     index = 0
@@ -56,9 +56,9 @@ def split_unions(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], di
 def united(
     source: Text, first: Stream, others: Sequence[Part], found: Sequence[Stream], *, aggregated: bool
 ) -> tuple[str, ...]:
-    """The names of the whole streams `found` beside `first`, as the others are called; all must have its columns and its event time.
+    """The names of the whole streams `found` beside `first`; all must have its columns and its event time.
 
-    The type of a computed column of a query may not be known here.
+    The type of a computed column of a query may be unknown here.
     """
     names: list[str] = []
     for part, other in zip(others, found, strict=True):
@@ -84,14 +84,14 @@ def united(
 
 
 def check_known(source: Text, parts: Sequence[Part], found: Sequence[Stream | None], known: Iterable[str]) -> None:
-    """Refuse a name in a union that nothing has."""
+    """Refuse an unknown name in a union."""
     for part, stream in zip(parts, found, strict=True):
         if stream is None:
             raise source.error(part.name.start, f"Unknown stream {part.name.text}", did_you_mean(part.name.text, known))
 
 
 def differing(source: Text, what: str, kind: str, other: str, streams: Sequence[str]) -> SqlError:
-    """The error, at the first union of a text, that something is of another type where its roles read these streams."""
+    """The error, at the first union of a text, that something has different types in the streams of one role."""
     place = next((t.start for t in tokenize(source) if t.token_type == TokenType.UNION), 0)
     return source.error(
         place, f"The type of {what} is {kind}, and {other} with rows of {', '.join(streams)}", "CAST it in the union"
@@ -99,7 +99,7 @@ def differing(source: Text, what: str, kind: str, other: str, streams: Sequence[
 
 
 def _closing(tokens: Sequence[Token], index: int) -> int | None:
-    """Where the parenthesis is closed that opens here."""
+    """Where the parenthesis that opens here is closed."""
     depth = 0
     for at in range(index, len(tokens)):
         depth += _DEPTH.get(tokens[at].token_type, 0)
@@ -109,7 +109,7 @@ def _closing(tokens: Sequence[Token], index: int) -> int | None:
 
 
 def _parts(source: Text, tokens: Sequence[Token]) -> list[Part]:
-    """The parts of the union that these tokens are, those of unions within it too; none if they are no union."""
+    """The parts of the union that these tokens form, including nested unions; none if they form no union."""
     words = [i for i, token in _outside(tokens) if token.token_type == TokenType.UNION]
     if not words:
         inner = _inside(tokens)
@@ -126,7 +126,7 @@ def _parts(source: Text, tokens: Sequence[Token]) -> list[Part]:
 
 
 def _part(source: Text, piece: Sequence[Token], before: Token) -> list[Part]:
-    """What stands between two words UNION ALL; `before` is where to look if nothing does."""
+    """The part between two words UNION ALL; `before` is the place of an error if it is empty."""
     inner = _inside(piece)
     if inner is not None:
         return _parts(source, inner) or _part(source, inner, before)
@@ -146,13 +146,13 @@ def _part(source: Text, piece: Sequence[Token], before: Token) -> list[Part]:
 
 
 def _inside(tokens: Sequence[Token]) -> Sequence[Token] | None:
-    """What the parentheses hold that stand around all of these tokens, if such do."""
+    """The content of parentheses around all of these tokens, if there are any."""
     opens = len(tokens) > 2 and tokens[0].token_type == TokenType.L_PAREN
     return tokens[1:-1] if opens and _closing(tokens, 0) == len(tokens) - 1 else None
 
 
 def _outside(tokens: Sequence[Token]) -> Iterator[tuple[int, Token]]:
-    """The tokens that stand in no parentheses, with their places."""
+    """The tokens outside all parentheses, with their places."""
     depth = 0
     for index, token in enumerate(tokens):
         depth += _DEPTH.get(token.token_type, 0)

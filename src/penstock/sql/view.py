@@ -1,7 +1,7 @@
 """The text of a view's SELECT to a `View`: nodes, edges, filters, select list, groups and aggregates.
 
-A view is a join of sources, any connected graph of them, with aggregates by group on top. What it cannot be kept fresh
-for is refused at its place.
+A view is a join of sources in any connected graph, with aggregates by group on top. What cannot be maintained is
+refused at its place.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def _view(source: Text, sources: Mapping[str, Source], name: str) -> View:
 def check_sources(
     text: str, sources: Mapping[str, Source], *, script: str | None = None, line: int = 1, column: int = 1
 ) -> None:
-    """All that can be checked of the SELECT of a view while the columns of its sources are not known."""
+    """All checks of a view's SELECT that do not need the columns of its sources."""
     source = Text(text, script, Position(line, column))
     with enough_stack(source):
         _read(source, sources)
 
 
 def _read(source: Text, sources: Mapping[str, Source]) -> tuple[list[Token], exp.Select, Sequence[Table], Scope]:
-    """The tokens and the tree of a SELECT, and what its FROM names."""
+    """The tokens and the tree of a SELECT, and the tables and scope of its FROM."""
     tokens = [t for t in tokenize(source) if t.token_type != TokenType.SEMICOLON]
     if not tokens:
         raise source.error(0, "Expected a SELECT")
@@ -128,7 +128,7 @@ def _scope(source: Text, tables: Sequence[Table], sources: Mapping[str, Source])
 def _sorted(
     conditions: Iterator[exp.Expr], scope: Scope
 ) -> tuple[tuple[Expression, ...], tuple[Edge, ...], tuple[Expression, ...]]:
-    """The conjuncts over one node, the edges between two, and what binds more."""
+    """The conjuncts over one node, the edges between two, and conditions over more."""
     filters: list[Expression] = []
     residuals: list[Expression] = []
     equal: dict[tuple[int, int], list[tuple[str, str]]] = {}
@@ -194,7 +194,8 @@ def _check_connected(
             more = "; a condition over three sources or more does not" if residuals else ""
             raise source.unsupported(
                 table.start,
-                f"No condition connects {alias} with {first}, so that every row of one would meet every row of the other",
+                f"No condition connects {alias} with {first}, so that every row of one would meet every row "
+                "of the other",
                 f"add a condition between two sources, for example {first}.k = {alias}.k{more}",
             )
 
@@ -221,7 +222,7 @@ def _groups(tree: exp.Select, scope: Scope) -> list[exp.Expr]:
 
 @dataclass
 class _Select:
-    """Reads the items of a select list, and collects the aggregates in them."""
+    """Reads the items of a select list, and collects their aggregates."""
 
     scope: Scope
     groups: list[exp.Expr]
@@ -269,7 +270,7 @@ class _Select:
                 yield Item(column.name, view_expression(bound, self.scope.source)[0])
 
     def _replaced(self, bound: exp.Expr, start: int) -> exp.Expr:
-        """The tree with groups and aggregates in it replaced by references to them."""
+        """The tree with its groups and aggregates replaced by references."""
         tree = exp.Paren(this=bound.copy())
         pending = [tree.this]
         while pending:
@@ -316,7 +317,7 @@ class _Select:
         if function in ("sum", "avg") and not (family(kind) in ("integer", "floating") or decimal_digits(kind)):
             raise source.error(start, f"{name} takes numbers, not {kind}")
         if function in ("min", "max"):
-            distinct = False  # the least of the different values is the least of all
+            distinct = False  # duplicates do not change the least value
         return self._add(ViewAggregate(function, expression, distinct)), _result(function, kind)
 
     def _add(self, aggregate: ViewAggregate) -> int:
@@ -330,7 +331,7 @@ def _type(node: exp.Expr, scope: Scope) -> str:
 
 
 def _result(function: str, kind: str) -> str:
-    """The type of an aggregate, as Spark has it."""
+    """The type of an aggregate, as in Spark."""
     if function == "count":
         return "bigint"
     if function in ("min", "max"):
@@ -343,7 +344,7 @@ def _result(function: str, kind: str) -> str:
 
 
 def _same(one: exp.Expr, other: exp.Expr) -> bool:
-    """True if two bound trees say the same of the same columns."""
+    """Whether two bound trees are equal, over the same columns."""
     if type(one) is not type(other):
         return False
     left, right = ref_of(one), ref_of(other)

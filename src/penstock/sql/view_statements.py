@@ -1,6 +1,6 @@
 """Statements about sources and views: CREATE, DROP, REFRESH, SHOW, EXPLAIN.
 
-As everywhere, a SELECT stays text with its place in the script.
+A SELECT stays text with its place in the script.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.sql.position import Position
 
 @dataclass(frozen=True)
 class CreateSource:
-    """`CREATE SOURCE ..`; without columns they are those of the table or file. `at` is where the statement starts."""
+    """`CREATE SOURCE ..`; by default with the columns of the table or file. `at` is where the statement starts."""
 
     source: Source
     at: Position = field(default=Position(), compare=False)
@@ -26,7 +26,7 @@ class CreateSource:
 
 @dataclass(frozen=True)
 class CreateView:
-    """`CREATE MATERIALIZED VIEW ..`; `every` is the time in microseconds between two refreshes, None if asked for only."""
+    """`CREATE MATERIALIZED VIEW ..`; `every` is the refresh interval in microseconds, None for refresh on demand."""
 
     name: str
     select: str
@@ -52,7 +52,7 @@ class DropView:
 
 @dataclass(frozen=True)
 class RefreshView:
-    """`REFRESH [MATERIALIZED] VIEW v [FULL]`: by its changes, or from its sources as they are."""
+    """`REFRESH [MATERIALIZED] VIEW v [FULL]`: incrementally, or from the whole sources."""
 
     name: str
     full: bool = False

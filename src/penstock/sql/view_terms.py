@@ -1,7 +1,7 @@
 """Bound syntax trees of a view to expressions that can be evaluated outside Spark, each with its Spark type.
 
-Wider than the kernel subset of standing queries: `*` and `/`, arithmetic of any numbers, and constants of type date, timestamp and
-decimal. Whatever else there is in SQL is refused here, at its place.
+More than plain terms: also `*` and `/`, arithmetic of any numbers, and constants of type date, timestamp and decimal.
+All other SQL is refused here, at its place.
 """
 
 from __future__ import annotations
@@ -24,21 +24,25 @@ _OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
 }  # fmt: skip
 _ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
-# How people write what the parser calls otherwise.
+# SQL spellings of nodes that the parser names differently.
 _WRITTEN: dict[type[exp.Expr], str] = {
-    exp.TryCast: "CAST", exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^", exp.BitwiseNot: "~", exp.DPipe: "||",
+    exp.TryCast: "CAST", exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^", exp.BitwiseNot: "~",
+    exp.DPipe: "||",
     exp.RegexpLike: "RLIKE", exp.IntDiv: "DIV", exp.Mod: "%", exp.Dot: "A field of a struct", exp.Bracket: "[..]",
     exp.NullSafeEQ: "<=>",
 }  # fmt: skip
 _TIMES = ("date", "timestamp", "timestamp_ntz")
-_KNOWN = "a view knows columns, constants, + - * /, comparisons, AND, OR, NOT, IN, BETWEEN and IS NULL; compute the rest in the source"
+_KNOWN = (
+    "a view knows columns, constants, + - * /, comparisons, AND, OR, NOT, IN, BETWEEN and IS NULL; "
+    "compute the rest in the source"
+)
 MOST_DIGITS = 38
 _DOUBLE_DIGITS = 15
 
 
 @dataclass(frozen=True)
 class Typed:
-    """A term and the Spark type of its values; of a constant in quotes also its node."""
+    """A term and the Spark type of its values; for a constant in quotes also its node."""
 
     term: Term
     type: str
@@ -51,7 +55,7 @@ class Typed:
 
 def view_expression(node: exp.Expr, source: Text) -> tuple[Expression, str]:
     """A value of a view and its type."""
-    node = node.copy()  # the constants in it get their offsets
+    node = node.copy()  # its constants get their offsets
     found = _term(node, source)
     return replace(expression(node), term=found.term), found.type
 
@@ -67,8 +71,8 @@ def view_condition(node: exp.Expr, source: Text) -> Expression:
 def joins_equal(left: str, right: str) -> str | None:
     """None if columns of these types can be joined, else why not.
 
-    Values that are equal to the same third one must be equal to each other, and a key must be found in either column. So Spark
-    must not round one of them in order to compare them.
+    Equality must be transitive, and a key must be found in either column: so Spark must not round one of them for the
+    comparison.
     """
     if left == right:
         return None
@@ -180,7 +184,7 @@ def _constant(node: exp.Expr, source: Text) -> Typed | None:
 
 
 def _moment(constant: exp.Expr, kind: str, node: exp.Expr, source: Text) -> str:
-    """The text of a date or time, checked. A timestamp without an offset is in UTC; it is given one, so that Spark reads it so too."""
+    """The text of a date or time, checked. A timestamp without an offset gets that of UTC, as Spark reads it."""
     try:
         found = (date if kind == "date" else datetime).fromisoformat(constant.name.strip())
     except ValueError:
@@ -197,7 +201,7 @@ def _is_number(kind: str) -> bool:
 
 
 def _aligned(node: exp.Expr, left: Typed, right: Typed, source: Text) -> tuple[Typed, Typed]:
-    """Both sides as they are compared; a string constant becomes what it is compared with."""
+    """Both sides as they are compared; a string constant takes the type of the other side."""
     left, right = _read(left, right, node, source), _read(right, left, node, source)
     if VOID in (left.type, right.type) or left.type == right.type:
         return left, right
@@ -210,7 +214,7 @@ def _aligned(node: exp.Expr, left: Typed, right: Typed, source: Text) -> tuple[T
 
 
 def _refuse_rounding(node: exp.Expr, left: Typed, right: Typed, source: Text) -> None:
-    """Decimals that only rounding brings to a common type are not compared; doubles are what they are."""
+    """Decimals that need rounding to a common type are not compared; doubles are compared as they are."""
     if "floating" in (family(left.type), family(right.type)):
         return
     one, other = _digits(left), _digits(right)
@@ -223,7 +227,7 @@ def _refuse_rounding(node: exp.Expr, left: Typed, right: Typed, source: Text) ->
 
 
 def _read(constant: Typed, beside: Typed, node: exp.Expr, source: Text) -> Typed:
-    """A string constant as a value of the type beside it, as Spark casts it."""
+    """A string constant as a value of the other side's type, as Spark casts it."""
     if not (isinstance(constant.term, Literal) and constant.type == "string") or beside.type in ("string", VOID):
         return constant
     text = str(constant.term.value)

@@ -1,7 +1,7 @@
 """The windows on streams: `[RANGE ..]`, `[ROWS ..]`, `[TUMBLING ..]`, and `WINDOW ..` at the end of a query.
 
-Every other kind of window, and what these kinds do not take, is recognised and refused here, at its own word. The windows of
-aggregates are read in `slides`.
+Any other kind of window, and unsupported options of these kinds, are refused here, at the word. `aggregate_windows`
+reads the windows of aggregates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SUPPORTED = (
     " [ROWS <number> PARTITION BY <columns>], [TUMBLING <length>]"
 )
 
-# Words of window notations that are recognised in order to be refused by name.
+# Words of other window notations, refused by name.
 _OTHER_KINDS = {
     "ROWS": "Windows that count rows in this form",
     "ROW": "Windows that count rows in this form",
@@ -41,7 +41,10 @@ _OTHER_KINDS = {
     "UNBOUNDED": "UNBOUNDED windows (write [RANGE ALL])",
     "NOW": "NOW windows",
 }
-_NO_AGGREGATE = "a join has an answer whenever rows meet, so write [RANGE <length>] alone; or select an aggregate such as count(*), with GROUP BY"
+_NO_AGGREGATE = (
+    "a join has an answer whenever rows meet, so write [RANGE <length>] alone; "
+    "or select an aggregate such as count(*), with GROUP BY"
+)
 _TIME_WORDS = ("TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "DATE")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -50,7 +53,7 @@ def stream_window(source: Text, tokens: Sequence[Token], start: int, stream: Str
     """The window between the brackets that open at offset `start`."""
     cursor = Cursor(source, tokens)
     kind = cursor.peek() if tokens else ""
-    # What a kind of window takes after its length is read with it; names of columns are nobody's keywords.
+    # Options after the length belong to the kind of window; names of columns are not keywords.
     own = {"ROWS": "PARTITION BY", "TUMBLING": "ORIGIN"}.get(kind)
     after_kind = tokens[1:] if own else tokens
     for token in after_kind:
@@ -71,21 +74,22 @@ def stream_window(source: Text, tokens: Sequence[Token], start: int, stream: Str
 
 
 def range_window(source: Text, tokens: Sequence[Token], start: int, integer_time: bool) -> Window:
-    """The window that a length (or ALL) describes; `start` is the offset of the word before it."""
+    """The window of a length (or ALL); `start` is the offset of the word before it."""
     if len(tokens) == 1 and tokens[0].text.upper() == "ALL":
         return Window(None)
     return Window(window_length(source, tokens, start, integer_time))
 
 
 def check_alike(source: Text, roles: Sequence[Role], places: Sequence[int]) -> None:
-    """Refuse tumbling windows that are not the same on every role; `places` says where each role's window stands."""
+    """Refuse tumbling windows that differ between roles; `places` are the offsets of their windows."""
     if not any(isinstance(role.window, Tumbling) for role in roles):
         return
     for role, place in zip(roles, places, strict=True):
         if role.window != roles[0].window:
             raise source.unsupported(
                 place,
-                f"The window of {role.alias} differs from that of {roles[0].alias}, and a tumbling join has one for all streams",
+                f"The window of {role.alias} differs from that of {roles[0].alias}, and a tumbling join has "
+                "one for all streams",
                 "give every stream of the query the same [TUMBLING <length>], with the same ORIGIN if any",
             )
 
@@ -98,7 +102,7 @@ def window_length(source: Text, tokens: Sequence[Token], start: int, integer_tim
 
 
 def _rows(cursor: Cursor, stream: Stream) -> Rows:
-    """What follows the word ROWS."""
+    """The window after the word ROWS."""
     source, word = cursor.source, cursor.tokens[0]
     place, number = cursor.offset, cursor.until("PARTITION BY")
     count = whole_number(number[0].text) if len(number) == 1 else None
@@ -125,7 +129,7 @@ def _partition_column(cursor: Cursor, stream: Stream, before: Sequence[str]) -> 
 
 
 def column_of(cursor: Cursor, stream: Stream) -> Column:
-    """The column that is named next; it must have an order."""
+    """The next named column; it must have an order."""
     token = cursor.name("column")
     column = stream.column(token.text)
     if column is None:
@@ -139,7 +143,7 @@ def column_of(cursor: Cursor, stream: Stream) -> Column:
 
 
 def check_ordered(source: Text, start: int, stream: Stream, what: str = "Windows that count rows") -> None:
-    """The last rows of a stream are known only if no two different rows of one time are without order."""
+    """The last rows of a stream are defined only if different rows of equal time always have an order."""
     ordering = [c for c in stream.columns if stream.tiebreak in (None, c.name)]
     loose = next((c for c in ordering if not c.orderable), None)
     if loose is not None:
@@ -151,14 +155,14 @@ def check_ordered(source: Text, start: int, stream: Stream, what: str = "Windows
 
 
 def _tumbling(cursor: Cursor, stream: Stream) -> Tumbling:
-    """What follows the word TUMBLING."""
+    """The window after the word TUMBLING."""
     start = cursor.tokens[0].start
     length = window_length(cursor.source, cursor.until("ORIGIN"), start, stream.integer_time)
     return Tumbling(length, origin_of(cursor, stream) if cursor.accept("ORIGIN") else 0)
 
 
 def origin_of(cursor: Cursor, stream: Stream) -> int:
-    """A point in time; one without a zone is in UTC, as event times are."""
+    """A point in time; without a zone in UTC, as event times are."""
     source, place = cursor.source, cursor.offset
     if stream.integer_time:
         sign = -1 if cursor.accept("-") else 1

@@ -1,4 +1,4 @@
-"""A statement without what does not matter in it, for telling whether two are the same."""
+"""Statements normalized for comparison."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ _QUOTED = re.compile(r"""('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)
 
 
 def words(sql: str) -> str:
-    """The text with single spaces between words; what is in quotes stays as it is."""
+    """The text with single spaces between words; quoted text is unchanged."""
     parts = _QUOTED.split(sql.strip())
     return "".join(part if n % 2 else re.sub(r"\s+", " ", part) for n, part in enumerate(parts))

@@ -1,4 +1,4 @@
-"""How far the results of an aggregate are out that are let out a few at a time."""
+"""How far the results of an aggregate are emitted of which a step emits a few at most."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LEAST_KEY, GREATEST_KEY = -(2**63), 2**63 - 1
 
 
 class Flushed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """In keys [low, high): windows that end by `until` are out, and of the next one those of groups with keys below `bound`."""
+    """In keys [low, high) all windows that end by `until` are emitted; of the next one, groups with keys < `bound`."""
 
     low: int
     high: int | None
@@ -19,5 +19,5 @@ class Flushed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bound: int = LEAST_KEY
 
     def window(self, windows: Sliding | Landmark) -> int:
-        """The first window that is not out whole."""
+        """The first window that is not emitted in full."""
         return windows.closed(self.until)

@@ -8,136 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from pyspark.sql import DataFrame
-
-from penstock.model import Column, Query, Stream, UserAggregate
 from penstock.model.limits import MOST_TAKEN
 from penstock.model.punctuation import TO, part_of
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.derived import TICK, Apart, DerivedStream, is_joined, take_apart
-from penstock.planner.group_order import in_one_order
+from penstock.planner.derived import DerivedStream
 from penstock.planner.network import Network, WindowAggregate, as_answered
-from penstock.planner.unions import distribute, reunited
 from penstock.results.part import Part
 from penstock.results.read import ResultView
-from penstock.spark.ingest import Layout, lay_out
-from penstock.spark.taken import Taken
-from penstock.sql import Results, parse_query
 from penstock.state.manifest import Manifest, Patterns, Progress
-from penstock.state.registry import QueryRecord, Reading
+from penstock.step.taken import Taken
 
 KIND = "derived"  # of progress that follows from that of other streams
 Views = Callable[[int], Sequence[ResultView]]  # what holds the results of a query, and of those that it continues
-
-
-def stream_name(reading: Reading, column: str) -> str:
-    """The name of a query's results with that column as their time; a query that comes later under the same name has another."""
-    return f"{reading.query}#{reading.id} by {column}"
-
-
-def over_streams(query: Query, readings: Sequence[Reading]) -> tuple[Query, dict[str, Stream]]:
-    """The query with derived streams in place of the queries that it reads, and these streams."""
-    known = {reading.query: reading for reading in readings}
-    roles, streams = [], {}
-    for role in query.roles:
-        names = []
-        for name in role.streams:
-            reading = known.get(name)
-            column = None if reading is None else role.on or reading.usual
-            if reading is None or column is None:
-                names.append(name)
-                continue
-            names.append(stream_name(reading, column))
-            columns = tuple(Column(n, t) for n, t in reading.columns)
-            streams[names[-1]] = Stream(names[-1], columns, column, delay=None)
-        on = role.on if names == list(role.streams) else None
-        roles.append(replace(role, stream=names[0], union=tuple(names[1:]), on=on))
-    return replace(query, roles=tuple(roles)), streams
-
-
-@dataclass(frozen=True)
-class Parsed:
-    """A registered query over streams. `derived` are those of them that are results of other queries.
-
-    Of an aggregate over a join, which is answered by two queries, `apart` is both; `below` are the derived streams of the join. Of a query over
-    unions, `query` is the combination of streams that the record answers, `combinations` are all (of an aggregate those of the join below it), and
-    `whole` says what progress follows from.
-    """
-
-    query: Query
-    derived: Mapping[str, Stream]
-    whole: Query
-    combinations: tuple[Query, ...] = ()
-    apart: Apart | None = None
-    below: Mapping[str, Stream] = field(default_factory=dict)
-
-
-def parse(
-    record: QueryRecord,
-    streams: Mapping[str, Stream],
-    own: Mapping[str, UserAggregate],
-    query: Query | None = None,
-) -> Parsed:
-    """What a record says, with what it reads as it was when the query was registered; `own` are the users' aggregates.
-
-    `query` is its text if that has been parsed already.
-    """
-    readings = {r.query: r for r in record.reads}
-    # A stream that has come later under the name of a query that is read does not take its place.
-    declared = {name: stream for name, stream in streams.items() if name not in readings}
-    if query is None:
-        query = parse_query(record.sql, declared, queries=results(readings), own=own)
-    if record.any_order:
-        query = in_one_order(query)
-    query, derived = over_streams(query, record.reads)
-    whole = {**declared, **derived}
-    if is_joined(query) and record.owner is None:
-        below = readings.get(join_name(record.name), Reading(join_name(record.name), 0, ()))
-        apart = take_apart(query, whole, stream_name(below, TICK))
-        parts = distribute(apart.join, whole)
-        return Parsed(apart.aggregate, {apart.stream.name: apart.stream}, apart.aggregate, parts, apart, derived)
-    if is_joined(query):
-        query = take_apart(query, whole, "").join
-    parts = distribute(query, whole)
-    return Parsed(parts[record.combination], derived, reunited(query, whole), parts)
-
-
-def results(readings: Mapping[str, Reading]) -> dict[str, Results]:
-    """What queries give to those that read them, as SQL needs to know it."""
-    return {n: Results(tuple(Column(c, t) for c, t in r.columns), r.times, r.usual) for n, r in readings.items()}
-
-
-def join_name(query: str) -> str:
-    """The name of the join below an aggregate, and of the parts of a query; people cannot give such names."""
-    return f"_{query}"
-
-
-def parts_of(record: QueryRecord, combinations: Sequence[Query]) -> list[QueryRecord]:
-    """The records of all combinations of a query's streams but the first, which is the record itself."""
-    owner = record.owner or record.name
-    part = replace(record, name=join_name(owner), owner=owner, united=record.id, replaces=None)
-    return [replace(part, id=record.id + number) for number in range(1, len(combinations))]
-
-
-def join_below(record: QueryRecord, number: int) -> QueryRecord | None:
-    """The record of the join below a query, if it is an aggregate over one that was checked."""
-    own = next((r for r in record.reads if r.query == join_name(record.name)), None)
-    if own is None:
-        return None
-    return QueryRecord(
-        number, own.query, record.sql, record.on_error, item_names=tuple(n for n, _ in own.columns),
-        item_types=tuple(t for _, t in own.columns), key_types=record.key_types, reads=record.reads[:-1], owner=record.name,
-    )  # fmt: skip
-
-
-def lay_out_all(layout: Layout, network: Network) -> Layout:
-    """The layout of the streams that Spark reads, and behind them the derived ones; what the former have stays where it is."""
-    own = [network.streams[name] for name in layout.order]
-    whole = lay_out([*own, *(d.stream for d in network.derived_streams)], layout.slots)
-    assert whole.types[: len(layout.types)] == layout.types
-    return whole
 
 
 def cursors(network: Network, manifest: Manifest) -> dict[str, int]:
@@ -196,12 +80,6 @@ def _momentary(aggregate: WindowAggregate) -> bool:
 def unread_since(network: Network, manifest: Manifest) -> int:
     """Result files of this step and earlier ones have been taken in by everybody."""
     return min(cursors(network, manifest).values(), default=manifest.step)
-
-
-def widened(batch: DataFrame, layout: Layout, whole: Layout) -> DataFrame:
-    """A batch of the streams that Spark reads, with room for what only derived ones have."""
-    more = whole.types[len(layout.types) :]
-    return batch.selectExpr("*", *[f"CAST(NULL AS {kind}) AS {slot}" for slot, kind in more]) if more else batch
 
 
 def taken_in(network: Network, manifest: Manifest, views: Views) -> list[Taken]:

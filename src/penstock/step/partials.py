@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.kernels.aggregate.ahead import close_groups, settle_groups
+from penstock.kernels.aggregate.ahead import close_groups, expire_groups
 from penstock.kernels.aggregate.close import Closed, close_gathered, gather
 from penstock.kernels.aggregate.early import marked, open_windows
 from penstock.kernels.aggregate.flush import Cap, flush, share_of
@@ -18,8 +18,8 @@ from penstock.kernels.aggregate.forms import (
     are_rows,
     as_partials,
     buckets_of,
+    expire_forms,
     keep_rows,
-    settle_forms,
     with_partials,
 )
 from penstock.kernels.aggregate.keep import needed_until
@@ -182,10 +182,10 @@ def settle_runs(held: Held, aggregate: WindowAggregate, merge: Merge) -> None:
     bound = now if aggregate.flush is None else before
     if held.task.ahead.concerns(aggregate):
         whole = [as_partials(aggregate.plan, table) for table in tables]
-        left = settle_groups(aggregate, held.network.streams, whole, held.task.progress, held.task.ahead, bound)
+        left = expire_groups(aggregate, held.network.streams, whole, held.task.progress, held.task.ahead, bound)
         kept = [] if left is None else [left]
     else:
-        kept = settle_forms(aggregate.plan, tables, bound, _cuts(held, aggregate))
+        kept = expire_forms(aggregate.plan, tables, bound, _cuts(held, aggregate))
     for table in kept:
         if len(table):
             _write(held, aggregate, table, merge.level)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -48,3 +48,12 @@ def shared_out(pieces: Sequence[Piece], shares: int) -> list[list[Piece]]:
         sizes[least] += part.bytes
         found[least].append(part)
     return found
+
+
+def is_scannable(network: Network, streams: Collection[str]) -> bool:
+    """Whether mappers can do with columns of these streams alone: no expression needs Spark, not even that of a key, and rows tell no progress."""
+    return (
+        not any(d.stream in streams and d.term is None for d in network.derived)
+        and not any(network.streams[n].punctuated or network.streams[n].delay_rows is not None for n in streams)
+        and all(t.hashed is not None for t in network.tables if t.stream in streams)
+    )

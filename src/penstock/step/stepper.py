@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-
 from penstock.errors import StepError
 from penstock.planner import pane_sharing as arranging
 from penstock.planner.network import Network
@@ -22,20 +20,15 @@ from penstock.planner.share import recuts
 from penstock.planner.steering import Steering
 from penstock.results.retention import Horizon, following_upkeep, renew_results
 from penstock.results.sides import merge_sides
-from penstock.spark.failure import failing_as_step
-from penstock.spark.ingest import Layout
-from penstock.spark.intake import Intake
-from penstock.spark.job import make_job
-from penstock.spark.step_sessions import LARGE_VALUES, StepSessions
-from penstock.spark.taken import Taken
 from penstock.state.buckets import BucketMap
 from penstock.state.forgetting import forgotten, handed_on
 from penstock.state.manifest import BEFORE, NOW, SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile
 from penstock.state.orphans import collect_orphans, collect_versions
 from penstock.state.registry import QueryRecord, Registry
 from penstock.state.sides import expired_sides, next_expiry
-from penstock.step import commit, derived
+from penstock.step import derived
 from penstock.step.accounts import (
+    bounded,
     counters_of,
     results_of,
     runs_of,
@@ -46,9 +39,11 @@ from penstock.step.bound import Bound
 from penstock.step.compose import compose_task, out_of_reach
 from penstock.step.ending import ended, is_out, is_settled, most_ticks
 from penstock.step.entries import all_taken, job_changes, tick_entry
+from penstock.step.layout import Layout
 from penstock.step.learn import arranged, folding, rearranged, steered
-from penstock.step.report import summed
+from penstock.step.ports import Executor, Source
 from penstock.step.suspended import resumed
+from penstock.step.taken import Taken
 from penstock.step.task import Reports, Task
 from penstock.step.tracker import Tracker
 from penstock.step.windows_due import (
@@ -61,9 +56,7 @@ from penstock.step.windows_due import (
     shown_cursors,
 )
 from penstock.storage.crash_points import kill_point
-from penstock.storage.store import LocalStore
-
-MOST_SENT = 64 << 20  # bytes of parcels for a task, beyond which the next step's Arrow batches are bounded in bytes
+from penstock.storage.store import Store
 
 
 class Stopping(Exception):  # noqa: N818  (not an error: the run is asked to end)
@@ -75,8 +68,9 @@ class Stepper:
 
     def __init__(
         self,
-        spark: SparkSession,
-        store: LocalStore,
+        executor: Executor,
+        source: Source,
+        store: Store,
         manifest: Manifest,
         network: Network,
         registry: Registry,
@@ -92,7 +86,7 @@ class Stepper:
 
         `views` hold the results of the queries that others read, `horizon` says which of them are given up.
         """
-        self.spark, self.store, self.layout, self.tasks = spark, store, layout, tasks
+        self.executor, self.source, self.store, self.layout, self.tasks = executor, source, store, layout, tasks
         self.log = ManifestLog(store)
         self.manifest = manifest
         self.after_commit, self.cut, self.steer, self.views, self.horizon = after_commit, cut, steer, views, horizon
@@ -104,9 +98,7 @@ class Stepper:
         self.last_reports: Reports = ()
         self.scans = Scans()  # what the last steps took, for tables without a key
         self.recut: list[dict[str, Any]] = []  # chains that have changed since the last step
-        self.intake = Intake()
         self.tracker = Tracker()
-        self.sessions = StepSessions(spark)
         self.timings: dict[str, float] = {}
         self.expire_every = 1  # steps between two rounds of dropping runs that are out of reach
         self.planning = 0.0  # seconds of the last step in which probe orders were looked at
@@ -114,17 +106,13 @@ class Stepper:
         self.bound = Bound()  # how much one query may produce in a step
         self.last_active = time.monotonic()
         self._due, self._due_of = 0.0, Manifest()
-        self.network, self.registry = network, registry
-        self.steering = steer(network, manifest)
-        self.job = make_job(spark, network, layout)
+        self.adopt(network, registry)
 
     def adopt(self, network: Network, registry: Registry) -> None:
         """Run this network from the next step on; the layout is that of the running Spark query's streams."""
         self.network, self.registry = network, registry
         self.steering = self.steer(network, self.manifest)
-        self.sessions.forget()
-        before, self.job = self.job, make_job(self.spark, network, self.layout)
-        before.plan.destroy()  # between two steps no job reads it, and its file on the driver would stay
+        self.executor.adopt(network, self.layout, registry.settings)
 
     def forget_streams(self) -> None:
         """Give up the progress of streams that are gone: one that comes back begins anew."""
@@ -142,8 +130,8 @@ class Stepper:
         """A step of its own: give the rows that are held the bits of new queries, and find the results among them."""
         with self.lock:
             task = replace(self._task(), merges=(), taking_over=shares)
-            with failing_as_step(task.step):
-                reports = self.job.run(self.job.nothing(self.own_session(), task), task)
+            reports = self.executor.take_over(task)
+            bounded(self.network, reports, task.bound)
             numbers = {t.index for t in self.network.tables if any(e.query in shares for e in t.entries)}
             replaced = [run.name for index in numbers for run in task.runs.get(index, ())]
             entry = self._tick_entry(
@@ -153,23 +141,21 @@ class Stepper:
             self.store.sync([f"{folder}/." for folder in ("runs", "results")])
             self._append(replace(entry, counters=with_dropped(entry, self.manifest)))
 
-    def run_batch(self, batch: DataFrame, batch_id: int) -> None:
+    def run_batch(self, batch: Any, batch_id: int) -> None:
         """What Spark calls for each micro-batch."""
         with self.lock:
             if self.closing:
                 raise Stopping  # nothing of the batch was done; the next start gets it again
             started, self.tracker.began = time.perf_counter(), time.time()
-            identity = commit.batch_identity(self.store, batch_id, batch_id - 1)
+            identity = self.source.identity(batch_id)
             if batch_id <= self.manifest.last_batch:
-                commit.check_replay(self.store, self.manifest, batch_id, identity)
+                self.source.check_replay(self.manifest, batch_id, identity)
                 return
-            self.sessions.prepare(batch.sparkSession, {**self._settings, **(LARGE_VALUES if self._sends_much else {})})
             step = self.manifest.step + 1
             kill_point("before_job", step)
             task = self._task()
             planned = time.perf_counter()
-            with failing_as_step(step):
-                reports, projecting = self._run_batch(batch, task)
+            reports, projecting = self._run(task, batch, self._taken_in())
             ran = time.perf_counter()
             kill_point("after_job", step)
             self._commit(step, batch_id, identity, task, reports)
@@ -249,9 +235,7 @@ class Stepper:
         task = self._task(reached, progress)
         over = ended_tables(self.network, task.ahead, task.closed)
         task = replace(task, merges=() if final else tuple(m for m in task.merges if m.table in over))
-        with failing_as_step(task.step):
-            fresh = self._taken_in() if waiting else []
-            reports, _ = self.intake.run(self.job, task, self.own_session(), None, fresh)
+        reports, _ = self._run(task, None, self._taken_in() if waiting else [])
         own = {d.name for d in self.network.derived_streams}
         # By these the step has closed, whatever it takes in.
         groups = {name: progress[name].closed if name in progress else () for name in own}
@@ -305,21 +289,6 @@ class Stepper:
     def _taken_in(self) -> list[Taken]:
         return derived.taken_in(self.network, self.manifest, self.views)
 
-    def own_session(self) -> SparkSession:
-        """A session like that of a batch, for steps that have none."""
-        return self.sessions.own(self._settings)
-
-    @property
-    def _sends_much(self) -> bool:
-        """Whether the tasks of the next step may get more than fits into one Arrow batch each: as the last step says, and if there was none."""
-        sent = summed(self.last_reports).engine.sent_bytes
-        return not self.last_reports or sent > MOST_SENT * self.tasks
-
-    @property
-    def _settings(self) -> dict[str, str]:
-        """Of the session in which steps run."""
-        return {**self.registry.settings, **(LARGE_VALUES if self.network.grows else {})}
-
     def _task(self, reached: Mapping[str, int] | None = None, progress: Mapping[str, Progress] | None = None) -> Task:
         """What the next step asks of its tasks; with the progress of the last one unless it is given."""
         return compose_task(
@@ -335,9 +304,11 @@ class Stepper:
             bound=self.bound,
         )
 
-    def _run_batch(self, batch: DataFrame, task: Task) -> tuple[Reports, float]:
-        """The reports of the job over a batch and what derived streams add to it, and the seconds it took to plan it."""
-        return self.intake.run(self.job, task, batch.sparkSession, batch, self._taken_in())
+    def _run(self, task: Task, batch: Any | None, fresh: list[Taken]) -> tuple[Reports, float]:
+        """The reports of a step over a batch and what derived streams add to it, and the seconds it took to plan it."""
+        reports, planning = self.executor.run(task, batch, fresh)
+        bounded(self.network, reports, task.bound)
+        return reports, planning
 
     def _commit(self, step: int, batch_id: int, identity: str, task: Task, reports: Reports) -> None:
         for report in reports:
@@ -358,7 +329,7 @@ class Stepper:
         entry = arranged(self.network, self.manifest, entry)
         entry = folding(self.network, self.manifest, entry, self.tasks)
         entry = replace(entry, decisions=(*self.recut, *entry.decisions))
-        self.store.sync(commit.durable_names(self.store, batch_id))
+        self.store.sync(self.source.durable_names(batch_id))
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
         kill_point("before_manifest", step)
         self.last_reports = reports

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.kernels.aggregate.close import close, merge
 from penstock.kernels.aggregate.entries import with_patterns
-from penstock.kernels.aggregate.forms import are_rows, as_partials, keep_rows, settle_forms
-from penstock.kernels.aggregate.keep import settle
+from penstock.kernels.aggregate.forms import are_rows, as_partials, expire_forms, keep_rows
+from penstock.kernels.aggregate.keep import expire
 from penstock.kernels.aggregate.ticks import LAST
 from penstock.kernels.aggregate.types import arrow_type
 from penstock.model import (
@@ -230,8 +230,8 @@ def run(aggregations, batches, *, predicates=((),), settled=(), wanted=None, run
             if number in merged and state and not any(are_rows(t) for t in state if plan.width):
                 state = [merge(plan, state)]
             if number in settled:
-                state = settle_forms(plan, state, progress)
-        kept = settle(plan, whole(plan, state), FOREVER)
+                state = expire_forms(plan, state, progress)
+        kept = expire(plan, whole(plan, state), FOREVER)
         left.append((plan, kept))
     return found, left
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.aggregate.ahead import Ahead, close_groups, settle_groups
+from penstock.kernels.aggregate.ahead import Ahead, close_groups, expire_groups
 from penstock.kernels.aggregate.close import partials
 from penstock.kernels.aggregate.forms import as_partials, keep_rows
 from penstock.model import Aggregate, Aggregation, Column, Landmark, Punctuation, Range, Session, Sliding, SortKey, Top
@@ -128,7 +128,7 @@ def run(aggregate, steps, settled=()):
             found[closed.query] = listed(closed.table, aggregate.plan, closed.query)
         given_out.append(found)
         if number in settled or said is None:
-            kept = settle_groups(aggregate, streams, state, progress, ahead, aggregate.closed(progress)[1])
+            kept = expire_groups(aggregate, streams, state, progress, ahead, aggregate.closed(progress)[1])
             state = [] if kept is None else [kept]
         held.append(list(state))
         old, done = new, json_again({"a": new.closed})

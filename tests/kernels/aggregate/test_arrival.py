@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.aggregate.close import close, merge, partials
-from penstock.kernels.aggregate.keep import settle
+from penstock.kernels.aggregate.keep import expire
 from penstock.kernels.aggregate.types import arrow_type
 from penstock.model import Aggregate, Aggregation, Column, PerRow, Stream
 from penstock.model.time import FOREVER, NEVER
@@ -61,9 +61,9 @@ def by_kernels(aggregation, steps, groups, settled):
             found += [tuple(row.values()) for row in closed.table.to_pylist()]
         progress = reached
         if number in settled and state:
-            kept = settle(plan, [merge(plan, state)], progress)
+            kept = expire(plan, [merge(plan, state)], progress)
             state = [] if kept is None else [kept]
-    held = [] if not state else settle(plan, state, FOREVER)
+    held = [] if not state else expire(plan, state, FOREVER)
     return found, held
 
 

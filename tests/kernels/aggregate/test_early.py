@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from penstock.kernels.aggregate.close import gather, merge, partials
 from penstock.kernels.aggregate.early import CAME, marked, open_windows
-from penstock.kernels.aggregate.keep import settle
+from penstock.kernels.aggregate.keep import expire
 from penstock.model import Aggregation
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_aggregates
@@ -123,5 +123,5 @@ def test_of_a_landmark_each_group_shows_its_open_windows_up_to_the_first_that_ho
             assert {group for group, _ in shown} <= set(newest) or settled
             last = step
         if step in settled and state:
-            kept = settle(plan, [table.drop([CAME]) for table in state], progress)
+            kept = expire(plan, [table.drop([CAME]) for table in state], progress)
             state = [] if kept is None else [marked(kept, step)]

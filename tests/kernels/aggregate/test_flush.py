@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.kernels.aggregate.close import gather, partials
 from penstock.kernels.aggregate.flush import Cap, flush, least, share_of
-from penstock.kernels.aggregate.keep import settle
+from penstock.kernels.aggregate.keep import expire
 from penstock.model import Aggregate, Aggregation, Sliding
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_aggregates
@@ -82,7 +82,7 @@ def test_all_results_come_once_in_time_and_never_too_many(window, groups, parts,
             held = [row for row in wanted if row[2] <= reached and (repr(row[0]), row[2]) not in places]
             assert all(row[2] > least(ranges) for row in held)
         if step in settled:
-            kept = settle(plan, state, least(ranges))
+            kept = expire(plan, state, least(ranges))
             state = [] if kept is None else [kept]
     assert_same(found, expected(aggregation, parts))
 

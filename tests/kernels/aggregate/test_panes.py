@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.kernels.aggregate.close import close, merge, partials
 from penstock.kernels.aggregate.entries import patterns_of
-from penstock.kernels.aggregate.keep import settle
+from penstock.kernels.aggregate.keep import expire
 from penstock.kernels.aggregate.panes import assembled, closed_panes, pane_edge, window_counts
 from penstock.model import Aggregate, Aggregation, Session, Sliding
 from penstock.model.time import FOREVER, NEVER
@@ -104,7 +104,7 @@ def test_windows_put_together_from_panes_are_those_of_the_reference(
         if step in merged and state:
             state = [merge(plan, state)]
         if step in settled:
-            kept = settle(plan, state, progress)
+            kept = expire(plan, state, progress)
             state = [] if kept is None else [kept]
     for n in paned:
         alone = plan_of_panes(n, queries[n], ARGUMENTS, OWN)
@@ -176,7 +176,7 @@ def test_panes_of_several_widths_tell_sessions_apart(parts, gap, progress):
 
     state = [partials(replace(plan, width=width, base=0), table(rows)) for rows, width in parts]
     whole = partials(plan, table([row for rows, _ in parts for row in rows]))
-    for left, other in ((state, [whole]), (settle(plan, state, progress), settle(plan, [whole], progress))):
+    for left, other in ((state, [whole]), (expire(plan, state, progress), expire(plan, [whole], progress))):
         found, wanted = (
             close(plan, t if isinstance(t, list) else [] if t is None else [t], NEVER, FOREVER) for t in (left, other)
         )

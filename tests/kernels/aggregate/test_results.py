@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.aggregate.close import close, merge, partials
-from penstock.kernels.aggregate.keep import alive, horizon, settle
+from penstock.kernels.aggregate.keep import alive, expire, horizon
 from penstock.model import Aggregate, Aggregation, Landmark, PerRow, Session, Sliding, SlidingRows
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_aggregates
@@ -96,14 +96,14 @@ def test_panes_below_the_horizon_are_those_that_are_not_alive():
     state = partials(plan, table(plan, [row(t) for t in range(20)]))
     assert state.column("_pane").to_pylist() == [0, 5, 10, 15]
     assert alive(plan, state, 12).tolist() == [False, True, True, True]
-    assert settle(plan, [state], 12).column("_pane").to_pylist() == [5, 10, 15]
-    assert settle(plan, [state], 30) is None
+    assert expire(plan, [state], 12).column("_pane").to_pylist() == [5, 10, 15]
+    assert expire(plan, [state], 30) is None
 
 
 def test_of_old_panes_a_landmark_keeps_one_for_each_group():
     plan = plan_of(Landmark(5))
     state = partials(plan, table(plan, [row(t, k=t % 2) for t in range(40)]))
-    kept = settle(plan, [state], 30)
+    kept = expire(plan, [state], 30)
     assert len(kept) == 2 * (1 + 2)
     (closed,) = close(plan, [kept], 30, 40)
     counts = {(r["g0"], r["window_end"]): r["a0"] for r in closed.table.to_pylist()}
@@ -113,7 +113,7 @@ def test_of_old_panes_a_landmark_keeps_one_for_each_group():
 def test_of_rows_that_were_counted_only_their_number_is_kept():
     plan = plan_of(SlidingRows(3, 2), groups=())
     state = partials(plan, table(plan, [row(t) for t in range(100)], ()))
-    kept = settle(plan, [state], 100)
+    kept = expire(plan, [state], 100)
     assert len(kept) == 1 + 1
     more = partials(plan, table(plan, [row(t) for t in range(100, 103)], ()))
     (closed,) = close(plan, [kept, more], 100, 103)
@@ -202,4 +202,4 @@ def test_nothing_comes_of_nothing():
     empty = partials(plan, table(plan, []))
     assert len(empty) == 0
     assert close(plan, [empty], NEVER, FOREVER) == []
-    assert settle(plan, [empty], 5) is None
+    assert expire(plan, [empty], 5) is None

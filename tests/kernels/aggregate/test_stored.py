@@ -9,7 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.aggregate.close import close
-from penstock.kernels.aggregate.forms import as_partials, keep_rows, settle_forms
+from penstock.kernels.aggregate.forms import as_partials, expire_forms, keep_rows
 from penstock.kernels.aggregate.keep import needed_until
 from penstock.kernels.aggregate.stored import from_rows, received, served, stored_type, to_rows
 from penstock.kernels.delta import build_delta
@@ -62,7 +62,7 @@ class Task:
             for closed in close(aggregate.plan, whole, self.closed, now, newest=self.newest):
                 self._show(aggregate, closed, standing)
             if settled and runs:
-                kept = settle_forms(aggregate.plan, held, now)
+                kept = expire_forms(aggregate.plan, held, now)
                 runs[:] = [self._run(aggregate, table) for table in kept if len(table)]
             runs += [self._run(aggregate, table) for table in added]
         known = {aggregate.name for aggregate in network.aggregates}

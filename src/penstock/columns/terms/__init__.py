@@ -1,7 +1,7 @@
-"""The functions of terms over whole columns, each equal to Spark's in ANSI mode: `tests/spark/test_terms.py` compares them all.
+"""The functions of terms over columns, each equal to Spark's in ANSI mode: `tests/spark/test_terms.py` compares them.
 
-A function takes the call and the values of its arguments and gives its data, and where computing them raised; where an argument is
-NULL it is not asked. It knows nothing of rows that are not to be computed: it must stand any value, and only say which raise.
+A function takes the call and its arguments' values, and returns data and where it raised; NULL arguments are masked by
+the caller. It does not know which rows are evaluated: it must accept any value and only report which ones raise.
 """
 
 from penstock.columns.terms import arithmetic, casts, patterns, strings, times

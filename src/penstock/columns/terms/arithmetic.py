@@ -1,4 +1,4 @@
-"""`+ - * / % div`, the sign and the absolute value, as Spark computes them in ANSI mode: what overflows or divides by zero raises."""
+"""`+ - * / % div`, negation and absolute value, as in Spark's ANSI mode: overflow and division by zero raise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ARROW = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
 def combined(call: Call, arguments: Sequence[Values]) -> Outcome:
     """`+`, `-` or `*` of values of one kind."""
     left, right = (a.data for a in arguments)
-    if call.type.startswith("decimal("):  # precise enough for every value, by Spark's rule and Arrow's
+    if call.type.startswith("decimal("):  # wide enough for every value, by the rule that Spark and Arrow share
         if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
             left = pa.repeat(left, len(arguments[0].valid))
         return _ARROW[call.function](left, right).cast(arrow_type(call.type)), None
@@ -35,8 +35,8 @@ def combined(call: Call, arguments: Sequence[Values]) -> Outcome:
 
 
 def overflow(op: str, left: Ints, right: Ints, data: Ints) -> Flags:
-    """Where a result of 64 bits is not the exact one."""
-    if op == "+":  # the signs of the operands agree and the result's differs
+    """Where a 64-bit result is not the exact one."""
+    if op == "+":  # the operands have the same sign and the result has the other
         return ((left ^ data) & (right ^ data)) < 0
     if op == "-":
         return ((left ^ right) & (left ^ data)) < 0
@@ -45,7 +45,7 @@ def overflow(op: str, left: Ints, right: Ints, data: Ints) -> Flags:
         return np.zeros(len(data), dtype=np.bool_)
     divisor = np.where((right == 0) | (right == -1), 1, right)
     wrong = (data // divisor != left) & (right != 0) & (right != -1)
-    # The quotient of what wrapped around may come out even by chance only with a remainder.
+    # Dividing a wrapped product back may give the operand by chance, but only with a remainder.
     wrong |= (data % divisor != 0) & (right != 0) & (right != -1)
     return np.asarray(wrong | ((right == -1) & (left == SMALLEST)))
 
@@ -55,7 +55,7 @@ def _largest(numbers: Ints) -> int:
 
 
 def outside(data: Ints, kind: str) -> Flags | None:
-    """Where a whole number does not fit its type."""
+    """Where an integer exceeds its type."""
     if kind == "bigint":
         return None
     limit = 1 << (WIDTHS[kind] - 1)
@@ -77,12 +77,12 @@ def remainder(_call: Call, arguments: Sequence[Values]) -> Outcome:
     if left.dtype.kind == "f":
         with np.errstate(all="ignore"):
             return np.fmod(left, np.where(zero, 1.0, right)), zero
-    plain = np.where(zero | (right == -1), 1, right)  # nothing is left of a division by -1
+    plain = np.where(zero | (right == -1), 1, right)  # division by -1 leaves no remainder
     return np.fmod(left, plain), zero
 
 
 def quotient(_call: Call, arguments: Sequence[Values]) -> Outcome:
-    """`div` of whole numbers: the quotient without its fraction, always of 64 bits."""
+    """`div` of integers: the truncated quotient, always of 64 bits."""
     left, right = (a.data for a in arguments)
     zero, back = right == 0, right == -1
     plain = np.where(zero | back, 1, right)
@@ -114,12 +114,13 @@ def absolute(call: Call, arguments: Sequence[Values]) -> Outcome:
 
 
 def piece(_call: Call, arguments: Sequence[Values]) -> Outcome:
-    """The number of the piece of time, of some length from some start on, that a time lies in."""
+    """The index of the time interval, of some length counted from some start, that contains a time."""
     time, start, length = (a.data for a in arguments)
     return (time - start) // length, None
 
 
 FUNCTIONS = {
-    "+": combined, "-": combined, "*": combined, "/": divided, "%": remainder, "div": quotient, "negate": negated, "abs": absolute,
+    "+": combined, "-": combined, "*": combined, "/": divided, "%": remainder, "div": quotient, "negate": negated,
+    "abs": absolute,
     "piece": piece,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""CAST between numbers, truths, dates and text, as Spark casts in ANSI mode: what does not fit raises."""
+"""CAST between numbers, Booleans, dates and text, as in Spark's ANSI mode: what does not fit raises."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from penstock.columns.terms.values import WIDTHS, Flags, Values, arrow_type, dec
 from penstock.model import Call
 
 Outcome = tuple[Any, Flags | None]
-_EXACT = 2**53  # whole numbers below are doubles as they stand
-_TENS = 22  # the powers of ten up to this one are doubles as they stand
+_EXACT = 2**53  # integers below are exact as doubles
+_TENS = 22  # powers of ten up to this one are exact as doubles
 
 
 def cast(call: Call, arguments: Sequence[Values]) -> Outcome:
@@ -45,13 +45,13 @@ def _whole(given: Values, source: str, target: str) -> Outcome:
     with np.errstate(invalid="ignore"):
         fits = (np.floor(given.data) <= most) & (np.ceil(given.data) >= least)
     inside = np.where(fits, given.data, 0.0)
-    huge = inside >= 2.0**63  # what Java cuts to the largest number
+    huge = inside >= 2.0**63  # Java saturates these to the largest integer
     data = np.where(huge, 0.0, inside).astype(np.int64)
     return np.where(huge, np.iinfo(np.int64).max, data), ~fits
 
 
 def _decimal(given: Values, source: str, target: str) -> Outcome:
-    """Only to decimals that hold every value of the source, exactly."""
+    """Only to decimals that hold every value of the source exactly."""
     kind = arrow_type(target)
     if source.startswith("decimal("):
         return given.data.cast(kind), None
@@ -62,7 +62,7 @@ def _decimal(given: Values, source: str, target: str) -> Outcome:
 
 
 def _rounded(given: Values, source: str) -> Outcome:
-    """The double that is nearest to a decimal."""
+    """The double nearest to a decimal."""
     digits = decimal_digits(source)
     assert digits is not None
     scale, data = digits[1], given.data

@@ -1,8 +1,8 @@
-"""LIKE and regular expressions, of those that mean the same to Java and to RE2.
+"""LIKE, and those regular expressions that mean the same to Java and to RE2.
 
-That are sequences and alternatives of characters, classes of characters and groups, where only characters and classes are repeated: then
-both find the leftmost match, and of several there the one that prefers what is written first. `$`, borders of words, references and
-repeated groups are not among them.
+These are sequences and alternatives of characters, classes and groups in which only characters and classes repeat: for
+them both engines find the leftmost match, and among several there the one that prefers what is written first. `$`, word
+boundaries, back references and repeated groups are excluded.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ _IN_CLASS = rf"(?:[A-Za-z0-9]-[A-Za-z0-9]|[A-Za-z0-9 _=/:;,@%#~\"'<>!`.$|?*+(){{
 _CLASS = rf"\[\^?{_IN_CLASS}+\]"
 _REPEAT = r"(?:[*+?]|\{[0-9]{1,2}(?:,(?:[0-9]{1,2})?)?\})\??"
 _TOKEN = re.compile(
-    rf"(?P<one>{_PLAIN}|{_ESCAPED}|{_KIND}|{_CLASS}|(?P<dot>\.))(?P<repeat>{_REPEAT})?|(?P<open>\((?:\?:)?)|(?P<close>\))|(?P<other>[|^])"
+    rf"(?P<one>{_PLAIN}|{_ESCAPED}|{_KIND}|{_CLASS}|(?P<dot>\.))(?P<repeat>{_REPEAT})?"
+    r"|(?P<open>\((?:\?:)?)|(?P<close>\))|(?P<other>[|^])"
 )
 _DOT = r"[^\n\r\x{85}\x{2028}\x{2029}]"
 
 
 def translated(pattern: str) -> tuple[str, int] | None:
-    """A pattern of Java as RE2 reads it, with all its groups named, and how many these are; None if it might mean something else there."""
+    """A Java pattern in RE2's syntax with all groups named, and their number; None if RE2 might read it otherwise."""
     written, groups, depth, place = "", 0, 0, 0
     while place < len(pattern):
         token = _TOKEN.match(pattern, place)
@@ -62,7 +63,7 @@ def translated(pattern: str) -> tuple[str, int] | None:
 
 
 def _ordered(one: str, repeat: str) -> bool:
-    """Whether ranges in a class and bounds of a repetition ascend, without which both engines refuse them."""
+    """Whether ranges in a class and bounds of a repetition ascend; else both engines reject the pattern."""
     ranges = re.findall(r"(?<!\\)([A-Za-z0-9])-([A-Za-z0-9])", one) if one.startswith("[") else []
     bounds = re.fullmatch(r"\{(\d+),(\d+)\}\??", repeat)
     return all(a <= b for a, b in ranges) and (bounds is None or int(bounds[1]) <= int(bounds[2]))
@@ -77,7 +78,7 @@ def matches(call: Call, arguments: Sequence[Values]) -> Outcome:
 
 
 def extracted(call: Call, arguments: Sequence[Values]) -> Outcome:
-    """A group of the first match, '' where there is none; group 0 is the match itself."""
+    """A group of the first match, '' without a match; group 0 is the match itself."""
     pattern, group = f"(?P<g0>{_known(call)[0]})", f"g{call.options[1]}"
     found = pc.extract_regex(_whole(arguments[0]), pattern)
     return pc.fill_null(pc.struct_field(found, group), ""), None

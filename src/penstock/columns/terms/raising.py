@@ -1,7 +1,7 @@
-"""Which terms may raise, and where Spark's optimizer might leave out what raises: there an expression gets no term.
+"""Which terms may raise, and where Spark's optimizer may skip what raises: such an expression gets no term.
 
-What may raise is not computed where the rest decides the value whatever it is: beside a constant, under IS NULL of what is never NULL, in a
-comparison whose cast Spark takes apart, in a condition of CASE that chooses between equal values.
+Spark skips an operand that may raise where the rest decides the value: beside a constant, under IS NULL of a non-null
+value, in a comparison whose cast Spark rewrites, in a condition of CASE that chooses between equal values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DIVIDED = frozenset({"/", "%", "div"})
 
 
 def may_raise(term: Term) -> bool:
-    """Whether computing a term may raise for some values of its columns."""
+    """Whether evaluating the term may raise for some values of its columns."""
     if isinstance(term, Call):
         return _raises(term) or any(map(may_raise, term.arguments))
     if isinstance(term, Arithmetic):
@@ -55,7 +55,7 @@ def has_columns(term: Term) -> bool:
 
 
 def is_computed_whole(operands: Sequence[Term]) -> bool:
-    """Whether Spark computes all operands of an operator that is NULL where one is, as far as it is known: no constant may be NULL."""
+    """Whether Spark evaluates all operands of a NULL-propagating operator, as far as known: no constant may be NULL."""
     if not any(map(may_raise, operands)):
         return True
     constants = [t for t in operands if not has_columns(t)]
@@ -69,7 +69,7 @@ def _is_value(term: Term) -> bool:
 
 
 def is_decided_in_order(terms: Sequence[Term]) -> bool:
-    """Whether Spark computes the conditions of AND or OR from left to right as they are written: no two are alike, and none is constant."""
+    """Whether Spark evaluates the conditions of AND or OR in written order: no two are equal, and none is constant."""
     if not any(map(may_raise, terms)):
         return True
     atoms = [atom for term in terms for atom in _atoms(term)]

@@ -1,4 +1,4 @@
-"""Functions on strings, which Spark counts in code points and Arrow does too. Everything but the string itself is constant."""
+"""String functions; Spark and Arrow both count code points. All arguments but the string itself are constant."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from penstock.model import Call
 Outcome = tuple[Any, Flags | None]
 
 
-# Capitals of Unicode 15 to 17, which Spark knows, and not every Python.
+# Capitals of Unicode 15 to 17, which Spark knows, but not every Python version.
 _CAPITALS = {
-    0x1C89: 0x1C8A, 0xA7CB: 0x264, 0xA7CC: 0xA7CD, 0xA7CE: 0xA7CF, 0xA7D2: 0xA7D3, 0xA7D4: 0xA7D5, 0xA7DA: 0xA7DB, 0xA7DC: 0x19B,
-    **{n: n + 0x20 for n in range(0x10D50, 0x10D66)}, **{n: n + 0x1B for n in range(0x16EA0, 0x16EB9)},
+    0x1C89: 0x1C8A, 0xA7CB: 0x264, 0xA7CC: 0xA7CD, 0xA7CE: 0xA7CF, 0xA7D2: 0xA7D3, 0xA7D4: 0xA7D5, 0xA7DA: 0xA7DB,
+    0xA7DC: 0x19B, **{n: n + 0x20 for n in range(0x10D50, 0x10D66)}, **{n: n + 0x1B for n in range(0x16EA0, 0x16EB9)},
 }  # fmt: skip
 _SMALL = {small: capital for capital, small in _CAPITALS.items()}
 
@@ -45,7 +45,7 @@ def _truths(array: pa.Array) -> Any:
 
 
 def _cased(ascii_only: Callable[[pa.Array], pa.Array], any_other: Callable[[str], str]) -> Any:
-    """Upper or lower case: letters beyond ASCII may become several, which Python knows and Arrow does not."""
+    """Upper or lower case: beyond ASCII a letter may become several, which Python supports and Arrow does not."""
 
     def function(_call: Call, arguments: Sequence[Values]) -> Outcome:
         texts = _whole(arguments[0])
@@ -73,7 +73,7 @@ def joined(_call: Call, arguments: Sequence[Values]) -> Outcome:
 
 
 def part(call: Call, arguments: Sequence[Values]) -> Outcome:
-    """`substring` from a place that counts from 1, or from the end; `options` = (place,) or (place, length)."""
+    """`substring` from a place counted from 1, or from the end; `options` = (place,) or (place, length)."""
     place, *rest = map(int, call.options)
     start = place - 1 if place > 0 else place
     stop = None
@@ -105,7 +105,7 @@ def split(call: Call, arguments: Sequence[Values]) -> Outcome:
 
 
 def piece(call: Call, arguments: Sequence[Values]) -> Outcome:
-    """The part of that number, from 1 or from the end, '' where there are fewer."""
+    """The part of that number, counted from 1 or from the end; '' if there are fewer."""
     lists, number = arguments[0].data, int(call.options[0])
     ends = lists.offsets.to_numpy().astype(np.int64)
     place = ends[:-1] + number - 1 if number > 0 else ends[1:] + number
@@ -115,7 +115,8 @@ def piece(call: Call, arguments: Sequence[Values]) -> Outcome:
 
 
 FUNCTIONS = {
-    "lower": _cased(pc.ascii_lower, _lower), "upper": _cased(pc.ascii_upper, _upper), "length": length, "octet_length": octets,
-    "bit_length": octets, "concat": joined, "substring": part, "trim": trimmed, "ltrim": trimmed, "rtrim": trimmed,
-    "replace": replaced, "contains": found_in, "startswith": found_in, "endswith": found_in, "split": split, "piece_of": piece,
+    "lower": _cased(pc.ascii_lower, _lower), "upper": _cased(pc.ascii_upper, _upper), "length": length,
+    "octet_length": octets, "bit_length": octets, "concat": joined, "substring": part, "trim": trimmed,
+    "ltrim": trimmed, "rtrim": trimmed, "replace": replaced, "contains": found_in, "startswith": found_in,
+    "endswith": found_in, "split": split, "piece_of": piece,
 }  # fmt: skip

@@ -1,7 +1,7 @@
-"""Parts of dates and times, times cut to a unit, and times as text, by the calendar of java.time.
+"""Parts of dates and times, truncation to a unit, and times as text, by the calendar of java.time.
 
-All but `local` and `instant` work on times without a zone. These two move between a time and the wall clock of the session's zone, of
-which the distance from UTC (microseconds) is their option.
+All functions but `local` and `instant` take times without a zone. These two convert between an instant and the wall
+clock of the session's zone; their option is the zone's offset from UTC in microseconds.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Outcome = tuple[Any, Flags | None]
 
 SECOND = 1_000_000
 UNITS = {
-    "microsecond": 1, "millisecond": 1_000, "second": SECOND, "minute": 60 * SECOND, "hour": 3600 * SECOND, "day": MICROS_PER_DAY,
-    "dd": MICROS_PER_DAY,
+    "microsecond": 1, "millisecond": 1_000, "second": SECOND, "minute": 60 * SECOND, "hour": 3600 * SECOND,
+    "day": MICROS_PER_DAY, "dd": MICROS_PER_DAY,
 }  # fmt: skip
 CALENDAR_UNITS = {
-    "week": "week", "month": "month", "mon": "month", "mm": "month", "quarter": "quarter", "year": "year", "yyyy": "year",
-    "yy": "year",
+    "week": "week", "month": "month", "mon": "month", "mm": "month", "quarter": "quarter", "year": "year",
+    "yyyy": "year", "yy": "year",
 }  # fmt: skip
 PATTERN = re.compile(r"(yyyy|MM|dd|HH|mm|ss|[^A-Za-z'\[\]{}#\\])*")
 _LETTERS = re.compile(r"yyyy|MM|dd|HH|mm|ss|.", re.DOTALL)
@@ -38,7 +38,7 @@ def civil(days: Ints) -> tuple[Ints, Ints, Ints]:
     of_era = shifted - era * 146_097
     years = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
     of_year = of_era - (365 * years + years // 4 - years // 100)
-    moon = (5 * of_year + 2) // 153  # months from March on
+    moon = (5 * of_year + 2) // 153  # months since March
     month = np.where(moon < 10, moon + 3, moon - 9)
     return years + era * 400 + (month <= 2), month, of_year - (153 * moon + 2) // 5 + 1
 
@@ -53,7 +53,7 @@ def days_of(year: Ints, month: Ints, day: Any) -> Ints:
 
 
 def _week(days: Ints) -> Ints:
-    """The week of ISO: that of the Thursday in it."""
+    """The ISO week: that of the Thursday in it."""
     thursday = days - (days + 3) % 7 + 3
     year, _, _ = civil(thursday)
     return (thursday - days_of(year, np.ones_like(year), 1)) // 7 + 1
@@ -114,7 +114,7 @@ def _offset(call: Call) -> int:
 
 
 def truncated(call: Call, arguments: Sequence[Values]) -> Outcome:
-    """A time without a zone, cut to the beginning of a unit."""
+    """A time without a zone, truncated to a unit."""
     time, unit = arguments[0].data, str(call.options[0])
     if unit in UNITS:
         return time - time % UNITS[unit], None
@@ -130,7 +130,7 @@ def truncated(call: Call, arguments: Sequence[Values]) -> Outcome:
 
 
 def formatted(call: Call, arguments: Sequence[Values]) -> Outcome:
-    """A time without a zone as text; each different one is written once."""
+    """A time without a zone as text; each distinct time is formatted once."""
     pattern, time = str(call.options[0]), arguments[0].data
     pieces = _LETTERS.findall(pattern)
     unit = MICROS_PER_DAY
@@ -142,7 +142,10 @@ def formatted(call: Call, arguments: Sequence[Values]) -> Outcome:
     encoded = pa.array(numbers).dictionary_encode()
     each = encoded.dictionary.to_numpy() * unit
     year, month, day = civil(each // MICROS_PER_DAY)
-    columns = {"yyyy": year, "MM": month, "dd": day, "HH": CLOCK_PARTS["hour"](each), "mm": CLOCK_PARTS["minute"](each), "ss": CLOCK_PARTS["second"](each)}  # fmt: skip
+    columns = {
+        "yyyy": year, "MM": month, "dd": day,
+        "HH": CLOCK_PARTS["hour"](each), "mm": CLOCK_PARTS["minute"](each), "ss": CLOCK_PARTS["second"](each),
+    }  # fmt: skip
     written: list[list[str]] = []
     for letters in pieces:
         if letters not in columns:
@@ -156,11 +159,11 @@ def formatted(call: Call, arguments: Sequence[Values]) -> Outcome:
 
 
 def _year(year: int) -> str:
-    """The year, that before 1 being 0, of four digits at least, with a sign if there are more."""
+    """The year with at least four digits, and a sign if there are more; the year before 1 is 0."""
     return f"-{-year:04d}" if year < 0 else f"{year:04d}" if year <= 9999 else f"+{year}"
 
 
 FUNCTIONS = {
-    **dict.fromkeys(DATE_PARTS, date_part), **dict.fromkeys(CLOCK_PARTS, clock_part), "day_of": day_of, "midnight": midnight,
-    "local": local, "instant": instant, "date_trunc": truncated, "date_format": formatted,
+    **dict.fromkeys(DATE_PARTS, date_part), **dict.fromkeys(CLOCK_PARTS, clock_part), "day_of": day_of,
+    "midnight": midnight, "local": local, "instant": instant, "date_trunc": truncated, "date_format": formatted,
 }  # fmt: skip

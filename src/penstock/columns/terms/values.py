@@ -1,7 +1,7 @@
-"""Columns of values on which terms are computed, and how they come from Arrow and go back there.
+"""Columns of values that terms are evaluated on, and their conversion from and to Arrow.
 
-Whole numbers of any width, dates (days) and times (microseconds) are NumPy's int64, floating numbers its float64, truths its Booleans;
-strings and decimals are Arrow's, or one scalar where all rows have the same.
+Integers of any width, dates (days) and times (microseconds) are NumPy int64, floats float64, Booleans bool. Strings and
+decimals stay in Arrow: as arrays, or as one scalar where all rows have the same value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ARROW = {
 
 @dataclass(frozen=True)
 class Values:
-    """A column: its data (see above), where it is not NULL, and where computing it raised."""
+    """A column: its data (see above), where it is not NULL, and where evaluation raised."""
 
     data: Any
     valid: Flags
@@ -50,10 +50,10 @@ def arrow_type(kind: str) -> pa.DataType:
 
 
 def plain(array: pa.Array, rows: int) -> Values:
-    """A column as it stands."""
+    """A column in the form above, without conversion."""
     valid = array.is_valid().to_numpy(zero_copy_only=False)
     none = np.zeros(rows, dtype=np.bool_)
-    if pa.types.is_null(array.type):  # stored before any query wanted the column
+    if pa.types.is_null(array.type):  # stored before any query needed the column
         return Values(np.zeros(rows, dtype=np.int64), none, none)
     if is_arrow(array.type):
         return Values(array, valid, none)
@@ -68,7 +68,7 @@ def plain(array: pa.Array, rows: int) -> Values:
 
 
 def is_arrow(kind: pa.DataType) -> bool:
-    """Whether values of a type stay in Arrow's form."""
+    """Whether values of a type stay in Arrow."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_decimal(kind))
 
 
@@ -108,7 +108,7 @@ def nulls(kind: str, rows: int) -> Values:
 
 
 def as_arrow(found: Values, kind: str | None) -> pa.Array:
-    """The column as Arrow's, NULL where it raised, in the type that Spark gives it."""
+    """The column in Arrow, NULL where it raised, in the type that Spark gives it."""
     valid = found.valid & ~found.raised
     data = found.data
     if isinstance(data, pa.Scalar):

@@ -1,7 +1,7 @@
-"""Windows of single groups: closed, and given up, as soon as a punctuation has ended the group, whatever the stream waits for.
+"""Close and expire windows of single groups once a punctuation has ended the group, ahead of the stream's progress.
 
-Groups that are as far as their stream are closed together by `close`; those that are ahead of it go through the same kernels apart, once
-for each bound that occurs. Windows that compare groups, count rows or never end follow the progress of the stream.
+Groups at their stream's progress are closed together by `close`. Groups ahead of it are split by bound and go through
+the same kernels, once per bound. Windows that compare groups, count rows or never end follow the stream's progress.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.aggregate.close import Closed, close_tables, merge
-from penstock.kernels.aggregate.keep import settle
+from penstock.kernels.aggregate.keep import expire
 from penstock.kernels.groups import group_bounds
 from penstock.model import Stream
 from penstock.model.time import NEVER
@@ -26,24 +26,24 @@ from penstock.state.run import Ints
 
 @dataclass(frozen=True)
 class Ahead:
-    """The punctuations of groups by stream: those by which the step before closed windows, and those by which this one does."""
+    """Group punctuations by stream: those that the previous step closed windows by, and those of this step."""
 
     before: Mapping[str, Patterns] = field(default_factory=dict)
     now: Mapping[str, Patterns] = field(default_factory=dict)
 
     def concerns(self, aggregate: WindowAggregate) -> bool:
-        """Whether windows of some group may be closed, or have been, before those of the others."""
+        """Whether windows of some group close, or have closed, before those of the other groups."""
         known = any(self.before.get(name) or self.now.get(name) for name in aggregate.streams)
         return known and any(_by_itself(query) for query in aggregate.plan.queries)
 
     def moves(self, aggregate: WindowAggregate) -> bool:
-        """Whether this step may close windows that only a punctuation of their group has ended."""
+        """Whether this step may close windows that only a punctuation of their group ends."""
         return self.concerns(aggregate) and any(map(self.tells, aggregate.streams))
 
     def tells(self, stream: str) -> bool:
-        """Whether groups of a stream have come further since the step before.
+        """Whether a punctuation has advanced some group of a stream since the previous step.
 
-        One that is no longer remembered says nothing new: the progress of the stream has passed it.
+        A punctuation that was dropped since does not count: the progress of the stream has passed it.
         """
         before = dict(self.before.get(stream, ()))
         return any(until > before.get(pattern, NEVER) for pattern, until in self.now.get(stream, ()))
@@ -58,9 +58,9 @@ def close_groups(
     newest: int,
     runs: Collection[int] = (),
 ) -> list[Closed]:
-    """The results of every query for the windows that this step closes, of each group by how far it has come itself.
+    """The results of every query for the windows that this step closes, by the progress of each group.
 
-    `runs` are the queries whose windows of equal content are put together.
+    `runs` are the queries whose windows of equal content are combined.
     """
     plan, (before, now) = aggregate.plan, aggregate.closed(progress)
     if not ahead.concerns(aggregate):
@@ -83,7 +83,7 @@ def close_groups(
     return found
 
 
-def settle_groups(
+def expire_groups(
     aggregate: WindowAggregate,
     streams: Mapping[str, Stream],
     tables: Sequence[pa.Table],
@@ -91,18 +91,18 @@ def settle_groups(
     ahead: Ahead,
     until: int,
 ) -> pa.Table | None:
-    """All tables as one that holds only what windows need that end after `until`; nothing of a group that has ended."""
+    """One table of what windows that end after `until` need, without groups that have ended."""
     plan = aggregate.plan
     if not ahead.concerns(aggregate) or _parted(plan)[1].queries:
-        return settle(plan, tables, until)
+        return expire(plan, tables, until)
     bounds = [_bounds(aggregate, streams, table, progress, ahead.now) for table in tables]
-    kept = [settle(plan, parts, bound) for (bound, _), parts in _split(tables, bounds, bounds, all_bounds=True)]
+    kept = [expire(plan, parts, bound) for (bound, _), parts in _split(tables, bounds, bounds, all_bounds=True)]
     held = [table for table in kept if table is not None and len(table)]
     return merge(plan, held) if held else None
 
 
 def _by_itself(query: Windowed) -> bool:
-    """Whether a group's windows are over when no further row of the group comes, whatever comes of others."""
+    """Whether a group's windows close when the group ends, regardless of other groups."""
     return query.top is None and (query.window is None or isinstance(query.window, Sliding | Session))
 
 
@@ -119,7 +119,7 @@ def _bounds(
     progress: Mapping[str, int],
     patterns: Mapping[str, Patterns],
 ) -> Ints:
-    """For each entry of a table: no later row of its group, from whichever stream, has a time below this."""
+    """For each entry of a table: the time below which no later row of its group comes, from any stream."""
     groups = [table.column(f"g{n}").combine_chunks() for n in range(aggregate.plan.groups)]
     found = []
     for source in aggregate.sources:
@@ -132,13 +132,13 @@ def _bounds(
 def _split(
     tables: Sequence[pa.Table], begins: Sequence[Ints], ends: Sequence[Ints], *, all_bounds: bool
 ) -> Iterator[tuple[tuple[int, int], list[pa.Table]]]:
-    """The entries of all tables by their two bounds, unless `all_bounds` only those whose second one is the greater."""
+    """The entries of all tables by their two bounds; unless `all_bounds`, only those whose second bound is greater."""
     pairs = [np.stack(two) for two in zip(begins, ends, strict=True)]
     if not pairs:
         return
     distinct, number = np.unique(np.concatenate(pairs, axis=1), axis=1, return_inverse=True)
     numbers = np.split(number.ravel(), np.cumsum([pair.shape[1] for pair in pairs])[:-1])
-    # Rows of one table keep their order; every row is looked at once, however many bounds there are.
+    # Rows of one table keep their order; each row is visited once, however many bounds there are.
     orders = [np.argsort(own, kind="stable") for own in numbers]
     edges = [
         np.searchsorted(own[order], np.arange(distinct.shape[1] + 1))

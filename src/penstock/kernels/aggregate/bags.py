@@ -1,7 +1,7 @@
-"""Values with counts: what exact DISTINCT and heavy hitters need, folded over windows with one counter for each value.
+"""Values with counts: the state of exact DISTINCT and heavy hitters, folded over windows with one counter per value.
 
-A window differs from the one before by the entries that left and those that came, so counters go up and down (Li 2008, 6.2.4: the
-hash table of counts that makes a holistic function pseudo-differential).
+Consecutive windows differ by the entries that leave and enter, so counters are decremented and incremented (Li 2008,
+6.2.4: the hash table of counts that makes a holistic function pseudo-differential).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.state.run import Ints
 
 @dataclass(frozen=True)
 class Bags:
-    """Entry i has the items [offsets[i], offsets[i + 1]): a value's code and its count. `values` are ascending."""
+    """Entry i has the items [offsets[i], offsets[i + 1]), each a value's code and its count. `values` ascend."""
 
     offsets: Ints
     codes: Ints
@@ -45,7 +45,7 @@ class Bags:
         return Bags(offsets, out[0, :ends].copy(), out[1, :ends].copy(), self.values)
 
     def distinct(self, low: Ints, high: Ints) -> Ints:
-        """The number of different values in each frame, without listing them."""
+        """The number of different values in each frame, without materializing them."""
         out = np.empty(len(low), dtype=np.int64)
         _distinct(self.offsets, self.codes, len(self.values), low, high, out)
         return out
@@ -57,7 +57,7 @@ class Bags:
 
 
 def lift_bags(values: pa.Array) -> Bags:
-    """The values of single rows; NULL is no value."""
+    """One bag per row; NULL is skipped."""
     values = tidy(values)
     valid = np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
     offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(valid.astype(np.int64))])
@@ -66,7 +66,7 @@ def lift_bags(values: pa.Array) -> Bags:
 
 
 def load_bags(values: pa.Array, counts: pa.Array) -> Bags:
-    """Bags as they were stored."""
+    """Bags as stored."""
     sizes = values.value_lengths().to_numpy(zero_copy_only=False)
     offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes, dtype=np.int64)])
     items = values.flatten()
@@ -74,7 +74,7 @@ def load_bags(values: pa.Array, counts: pa.Array) -> Bags:
 
 
 def _ascending(values: pa.Array) -> pa.Array:
-    # The same order as `ranks` numbers them in.
+    # The order in which `ranks` numbers them.
     dictionary = values.drop_null().dictionary_encode().dictionary
     return dictionary.take(pc.array_sort_indices(dictionary))
 
@@ -107,9 +107,9 @@ def _distinct(offsets, codes, values, low, high, out):  # type: ignore[no-untype
 
 @njit(_INT(_IN, _IN, _IN, _INT, _IN, _IN, _OUT, types.Array(_INT, 2, "C")), cache=True, nogil=True)
 def _fold(offsets, codes, counts, values, low, high, bounds, out):  # type: ignore[no-untyped-def]
-    """List the items of each frame, ascending by value; -1 if `out` has no room."""
+    """Write the items of each frame, ascending by value; -1 if `out` is too small."""
     live = np.zeros(values, dtype=np.int64)
-    seats = np.empty(values, dtype=np.int64)  # where a live value stands in `present`
+    seats = np.empty(values, dtype=np.int64)  # the place of a live value in `present`
     present = np.empty(values, dtype=np.int64)
     standing, first, done, found = 0, 0, 0, 0
     for i in range(low.shape[0]):
@@ -138,7 +138,7 @@ def _fold(offsets, codes, counts, values, low, high, bounds, out):  # type: igno
         ordered = np.sort(present[:standing])
         for s in range(standing):
             out[0, found + s], out[1, found + s] = ordered[s], live[ordered[s]]
-        for s in range(standing):  # seats follow the sorted order
+        for s in range(standing):  # seats are in sorted order
             present[s] = ordered[s]
             seats[ordered[s]] = s
         found += standing

@@ -1,8 +1,8 @@
-"""The life of window aggregates in one task: partials of new rows, their merge, and the windows that progress closes.
+"""Window aggregates in one task: partials of new rows, their merge, and the results of windows that progress closes.
 
-`partials` turns a delta into a table that can be stored as a run; `merge` puts such tables together; `close` gives the results of all
-windows with `after` < end <= `until`, each once. Tables are as `entries` describes them. Buffered plans keep rows, and everything
-else is the same. What open windows still need is decided in `keep`.
+`partials` turns a delta into a table that can be stored as a run, `merge` combines such tables, and `close` computes
+the results of all windows with `after` < end <= `until`, each once. `entries` describes the tables. Buffered plans
+store rows instead of partials; everything else is the same. `keep` decides what open windows still need.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from penstock.state.run import Ints
 
 @dataclass(frozen=True)
 class Closed:
-    """Results of one query: `g0`.., `window_start`, `window_end`, `a0`..; with runs also `_windows`.
+    """Results of one query: `g0`.., `window_start`, `window_end`, `a0`..; for combined windows also `_windows`.
 
-    A row then stands for that many windows, one slide apart, of which it shows the first. `early` results are of windows still open.
-    `errors` are the windows with a sum that its type cannot hold, which is NULL then, or with a HAVING that raised. `refused` says why there are no
-    results at all: they would be too many.
+    A row with `_windows` = n stands for n windows one slide apart, of which it shows the first. `early` results are of
+    windows still open. `errors` counts windows with a HAVING that raised, or with a sum that overflows its type and so
+    is NULL. `refused` is the reason why there are no results: there would be too many.
     """
 
     query: int
@@ -70,7 +70,7 @@ def partials(plan: AggregatePlan, rows: pa.Table) -> pa.Table:
 
 
 def merge(plan: AggregatePlan, tables: Sequence[pa.Table]) -> pa.Table:
-    """One table of several: partials of one group and pane become one; rows are sorted together."""
+    """One table of several: partials of the same group and pane are merged; rows are sorted together."""
     if len(tables) == 1:
         return tables[0].combine_chunks()
     if plan.width is None:
@@ -89,8 +89,8 @@ def close(
 ) -> list[Closed]:
     """The results of every query for the windows with `after` < end <= `until`.
 
-    `until` FOREVER ends the streams: every window that holds a row is closed, a landmark's up to the first that covers `newest`,
-    the time of the newest row of the whole stream. `runs` puts windows of equal content together.
+    `until` FOREVER ends the streams: every window that holds a row is closed, a landmark's up to the first that covers
+    `newest`, the time of the newest row of the whole stream. `runs` combines windows of equal content.
     """
     queries = [q.query for q in plan.queries] if runs else ()
     return close_tables(plan, tables, after, until, newest, queries)
@@ -99,14 +99,14 @@ def close(
 def close_tables(
     plan: AggregatePlan, tables: Sequence[pa.Table], after: int, until: int, newest: int | None, runs: Collection[int]
 ) -> list[Closed]:
-    """As `close`; `runs` are the queries whose windows of equal content are put together."""
+    """As `close`; `runs` are the queries whose windows of equal content are combined."""
     gathered = gather(plan, tables)
     return [] if gathered is None else close_gathered(gathered, after, until, newest=newest, runs=runs)
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """All that a task holds of an aggregate, in order, and what each selection sees of it."""
+    """All that a task has stored of an aggregate, sorted, and what each selection sees of it."""
 
     plan: AggregatePlan
     ordered: Sorted
@@ -117,17 +117,17 @@ class Gathered:
         return lift(self.plan, self.ordered) if self.plan.buffered else load(self.plan, self.ordered)
 
     def entries(self, query: Windowed) -> Entries:
-        """What a query over time sees, since its origin."""
+        """The entries of a query over time, from its origin on."""
         alike = self.ordered.pattern(query.selection)
         if alike not in self.seen:
-            # Rows of one time stay apart where a list or an order of them may be wanted.
+            # Rows of one time stay separate where a list or their order may be needed.
             self.seen[alike] = serving(self.ordered, self.columns, query.selection, fold=not self.plan.buffered)
         entries = since_origin(self.seen[alike], query)
         return by_begin(self.plan, entries) if isinstance(query.window, Session) else entries
 
 
 def gather(plan: AggregatePlan, tables: Sequence[pa.Table]) -> Gathered | None:
-    """The tables as one; None if nothing is held."""
+    """The tables as one; None if there are no entries."""
     held = [table for table in tables if len(table)]
     if not held:
         return None
@@ -144,7 +144,7 @@ def close_gathered(
     runs: Collection[int] = (),
     leave: Collection[int] = (),
 ) -> list[Closed]:
-    """As `close_tables`, of what was gathered; queries to `leave` get no results."""
+    """As `close_tables`, of gathered tables; skips the queries in `leave`."""
     plan, ordered = gathered.plan, gathered.ordered
     if newest is None:
         newest = int(ordered.positions.max())
@@ -167,7 +167,7 @@ def close_gathered(
 
 
 def refused(query: Windowed, error: TooManyError) -> Closed:
-    """No results of a query, and why."""
+    """No results of a query, with the reason."""
     return Closed(query.query, pa.table({}), refused=str(error))
 
 
@@ -177,7 +177,7 @@ def merged_anew(plan: AggregatePlan, tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def folded(ordered: Sorted, positions: Ints, columns: tuple[Column | None, ...]) -> pa.Table:
-    """Entries of one group, position and pattern put together, as a table."""
+    """Entries of the same group, position and pattern folded into one, as a table."""
     bits: npt.NDArray[np.int32] | None = None
     index = np.arange(len(positions))
     codes = ordered.codes
@@ -199,7 +199,7 @@ def folded(ordered: Sorted, positions: Ints, columns: tuple[Column | None, ...])
 
 
 def serving(ordered: Sorted, columns: tuple[Column | None, ...], selection: int, *, fold: bool) -> Entries:
-    """What a selection sees: partials of one group and pane that differ only in other selections are one."""
+    """What a selection sees; with `fold`, partials of a group and pane that differ only in other selections are one."""
     entries = Entries(
         ordered.starts, ordered.positions, columns, ordered.table, np.arange(len(ordered.positions), dtype=np.int64)
     )
@@ -210,11 +210,11 @@ def serving(ordered: Sorted, columns: tuple[Column | None, ...], selection: int,
 
 
 def since_origin(entries: Entries, query: Windowed) -> Entries:
-    """With an origin, time begins there."""
+    """The entries from the query's origin on, if it has one."""
     origin = query.window.origin if isinstance(query.window, Sliding | Landmark) else None
     if origin is None:
         return entries
-    # What a landmark put together lies at NEVER and is of rows behind the origin only.
+    # A landmark's total lies at NEVER and covers only rows after the origin.
     inside = entries.positions >= origin
     if isinstance(query.window, Landmark):
         inside |= entries.positions == NEVER
@@ -222,7 +222,7 @@ def since_origin(entries: Entries, query: Windowed) -> Entries:
 
 
 def time_frames(plan: AggregatePlan, query: Windowed, entries: Entries, after: int, until: int, newest: int) -> Frames:
-    """The windows of time with `after` < end <= `until` that hold something."""
+    """The windows of time with `after` < end <= `until` that hold an entry."""
     match query.window:
         case Sliding() as window:
             bounds = (np.array([n], dtype=np.int64) for n in (window.closed(after), window.closed(until) - 1))
@@ -243,7 +243,7 @@ def time_frames(plan: AggregatePlan, query: Windowed, entries: Entries, after: i
 
 
 def by_begin(plan: AggregatePlan, entries: Entries) -> Entries:
-    """The entries of each group in the order of their first rows: those of panes of several widths may overlap."""
+    """The entries of each group in the order of their first rows: panes of several widths may overlap."""
     begins = spans_of(plan, entries).begins
     order = np.lexsort((begins, np.repeat(np.arange(len(entries.starts) - 1), np.diff(entries.starts))))
     if (order[1:] > order[:-1]).all():
@@ -260,7 +260,7 @@ def spans_of(plan: AggregatePlan, entries: Entries) -> Spans:
 
 
 def shown_as(query: Windowed, frames: Frames) -> Shown:
-    """What the windows of frames show of themselves."""
+    """The window_start and window_end that the windows of frames show."""
     match query.window:
         case Sliding() as window:
             return Shown(window.slide, window.start + (frames.first + 1) * window.slide, window.range, window.origin)
@@ -270,13 +270,13 @@ def shown_as(query: Windowed, frames: Frames) -> Shown:
         case Session():
             return Shown(0, frames.last, starts=frames.first)
         case _:
-            return Shown(1, frames.first)  # a moment, shown as it is
+            return Shown(1, frames.first)  # a moment shows itself
 
 
 def results_of(
     plan: AggregatePlan, query: Windowed, entries: Entries, frames: Frames, shown: Shown, *, runs: bool = False
 ) -> Closed:
-    """HAVING first, with the aggregates it speaks of; then the other aggregates, of what is left."""
+    """Evaluate HAVING with the aggregates it needs, then the other aggregates for the remaining windows."""
     made: dict[int, pa.Array] = {}
     errors = 0
 
@@ -328,7 +328,7 @@ def _sort_values(term: Term | None, lookup: Callable[[Ref], pa.Array], rows: int
 def _aggregate(
     plan: AggregatePlan, query: Windowed, entries: Entries, frames: Frames, number: int
 ) -> tuple[pa.Array, Flags | None]:
-    """The values of an aggregate, and where they are NULL because they are too large."""
+    """The values of an aggregate, and where they overflowed and so are NULL."""
     columns = [entries.columns[piece] for piece in query.measures[number]]
     argument = plan.pieces[query.measures[number][0]].argument
     aggregate = query.aggregates[number]

@@ -1,4 +1,4 @@
-"""Values as 64-bit integers: in their order, to compare them, or in limbs, to sum them exactly."""
+"""Values as 64-bit integers: as codes that keep their order, or in limbs, to sum them exactly."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _DIGIT, _BITS = np.uint64(0xFFFF_FFFF), np.uint64(32)
 
 @dataclass(frozen=True)
 class Codes:
-    """Integers in the order of `values` (Spark's: NaN is largest, strings by bytes); where `valid` is false they mean nothing.
+    """Integers in the order of `values` (Spark's: NaN is largest, strings by bytes); undefined where `valid` is false.
 
-    `dictionary` holds the values by code where codes are ranks; without one, codes say the values themselves.
+    If codes are ranks, `dictionary` holds the values by code; without a dictionary, codes encode the values themselves.
     """
 
     codes: Ints
@@ -33,7 +33,7 @@ class Codes:
     dictionary: pa.Array | None = None
 
     def values(self, codes: Ints, valid: Flags) -> pa.Array:
-        """The values of these codes, NULL where they are not valid."""
+        """The values of these codes, NULL where not valid."""
         if self.dictionary is not None:
             return self.dictionary.take(pa.array(codes, mask=~valid))
         if pa.types.is_floating(self.type):
@@ -59,7 +59,7 @@ def ordered(values: pa.Array) -> Codes:
 
 
 def tidy(values: pa.Array) -> pa.Array:
-    """One zero and one NaN, as Spark compares them."""
+    """The values with one zero and one NaN, as Spark compares them."""
     if not pa.types.is_floating(values.type):
         return values
     plain = doubles(values) + 0.0
@@ -68,20 +68,20 @@ def tidy(values: pa.Array) -> pa.Array:
 
 
 def order_ranks(columns: Sequence[pa.Array]) -> list[Ints]:
-    """Numbers in the order of rows by these columns, most significant first; zeros that differ in their sign come last of all."""
+    """Row ranks by these columns, most significant first; zeros that differ only in sign are compared last."""
     signs = [np.signbit(doubles(c)) for c in columns if pa.types.is_floating(c.type)]
     return [*(ranks(tidy(c)) for c in columns), *(np.where(sign, 0, 1) for sign in signs)]
 
 
 def numbers_of(columns: Sequence[pa.Array], rows: int) -> Ints:
-    """Numbers from 0 that are equal where all columns are (NULL is a value of its own); some may not occur."""
+    """Numbers from 0, equal where all columns are equal (NULL equals NULL); the numbers may have gaps."""
     numbers = np.zeros(rows, dtype=np.int64)
     for place, column in enumerate(columns):
         own = ranks(column) + 1
         if place == 0:
             numbers = own
         elif rows:
-            # Dense numbers again, so that the next product cannot overflow.
+            # Renumber densely, so that the next product cannot overflow.
             numbers = np.unique(numbers * (own.max() + 1) + own, return_inverse=True)[1].reshape(-1)
     return numbers
 
@@ -91,7 +91,7 @@ def valid_flags(values: pa.Array) -> Flags:
 
 
 def integers(values: pa.Array) -> Ints:
-    """An array of integers, Booleans or times as 64-bit integers, 0 for NULL."""
+    """An array of integers, Booleans or times as 64-bit integers; 0 for NULL."""
     if pa.types.is_date32(values.type):
         values = values.cast(pa.int32())
     elif pa.types.is_temporal(values.type):
@@ -104,7 +104,7 @@ def integers(values: pa.Array) -> Ints:
 
 
 def doubles(values: pa.Array) -> npt.NDArray[np.float64]:
-    """Numbers as doubles, 0 for NULL."""
+    """Numbers as doubles; 0 for NULL."""
     if pa.types.is_decimal(values.type):
         values = values.cast(pa.float64())
     if values.null_count:
@@ -113,7 +113,7 @@ def doubles(values: pa.Array) -> npt.NDArray[np.float64]:
 
 
 def limbs(values: pa.Array) -> tuple[Ints, ...]:
-    """Integers or decimals in parts of 32 bits, lowest first, the highest with the sign: sums of parts cannot overflow."""
+    """Integers or decimals in limbs of 32 bits, lowest first, the highest signed: sums of limbs cannot overflow."""
     if pa.types.is_decimal(values.type):
         return _decimal_limbs(values)
     whole = integers(values)
@@ -123,7 +123,7 @@ def limbs(values: pa.Array) -> tuple[Ints, ...]:
 
 
 def squares(values: pa.Array) -> tuple[Ints, ...]:
-    """The squares of integers or decimals in parts of 32 bits, twice as many as the numbers have."""
+    """The squares of integers or decimals in limbs of 32 bits, twice as many as the numbers have."""
     parts = limbs(values)
     if len(parts) == 1:
         whole = parts[0] * parts[0]
@@ -142,12 +142,12 @@ def squares(values: pa.Array) -> tuple[Ints, ...]:
 
 
 def _magnitudes(parts: Sequence[Ints]) -> list[npt.NDArray[np.uint64]]:
-    """The digits of 32 bits of numbers without their signs."""
+    """The 32-bit limbs of the absolute values."""
     negative = parts[-1] < 0
     digits, carry = [], negative.astype(np.uint64)
     for part in parts:
         plain = part.astype(np.uint64) & _DIGIT
-        turned = np.where(negative, plain ^ _DIGIT, plain) + carry  # the negative is the complement and one
+        turned = np.where(negative, plain ^ _DIGIT, plain) + carry  # two's complement: invert and add one
         digits.append(turned & _DIGIT)
         carry = turned >> _BITS
     return digits
@@ -171,7 +171,7 @@ def approximate(parts: Sequence[Ints]) -> npt.NDArray[np.float64]:
 
 
 def wrapped(parts: Sequence[Ints]) -> Ints:
-    """Sums of limbs as 64-bit integers; right where they fit."""
+    """Sums of limbs as 64-bit integers, modulo 2 ** 64."""
     total = np.zeros(len(parts[0]), dtype=np.int64)
     for part in reversed(parts):
         total = (total << 32) + part
@@ -179,7 +179,7 @@ def wrapped(parts: Sequence[Ints]) -> Ints:
 
 
 def whole_numbers(parts: Sequence[Ints]) -> list[int]:
-    """Sums of limbs as Python's integers, which have no bound."""
+    """Sums of limbs as Python integers, which are unbounded."""
     total = [0] * len(parts[0])
     for part in reversed(parts):
         total = [(t << 32) + p for t, p in zip(total, part.tolist(), strict=True)]
@@ -187,7 +187,7 @@ def whole_numbers(parts: Sequence[Ints]) -> list[int]:
 
 
 def _sortable(values: npt.NDArray[np.float64]) -> Ints:
-    # The bits of a double ascend with its value if those of negative ones are turned; one NaN, one zero.
+    # The bits of doubles ascend with their values once those of negative ones are inverted; one NaN, one zero.
     tidy = np.where(np.isnan(values), np.nan, values + 0.0)
     bits = tidy.view(np.int64)
     return np.asarray(np.where(bits < 0, bits ^ _SIGN, bits))

@@ -1,7 +1,7 @@
-"""What entries hold for each piece, in memory: columns that can be folded over frames.
+"""The columns of pieces in memory, one value per entry, which can be folded over frames.
 
-A column is *lifted* from rows, one entry a row; `fold` gives the column of entries that each stand for a run of others. Partials,
-their merge and the results of windows all come from the same fold. `store` and `load` say how a column lies in a file.
+A column is *lifted* from rows, one entry per row. `fold` gives the column of entries that each stand for a range of
+others: partials, their merge and window results all use the same fold. `store` and `load` convert to the stored form.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from penstock.state.run import Ints
 
 
 class Column(Protocol):
-    """The entries of one piece."""
+    """The values of one piece, one per entry."""
 
     def take(self, index: Ints) -> Column: ...
 
     def fold(self, low: Ints, high: Ints) -> Column:
-        """One entry for each run [low, high) of these."""
+        """One entry for each range [low, high) of these."""
         ...
 
     def store(self) -> tuple[pa.Array, ...]: ...
@@ -43,7 +43,7 @@ class Column(Protocol):
 
 @dataclass(frozen=True)
 class Integers:
-    """Counts, or sums in limbs, also of squares: folded by differences."""
+    """Counts, or sums (also of squares) in limbs; folded by differences of prefix sums."""
 
     parts: tuple[Ints, ...]
 
@@ -64,7 +64,7 @@ class Integers:
 
 @dataclass(frozen=True)
 class Stacked(Integers):
-    """The same, folded with two stacks."""
+    """As `Integers`, folded with two stacks."""
 
     def fold(self, low: Ints, high: Ints) -> Integers:
         return Integers(tuple(sweep.totals(part, low, high) for part in self.parts))
@@ -89,14 +89,14 @@ class Floats:
 
 @dataclass(frozen=True)
 class Extremes:
-    """The least or greatest value, as codes in their order; a code that no value has where there is none."""
+    """The least or greatest value as an ordered code; where there is none, a code that no value has."""
 
     kind: int
     codes: Ints
     origin: Codes
 
     def values(self, valid: Flags) -> pa.Array:
-        """The values where there is one; only counts can tell the empty code from the largest value of all."""
+        """The values where `valid`; only counts can tell the empty code from the greatest value."""
         return self.origin.values(self.codes, valid)
 
     def take(self, index: Ints) -> Extremes:
@@ -112,9 +112,9 @@ class Extremes:
 
 @dataclass(frozen=True)
 class Picks:
-    """The value of the first or last row in the order of the stream (D5); `place` tells the order of the entries of each group.
+    """The value of the first or last row in stream order (D5); `place` ranks the entries of each group.
 
-    `chosen` are rows of the columns that all folds share: value, time, and what orders rows of one time.
+    `chosen` are rows of the columns that all folds share: value, time, and the columns that order rows of one time.
     """
 
     kind: int
@@ -135,7 +135,7 @@ class Picks:
 
     def fold(self, low: Ints, high: Ints) -> Picks:
         place = sweep.extremes(self.kind, self.place, low, high)
-        row_of = np.full(len(self.columns[0]) + 1, -1, dtype=np.int64)  # by place; the last is for no row
+        row_of = np.full(len(self.columns[0]) + 1, -1, dtype=np.int64)  # by place; the last stands for no row
         known = self.chosen >= 0
         row_of[self.place[known]] = self.chosen[known]
         none = (place < 0) | (place >= len(self.columns[0]))
@@ -146,7 +146,7 @@ class Picks:
 
 
 def lift_numbers(piece: Piece, values: pa.Array | None, times: Ints) -> Column:
-    """Counts, sums, moments, extremes and spans of time of single rows."""
+    """Counts, sums, moments, extremes and time spans of single rows."""
     if piece.kind == "count":
         if piece.argument == ROWS or values is None:
             return Integers((np.ones(len(times), dtype=np.int64),))
@@ -163,7 +163,7 @@ def lift_numbers(piece: Piece, values: pa.Array | None, times: Ints) -> Column:
 
 
 def moments_of(values: pa.Array) -> Column:
-    """What variances are made of: of integers and decimals the count, the sum and the sum of squares, all exact."""
+    """The inputs of variances: for integers and decimals count, sum and sum of squares, all exact."""
     valid = valid_flags(values)
     if not pa.types.is_floating(values.type):
         return Integers((valid.astype(np.int64), *limbs(values), *squares(values)))
@@ -180,10 +180,10 @@ def extremes_of(piece: Piece, values: pa.Array) -> Extremes:
 
 
 def picks_of(piece: Piece, columns: Sequence[pa.Array], places: Ints) -> Picks:
-    """First or last of single rows or partials: `columns` are value, time, and what orders rows of one time; `places` as in `stream_places`."""
+    """First or last of rows or partials. `columns`: value, time, what orders rows of one time; see `stream_places`."""
     count = len(columns[0])
     place, chosen = places.copy(), np.arange(count)
-    # A partial without any row to pick has no time.
+    # A partial without a row to pick has no time.
     absent = ~valid_flags(columns[0]) if piece.kind.startswith("valid_") else ~valid_flags(columns[1])
     latest = piece.kind.endswith("last")
     place[absent] = sweep.EMPTY_GREATEST if latest else sweep.EMPTY_LEAST
@@ -192,8 +192,9 @@ def picks_of(piece: Piece, columns: Sequence[pa.Array], places: Ints) -> Picks:
 
 
 def stream_places(starts: Ints, columns: Sequence[pa.Array]) -> Ints:
-    """Numbers in the order of the stream inside each group, of entries that are in order but for those of one block; blocks begin at `starts`, and
-    `columns` say the order in them.
+    """Ranks in stream order inside each group, of entries that are in order except within blocks.
+
+    Blocks begin at `starts`; `columns` give the order inside them.
     """
     count = len(columns[0])
     blocks = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, count)))

@@ -1,6 +1,6 @@
-"""Windows that are still open, as they are by now: those in which something has changed since they were last shown.
+"""Early results: open windows that have changed since they were last shown, with their content so far.
 
-A landmark has no end of such windows: of each group the last one is the first that holds all its rows.
+A landmark has infinitely many open windows: of each group only the first that holds all its rows is shown.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from penstock.model.time import FOREVER
 from penstock.model.windows import Landmark
 from penstock.planner.aggregates import Windowed
 
-CAME = "_came"  # the column that says with which step a row or partial came
+CAME = "_came"  # the column with the step in which a row or partial was added
 
 
 def marked(table: pa.Table, step: int) -> pa.Table:
-    """A table whose rows came with this step (or with one before it, if they were merged in it)."""
+    """The table with the step that added its rows (or the last one merged into it)."""
     return table.append_column(CAME, pa.array(np.full(len(table), step, dtype=np.int64)))
 
 
 def open_windows(gathered: Gathered, query: Windowed, progress: int, since: int, *, runs: bool = False) -> Closed:
-    """The windows that end after `progress` and hold something that came after step `since`; tables must be `marked`.
+    """The windows that end after `progress` and hold an entry added after step `since`; tables must be `marked`.
 
-    `runs` puts windows of equal content together.
+    `runs` combines windows of equal content.
     """
     entries = since_origin(serving(gathered.ordered, gathered.columns, query.selection, fold=False), query)
     newest = max(int(gathered.ordered.positions.max()), progress)

@@ -1,9 +1,10 @@
-"""Entries: rows or partials of one task, sorted by group and position, and the Arrow tables in which both are kept.
+"""Entries: rows or partials of one task, sorted by group and position, and the Arrow tables that store both.
 
-A table of rows has the columns `_key` (hash of the group), `g0`.. (values of the group), `_ts`, `a0`.. (arguments), `o0`.. (what orders
-rows of one time) and, if queries select rows, `_bits`: a number into the patterns that the schema's metadata holds, each the
-selections that a row serves. A table of partials has `_pane`, the time at which the pane begins, instead of `_ts`, and the columns
-of the pieces instead of the rest. Rows that went, but must still be counted, are one row at time `NEVER` with their number in `_gone`.
+A table of rows has the columns `_key` (hash of the group), `g0`.. (values of the group), `_ts`, `a0`.. (arguments),
+`o0`.. (what orders rows of one time) and, if queries select rows, `_bits`: an index into the patterns in the schema's
+metadata, each the selections that a row serves. A table of partials has `_pane`, the start of the pane, instead of
+`_ts`, and the columns of the pieces instead of the rest. Expired rows that must still be counted are one row at time
+`NEVER` with their number in `_gone`.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ _NUMBERS = ("count", "sum", "moments", "least", "greatest", "span")
 
 @dataclass(frozen=True)
 class Entries:
-    """Sorted by group, then position; `columns` are by the numbers of the plan's pieces. `table` has their groups.
+    """Sorted by group, then position; `columns` are in the order of the plan's pieces. `table` has the group values.
 
-    `row_of[i]` is the row of `table` that entry i took its group from.
+    `row_of[i]` is the row of `table` from which entry i has its group.
     """
 
     starts: Ints
@@ -66,7 +67,7 @@ class Entries:
         return [column.take(rows) for column in group_columns(self.table)]
 
     def take(self, index: Ints) -> Entries:
-        """Entries in ascending order; a group may lose all of its own."""
+        """Some entries, in ascending order; a group may lose all of its entries."""
         bounds = np.searchsorted(index, self.starts)
         kept = np.flatnonzero(np.diff(bounds))
         starts = np.append(bounds[kept], bounds[-1]).astype(np.int64)
@@ -74,7 +75,7 @@ class Entries:
         return Entries(starts, self.positions[index], columns, self.table, self.row_of[index])
 
     def fold(self) -> Entries:
-        """Entries of one group and position put together."""
+        """Entries of the same group and position folded into one."""
         new = np.ones(len(self), dtype=np.bool_)
         new[1:] = self.positions[1:] != self.positions[:-1]
         new[self.starts[:-1]] = True
@@ -89,7 +90,7 @@ class Entries:
 
 @dataclass(frozen=True)
 class Sorted:
-    """A table of rows or partials in order: `codes` number its groups from 0."""
+    """A sorted table of rows or partials; `codes` number its groups from 0."""
 
     table: pa.Table
     codes: Ints
@@ -102,7 +103,7 @@ class Sorted:
         return starts_of(self.codes)
 
     def pattern(self, selection: int) -> bytes:
-        """The same for selections that see the same rows."""
+        """A key that is equal for selections that see the same rows."""
         return bytes(selection in pattern for pattern in self.patterns)
 
     def serving(self, selection: int) -> npt.NDArray[np.bool_] | None:
@@ -112,7 +113,7 @@ class Sorted:
 
 
 def starts_of(codes: Ints) -> Ints:
-    """Where each group begins, and the end."""
+    """Where each group begins, and the end of the last."""
     if not len(codes):
         return np.zeros(1, dtype=np.int64)
     return np.concatenate([[0], np.flatnonzero(np.diff(codes)) + 1, [len(codes)]]).astype(np.int64)
@@ -123,7 +124,7 @@ def group_columns(table: pa.Table) -> list[pa.Array]:
 
 
 def with_patterns(table: pa.Table, patterns: Sequence[Sequence[int]]) -> pa.Table:
-    """The table with the patterns that its `_bits` number."""
+    """The table with the patterns that its `_bits` index."""
     return table.replace_schema_metadata({"penstock": json.dumps({"patterns": [list(p) for p in patterns]})})
 
 
@@ -133,12 +134,12 @@ def patterns_of(table: pa.Table) -> Patterns | None:
 
 
 def sort_together(tables: Sequence[pa.Table], time: str, *, ordered: bool = False) -> Sorted:
-    """All tables as one in order."""
+    """All tables as one, sorted."""
     return sort(together(tables), time, ordered=ordered, runs=[len(table) for table in tables])
 
 
 def together(tables: Sequence[pa.Table]) -> pa.Table:
-    """One table of all, with common patterns."""
+    """All tables as one, with common patterns."""
     if len(tables) == 1:
         return tables[0].combine_chunks()
     known = [patterns_of(table) for table in tables]
@@ -158,7 +159,7 @@ def together(tables: Sequence[pa.Table]) -> pa.Table:
 def sort(table: pa.Table, time: str, *, ordered: bool = False, runs: Sequence[int] = ()) -> Sorted:
     """Sort by group (hash, then values where hashes are equal), time, and what orders rows of one time.
 
-    `runs` are the numbers of rows of the tables that it was put together from: sorted ones are only merged.
+    `runs` are the lengths of the tables that it was concatenated from: sorted ones are only merged.
     """
     keys = table.column("_key").to_numpy()
     times = table.column(time).to_numpy()
@@ -169,7 +170,7 @@ def sort(table: pa.Table, time: str, *, ordered: bool = False, runs: Sequence[in
         order = _ties_in_order(table, keys, times, order)
     picked, codes = _in_order(table, keys, order)
     if codes is None:
-        # Two groups with one hash: number the values themselves inside each hash.
+        # Two groups share a hash: number the values inside each hash.
         numbers = numbers_of(group_columns(table), len(keys))
         order = order[np.lexsort((numbers[order], keys[order]))]
         codes = _steps(keys[order], numbers[order])
@@ -180,7 +181,7 @@ def sort(table: pa.Table, time: str, *, ordered: bool = False, runs: Sequence[in
 
 
 def _ties_in_order(table: pa.Table, keys: Ints, times: Ints, order: Ints) -> Ints:
-    """The order with rows of one key and time in that of the stream: only they are looked at."""
+    """The order with rows of equal key and time in stream order; only those rows are compared."""
     same = np.zeros(len(order) + 1, dtype=np.bool_)
     same[1:-1] = (np.diff(keys[order]) == 0) & (np.diff(times[order]) == 0)
     places = np.flatnonzero(same[1:] | same[:-1])
@@ -194,7 +195,7 @@ def _ties_in_order(table: pa.Table, keys: Ints, times: Ints, order: Ints) -> Int
 
 
 def _in_order(table: pa.Table, keys: Ints, order: Ints) -> tuple[pa.Table, Ints | None]:
-    """The table in this order and the numbers of groups; None if rows that have one hash have different values."""
+    """The table in this order and the group numbers; None if rows with one hash have different values."""
     if not (order == np.arange(len(order))).all():
         table, keys = table.take(pa.array(order)).combine_chunks(), keys[order]
     codes = _steps(keys)
@@ -214,7 +215,7 @@ def _in_order(table: pa.Table, keys: Ints, order: Ints) -> tuple[pa.Table, Ints 
 
 
 def _steps(*sorted_columns: Ints) -> Ints:
-    """Numbers from 0 that go up wherever one of the columns changes."""
+    """Numbers from 0 that increase wherever one of the columns changes."""
     new = np.zeros(len(sorted_columns[0]), dtype=np.bool_)
     for column in sorted_columns:
         new[1:] |= column[1:] != column[:-1]
@@ -222,7 +223,7 @@ def _steps(*sorted_columns: Ints) -> Ints:
 
 
 def lift(plan: AggregatePlan, rows: Sorted, needed: Sequence[int] | None = None) -> tuple[Column | None, ...]:
-    """The columns of pieces of single rows; `needed` are the numbers of those wanted."""
+    """The columns of pieces of single rows; `needed` are the numbers of the wanted pieces."""
     times = rows.table.column("_ts").to_numpy()
 
     def one(piece: Piece) -> Column:
@@ -231,7 +232,7 @@ def lift(plan: AggregatePlan, rows: Sorted, needed: Sequence[int] | None = None)
             return lift_numbers(piece, values, times)
         assert values is not None
         if piece.kind in _PICKS:
-            # Rows lie in the order of the stream where some are to be picked.
+            # Where first or last is wanted, rows are already in stream order.
             return picks_of(piece, [values, pa.array(times), *_numbered(rows.table, "o")], np.arange(len(values)))
         if piece.kind == "bag":
             return lift_bags(values)
@@ -267,9 +268,9 @@ def load(plan: AggregatePlan, partials: Sorted, needed: Sequence[int] | None = N
 
 
 def _blocks(partials: Sorted, times: pa.Array) -> Ints:
-    """Where runs of partials begin that are in the order of the stream one after the other, if not within; `times` are those of rows in them.
+    """Where blocks of partials begin that follow each other in stream order, if not within; `times` are their rows'.
 
-    Partials of one pane are such a run. Where panes of several widths overlap, a group's partials are one.
+    The partials of one pane are a block. Where panes of several widths overlap, all partials of a group are one.
     """
     panes = np.flatnonzero(np.diff(_steps(partials.codes, partials.positions), prepend=-1))
     ends = np.append(panes[1:], len(partials.codes))[: len(panes)]
@@ -281,7 +282,7 @@ def _blocks(partials: Sorted, times: pa.Array) -> Ints:
 
 
 def store(entries: Entries, bits: npt.NDArray[np.int32] | None, patterns: Patterns | None) -> pa.Table:
-    """The table of these partials; of pieces that were not asked for it has no columns."""
+    """The table of these partials, with columns only for the pieces that were computed."""
     rows = pa.array(entries.row_of)
     columns: dict[str, pa.Array] = {"_key": entries.table.column("_key").combine_chunks().take(rows)}
     columns |= {f"g{n}": column.take(rows) for n, column in enumerate(group_columns(entries.table))}

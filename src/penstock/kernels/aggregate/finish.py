@@ -1,4 +1,4 @@
-"""From pieces to the values of aggregates, in the types that Spark gives them."""
+"""From pieces to the values of aggregates, in Spark's result types."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def finished(
 
 
 def overflows(aggregate: Aggregate, columns: Sequence[Column], low: Ints, high: Ints, found: pa.Array) -> Flags | None:
-    """Where there were values, and their sum or mean is too large for its type, or a state is lost; None if nowhere."""
+    """Where a sum or mean overflows its type, or a state is lost; None if nowhere."""
     if found.null_count and isinstance(columns[0], States) and columns[0].lost:
         folded = columns[0].fold(low, high)
         return np.array([isinstance(state, Lost) for state in folded.made()], dtype=np.bool_)
@@ -103,7 +103,7 @@ def _sum_or_mean(function: str, total: Column, counts: Ints, kind: pa.DataType) 
 
 
 def _decimals(function: str, parts: Sequence[Ints], divisor: Ints, some: Flags, kind: pa.DataType) -> pa.Array:
-    """Spark's types: ten digits more for a sum, four more (of them behind the point) for a mean."""
+    """Spark's types: ten more digits for a sum; four more, all in the scale, for a mean."""
     more = 10 if function == "sum" else 4
     scale = kind.scale if function == "sum" else min(_DIGITS, kind.scale + 4)
     target = pa.decimal128(min(_DIGITS, kind.precision + more), scale)
@@ -113,7 +113,7 @@ def _decimals(function: str, parts: Sequence[Ints], divisor: Ints, some: Flags, 
         value = _EXACT.scaleb(Decimal(whole), -kind.scale)
         if function == "avg":
             value = _EXACT.divide(value, Decimal(count)).quantize(unit, rounding=ROUND_HALF_UP, context=_EXACT)
-        # Decimal's own arithmetic, `abs` too, rounds to 28 digits.
+        # Decimal's own operations, `abs` too, round to 28 digits.
         fits = value.copy_abs() < limit
         found.append(value if known and fits else None)
     return pa.array(found, type=target)
@@ -133,11 +133,11 @@ def _spread(function: str, moments: Column, kind: pa.DataType | None) -> pa.Arra
 
 
 def _exact_variance(parts: Sequence[Ints], divisor: Ints, scale: int) -> npt.NDArray[np.float64]:
-    """From counts, sums and sums of squares without an error: where these are small in 64 bits, else in Python's integers."""
+    """From exact counts, sums and sums of squares: in 64 bits where they are small, else in Python integers."""
     width = (len(parts) - 1) // 3
     count, sums, squares = parts[0], parts[1 : 1 + width], parts[1 + width :]
     total = wrapped(sums)
-    unit = 100**scale  # values are whole numbers of their last digit
+    unit = 100**scale  # values are integers in units of their last digit
     found = np.asarray(
         (count * wrapped(squares) - total * total) / (count.clip(1) * divisor.astype(np.float64)) / float(unit)
     )
@@ -195,7 +195,7 @@ def _summed(values: pa.Array, starts: Ints, ends: Ints) -> Column:
 
 
 def _heavy_hitters(bags: Bags, share: Fraction) -> pa.Array:
-    """Values with at least this share of all, with their counts, the most frequent first, equally frequent ones ascending."""
+    """Values with at least this share of all, with counts: most frequent first, ties ascending by value."""
     sizes, codes, counts = [], [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     for a, b in zip(bags.offsets[:-1].tolist(), bags.offsets[1:].tolist(), strict=True):
         own = bags.counts[a:b]
@@ -216,7 +216,7 @@ def _of_states(aggregate: Aggregate, states: States, kind: pa.DataType, own: Map
     made = states.made()
     match aggregate.function:
         case "approx_count_distinct":
-            # Merged with itself a sketch loses what it knew of arrival, so that estimates depend on the values alone.
+            # Merging with itself removes a sketch's arrival order: estimates then depend on the values alone.
             again = [states.function.merge(s, s) for s in made]
             return pa.array([round(s.get_estimate()) for s in again], type=pa.int64())
         case "approx_percentile":

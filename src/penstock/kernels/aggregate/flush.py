@@ -1,7 +1,7 @@
-"""Windows let out a few at a time: at most so many results in a step, none more than so many windows late (Li 2008, 8.3).
+"""Capped emission: at most so many results per step, and no window more than so many windows late (Li 2008, 8.3).
 
-How far a task has come is kept by ranges of keys: of a range all windows that end at or before a time are out, and of the next window those
-of groups with smaller keys than a bound. A step goes on from there, in the order of windows and of keys within one.
+A task's position is stored per key range: all windows that end by a time are emitted, and of the next window those of
+groups with keys below a bound. A step continues there, by window and then by key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.state.run import Ints
 
 @dataclass(frozen=True)
 class Cap:
-    """At most `rows` results, but all windows of which `behind` later ones are over."""
+    """At most `rows` results, but always all windows that at least `behind` later closed ones follow."""
 
     rows: int
     behind: int
@@ -41,10 +41,10 @@ def flush(
     cap: Cap,
     last: tuple[int, int] = (NEVER, NEVER),
 ) -> tuple[list[Closed], Flushed]:
-    """The next results of a query for the keys in `own`, and how far they are out then; `before` says how far all keys were.
+    """The next results of a query for the keys in `own`, and the position after them; `before` is that of all keys.
 
-    `last` says with which windows a landmark ends: those that the step before could close, by the progress it had, and the one with the
-    newest row of the whole stream.
+    `last` = (progress of the previous step, time of the newest row of the whole stream): they decide which window is a
+    landmark's last one when the streams end.
     """
     window = query.window or INSTANT
     assert isinstance(window, Sliding | Landmark)
@@ -82,7 +82,7 @@ def flush(
 
 
 def _runs(window: Sliding | Landmark, entries: Entries, first: Ints, until: int, last: tuple[int, int]) -> Frames:
-    """The windows that end by `until`, of each group from its `first` on."""
+    """The windows that end by `until`, of each group from its `first` one on."""
     if isinstance(window, Sliding):
         ends = np.full(len(first), window.closed(until) - 1, dtype=np.int64)
         places = entries.starts, entries.positions, window.range, window.slide, window.start
@@ -95,7 +95,7 @@ def _runs(window: Sliding | Landmark, entries: Entries, first: Ints, until: int,
 
 
 def _first_ones(frames: Frames, rows: int, least: int) -> Frames:
-    """So many of the first windows that more than `rows` are among them, and all before `least`: others do not come out in this step."""
+    """The first windows that hold more than `rows` results, and all before `least`: no others are emitted now."""
 
     def until(last: int) -> Ints:
         return np.clip(np.minimum(frames.last, last) - frames.first + 1, 0, None)
@@ -110,10 +110,10 @@ def _first_ones(frames: Frames, rows: int, least: int) -> Frames:
 
 
 def _least_place(window: Sliding | Landmark, ranges: Sequence[Flushed], until: int, cap: Cap) -> tuple[int, int]:
-    """The window and the key before which all must be out: what has waited long enough, and what is out already."""
+    """The window and key before which everything must be emitted: what is overdue, and what was emitted already."""
     places = {(known.window(window), known.bound) for known in ranges}
     if len(places) > 1:
-        # Tasks have other shares of keys than before: nothing that is out in one part of a share must come again.
+        # Tasks own other key ranges than before: what was emitted for part of a range must not be emitted again.
         places = {(number + (bound > LEAST_KEY), LEAST_KEY) for number, bound in places}
     return max([(window.closed(until) - cap.behind, LEAST_KEY), *places])
 
@@ -127,10 +127,10 @@ def _touching(ranges: Sequence[Flushed], own: tuple[int, int | None]) -> list[Fl
 
 
 def share_of(rows: int, task: int, tasks: int) -> int:
-    """A task's share of the results that a step may give."""
+    """A task's share of the results that a step may emit."""
     return rows * (task + 1) // tasks - rows * task // tasks
 
 
 def least(ranges: Sequence[Flushed]) -> int:
-    """The time up to which all windows are out."""
+    """The time up to which all windows are emitted."""
     return min((known.until for known in ranges), default=NEVER)

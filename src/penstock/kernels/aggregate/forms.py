@@ -1,7 +1,7 @@
-"""In which form rows are kept between steps: as partials of panes, as rows, or in each bucket as whichever takes less room.
+"""How rows are stored between steps: as partials of panes, as rows, or per bucket as whichever is smaller.
 
-The form is a property of each stored table, which its columns show; windows are put together from whatever there is. So a plan may change
-between two steps, and nothing that is held has to be made anew. Row tables here are those of plans that could also keep partials.
+The form is a property of each stored table, visible in its columns; windows are assembled from both. So a plan may
+change between two steps without rewriting state. Row tables here belong to plans that could also store partials.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.kernels.aggregate.close import folded, merge, partials
 from penstock.kernels.aggregate.entries import Sorted, lift, load, patterns_of, sort_together, with_patterns
-from penstock.kernels.aggregate.keep import horizon, settle
+from penstock.kernels.aggregate.keep import expire, horizon
 from penstock.kernels.aggregate.outside import inside
 from penstock.kernels.aggregate.ticks import are_many, each_tick, spread
 from penstock.model.time import NEVER
@@ -25,15 +25,15 @@ from penstock.planner.panes import PARTIALS, ROWS_KEPT, PaneSet
 from penstock.state.buckets import BUCKETS, bucket_of
 from penstock.state.run import Ints
 
-AT_EASE = 1.1  # a bucket changes its form if the other one takes so much less room
+AT_EASE = 1.1  # a bucket changes its form only if the other is smaller by this factor
 NO_CUTS: Mapping[int, Sequence[int]] = {}
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Tables to store, by width of panes how many partials the rows make, and of how many groups they are at most.
+    """Tables to store; by pane width how many partials the rows make; an upper bound for the number of groups.
 
-    `sets` are the numbers of the pane sets that the tables are for.
+    `sets` are the numbers of the pane sets that the tables belong to.
     """
 
     tables: list[pa.Table]
@@ -53,10 +53,11 @@ def keep_rows(
     before: npt.NDArray[np.bool_] | None = None,
     slide: int | None = None,
 ) -> Kept:
-    """New rows in the form that each pane set wants; those in no window are left out.
+    """New rows in the form of each pane set; rows in no window are dropped.
 
-    `cuts` are, by query, times that no partial may reach across, though a pane does: on one side all has been shown. `before`
-    says which buckets have kept rows of late. With `slide` each row counts at several ticks that lie so far apart, see `ticks`.
+    `cuts` are, by query, times that no partial may cross, even inside a pane: what lies before was already shown.
+    `before` says which buckets store rows so far. With `slide` each row counts at several ticks that far apart, see
+    `ticks`.
     """
     rows = inside(plan, rows)
     if not len(rows):
@@ -96,9 +97,9 @@ def keep_rows(
 
 
 def with_partials(plan: AggregatePlan, kept: Kept, came: Mapping[int, Sequence[pa.Table]]) -> Kept:
-    """What was made of rows, together with the partials of other rows, by pane set: as if all rows had been there at once.
+    """`kept` merged with the partials of other rows, by pane set, as if all rows had come at once.
 
-    All pane sets must keep partials.
+    All pane sets must store partials.
     """
     tables: list[pa.Table] = []
     numbers: list[int] = []
@@ -119,7 +120,7 @@ def with_partials(plan: AggregatePlan, kept: Kept, came: Mapping[int, Sequence[p
 
 
 def pane_places(own: PaneSet, times: Ints, cuts: Sequence[int]) -> Ints:
-    """Where each row's pane begins; behind a cut that lies in the pane, the cut."""
+    """Where each row's pane begins; for rows after a cut inside the pane, the cut."""
     panes = own.base + (times - own.base) // own.width * own.width
     if not cuts:
         return np.asarray(panes)
@@ -128,29 +129,29 @@ def pane_places(own: PaneSet, times: Ints, cuts: Sequence[int]) -> Ints:
 
 
 def as_partials(plan: AggregatePlan, table: pa.Table) -> pa.Table:
-    """A table as windows are put together from it: rows become partials of single moments."""
+    """A table in the form that windows are assembled from: rows become partials of single moments."""
     if plan.width is None or not are_rows(table):
         return table
     return partials(replace(plan, width=1, base=0), table)
 
 
-def settle_forms(
+def expire_forms(
     plan: AggregatePlan, tables: Sequence[pa.Table], progress: int, cuts: Mapping[int, Sequence[int]] = NO_CUTS
 ) -> list[pa.Table]:
-    """All tables as few that hold only what open windows need at this progress, each in the form that is wanted by now."""
+    """Few tables of what open windows still need at this progress, each in the form that is wanted now."""
     rows = [table for table in tables if are_rows(table)]
     if plan.width is None or not rows or horizon(plan, progress) is None:
-        whole = settle(plan, [as_partials(plan, table) for table in tables], progress)
+        whole = expire(plan, [as_partials(plan, table) for table in tables], progress)
         return [] if whole is None else [whole]
-    left = settle(replace(plan, width=None, sets=()), rows, progress)
+    left = expire(replace(plan, width=None, sets=()), rows, progress)
     formed = [] if left is None or not len(left) else keep_rows(plan, left, cuts, buckets_of(left)).tables
-    held = settle(plan, [table for table in tables if not are_rows(table)], progress)
+    held = expire(plan, [table for table in tables if not are_rows(table)], progress)
     made = [table for table in (held, *formed) if table is not None and len(table) and not are_rows(table)]
     return [*([merge(plan, made)] if made else ()), *(table for table in formed if are_rows(table))]
 
 
 def _serving(plan: AggregatePlan, own: PaneSet, rows: pa.Table) -> pa.Table:
-    """The rows that serve a query of the set, with what they serve in it."""
+    """The rows that serve a query of the set, with their patterns restricted to it."""
     if len(plan.sets) == 1:
         return rows
     mine = {q.selection for q in plan.queries if q.query in own.queries}
@@ -175,7 +176,7 @@ def _count(ordered: Sorted, places: Ints) -> int:
 
 
 def _smaller(rows: pa.Table, made: pa.Table, before: npt.NDArray[np.bool_] | None) -> list[pa.Table]:
-    """Rows or partials of each bucket, whichever take less room; a bucket stays with its form while both take about as much."""
+    """Per bucket rows or partials, whichever is smaller; near a tie a bucket keeps its form."""
     of_rows, of_made = (_buckets(table) for table in (rows, made))
     room = np.bincount(of_rows, minlength=BUCKETS) * (rows.nbytes / len(rows))
     other = np.bincount(of_made, minlength=BUCKETS) * (made.nbytes / len(made))

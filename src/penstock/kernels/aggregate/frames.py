@@ -1,8 +1,8 @@
 """Which entries each window covers: sorted positions in, frames out (compiled).
 
-An *entry* is a row or the partial of a pane; entries are sorted by group and position. A *frame* is a run of windows of one group
-that cover the same entries, so that their results are computed once. Frames are found by pointers that only move forward, and
-within a group they ascend at both ends. Nothing here knows what is aggregated.
+An *entry* is a row or the partial of a pane; entries are sorted by group and position. A *frame* is a range of windows
+of one group that cover the same entries, so that their result is computed once. Pointers find frames in one forward
+pass; within a group both ends of frames ascend. Nothing here depends on the aggregate.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.state.run import Ints
 
 @dataclass(frozen=True)
 class Frames:
-    """Windows `first` to `last` of `group` cover the entries [low, high), which are never none."""
+    """Windows `first` to `last` of `group` cover the entries [low, high), at least one."""
 
     group: Ints
     first: Ints
@@ -42,7 +42,7 @@ class Frames:
 def sliding(starts: Ints, positions: Ints, length: int, slide: int, origin: int, first: Ints, last: Ints) -> Frames:
     """Windows n = [origin + (n + 1) * slide - length, origin + (n + 1) * slide) with first <= n <= last.
 
-    Group g has the entries [starts[g], starts[g + 1]); `first` and `last` hold one bound for all groups, or one for each.
+    Group g has the entries [starts[g], starts[g + 1]). `first` and `last` are one bound for all groups or one for each.
     """
     room = _room(starts, positions, first, last)
     out = np.empty((5, room), dtype=np.int64)
@@ -57,27 +57,27 @@ def landmark(starts: Ints, positions: Ints, slide: int, origin: int, first: int,
 
 
 def listed(starts: Ints, positions: Ints, length: int, ends: Ints, begins: Ints, stops: Ints) -> Frames:
-    """Windows (w - length, w] for the ascending numbers w in ends[begins[g]:stops[g]] of group g; ids are indexes into `ends`."""
+    """Windows (w - length, w] for the ascending w in ends[begins[g]:stops[g]] of group g; ids are indexes of `ends`."""
     out = np.empty((5, min(int((stops - begins).sum()), 2 * len(positions) + len(starts))), dtype=np.int64)
     return _frames(out, _listed(starts, positions, length, ends, begins, stops, out))
 
 
 def sessions(starts: Ints, begins: Ints, ends: Ints, gap: int, after: int, until: int) -> Frames:
-    """Runs of entries less than `gap` apart whose end, `gap` after the last row, is in (after, until].
+    """Entries less than `gap` apart whose session end, `gap` after the last row, is in (after, until].
 
-    Entry i has rows from time begins[i] to ends[i]. `first` and `last` of a frame are the start and the end of the session.
+    Entry i has rows from begins[i] to ends[i]. A frame's `first` and `last` are the start and the end of its session.
     """
     out = np.empty((5, len(begins)), dtype=np.int64)
     return _frames(out, _sessions(starts, begins, ends, gap, after, until, out))
 
 
 def in_order(keys: Ints, times: Ints, bounds: Ints) -> bool:
-    """Whether each run [bounds[r], bounds[r + 1]) is sorted by key and time."""
+    """Whether each range [bounds[r], bounds[r + 1]) is sorted by key and time."""
     return bool(_in_order(keys, times, bounds))
 
 
 def merge_order(keys: Ints, times: Ints, bounds: Ints) -> Ints:
-    """The order by key and time of runs that are sorted; of equal rows, those of earlier runs first."""
+    """The order by key and time of sorted ranges; among equal rows, those of earlier ranges first."""
     order, spare = np.arange(len(keys), dtype=np.int64), np.empty(len(keys), dtype=np.int64)
     while len(bounds) > 2:
         _merge_pairs(keys, times, bounds, order, spare)
@@ -87,7 +87,7 @@ def merge_order(keys: Ints, times: Ints, bounds: Ints) -> Ints:
 
 
 def _room(starts: Ints, positions: Ints, first: Ints, last: Ints) -> int:
-    # Contents change only where an entry comes in or goes out; and there are no more frames than windows.
+    # Contents change only where an entry enters or leaves; and there are no more frames than windows.
     changes = 2 * len(positions) + len(starts)
     widest = int((last.astype(np.float64) - first.astype(np.float64)).max()) + 2 if len(first) else 0
     return max(0, min(changes, widest * (len(starts) - 1)))
@@ -104,7 +104,7 @@ _INT = types.int64
 
 @njit(_INT(_IN, _INT, _INT, _INT), cache=True, nogil=True)
 def _first_at(positions, low, high, target):  # type: ignore[no-untyped-def]
-    """The first index in [low, high) whose position is >= target, near the start most often."""
+    """The first index in [low, high) whose position is >= target; it is usually near `low`."""
     step = 1
     while low + step < high and positions[low + step] < target:
         step *= 2
@@ -129,7 +129,7 @@ def _in_order(keys, times, bounds):  # type: ignore[no-untyped-def]
 
 @njit(types.void(_IN, _IN, _IN, _IN, types.Array(_INT, 1, "C")), cache=True, nogil=True)
 def _merge_pairs(keys, times, bounds, order, out):  # type: ignore[no-untyped-def]
-    """Merge the first run with the second, the third with the fourth and so on."""
+    """Merge the first range with the second, the third with the fourth and so on."""
     for r in range(0, bounds.shape[0] - 1, 2):
         left, middle = bounds[r], bounds[r + 1]
         right, stop = middle, bounds[r + 2] if r + 2 < bounds.shape[0] else middle
@@ -167,12 +167,12 @@ def _sliding(starts, positions, length, slide, origin, firsts, lasts, out):  # t
             if low == stop:
                 break
             if positions[low] >= end:
-                n = (positions[low] - origin) // slide  # the first window that ends behind it
+                n = (positions[low] - origin) // slide  # the first window that ends after it
                 continue
             high = max(high, low)
             if high < stop and positions[high] < end:
                 high = _first_at(positions, high, stop, end)
-            # The content stays until the first entry goes out or the next comes in.
+            # The content stays the same until the first entry leaves or the next one enters.
             after = (positions[low] + length - origin) // slide
             if high < stop:
                 after = min(after, (positions[high] - origin) // slide)

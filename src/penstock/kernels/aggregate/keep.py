@@ -1,6 +1,7 @@
-"""What is still needed: the partials and rows that windows open at some progress may read, and what may go.
+"""Which partials and rows open windows still need at some progress, and which may expire.
 
-Sessions are known from their rows only; of what landmarks need the total is enough, and of rows that are counted their number.
+Sessions can be told from their rows only. Landmarks need only a total, and windows that count rows only the number of
+expired ones.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pyarrow as pa
 from penstock.kernels.aggregate import frames as framing
 from penstock.kernels.aggregate.close import by_begin, merge, merged_anew, serving, spans_of
 from penstock.kernels.aggregate.entries import lift, load, sort
-from penstock.kernels.aggregate.ranking import arrived_since, let_go, wanted_rows
+from penstock.kernels.aggregate.ranking import arrived_since, expire_ranked, wanted_rows
 from penstock.model.time import FOREVER, NEVER
 from penstock.model.windows import AggregateWindow, Landmark, PerRow, Session, Sliding, SlidingRows
 from penstock.planner.aggregates import AggregatePlan, Windowed
@@ -25,9 +26,10 @@ LATEST_END = 2 * FOREVER - 1  # no window ends later
 
 
 def horizon(plan: AggregatePlan, progress: int) -> int | None:
-    """The earliest position that an open window may need: older partials or rows can go unseen.
+    """The earliest position that an open window may need: older partials or rows can expire unread.
 
-    None if only the rows can tell (`alive`), or if what goes must be remembered (`settle`): sessions, landmarks, windows that count rows.
+    None if that depends on the rows (`alive`), or if expired rows leave something behind (`expire`): sessions,
+    landmarks, windows that count rows.
     """
     needed = [_earliest(query.window, progress) for query in plan.queries]
     found = [position for position in needed if position is not None]
@@ -47,7 +49,7 @@ def _earliest(window: AggregateWindow | None, progress: int) -> int | None:
 
 
 def needed_until(plan: AggregatePlan, position: int) -> int:
-    """The progress from which on no window needs what lies here or before; FOREVER where only `settle` can tell."""
+    """The progress from which no window needs what lies up to `position`; FOREVER if only `expire` can decide."""
     found = position
     for query in plan.queries:
         match query.window:
@@ -63,7 +65,7 @@ def needed_until(plan: AggregatePlan, position: int) -> int:
 
 
 def alive(plan: AggregatePlan, table: pa.Table, progress: int) -> npt.NDArray[np.bool_]:
-    """Rows of a table that some window still open at this progress needs; for sessions, `table` must be all there is."""
+    """Rows of a table that a window still open at this progress needs; for sessions `table` must hold all rows."""
     buffered = plan.width is None
     positions = table.column("_ts" if buffered else "_pane").to_numpy()
     needed = np.zeros(len(table), dtype=np.bool_)
@@ -82,10 +84,10 @@ def alive(plan: AggregatePlan, table: pa.Table, progress: int) -> npt.NDArray[np
     return needed
 
 
-def settle(plan: AggregatePlan, tables: Sequence[pa.Table], progress: int) -> pa.Table | None:
-    """All tables as one that holds only what open windows need; None if nothing is needed.
+def expire(plan: AggregatePlan, tables: Sequence[pa.Table], progress: int) -> pa.Table | None:
+    """One table of what open windows need; None if they need nothing.
 
-    What only landmarks need becomes one partial a group; rows that are counted and not needed become one that says how many they were.
+    What only landmarks need becomes one partial per group; expired rows that are still counted become their number.
     """
     held = [table for table in tables if len(table)]
     if not held:
@@ -95,7 +97,7 @@ def settle(plan: AggregatePlan, tables: Sequence[pa.Table], progress: int) -> pa
     landmarks = any(isinstance(q.window, Landmark) for q in plan.queries)
     if plan.width is not None and landmarks:
         others = replace(plan, queries=tuple(q for q in plan.queries if not isinstance(q.window, Landmark)))
-        # A pane that begins after progress must keep its time: the next landmark may end before it begins.
+        # A pane that begins after progress must keep its time: the next landmark window may end before it begins.
         at = whole.schema.get_field_index("_pane")
         panes = whole.column(at).to_numpy()
         kept = alive(others, whole, progress) | (panes >= progress) | (panes == NEVER)
@@ -104,7 +106,7 @@ def settle(plan: AggregatePlan, tables: Sequence[pa.Table], progress: int) -> pa
             for q in plan.queries
             if isinstance(q.window, Landmark)
         ]
-        # What lies before the origin of some landmark must keep its time, and before that of all nobody needs it.
+        # What lies before the origin of some landmark must keep its time; before all origins nothing is needed.
         together = ~kept & (panes >= max(origins))
         kept |= panes >= min(origins)
         placed = whole.set_column(at, "_pane", pa.array(np.where(together, NEVER, panes))).filter(pa.array(kept))
@@ -113,14 +115,14 @@ def settle(plan: AggregatePlan, tables: Sequence[pa.Table], progress: int) -> pa
         partition = max(len(q.window.partition) for q in plan.queries if isinstance(q.window, SlidingRows | PerRow))
         if any(isinstance(q.window, PerRow) and q.window.arrival for q in plan.queries):
             needed = arrived_since(whole, needed, partition)
-        return let_go(whole, needed, partition)
+        return expire_ranked(whole, needed, partition)
     return whole.filter(pa.array(needed)) if needed.any() else None
 
 
 def _in_open_sessions(
     plan: AggregatePlan, query: Windowed, table: pa.Table, gap: int, progress: int
 ) -> npt.NDArray[np.bool_]:
-    """Entries of sessions that a row may still continue."""
+    """Entries of sessions that a later row may still extend."""
     buffered = plan.width is None
     ordered = sort(table, "_ts" if buffered else "_pane", ordered=buffered and plan.ordered)
     number = next(n for n, piece in enumerate(plan.pieces) if piece.kind == "span")

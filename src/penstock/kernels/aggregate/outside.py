@@ -1,4 +1,4 @@
-"""Rows that are in no window of a query: before its origin, or in the gaps of windows shorter than their slide."""
+"""Rows in no window of a query: before its origin, or in the gaps of windows shorter than their slide."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.state.run import Ints, Rows
 
 
 def in_no_window(window: AggregateWindow | None, times: Ints) -> npt.NDArray[np.bool_] | None:
-    """Which of these times are in no window; None where every time is in one."""
+    """Which of these times are in no window; None if every time is in one."""
     if not isinstance(window, Sliding | Landmark):
         return None
     gaps = isinstance(window, Sliding) and window.range < window.slide
@@ -27,10 +27,10 @@ def in_no_window(window: AggregateWindow | None, times: Ints) -> npt.NDArray[np.
 
 
 def inside(plan: AggregatePlan, rows: pa.Table) -> pa.Table:
-    """The rows that some query selects and has a window for: of others nothing needs to be kept."""
+    """The rows that some query selects and has a window for; others need not be stored."""
     windows = {query.window for query in plan.queries}
     if any(isinstance(window, SlidingRows | PerRow) for window in windows):
-        return rows  # all rows count there, whomever they serve
+        return rows  # all rows count there, whatever queries they serve
     times = rows.column("_ts").to_numpy()
     outside = {window: in_no_window(window, times) for window in windows}
     if all(found is None for found in outside.values()):

@@ -1,8 +1,8 @@
-"""Results kept as closed panes: the panes that a step adds, the number of windows that it closes, and windows put together when they are read.
+"""Results stored as closed panes: the panes that a step adds, how many windows it closes, and their assembly on read.
 
-All queries over overlapping windows share these panes, so that a long window with a short slide adds no more to them than its rows do.
-Which windows have been closed is known from elsewhere: a *closing* is (step, after, until), and a window belongs to the step with
-`after` < end <= `until`.
+All queries over overlapping windows share these panes, so that a long window with a short slide stores no more than
+its rows. The closed windows are recorded elsewhere: a *closing* is (step, after, until), and a window belongs to the
+step with `after` < end <= `until`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Closing = tuple[int, int, int]
 def window_counts(
     plan: AggregatePlan, tables: Sequence[pa.Table], queries: Sequence[tuple[Windowed, int]], after: int, until: int
 ) -> list[int]:
-    """How many windows with `after` < end <= `until` hold something, for each query and the time before which none may start."""
+    """How many windows with `after` < end <= `until` hold an entry, for each (query, earliest allowed start)."""
     wanted = ["_key", *(f"g{n}" for n in range(plan.groups)), "_pane", "_bits"]
     gathered = gather(plan, [table.select([c for c in wanted if c in table.column_names]) for table in tables])
     if gathered is None:
@@ -46,7 +46,7 @@ def window_counts(
 
 
 def pane_edge(queries: Sequence[Windowed], progress: int) -> int:
-    """Where the last pane ends, of those that these queries' windows are made of, that progress has closed."""
+    """The end of the last pane that progress has closed, among the panes of these queries' windows."""
     if progress >= FOREVER:
         return FOREVER
     found = pane_width([query.window for query in queries])
@@ -58,9 +58,9 @@ def pane_edge(queries: Sequence[Windowed], progress: int) -> int:
 def closed_panes(
     plan: AggregatePlan, tables: Sequence[pa.Table], queries: Sequence[Windowed], since: int, edge: int
 ) -> pa.Table:
-    """What lies in [since, edge) and serves one of the queries, in panes as wide as these allow, with the pieces that they read.
+    """The panes of [since, edge) that serve one of the queries, as wide as these allow, with the pieces they need.
 
-    `since` is an edge of panes, though perhaps of those of other queries: what comes later lies behind it, whatever panes are now.
+    `since` is a pane edge, perhaps of another set of queries: all later entries lie after it, however wide panes are.
     """
     found = pane_width([query.window for query in queries])
     assert found is not None, "windows of rows have no panes"
@@ -86,7 +86,7 @@ def _inside(table: pa.Table, since: int, edge: int, selections: set[int]) -> pa.
 def assembled(plan: AggregatePlan, panes: pa.Table, closings: Sequence[Closing], first: int) -> pa.Table | None:
     """The windows of the plan's only query that these closings have closed, from all its panes; None if there are none.
 
-    Equal ones that one step has closed, its `_step`, are one row with their number.
+    Equal windows that one step (`_step`) has closed are one row with their number.
     """
     if not closings:
         return None
@@ -101,7 +101,7 @@ def assembled(plan: AggregatePlan, panes: pa.Table, closings: Sequence[Closing],
     table = found[0].table
     ends, counts = (table.column(name).to_numpy() for name in (END, RUN))
     slide = query.window.slide
-    # The closings that a run lies in, of which each has closed a part; no window is closed twice.
+    # The closings that overlap a run, each of which closed a part of it; no window is closed twice.
     begun = np.searchsorted(until, ends)
     pieces = np.maximum(np.searchsorted(after, ends + (counts - 1) * slide) - begun, 0)
     index = np.repeat(np.arange(len(ends)), pieces)

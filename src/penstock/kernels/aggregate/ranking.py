@@ -1,7 +1,7 @@
-"""Windows that count rows or end with rows: ranks in the order of the stream, and the frames over them.
+"""Windows that count rows or end with rows: ranks in stream order, and the frames over them.
 
-Rows are counted before any predicate, apart in each partition. A rank is final when progress has passed the row's time, since only
-then no earlier row can come. Rows that were let go are known by their number alone (`_gone`).
+Rows are counted before any predicate, per partition. A rank is final once progress has passed the row's time, since
+only then can no earlier row arrive. Of expired rows only the number is stored (`_gone`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from penstock.state.run import Ints
 
 @dataclass(frozen=True)
 class Ranks:
-    """Rows of a table by their place in their partition; `order` lists them so, partition after partition.
+    """Rows of a table by their rank in their partition; `order` lists them, partition after partition.
 
-    `starts` bounds the partitions in `order`; `known[p]` rows of partition p were let go before.
+    `starts` bounds the partitions in `order`; `known[p]` rows of partition p have expired.
     """
 
     partition: Ints
@@ -38,15 +38,15 @@ class Ranks:
     known: Ints
 
     def before(self, times: Ints, progress: int) -> Ints:
-        """How many rows of each partition lie before this time, those let go included."""
+        """How many rows of each partition lie before this time, including expired ones."""
         earlier = np.bincount(self.partition[(times < progress) & (times > NEVER)], minlength=len(self.known))
         return np.asarray(self.known + earlier)
 
 
 def rank_rows(table: pa.Table, columns: int, codes: Ints | None = None, *, arrival: bool = False) -> Ranks:
-    """Ranks in the partitions that the last so many group columns make; `codes` number the groups if the table is in order.
+    """Ranks per partition, which the last `columns` group columns form; `codes` are the groups of a sorted table.
 
-    By `arrival` the sequence comes before the time: it is the first of the columns that order rows.
+    By `arrival` the sequence precedes the time: it is the first of the columns that order rows.
     """
     times = table.column("_ts").to_numpy()
     groups = group_columns(table)
@@ -70,7 +70,7 @@ def rank_rows(table: pa.Table, columns: int, codes: Ints | None = None, *, arriv
 def row_windows(
     query: Windowed, ordered: Sorted, columns: tuple[Column | None, ...], after: int, until: int
 ) -> tuple[Entries, Frames, Shown]:
-    """The frames of a query whose windows are of rows, and what they show."""
+    """The frames of a query whose windows are of rows, and the window bounds that they show."""
     assert isinstance(query.window, SlidingRows | PerRow)
     times = ordered.positions
     arrival = isinstance(query.window, PerRow) and query.window.arrival
@@ -111,7 +111,7 @@ def _sliding_rows(
     window: SlidingRows, times: Ints, ranks: Ranks, entries: Entries, partition: Ints, after: int, until: int
 ) -> tuple[Frames, Shown]:
     ended = ranks.before(times, until)
-    # At the end of all input the last window is the first that ends at or after the last row, though it be short of rows.
+    # At the end of the streams the last window is the first that ends at or after the last row, even if not full.
     last = -(-ended // window.slide) if until >= FOREVER else ended // window.slide
     first = ranks.before(times, after) // window.slide
     frames = framing.sliding(
@@ -128,7 +128,7 @@ def _sliding_rows(
 
 
 def wanted_rows(window: SlidingRows, table: pa.Table, progress: int) -> npt.NDArray[np.bool_]:
-    """Rows in windows that are still open, and all whose rank is not final."""
+    """Rows in windows that are still open, and all rows whose rank is not final."""
     times = table.column("_ts").to_numpy()
     ranks = rank_rows(table, len(window.partition))
     least = (ranks.before(times, progress) // window.slide + 1) * window.slide - window.range
@@ -136,7 +136,7 @@ def wanted_rows(window: SlidingRows, table: pa.Table, progress: int) -> npt.NDAr
 
 
 def arrived_since(table: pa.Table, needed: npt.NDArray[np.bool_], columns: int) -> npt.NDArray[np.bool_]:
-    """The rows needed, and those that have arrived after one of them in its partition: so rows that went have all arrived before the others."""
+    """The rows needed and, per partition, all that arrived after one of them: only a prefix of arrivals expires."""
     ranks = rank_rows(table, columns, arrival=True)
     found = needed.copy()
     least = np.full(len(ranks.known), np.iinfo(np.int64).max)
@@ -146,15 +146,15 @@ def arrived_since(table: pa.Table, needed: npt.NDArray[np.bool_], columns: int) 
     return found
 
 
-def let_go(table: pa.Table, needed: npt.NDArray[np.bool_], columns: int) -> pa.Table:
-    """The rows needed, and for each partition (of the last so many groups) one that says how many others there were."""
+def expire_ranked(table: pa.Table, needed: npt.NDArray[np.bool_], columns: int) -> pa.Table:
+    """The rows needed, and per partition (the last `columns` group columns) one row with the number of expired ones."""
     times = table.column("_ts").to_numpy()
     needed = needed & (times > NEVER)
     ranks = rank_rows(table, columns)
     gone = table.column("_gone").to_numpy() + ((times > NEVER) & ~needed)
     total = np.bincount(ranks.partition[~needed], weights=gone[~needed], minlength=len(ranks.known)).astype(np.int64)
     first = np.unique(ranks.partition[~needed], return_index=True)
-    stands = np.flatnonzero(~needed)[first[1]]  # one row of each partition that lost some
+    stands = np.flatnonzero(~needed)[first[1]]  # one row of each partition that had rows expire
     times, gone = times.copy(), np.zeros(len(times), dtype=np.int64)
     times[stands] = NEVER
     gone[stands] = total[first[0]]

@@ -1,6 +1,6 @@
-"""Rows that stand for a run of windows one slide apart, of which they show the first and the number: moved, cut, and written out in pieces.
+"""Result rows that stand for several windows one slide apart, showing the first and their number: shift, cut, expand.
 
-A run may be longer than anything that can be built, so it is only ever written out a bounded number of rows at a time.
+The number may exceed what fits in memory, so rows are expanded in bounded pieces.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ END = WINDOW_END
 
 
 def moved(runs: pa.Table, window: Sliding | Landmark, by: Ints, counts: Ints, end: str = END) -> pa.Table:
-    """Runs that begin so many windows later and have other numbers; `end` is the column of the ends. Windows of a landmark all begin alike."""
+    """Rows whose windows begin `by` windows later, with other counts; `end` is the column of window ends.
+
+    All windows of a landmark begin at the same time.
+    """
     ends = runs.column(end).to_numpy() + by * window.slide
     changed = {end: ends, RUN: counts}
     if isinstance(window, Sliding):
@@ -35,7 +38,7 @@ def moved(runs: pa.Table, window: Sliding | Landmark, by: Ints, counts: Ints, en
 
 
 def cut(runs: pa.Table, window: Sliding | Landmark, first: int, before: int, end: str = END) -> pa.Table:
-    """The windows of runs that end at `first` or later and before `before`."""
+    """The windows of these rows that end at `first` or later and before `before`."""
     ends, counts = runs.column(end).to_numpy(), counts_of(runs)
     skipped = np.zeros_like(counts) if first <= NEVER else np.clip(-((ends - first) // window.slide), 0, counts)
     stops = counts if before >= FOREVER else np.clip(-((ends - before) // window.slide), skipped, counts)
@@ -46,9 +49,9 @@ def cut(runs: pa.Table, window: Sliding | Landmark, first: int, before: int, end
 
 
 def written_out(runs: pa.Table, window: Sliding | Landmark, at_once: int, end: str = END) -> Iterator[pa.Table]:
-    """A row for each window, in tables of so many rows at most."""
+    """One row per window, in tables of at most `at_once` rows."""
     counts = counts_of(runs)
-    row, done = 0, 0  # the next row, and how many of its windows are out
+    row, done = 0, 0  # the next row, and how many of its windows were yielded
     while row < len(counts):
         ahead = np.minimum(counts[row : row + at_once], at_once)
         ahead[0] = min(int(counts[row]) - done, at_once)

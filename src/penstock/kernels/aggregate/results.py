@@ -1,4 +1,4 @@
-"""Results of windows as tables: what the pseudo-columns show, runs of windows written out, and the best groups of each window."""
+"""Results of windows as tables: pseudo-columns, expansion to single windows, and the top rows of each window."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ NOTHING = Expression((), None, total=True)
 
 
 class TooManyError(Exception):
-    """A query asks for more in one step than a task can build; the text says for how much of what."""
+    """A query needs more in one step than a task can build; the text says how much of what."""
 
 
 def check_built(number: int, what: str) -> None:
-    """Refuse to build more than memory holds."""
+    """Refuse to build more than fits in memory."""
     if number > MOST_BUILT:
         raise TooManyError(f"one step has {number:,} {what}, of which a task can build {MOST_BUILT:,}")
 
 
 def total_of(counts: Ints) -> int:
-    """The sum of counts that may be too large for 64 bits."""
+    """The sum of counts, which may exceed 64 bits."""
     return int(counts.sum()) if counts.sum(dtype=np.float64) < 2.0**62 else sum(counts.tolist())
 
 
@@ -37,9 +37,9 @@ def total_of(counts: Ints) -> int:
 class Shown:
     """What frames show as window_start and window_end. `ends` are those of the first window of each frame.
 
-    Windows of a frame are `slide` apart; with slide 0 each frame is one window. Starts are `starts`, or lie `length` before the
-    ends, though not before the `origin`; windows without a length begin at the origin, or nowhere. Windows that may end at one time
-    are told apart by `ids`.
+    Windows of a frame are `slide` apart; with slide 0 each frame is one window. Starts are `starts`, or lie `length`
+    before the ends but not before the `origin`; windows without a length begin at the origin, or have no start. `ids`
+    distinguish windows that may end at the same time.
     """
 
     slide: int
@@ -80,11 +80,11 @@ class Shown:
 
 
 def leading(top: Top, keys: Sequence[pa.Array], groups: Sequence[pa.Array], windows: Ints) -> npt.NDArray[np.bool_]:
-    """The first rows of each window, by the values of the `keys`, and by their groups where these are equal."""
-    sorted_by: list[npt.NDArray[np.generic]] = [windows]  # what counts most comes first, and `lexsort` wants it last
+    """The first rows of each window by the values of `keys`, ties by their groups."""
+    sorted_by: list[npt.NDArray[np.generic]] = [windows]  # most significant first; `lexsort` wants it last
     for key, values in zip((*top.keys, *(SortKey(NOTHING) for _ in groups)), (*keys, *groups), strict=True):
         found = ordered(values)
-        # The complement turns the order around and cannot overflow.
+        # The complement reverses the order and cannot overflow.
         codes = np.where(found.valid, ~found.codes if key.descending else found.codes, 0)
         sorted_by += [found.valid if key.nulls_first else ~found.valid, codes]
     order = np.lexsort(sorted_by[::-1])
@@ -101,7 +101,7 @@ def leading(top: Top, keys: Sequence[pa.Array], groups: Sequence[pa.Array], wind
 def table_of(
     groups: Sequence[pa.Array], aggregates: Sequence[pa.Array], frames: Frames, shown: Shown, *, runs: bool
 ) -> pa.Table:
-    """The rows of a result: one for each frame if `runs` are wanted, else one for each window."""
+    """The rows of a result: one per frame if `runs` are wanted, else one per window."""
     counts = shown.counts(frames)
     columns = {f"g{n}": column for n, column in enumerate(groups)}
     values = {f"a{n}": column for n, column in enumerate(aggregates)}

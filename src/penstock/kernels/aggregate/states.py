@@ -1,9 +1,9 @@
-"""States that only their own functions understand: sketches of Apache DataSketches, and users' own aggregates.
+"""Opaque aggregate states: sketches of Apache DataSketches, and users' own aggregates.
 
-What lies in files is bytes that are never run: those of sketches, plain values (`state.values`), or what a user's own `encode` made.
-In memory states are Python objects, merged one by one: two stacks spare most merges when windows overlap, and a whole window of raw rows is
-taken in at once. Sketches are within the bounds that DataSketches states for their size; quantiles draw random numbers, so that
-two runs may differ within the bound.
+Files hold bytes that are never executed: of sketches, of plain values (`state.values`), or what a user's own `encode`
+made. In memory states are Python objects, merged one by one: two stacks save most merges when windows overlap, and a
+whole window of raw rows is added at once. Sketch errors are within the bounds that DataSketches states for their size;
+quantiles draw random numbers, so that two runs may differ within the bound.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from penstock.planner.taxonomy import Piece
 from penstock.state import values as plain
 from penstock.state.run import Ints
 
-_DOUBLES = frozenset({"double", "float", "int", "smallint", "tinyint"})  # whose values a double holds
-NAN = "NaN"  # stands for it in sketches that compare items: no NaN equals another
+_DOUBLES = frozenset({"double", "float", "int", "smallint", "tinyint"})  # types whose values a double holds exactly
+NAN = "NaN"  # replaces NaN in sketches that compare items, since no NaN equals another
 
 
 class Function(Protocol):
-    """What a state needs to be made, merged and kept in a file."""
+    """How a state is made, merged and stored."""
 
     def of(self, values: pa.Array) -> Any: ...
 
     def merge(self, left: Any, right: Any) -> Any:
-        """A new state; both others stay as they are."""
+        """A new state; the arguments do not change."""
         ...
 
     def dump(self, state: Any) -> bytes: ...
@@ -47,7 +47,7 @@ class Function(Protocol):
 
 @dataclass(frozen=True)
 class Distinct:
-    """HyperLogLog; `deviation` is the relative standard deviation asked for."""
+    """HyperLogLog; `deviation` is the requested relative standard deviation."""
 
     deviation: float
 
@@ -58,7 +58,7 @@ class Distinct:
     def of(self, values: pa.Array) -> Any:
         sketch = ds.hll_sketch(self.size, ds.tgt_hll_type.HLL_8)
         for value in tidy(values).unique().drop_null().to_pylist():
-            # Sketches pass over the empty string.
+            # Sketches ignore the empty string.
             sketch.update(value if isinstance(value, int | float) else f"={value}")
         return sketch
 
@@ -77,7 +77,7 @@ class Distinct:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A KLL sketch of values, and how many NaN there were beside them: the sketch passes over NaN, which is largest."""
+    """A KLL sketch of values and a count of NaN, which is largest and which the sketch ignores."""
 
     sketch: Any
     nans: int
@@ -87,19 +87,19 @@ class Ranked:
         return int(self.sketch.n) + self.nans
 
     def at(self, place: int) -> Any:
-        """The value at a place, counted from 1."""
+        """The value at a rank, counted from 1."""
         held = int(self.sketch.n)
         if place > held:
             return math.nan
         if place in {1, held}:
             return self.sketch.get_min_value() if place == 1 else self.sketch.get_max_value()
-        # Ranks are given as shares; in the middle between two places rounding cannot change which one is meant.
+        # The sketch takes ranks as shares; halfway between two ranks rounding cannot select another one.
         return self.sketch.get_quantile((place - 0.5) / held, True)
 
 
 @dataclass(frozen=True)
 class Quantiles:
-    """KLL; 1 / `accuracy` is the error of ranks asked for. `exact` values are kept as they are, others as doubles, which is faster."""
+    """KLL with rank error 1 / `accuracy`. `exact` values are stored unchanged, others as doubles, which is faster."""
 
     accuracy: float
     exact: bool
@@ -140,7 +140,7 @@ class Quantiles:
 
 @dataclass(frozen=True)
 class Frequent:
-    """Frequent items (Misra-Gries); exact up to `tracked` different values, then with the bound the sketch states."""
+    """Frequent items (Misra-Gries); exact up to `tracked` different values, then within the bound of the sketch."""
 
     tracked: int
 
@@ -168,9 +168,9 @@ class Frequent:
 
 
 class _Items(ds.PyObjectSerDe):  # type: ignore[misc]
-    """How the values in a sketch of items lie in its bytes: a length and the plain value each."""
+    """How a sketch of items stores its values: a length and the plain value each."""
 
-    refusal: StateError | None = None  # of an item that was read: DataSketches would give another error in its place
+    refusal: StateError | None = None  # raised while reading an item: DataSketches would replace it by its own error
 
     def get_size(self, item: Any) -> int:
         return len(self.to_bytes(item))
@@ -198,12 +198,12 @@ def _read_items(sketch: Any, data: bytes) -> Any:
         raise
 
 
-_CODEC, _LOST = b"c", b"!"  # marks of what a user's own `encode` made, and of why there is no state
+_CODEC, _LOST = b"c", b"!"  # marks bytes made by a user's own `encode`, and the reason for a lost state
 
 
 @dataclass(frozen=True)
 class Lost:
-    """In the place of a state that could not be kept; all that it is merged with is lost too."""
+    """Replaces a state that could not be stored; everything merged with it is lost too."""
 
     why: str
 
@@ -222,14 +222,14 @@ class Own:
         lost = next((state for state in (left, right) if isinstance(state, Lost)), None)
         if lost is not None:
             return lost
-        # `merge` of a user may change its left side: begin with a fresh one.
+        # A user's `merge` may change its left argument: start with a fresh state.
         return self.function.merge(self.function.merge(self.function.zero(), left), right)
 
     def finish(self, state: Any) -> Any:
         return None if isinstance(state, Lost) else self.function.finish(state)
 
     def dump(self, state: Any) -> bytes:
-        """The bytes of a state; of one that cannot be kept, those that say why."""
+        """The bytes of a state; if it cannot be stored, the reason."""
         if isinstance(state, Lost):
             return _LOST + state.why.encode()
         codec = codec_of(self.function)
@@ -241,7 +241,7 @@ class Own:
             why = (
                 f"has a state of type {error}, which cannot be kept between steps: make it of {plain.PLAIN}, {_REMEDY}"
             )
-        except Exception as error:  # noqa: BLE001  (whatever a user's code raises concerns its own queries alone)
+        except Exception as error:  # noqa: BLE001  (an error in a user's code affects only queries that use it)
             why = f"cannot keep its state: encode() raised {type(error).__name__}: {error}"
         else:
             if isinstance(data, bytes):
@@ -256,7 +256,10 @@ class Own:
         if mark != _CODEC:
             return plain.decode(data)
         if codec is None:
-            msg = f"states of aggregate {self.name!r} were written by its encode(); declare it with encode() and decode() as before"
+            msg = (
+                f"states of aggregate {self.name!r} were written by its encode(); "
+                "declare it with encode() and decode() as before"
+            )
             raise StateError(msg)
         try:
             return codec[1](data[1:])
@@ -270,13 +273,13 @@ _REMEDY = "or give the aggregate encode(state) -> bytes and decode(bytes) -> sta
 
 
 def codec_of(function: UserAggregate) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]] | None:
-    """How a user's function writes and reads its states, if it does so itself."""
+    """A user's own `encode` and `decode`, if the function has them."""
     encode, decode = (getattr(function, name, None) for name in ("encode", "decode"))
     return None if encode is None or decode is None else (encode, decode)
 
 
 def why_lost(states: pa.Array | pa.ChunkedArray) -> str | None:
-    """Why some of these states, as they lie in files, could not be kept; None if all could."""
+    """Why some of these stored states are lost; None if all are intact."""
     lost = states.filter(pc.starts_with(states, _LOST))
     return lost[0].as_py()[1:].decode() if len(lost) else None
 
@@ -296,7 +299,7 @@ def function_of(piece: Piece, kind: str, own: Mapping[str, UserAggregate]) -> Fu
 
 @dataclass(frozen=True)
 class States:
-    """States of entries, or the raw values of rows that no state has been made of yet."""
+    """States of entries, or the raw values of rows for which no state was made yet."""
 
     function: Function
     states: tuple[Any, ...] | None
@@ -335,11 +338,11 @@ class States:
 
     @property
     def lost(self) -> bool:
-        """Whether some of the states could not be kept."""
+        """Whether some of the states are lost."""
         return any(isinstance(state, Lost) for state in self.states or ())
 
     def made(self) -> tuple[Any, ...]:
-        """The states; of raw values, one for each row."""
+        """The states; of raw values, one per row."""
         if self.states is not None:
             return self.states
         assert self.values is not None
@@ -356,7 +359,7 @@ def load_states(data: pa.Array, function: Function) -> States:
 
 @dataclass(frozen=True)
 class Lists:
-    """All values of rows in order: only of raw rows, and listed when a window closes."""
+    """All values of rows in order: only of raw rows, listed when a window closes."""
 
     values: pa.Array
     bounds: tuple[Ints, Ints] | None = None

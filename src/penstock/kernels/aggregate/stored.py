@@ -1,8 +1,8 @@
-"""Between rows of state tables and the tables that aggregates are computed from.
+"""Conversion between rows of state tables and the tables of the aggregate kernels.
 
-Runs outlive plans: queries come and go, and with them the pieces that partials hold, the width of panes, and whether rows are kept instead. So
-pieces are stored under names that follow from what they are, and a run is read by whatever plan there is. What an older run lacks only
-queries ask for that its rows do not serve: it gets the values of a row of NULLs.
+Runs outlive plans: as queries come and go, so do the pieces of partials, the pane width, and whether rows are stored
+instead. So pieces are stored under names derived from their definition, and any plan can read any run. What an older
+run lacks is needed only by queries that its rows do not serve: it is filled with the values of a row of NULLs.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _OWN = ("_key", "_ts", "_pane", "_bits")
 
 
 def served(aggregate: WindowAggregate, rows: Rows) -> Rows:
-    """Rows of a state table that know which queries they serve, each by itself: queries may come to keep what they share apart."""
+    """Rows of a state table with the queries that each serves: a later query may need what they share kept apart."""
     queries = aggregate.plan.queries
     if any(isinstance(query.window, SlidingRows | PerRow) for query in queries):
-        return rows  # ranks are those of all rows, whomever they serve
+        return rows  # ranks count all rows, whatever queries they serve
     entry = {m.id: m.share * MAX_ROLES for m in aggregate.members}
     return replace(rows, patterns=tuple(
         tuple(q.selection for q in queries if entry[q.query] in pattern) for pattern in rows.patterns
@@ -40,7 +40,7 @@ def served(aggregate: WindowAggregate, rows: Rows) -> Rows:
 
 
 def received(aggregate: WindowAggregate, source: AggregateSource, rows: Rows) -> pa.Table:
-    """New rows of a state table, as the kernels take them."""
+    """New rows of a state table in the kernels' form."""
     columns: dict[str, pa.Array] = {"_key": pa.array(rows.key)}
     columns |= {f"g{n}": rows.columns[name] for n, name in enumerate(source.groups)}
     columns["_ts"] = pa.array(rows.time)
@@ -53,7 +53,7 @@ def received(aggregate: WindowAggregate, source: AggregateSource, rows: Rows) ->
 
 
 def to_rows(aggregate: WindowAggregate, table: pa.Table) -> Rows:
-    """Partials (or rows) as a run holds them."""
+    """Partials (or rows) in the form of a run."""
     single = "_ts" in table.column_names
     time = "_ts" if single else "_pane"
     stored = {name: kept for kept, name in _stored_rows(aggregate).items()} if single else {}
@@ -70,7 +70,7 @@ def to_rows(aggregate: WindowAggregate, table: pa.Table) -> Rows:
 
 
 def refused(plan: AggregatePlan, table: pa.Table) -> dict[int, str]:
-    """The queries of a user's aggregate whose state could not be kept in this table, and why."""
+    """The queries with a user's aggregate whose state in this table is lost, and why."""
     own = [
         (n, f"p{n}_0") for n, piece in enumerate(plan.pieces) if piece.kind == "state" and piece.function in plan.own
     ]
@@ -83,7 +83,7 @@ def refused(plan: AggregatePlan, table: pa.Table) -> dict[int, str]:
 
 
 def from_rows(aggregate: WindowAggregate, rows: Rows) -> pa.Table:
-    """What a run holds, rows or partials, as the present plan calls it; rows that serve nobody any more are left out."""
+    """The rows or partials of a run, named as in the present plan, without rows that serve no query any more."""
     plan = aggregate.plan
     single = plan.buffered or not any(name.startswith("p:") for name in rows.columns)
     found = {name: stored for stored, name in _stored(aggregate, list(rows.columns), single=single).items()}
@@ -92,7 +92,7 @@ def from_rows(aggregate: WindowAggregate, rows: Rows) -> pa.Table:
     columns: dict[str, pa.Array] = {"_key": pa.array(rows.key)}
     columns |= {f"g{n}": rows.columns[f"g{n}"] for n in range(plan.groups)}
     columns["_ts" if single else "_pane"] = pa.array(rows.time)
-    # Tables are put together column by column, so that all must have the order that new ones have.
+    # Tables are concatenated by column, so all need the column order of new ones.
     for name in sorted(values, key=_place):
         if name[0] in "p_" and "_bits" not in columns:
             columns["_bits"] = pa.array(rows.bits, type=pa.int32())
@@ -102,7 +102,7 @@ def from_rows(aggregate: WindowAggregate, rows: Rows) -> pa.Table:
 
 
 def _lacking(aggregate: WindowAggregate, found: Collection[str], count: int, *, single: bool) -> dict[str, pa.Array]:
-    """The columns that the plan has and a table has not, with the values of a row of NULLs."""
+    """Columns of the plan that a table lacks, with the values of a row of NULLs."""
     plan = aggregate.plan
     if (len(_stored_rows(aggregate)) <= len(found)) if single else (_pieces_in(found) >= len(plan.pieces)):
         return {}
@@ -113,7 +113,7 @@ def _lacking(aggregate: WindowAggregate, found: Collection[str], count: int, *, 
 
 
 def _place(name: str) -> tuple[object, ...]:
-    """Arguments, what orders rows, pieces, and last the number of rows that went; each by number."""
+    """Sort key: arguments, what orders rows, pieces (each by number), and last the number of expired rows."""
     if name == "_gone":
         return ("z",)
     return (name[0], *(int(part) for part in name[1:].split("_")))
@@ -124,7 +124,7 @@ def _pieces_in(names: Collection[str]) -> int:
 
 
 def _serving(aggregate: WindowAggregate, table: pa.Table, rows: Rows) -> pa.Table:
-    """Rows that only dropped queries asked for go; where windows are made of rows all stay."""
+    """Drop rows that only dropped queries wanted; where windows count rows all rows stay."""
     selections = {query.selection for query in aggregate.plan.queries}
     counted = any(isinstance(query.window, SlidingRows | PerRow) for query in aggregate.plan.queries)
     if counted or all(selections.intersection(pattern) for pattern in rows.patterns):
@@ -134,7 +134,7 @@ def _serving(aggregate: WindowAggregate, table: pa.Table, rows: Rows) -> pa.Tabl
 
 
 def _stored(aggregate: WindowAggregate, columns: Collection[str], *, single: bool) -> dict[str, str]:
-    """Name in a run -> name in the kernels' table, of the columns that both have; a run of `single` rows or of partials."""
+    """Name in a run -> name in the kernels' table, for columns of both; a run of `single` rows or of partials."""
     if single:
         return {stored: name for stored, name in _stored_rows(aggregate).items() if stored in columns}
     found: dict[str, str] = {}
@@ -157,7 +157,7 @@ def _name(aggregate: WindowAggregate, piece: Piece) -> str:
 
 
 def _example(aggregate: WindowAggregate, *, single: bool) -> pa.Table:
-    """What the plan keeps of one row of NULLs."""
+    """What the plan stores of one row of NULLs."""
     columns: dict[str, pa.Array] = {"_key": pa.array([0], pa.int64())}
     columns |= {f"g{n}": pa.nulls(1, stored_type(kind)) for n, kind in enumerate(aggregate.group_types)}
     columns["_ts"] = pa.array([0], pa.int64())
@@ -169,7 +169,7 @@ def _example(aggregate: WindowAggregate, *, single: bool) -> pa.Table:
 
 
 def stored_type(kind: str) -> pa.DataType:
-    """Arrow's type for Spark's name of a column's type."""
+    """The Arrow type for Spark's name of a type."""
     return pa.string() if kind.startswith(("char(", "varchar(")) else arrow_type(kind)
 
 

@@ -1,8 +1,9 @@
-"""Aggregates of many frames over the same entries, each entry touched a constant number of times (compiled).
+"""Aggregates of many frames over the same entries in constant work per entry (compiled).
 
-Integers are summed by differences of prefix sums: exact, since sums wrap; or with two stacks, to compare. What cannot be taken out again (extremes) or would drift
-(sums of doubles) is swept with two stacks: suffixes of an older part, and one running value of a newer part. Frames must ascend at
-both ends within a group, and not overlap between groups; segments that are merged are such frames too.
+Integers are summed by differences of prefix sums, which is exact since sums wrap, or with two stacks for comparison.
+What cannot be subtracted (extremes) or would drift (sums of doubles) uses two stacks: suffixes of an older part, and
+one running value of a newer part. Frames must ascend at both ends within a group and not overlap between groups;
+segments to merge are such frames too.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from penstock.state.run import Ints
 
 Doubles = npt.NDArray[np.float64]
 
-LEAST, GREATEST = 0, 1  # what an integer sweep keeps
-SUM, MOMENTS = 0, 1  # what a sweep of doubles keeps
+LEAST, GREATEST = 0, 1  # kinds of integer sweeps
+SUM, MOMENTS = 0, 1  # kinds of sweeps of doubles
 
 EMPTY_LEAST = np.iinfo(np.int64).max  # the least of no values
 EMPTY_GREATEST = np.iinfo(np.int64).min
@@ -31,7 +32,7 @@ def sums(values: Ints, low: Ints, high: Ints) -> Ints:
 
 
 def totals(values: Ints, low: Ints, high: Ints) -> Ints:
-    """As `sums`, merged with two stacks and never subtracted."""
+    """As `sums`, but merged with two stacks, without subtraction."""
     out = np.empty(len(low), dtype=np.int64)
     _totals(np.ascontiguousarray(values), low, high, out)
     return out
@@ -126,7 +127,7 @@ def _add(kind, kept, values, row):  # type: ignore[no-untyped-def]
         return
     count = kept[0] + values[row, 0]
     share, apart = values[row, 0] / count, values[row, 1] - kept[1]
-    # In this order: a square may overflow, and nothing times infinity is no number.
+    # In this order: a square may overflow, and zero times infinity is NaN.
     kept[2] += values[row, 2] + apart * (apart * (kept[0] * share))
     kept[1] = kept[1] + apart * share if np.isfinite(apart) else kept[1] * (1 - share) + values[row, 1] * share
     kept[0] = count

@@ -1,8 +1,9 @@
-"""Rows that count at several ticks, as results of the join below an aggregate do: each at all from a first tick to a last one.
+"""Rows that count at several ticks, such as results of a join below an aggregate: at each tick from a first to a last.
 
-A table of such rows has `_ts`, the moment just before the first tick, and `_last`, that before the last one; ticks lie one slide apart, and
-those of all rows on one grid. So few ticks have many rows, and a row has many ticks. `spread` makes partials of panes with work by rows and
-panes, not by rows times ticks; `each_tick` makes a row of every tick, where single rows are needed.
+A table of such rows has `_ts`, the moment just before the first tick, and `_last`, the one before the last tick. Ticks
+lie one slide apart, those of all rows on one grid. So many rows share a tick, and a row has many ticks. `spread` makes
+partials of panes in work by rows plus panes, not rows times ticks; `each_tick` makes one row per tick where single
+rows are needed.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from penstock.planner.aggregates import AggregatePlan
 from penstock.state.run import Ints
 
 LAST = "_last"
-FEW = 2  # ticks of a row: for no more, partials are put together faster from a row of each
+FEW = 2  # with at most this many ticks per row, partials from one row per tick are faster
 
 
 class TooManyTicksError(Exception):
-    """The ticks of these rows are more than a task writes out."""
+    """These rows have more ticks than a task can expand."""
 
 
 def are_many(rows: pa.Table, slide: int) -> bool:
-    """Whether there are so many ticks that it costs less to do without a row for each."""
+    """Whether there are so many ticks that `spread` is cheaper than a row for each."""
     first, last = _ends(rows)
     return int(((last - first) // slide).sum()) + len(rows) > FEW * len(rows)
 
 
 def each_tick(rows: pa.Table, slide: int) -> pa.Table:
-    """A row for every tick."""
+    """One row per tick."""
     first, last = _ends(rows)
     counts = (last - first) // slide + 1
     _check(counts)
@@ -46,11 +47,11 @@ def each_tick(rows: pa.Table, slide: int) -> pa.Table:
 
 
 def spread(plan: AggregatePlan, rows: Sorted, slide: int, panes: Callable[[Ints], Ints]) -> pa.Table:
-    """The partials of rows by group and pane, as if each were a row at every tick; `panes` tells where the pane of a moment begins.
+    """The partials of rows by group and pane, as if each row occurred at every tick; `panes` maps moments to panes.
 
-    Rows with the same ticks become one partial first. Then the ticks of each are cut into blocks of 2^n ticks that begin at multiples of 2^n,
-    two of a size at most, and partials of the same block become one. Only what is left is written out by ticks: of a group each tick has one
-    entry for each size of blocks at most.
+    First, rows with the same ticks become one partial. Then the ticks of each partial are split into blocks of 2^n
+    ticks that begin at multiples of 2^n, at most two per size, and partials of the same block are merged. Only the rest
+    is expanded by tick: per group, each tick has at most one entry per block size.
     """
     first, last = _ends(rows.table)
     start = first.min()
@@ -70,7 +71,7 @@ def spread(plan: AggregatePlan, rows: Sorted, slide: int, panes: Callable[[Ints]
 
 @dataclass(frozen=True)
 class _Partials:
-    """Partials by the numbers of their groups and patterns; `rows` are rows that they are of."""
+    """Partials by the numbers of their groups and patterns; `rows` are source rows with these groups and patterns."""
 
     codes: Ints
     bits: npt.NDArray[np.int32]
@@ -82,7 +83,7 @@ class _Partials:
         return _Partials(self.codes[index], self.bits[index], self.rows[index], columns)
 
     def together(self, *keys: Ints) -> tuple[_Partials, list[Ints]]:
-        """Those of one group and pattern with equal keys put together, and their keys; in the order of groups, keys and patterns."""
+        """Partials of equal group, pattern and keys merged, and their keys; ordered by group, keys, pattern."""
         by: list[Ints] = [self.codes, *keys, self.bits.astype(np.int64)]
         order = np.lexsort(by[::-1])
         new = np.zeros(len(order), dtype=np.bool_)
@@ -97,7 +98,7 @@ class _Partials:
 
 
 def _blocks(low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
-    """The numbers [low, high) of each place, cut into blocks [b * 2^n, (b + 1) * 2^n): (place, n, b) of every block."""
+    """The numbers [low, high) of each place, split into blocks [b * 2^n, (b + 1) * 2^n): (place, n, b) per block."""
     found = []
     place, size = np.arange(len(low)), 0
     while len(place):
@@ -119,12 +120,15 @@ def _ends(rows: pa.Table) -> tuple[Ints, Ints]:
 
 
 def _places(counts: Ints) -> Ints:
-    """The numbers from 0 for each count, one after the other."""
+    """The numbers from 0 for each count, concatenated."""
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
 
 
 def _check(counts: Ints) -> None:
     if (whole := int(counts.sum())) > MOST_TAKEN:
-        msg = f"results of the join below it count in {whole:,} windows of its groups in one step, and a task can make {MOST_TAKEN:,}"
+        msg = (
+            f"results of the join below it count in {whole:,} windows of its groups in one step, "
+            f"and a task can make {MOST_TAKEN:,}"
+        )
         raise TooManyTicksError(msg)

@@ -1,4 +1,4 @@
-"""Arrow's types for Spark's simple names, as far as aggregates meet them."""
+"""The Arrow types of Spark's simple type names, as far as aggregates need them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 
 
 def arrow_type(name: str) -> pa.DataType:
-    """The type of a column that Spark calls so."""
+    """The Arrow type of a column with this Spark type."""
     found = _DECIMAL.fullmatch(name)
     if found:
         return pa.decimal128(int(found[1]), int(found[2]))

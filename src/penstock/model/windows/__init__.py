@@ -1,9 +1,9 @@
-"""The windows of aggregates, one kind a file: which windows there are, what each extends over, and in which a row is.
+"""The windows of aggregates, one kind a file: which windows there are, what each extends over, and which hold a row.
 
-Every kind answers three questions about positions (event times, or ranks of rows): `windows`, the ids that a set of positions
-gives rise to; `extent`, the half-open interval of positions of one window; `wids`, the windows that one position is in.
-`extent` says what a window means and `wids` is what is computed; they are duals (Li 2008, 5.1). `closed` says which windows
-progress has passed. Nothing here knows rows, groups or arrival.
+Every kind answers three questions about positions (event times, or ranks of rows): `windows`, the ids of the windows
+that a set of positions creates; `extent`, the half-open interval of positions of one window; `wids`, the windows of one
+position. `extent` defines a window, and `wids` is what is computed; they are duals (Li 2008, 5.1). `closed` tells which
+windows progress has passed. Rows, groups and arrival play no part here.
 """
 
 from penstock.model.windows.landmark import Landmark

@@ -1,4 +1,4 @@
-"""`[RANGE ALL SLIDE s]`: everything from the beginning on, anew at every slide."""
+"""`[RANGE ALL SLIDE s]`: everything from the beginning on, once per slide."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ class Landmark:
 
     @property
     def start(self) -> int:
-        """Where windows are counted from."""
+        """The time that windows are counted from."""
         return self.origin or 0
 
     def windows(self, times: Iterable[int]) -> Sequence[int]:
-        """From the first window that holds one of these times up to the first that holds them all."""
+        """From the first window that holds one of these times to the first that holds them all."""
         firsts = [ids[0] for time in times if (ids := self.wids(time))]
         return range(min(firsts), max(firsts) + 1) if firsts else range(0)
 
     def extent(self, n: int) -> tuple[int, int]:
-        """What it extends over; without an origin it begins before every time there can be."""
+        """Its interval; without an origin it begins before every possible time."""
         return (EARLIEST if self.origin is None else self.origin), self.start + (n + 1) * self.slide
 
     def wids(self, time: int) -> Sequence[int]:
-        """Every window from this one on, as far as time goes: to be tested, never to be listed."""
+        """Every window from this one on: a range to test, never to enumerate."""
         since = time - self.start
         if self.origin is not None and since < 0:
             return range(0)

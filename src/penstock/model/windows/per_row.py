@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PerRow:
-    """A row at time w has the window (w - range, w], rows of its own time included: open at its start and closed at its end.
+    """A row at time w has the window (w - range, w], including other rows at w: open at its start, closed at its end.
 
-    There is one result for every row, or for the n-th, 2n-th, .. row in the order of the stream where `rows` is n; rows are
-    counted from 1, before any predicate, and with `partition` (columns) apart for each combination of its values, which then
-    has windows of its own. With `arrival` they are counted in the order of the stream's sequence instead. Ids are the times w. GROUP BY
-    comes after and changes no window.
+    There is one result for every row or, if `rows` is n, for the n-th, 2n-th, .. row in stream order. Rows are counted
+    from 1, before any predicate; with `partition` (columns) separately for each combination of values, each with its
+    own windows. With `arrival` they are counted in the order of the stream's sequence instead. Ids are the times w.
+    GROUP BY comes after and changes no window.
     """
 
     range: int
@@ -22,15 +22,15 @@ class PerRow:
     arrival: bool = False
 
     def windows(self, times: Iterable[int]) -> list[int]:
-        """The windows of these rows, given all their times: ascending, one for each n-th row, so that ids may be equal.
+        """The windows of these rows, given all their times: ascending, one per n-th row, so that ids may be equal.
 
-        Rows that are counted by arrival are given in that order.
+        Rows counted by arrival must be given in that order.
         """
         counted = list(times) if self.arrival else sorted(times)
         return sorted(counted[self.rows - 1 :: self.rows])
 
     def extent(self, w: int) -> tuple[int, int]:
-        """As for the other kinds the half-open interval: time has a smallest unit."""
+        """Half-open as for the other kinds: time has a smallest unit."""
         return w - self.range + 1, w + 1
 
     def wids(self, time: int, windows: Iterable[int]) -> Sequence[int]:

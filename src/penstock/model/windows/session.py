@@ -1,4 +1,4 @@
-"""`[SESSION gap]`: rows that follow each other closely, apart for each group."""
+"""`[SESSION gap]`: rows of a group that follow each other closely."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Extent = tuple[int, int]
 class Session:
     """A row less than `gap` after the one before continues its session; one `gap` after it starts a new one.
 
-    A session extends from its first row to `gap` after its last, and that pair is its id. What a group's rows are is decided
-    by the predicates and GROUP BY, so sessions come after both.
+    A session extends from its first row to `gap` after its last, and that pair is its id. Predicates and GROUP BY
+    decide what the rows of a group are, so sessions are built after both.
     """
 
     gap: int
@@ -32,9 +32,9 @@ class Session:
         return session
 
     def wids(self, time: int, windows: Iterable[Extent]) -> Sequence[Extent]:
-        """The one of these sessions that holds this time."""
+        """The session that holds this time."""
         return [session for session in windows if session[0] <= time < session[1]]
 
     def closed(self, session: Extent, progress: int) -> bool:
-        """Whether no row can continue it any more."""
+        """Whether no later row can extend it."""
         return session[1] <= progress

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 class Sliding:
     """Window n is [origin + (n + 1) * slide - range, origin + (n + 1) * slide).
 
-    The ends are aligned to the origin. Without one it is 0 and ids are signed; with one, time begins there: the first windows
-    are cut at it, and a time before it is in no window. A range below the slide leaves gaps.
+    The ends are aligned to the origin. Without an origin it is 0 and ids are signed. With one, time begins there: the
+    first windows are cut at it, and an earlier time is in no window. A range below the slide leaves gaps.
     """
 
     range: int
@@ -20,7 +20,7 @@ class Sliding:
 
     @property
     def start(self) -> int:
-        """Where windows are counted from."""
+        """The time that windows are counted from."""
         return self.origin or 0
 
     def windows(self, times: Iterable[int]) -> list[int]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 class SlidingRows:
     """Window n is the rows of ranks [(n + 1) * slide - range, (n + 1) * slide), ranks counted from 0.
 
-    Rows are ranked in the order of their stream, before any predicate, and with `partition` (columns) apart for each
-    combination of its values, NULL being one of them. GROUP BY comes after and changes no window.
+    Rows are ranked in stream order, before any predicate, and with `partition` (columns) separately for each
+    combination of values, NULL included. GROUP BY comes after and changes no window.
     """
 
     range: int
@@ -23,7 +23,7 @@ class SlidingRows:
         return sorted({n for rank in ranks for n in self.wids(rank)})
 
     def extent(self, n: int) -> tuple[int, int]:
-        """Its ranks; the first windows are short."""
+        """Its ranks; the first windows hold fewer."""
         end = (n + 1) * self.slide
         return max(end - self.range, 0), end
 
@@ -31,9 +31,9 @@ class SlidingRows:
         return range(rank // self.slide, (rank + self.range) // self.slide)
 
     def ended(self, count: int) -> int:
-        """The windows below this are all there are when no row comes after so many: the last of them ends at or after the last row."""
+        """How many windows `count` rows have if no more come: the last one ends at or after the last row."""
         return -(-count // self.slide)
 
     def closed(self, final: int) -> int:
-        """The first window that is still open when that many rows have a final rank."""
+        """The first window that is still open once that many rows have a final rank."""
         return final // self.slide

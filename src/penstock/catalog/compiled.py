@@ -1,0 +1,117 @@
+"""What a registered query is, compiled once: the query over streams, derived ones too, that everything after registration takes.
+
+Where a query reads the results of others, a derived stream stands for each; an aggregate over a join is answered by two queries, and a query over
+unions by one for each combination of streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from penstock.model import Column, Query, Stream, UserAggregate
+from penstock.planner.derived import TICK, Apart, is_joined, take_apart
+from penstock.planner.group_order import in_one_order
+from penstock.planner.unions import distribute, reunited
+from penstock.sql import Results, parse_query
+from penstock.state.registry import QueryRecord, Reading
+
+
+def stream_name(reading: Reading, column: str) -> str:
+    """The name of a query's results with that column as their time; a query that comes later under the same name has another."""
+    return f"{reading.query}#{reading.id} by {column}"
+
+
+def over_streams(query: Query, readings: Sequence[Reading]) -> tuple[Query, dict[str, Stream]]:
+    """The query with derived streams in place of the queries that it reads, and these streams."""
+    known = {reading.query: reading for reading in readings}
+    roles, streams = [], {}
+    for role in query.roles:
+        names = []
+        for name in role.streams:
+            reading = known.get(name)
+            column = None if reading is None else role.on or reading.usual
+            if reading is None or column is None:
+                names.append(name)
+                continue
+            names.append(stream_name(reading, column))
+            columns = tuple(Column(n, t) for n, t in reading.columns)
+            streams[names[-1]] = Stream(names[-1], columns, column, delay=None)
+        on = role.on if names == list(role.streams) else None
+        roles.append(replace(role, stream=names[0], union=tuple(names[1:]), on=on))
+    return replace(query, roles=tuple(roles)), streams
+
+
+@dataclass(frozen=True)
+class CompiledQuery:
+    """A registered query over streams. `derived` are those of them that are results of other queries.
+
+    Of an aggregate over a join, which is answered by two queries, `apart` is both; `below` are the derived streams of the join. Of a query over
+    unions, `query` is the combination of streams that the record answers, `combinations` are all (of an aggregate those of the join below it), and
+    `whole` says what progress follows from.
+    """
+
+    query: Query
+    derived: Mapping[str, Stream]
+    whole: Query
+    combinations: tuple[Query, ...] = ()
+    apart: Apart | None = None
+    below: Mapping[str, Stream] = field(default_factory=dict)
+
+
+def compile_query(
+    record: QueryRecord,
+    streams: Mapping[str, Stream],
+    own: Mapping[str, UserAggregate],
+    query: Query | None = None,
+) -> CompiledQuery:
+    """What a record says, with what it reads as it was when the query was registered; `own` are the users' aggregates.
+
+    `query` is its text if that has been parsed already.
+    """
+    readings = {r.query: r for r in record.reads}
+    # A stream that has come later under the name of a query that is read does not take its place.
+    declared = {name: stream for name, stream in streams.items() if name not in readings}
+    if query is None:
+        query = parse_query(record.sql, declared, queries=results(readings), own=own)
+    if record.any_order:
+        query = in_one_order(query)
+    query, derived = over_streams(query, record.reads)
+    whole = {**declared, **derived}
+    if is_joined(query) and record.owner is None:
+        below = readings.get(join_name(record.name), Reading(join_name(record.name), 0, ()))
+        apart = take_apart(query, whole, stream_name(below, TICK))
+        parts = distribute(apart.join, whole)
+        return CompiledQuery(apart.aggregate, {apart.stream.name: apart.stream}, apart.aggregate, parts, apart, derived)
+    if is_joined(query):
+        query = take_apart(query, whole, "").join
+    parts = distribute(query, whole)
+    return CompiledQuery(parts[record.combination], derived, reunited(query, whole), parts)
+
+
+def results(readings: Mapping[str, Reading]) -> dict[str, Results]:
+    """What queries give to those that read them, as SQL needs to know it."""
+    return {n: Results(tuple(Column(c, t) for c, t in r.columns), r.times, r.usual) for n, r in readings.items()}
+
+
+def join_name(query: str) -> str:
+    """The name of the join below an aggregate, and of the parts of a query; people cannot give such names."""
+    return f"_{query}"
+
+
+def parts_of(record: QueryRecord, combinations: Sequence[Query]) -> list[QueryRecord]:
+    """The records of all combinations of a query's streams but the first, which is the record itself."""
+    owner = record.owner or record.name
+    part = replace(record, name=join_name(owner), owner=owner, united=record.id, replaces=None)
+    return [replace(part, id=record.id + number) for number in range(1, len(combinations))]
+
+
+def join_below(record: QueryRecord, number: int) -> QueryRecord | None:
+    """The record of the join below a query, if it is an aggregate over one that was checked."""
+    own = next((r for r in record.reads if r.query == join_name(record.name)), None)
+    if own is None:
+        return None
+    return QueryRecord(
+        number, own.query, record.sql, record.on_error, item_names=tuple(n for n, _ in own.columns),
+        item_types=tuple(t for _, t in own.columns), key_types=record.key_types, reads=record.reads[:-1], owner=record.name,
+    )  # fmt: skip

@@ -1,0 +1,75 @@
+"""Spark runs the mappers and workers of steps: the executor that engines have.
+
+It holds what belongs to a running engine on Spark: the network's job, the sessions in which steps run, and what is known of how rows come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.planner.network import Network
+from penstock.planner.ways import Way
+from penstock.spark.failure import failing_as_step
+from penstock.spark.intake import Intake
+from penstock.spark.job import Job, make_job
+from penstock.spark.step_sessions import LARGE_VALUES, StepSessions
+from penstock.step.layout import Layout
+from penstock.step.report import summed
+from penstock.step.taken import Taken
+from penstock.step.task import Reports, Task
+
+MOST_SENT = 64 << 20  # bytes of parcels for a task, beyond which the next step's Arrow batches are bounded in bytes
+
+
+class SparkExecutor:
+    """The executor of one run."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.intake = Intake()
+        self.sessions = StepSessions(spark)
+        self._job: Job | None = None
+        self._settings: Mapping[str, str] = {}
+        self._sends_much = True  # as the last batch has shown, or if there was none
+
+    @property
+    def job(self) -> Job:
+        assert self._job is not None, "a network is adopted before anything runs"
+        return self._job
+
+    def adopt(self, network: Network, layout: Layout, settings: Mapping[str, str]) -> None:
+        """Send the network's plan to the workers."""
+        self._settings = {**settings, **(LARGE_VALUES if network.grows else {})}
+        self.sessions.forget()
+        before, self._job = self._job, make_job(self.spark, network, layout)
+        if before is not None:
+            before.plan.destroy()  # between two steps no job reads it, and its file on the driver would stay
+
+    def run(self, task: Task, batch: DataFrame | None, fresh: Sequence[Taken]) -> tuple[Reports, float]:
+        """One job over a batch, in the session of Spark's query, or without one in a session of our own."""
+        with failing_as_step(task.step):
+            session = self.own_session() if batch is None else self._prepared(batch)
+            reports, planning = self.intake.run(self.job, task, session, batch, fresh)
+        if batch is not None:
+            self._sends_much = summed(reports).engine.sent_bytes > MOST_SENT * task.buckets.tasks
+        return reports, planning
+
+    def take_over(self, task: Task) -> Reports:
+        with failing_as_step(task.step):
+            return self.job.run(self.job.nothing(self.own_session(), task), task)
+
+    def own_session(self) -> SparkSession:
+        """A session like that of a batch, for steps that have none."""
+        return self.sessions.own(self._settings)
+
+    def _prepared(self, batch: DataFrame) -> SparkSession:
+        """The session of a batch, set up for the step."""
+        session = batch.sparkSession
+        self.sessions.prepare(session, {**self._settings, **(LARGE_VALUES if self._sends_much else {})})
+        return session
+
+    def way(self, tasks: int) -> Way:
+        """How the rows of the last step have come from sources, for EXPLAIN."""
+        return self.intake.way(self.job, tasks)

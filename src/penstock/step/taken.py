@@ -1,0 +1,118 @@
+"""Results of queries as rows of a derived stream, from their files as mappers read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.columns.hash import Ints, whole_numbers
+from penstock.columns.parcels import one_array
+from penstock.columns.verdict import event_time
+from penstock.model.time import LATEST
+from penstock.planner.derived import LAST_TICK, DerivedStream, Ticks
+from penstock.planner.network import Network
+from penstock.results.part import Part
+from penstock.results.read import ResultView, StoredFile
+from penstock.state.manifest import Manifest
+from penstock.step.files import as_text
+from penstock.step.pieces import Text, Types, Unreadable, is_scannable
+
+AT_ONCE = 1 << 18  # rows, about
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a derived stream has for a step, in the views on the results of its query and of those that it continues."""
+
+    derived: DerivedStream
+    views: Sequence[ResultView]
+    manifest: Manifest
+    part: Part
+
+    @property
+    def name(self) -> str:
+        return self.derived.name
+
+    @property
+    def count(self) -> int:
+        """About how many rows that is."""
+        return sum(view.count(self.manifest, self.part) for view in self.views)
+
+    def pieces(self, network: Network) -> list[ResultPiece] | None:
+        """The rows as pieces; None if the source has to read them: a select list is more than columns."""
+        if not is_scannable(network, [self.name]):
+            return None
+        found: list[ResultPiece] = []
+        for view in self.views:
+            files = view.stored(self.manifest, self.part)
+            if files is None:
+                return None
+            found += [ResultPiece(self.derived, view, file, self.part) for file in files]
+        return found
+
+
+@dataclass(frozen=True)
+class ResultPiece:
+    """A file of results whose rows are the select list as it stands."""
+
+    derived: DerivedStream
+    view: ResultView
+    file: StoredFile
+    part: Part
+
+    @property
+    def stream(self) -> str:
+        return self.derived.name
+
+    @property
+    def bytes(self) -> int:
+        return self.file.bytes
+
+    def split(self) -> Sequence[ResultPiece]:
+        return [self]
+
+    def read(self, network: Network, types: Types) -> Iterator[tuple[dict[str, pa.Array], Text]]:
+        stream, own = network.streams[self.stream], types[self.stream]
+        for table in self.view.selected(self.file, self.part, AT_ONCE):
+            columns = {name: self._column(table, name, kind) for name, kind in own.items()}
+            times = event_time(columns[stream.event_time])
+            if self.derived.ticks is not None:
+                of_roles = [event_time(columns[c]) for c, _ in self.derived.ticks.ranges]
+                index, times, last = ticks_of(self.derived.ticks, of_roles)
+                columns = {name: column.take(index) for name, column in columns.items()} | {LAST_TICK: last}
+            yield columns | {"_ts": times}, partial(self._text, pa.table(columns))
+
+    def _text(self, rows: pa.Table, places: Ints) -> pa.Array:
+        return as_text(self.file.path, rows.take(pa.array(places)))
+
+    def _column(self, table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
+        if name not in table.column_names:
+            return pa.nulls(len(table), kind)
+        try:
+            return one_array(table.column(name).cast(kind))
+        except pa.ArrowException as error:
+            raise Unreadable(f"{self.file.path}: {error}") from error
+
+
+def ticks_of(ticks: Ticks, times: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Of the rows that count at some tick: (their places, the moments just before the first tick of each, those before the last one).
+
+    `times` are those of the rows' roles, as in `tick_sql`. What is later than any event time may be is left out.
+    """
+    if any(time.null_count for time in times):
+        raise Unreadable("a row of a join without a time")
+    own = [whole_numbers(time) for time in times]
+    newest, oldest = np.maximum.reduce(own), np.minimum.reduce(own)
+    last = np.minimum.reduce([t + n for t, (_, n) in zip(own, ticks.ranges, strict=True) if n is not None])
+    first = newest - (newest - ticks.start) % ticks.slide + ticks.slide
+    counted = first <= last
+    if ticks.origin is not None:
+        counted &= oldest >= ticks.origin
+    index = np.flatnonzero(counted)
+    begin, end = first[index] - 1, last[index] - 1
+    end = np.minimum(end - (end - begin) % ticks.slide, LATEST - (LATEST - begin) % ticks.slide)
+    return pa.array(index), pa.array(begin), pa.array(end)
