@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from penstock.model import Column, Stream
 from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
+from penstock.results.layout import OWN
 from penstock.sql import parse_query
 from penstock.state.manifest import ResultFile
 from penstock.step.accounts import bounded, counters_of, refused_by, results_of, suspended_by
 from penstock.step.bound import Bound
 from penstock.step.report import Report
-from penstock.step.results import OWN
 from tests.effort import examples
 
 STREAMS = {"a": Stream("a", (Column("at", "bigint"), Column("v", "bigint")), "at", 0)}

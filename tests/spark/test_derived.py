@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
+import msgspec
 import pytest
 from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
@@ -117,8 +118,8 @@ def check(spark, root, queries, batches, *, delay=3, tasks=2, cuts=(), plan="aut
     assert monitor(engine, manifests, found, low=0, high=0) == len(queries)
     for derived in engine.network().derived_streams:
         counts = manifest.counters.stream(derived.name)
-        check_accounts(counts)
-        assert counts.get("late", 0) == counts.get("bad", 0) == 0, derived.name
+        check_accounts(msgspec.structs.asdict(counts))
+        assert counts.late == counts.bad == 0, derived.name
         own = [view.record.id for view in engine.catalog.views(derived.query)]
         if derived.joined:  # one row of each result, at however many ticks it counts; of those at no tick none
             assert counts.rows <= sum(manifest.counters.query(n).results for n in own)

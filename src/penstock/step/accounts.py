@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from penstock.planner.counters import Counters, EngineCounters, QueryCounters, StreamCounters, TableCounters
 from penstock.planner.network import Network
+from penstock.results.layout import OWN
 from penstock.state.flushed import Flushed
 from penstock.state.manifest import Entry, Manifest, ResultFile, SideFile
 from penstock.state.run import RunEntry
 from penstock.step.bound import Bound
 from penstock.step.report import summed
-from penstock.step.results import OWN
 from penstock.step.suspended import RAISED
 from penstock.step.task import Reports
 

@@ -255,7 +255,8 @@ class Stepper:
 
     def _upkeep(self) -> None:
         """Give up expired results, late and bad rows, merge small files, forget queries that have ended, and collect what no manifest names."""
-        merged, removed = renew_results(self.store, self.network, self.registry, self.manifest, self.owes, self.horizon)
+        taken = derived.unread_since(self.network, self.manifest)
+        merged, removed = renew_results(self.store, self.registry, self.manifest, self.owes, self.horizon, taken)
         lost = forgotten(self.registry, self.manifest, {*self.cursors, *shown_cursors(self.network)})
         now = time.time()
         old = {s.name for s in expired_sides(self.manifest.sides, self._retained, now)}

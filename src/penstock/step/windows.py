@@ -7,7 +7,6 @@ evaluate are evaluated when results are read, and runs are written out then.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,27 +17,17 @@ import pyarrow.parquet as pq
 from penstock.kernels.aggregate.close import Closed
 from penstock.kernels.aggregate.repeats import RUN, cut
 from penstock.kernels.probe import word_count
-from penstock.model import Aggregate, Landmark, PerRow, Sliding, SlidingRows
+from penstock.model import Landmark, PerRow, Sliding, SlidingRows
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import Windowed
 from penstock.planner.network import WindowAggregate
+from penstock.results.layout import FINAL, OWN, WINDOWS, measure_column
 from penstock.state.manifest import ResultFile
 from penstock.step.held import Held
 from penstock.step.listed import MOST_LISTED, count_results, write_listed
 from penstock.step.report import Report
-from penstock.step.results import OWN
 from penstock.step.rows import ROW_GROUP, compression_of
 from penstock.storage.store import file_name
-
-KIND = "aggregate"
-FINAL = "_final"  # of queries whose open windows are shown too: whether the window is over
-
-
-def measure_column(aggregate: Aggregate) -> str:
-    """The name under which the values of an aggregate are stored: it follows from what is computed."""
-    argument = "" if aggregate.argument is None else aggregate.argument.shown(lambda ref: f"\0{ref.column}\0")
-    text = f"{aggregate.function}\0{argument}\0{aggregate.distinct}\0{aggregate.parameters}"
-    return "m" + hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: Held) -> None:
@@ -104,7 +93,8 @@ def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: He
             row_group_size=ROW_GROUP,
         )
     entry = ResultFile(
-        name, aggregate.name, task.step, version, len(table), task.store.size(name), times["min"], max([times["max"], *ends]), tuple(counts), KIND
+        name, aggregate.name, task.step, version, len(table), task.store.size(name), times["min"],
+        max([times["max"], *ends]), tuple(counts), WINDOWS,
     )  # fmt: skip
     report.add_file(entry, apart)
 
