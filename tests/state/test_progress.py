@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -48,7 +49,7 @@ def seen_by_tasks(stream, times, sequences, said, tasks):
         places = pa.array([sequences[i] for i in own] + [None] * len(marked), pa.int64())
         patterns = pa.array([None] * len(own) + [pattern for pattern, _ in marked], pa.string())
         found = saw(stream, verdict, moments, places, patterns)
-        parts.append(Seen.from_json(json.loads(json.dumps(found))))
+        parts.append(msgspec.json.decode(json.dumps(found), type=Seen))
     return together(parts, stream.delay_rows)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.state.manifest import SideFile
+from penstock.state.side_files import SideFile
 from penstock.state.sides import Retained, alike_sides
 from penstock.storage.store import Store, file_name
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import StateError
-from penstock.state.manifest import SideFile
 from penstock.state.result_files import ResultFile
+from penstock.state.side_files import SideFile
 from penstock.storage.faults import RESTORE, damaged
 from penstock.storage.store import Store
 

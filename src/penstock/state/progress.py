@@ -35,11 +35,6 @@ class Seen:
     last: tuple[tuple[int, int], ...] = ()
     earlier: int = NEVER
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, object]) -> Seen:
-        pairs = {key: tuple(tuple(pair) for pair in data.get(key, ())) for key in ("said", "last")}  # type: ignore[attr-defined]
-        return cls(**{**data, **pairs})  # type: ignore[arg-type]
-
 
 def together(parts: Iterable[Seen], delay_rows: int | None) -> Seen:
     """What all tasks of a step saw."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from penstock.model.time import NEVER
 
@@ -36,11 +35,6 @@ class ResultFile:
     closings: tuple[tuple[int, int, int], ...] = ()
     panes_until: int = NEVER
     without: tuple[int, ...] = ()
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> ResultFile:
-        lists = {key: tuple(tuple(item) for item in data.get(key, ())) for key in ("counts", "closings")}
-        return cls(**{**data, **lists, "without": tuple(data.get("without", ()))})
 
     def count(self, query: int) -> int:
         return next((count for one, count in self.counts if one == query), 0)

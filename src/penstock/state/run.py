@@ -13,7 +13,6 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -100,22 +99,6 @@ class RunEntry:
         """About how many rows are out of everybody's reach; rather too few than too many."""
         least = min((progress.get(stream, NEVER) for stream, _ in self.until), default=NEVER)
         return self.rows * bisect_right(self.fades, least) / PARTS
-
-    def to_json(self) -> dict[str, Any]:
-        data = {**self.__dict__, "until": dict(self.until)}
-        for name in ("quantiles", "fades"):
-            # As distances from the first time, which are short; many runs have none.
-            distances = [time - self.min_time for time in data.pop(name)]
-            data |= {name: distances} if distances else {}
-        return data
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> RunEntry:
-        times = {
-            name: tuple(data["min_time"] + distance for distance in data.get(name, ()))
-            for name in ("quantiles", "fades")
-        }
-        return cls(**{**data, "until": tuple(data["until"].items()), **times})
 
 
 def gap(column: str) -> int:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.model.time import NEVER
-from penstock.state.manifest import SideFile
+from penstock.state.side_files import SideFile
 from penstock.storage.store import Store, file_name
 
 
