@@ -1,22 +1,25 @@
-"""How PostgreSQL itself records changes: triggers that write every changed row, with its transaction, into a change table.
+"""How PostgreSQL captures changes: triggers write every changed row, with its transaction, into a change table.
 
-**Why not by sequence number.** A change table numbered by a sequence is tempting: read what is above the last number seen. But
-numbers are drawn when a row is written, and rows appear when their transaction commits: a slow transaction may show number 7 after
-another has shown 9, and a reader that has gone on to 9 never sees it. Every change therefore carries the id of its transaction
-(`pg_current_xact_id()`), and a position is a *snapshot* (`pg_current_snapshot()`): the changes between two positions are those whose
-transaction is visible in the second and not in the first. None is skipped and none comes twice, in whatever order they commit.
+**Why not by sequence number.** A change table numbered by a sequence is tempting: read what is above the last number
+seen. But numbers are drawn when a row is written, and rows become visible when their transaction commits: a slow
+transaction may show number 7 after another has shown 9, and a reader that has advanced to 9 never sees it. Every change
+therefore has the id of its transaction (`pg_current_xact_id()`), and a position is a *snapshot*
+(`pg_current_snapshot()`): the changes between two positions are those whose transaction is visible in the second and
+not in the first. None is skipped and none comes twice, in whatever order they commit.
 
-**Why a position can still be a number.** Snapshots of one server only grow: of two, one sees every transaction that the other sees.
-The number of transactions that a snapshot regards as over, `xmax` less those still in progress, grows whenever one more of them
-ends, so it orders snapshots and two with the same number see the same. The text of the snapshot is its *mark*, which a later
-process needs to go on from it. (This holds for a primary server. A transaction that reads must not have an id of its own.)
+**Why a position can still be a number.** Snapshots of one server only grow: of two, one sees every transaction that the
+other sees. The number of transactions that a snapshot regards as over, `xmax` less those still in progress, grows
+whenever one more of them ends, so it orders snapshots, and two with the same number see the same. The text of the
+snapshot is its *mark*, from which a later process continues. (This holds for a primary server. A transaction that reads
+must not have an id of its own.)
 
-**Why a position names the server's life.** Snapshots also see transactions that have not reached the disk. After a crash the server
-gives their ids again, and so does a standby that is promoted before it has received them: changes of the new ones would count as seen.
-So every snapshot comes with the *life* of the server, which ends with any recovery and not with a clean restart, and changes between
-two lives count as lost. It is the time since when the server has counted its own work: it keeps these statistics when it is shut down,
-and throws them away when it recovers from a crash (of one process, too) or starts from a backup; every standby has its own. Nothing
-has to be written for it, and anybody may read it. Who resets the statistics of the archiver causes a recompute.
+**Why a position names the server's life.** Snapshots also see transactions that have not reached the disk. After a
+crash the server reuses their ids, and so does a standby that is promoted before it has received them: changes of the
+new ones would count as seen. So every snapshot comes with the *life* of the server, which ends with any recovery but
+not with a clean restart, and changes between two lives count as lost. A life is the time since which the server has
+collected its own statistics: it keeps these at a shutdown, and drops them when it recovers from a crash (of one
+process, too) or starts from a backup; every standby has its own. Nothing has to be written for it, and any user may
+read it. Resetting the statistics of the archiver causes a recompute.
 """
 
 from __future__ import annotations
@@ -32,26 +35,26 @@ SCHEMA = "penstock"
 CAPTURES = f"{SCHEMA}.captures"
 XID = "change_xid"
 SIGN = "change_count"
-OWN = f"('{XID}', '{SIGN}')"  # columns of a change table that are not of its table, even if that has some of the same name
+OWN = f"('{XID}', '{SIGN}')"  # columns of a change table that its table does not have, even if it has others so named
 _EVENTS = {
     "insert": "AFTER INSERT ON {base} REFERENCING NEW TABLE AS new_rows",
     "update": "AFTER UPDATE ON {base} REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows",
     "delete": "AFTER DELETE ON {base} REFERENCING OLD TABLE AS old_rows",
 }
 _LIFE = "coalesce(extract(epoch FROM (pg_stat_get_archiver()).stats_reset) * 1000000, 0)::bigint"
-HERE = f"pg_current_snapshot()::text || '/' || {_LIFE}"  # what a statement sees, as `Snapshot` reads it
+HERE = f"pg_current_snapshot()::text || '/' || {_LIFE}"  # what a statement sees, in the form that `Snapshot` parses
 _SNAPSHOT = re.compile(r"((\d+):(\d+):([\d,]*))(?:/(\d+))?")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one statement saw: `xmin:xmax:in progress`, as PostgreSQL writes it, and `/life` of the server."""
+    """What one statement saw: `xmin:xmax:in progress` in PostgreSQL's form, and `/life` of the server."""
 
     text: str
 
     @property
     def seen(self) -> str:
-        """As PostgreSQL writes it."""
+        """In PostgreSQL's form."""
         return self._match[1]
 
     @property
@@ -65,7 +68,7 @@ class Snapshot:
 
     @property
     def position(self) -> int:
-        """A number that no other life of the server has, and that grows from one to the next."""
+        """A number that no other life of the server has, and that grows from one snapshot to the next."""
         return (self.life << 64) + self.over
 
     @property
@@ -106,7 +109,8 @@ def qualified(table: str) -> str:
 def change_table(table: str, capture: str) -> str:
     """Where the triggers of one capture write the changes of a table.
 
-    `sales.eu_orders` and `sales_eu.orders` would read the same, and PostgreSQL cuts names after 63 bytes: the checksum tells them apart.
+    `sales.eu_orders` and `sales_eu.orders` would read the same, and PostgreSQL cuts names after 63 bytes: a checksum
+    distinguishes them.
     """
     name = f"{table}_{capture}".replace(".", "_").encode()[:40].decode(errors="ignore")
     checksum = zlib.crc32(f"{table}\0{capture}".encode())
@@ -114,16 +118,17 @@ def change_table(table: str, capture: str) -> str:
 
 
 def function_of(table: str, capture: str, does: str = "write") -> str:
-    """The function that the triggers of one capture call, or another one of the same capture."""
+    """The function that the triggers of one capture call, or another function of the same capture."""
     return qualified(f"{change_table(table, capture)}_{does}")
 
 
 def install(table: str, capture: str, columns: Sequence[str], witness: str) -> list[str]:
-    """The statements that begin to capture these columns of a table; all in one transaction.
+    """The statements that start to capture these columns of a table; all in one transaction.
 
-    Creating a trigger waits for the transactions that write to the table, and holds back others until it is committed. So
-    every transaction that ends later than this one has captured all it wrote. What ended before was not captured, so the
-    snapshot of that moment is noted as if all changes up to it had been removed. `witness` (an expression) is noted with it.
+    Creating a trigger waits for the transactions that write to the table, and blocks others until it is committed. So
+    every transaction that ends later than this one has captured all its writes. Earlier ones were not captured, so the
+    snapshot of that moment is noted as if all changes up to it had been removed. `witness` (an expression) is noted
+    too.
     """
     base, changes, function = qualified(table), qualified(change_table(table, capture)), function_of(table, capture)
     names = ", ".join(quoted(c) for c in columns)
@@ -131,23 +136,30 @@ def install(table: str, capture: str, columns: Sequence[str], witness: str) -> l
     def write(sign: int, rows: str) -> str:
         return f"INSERT INTO {changes} ({SIGN}, {names}) SELECT {sign}, {names} FROM {rows};"
 
-    # A column that was dropped, renamed or altered must not keep anybody from writing; the witness tells of what is missed.
+    # A dropped, renamed or altered column must not block writers; the witness reveals what is missed.
     fits = (
-        "(SELECT count(*) FROM pg_attribute a JOIN pg_attribute c USING (attname, atttypid, atttypmod) WHERE a.attrelid = TG_RELID "
-        f"AND c.attrelid = to_regclass({text_literal(changes)}) AND a.attnum > 0 AND c.attnum > 0 AND attname NOT IN {OWN}) = {len(columns)}"
+        "(SELECT count(*) FROM pg_attribute a JOIN pg_attribute c USING (attname, atttypid, atttypmod) WHERE "
+        "a.attrelid = TG_RELID "
+        f"AND c.attrelid = to_regclass({text_literal(changes)}) AND a.attnum > 0 AND c.attnum > 0 AND "
+        f"attname NOT IN {OWN}) = {len(columns)}"
     )
     statements = [
         f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
         (
-            f"CREATE TABLE IF NOT EXISTS {CAPTURES} (change_table text PRIMARY KEY, base text NOT NULL, capture text NOT NULL, "
+            f"CREATE TABLE IF NOT EXISTS {CAPTURES} (change_table text PRIMARY KEY, base text NOT NULL, "
+            "capture text NOT NULL, "
             "snapshot text NOT NULL, witness json NOT NULL)"
         ),
         f"CREATE TABLE {changes} AS SELECT {names} FROM {base} WITH NO DATA",
-        f"ALTER TABLE {changes} ADD COLUMN {SIGN} smallint NOT NULL, ADD COLUMN {XID} xid8 NOT NULL DEFAULT pg_current_xact_id()",
-        f"CREATE INDEX ON {changes} ({XID})",
-        # The writer of the table needs no rights on the change table.
         (
-            f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $body$ BEGIN "
+            f"ALTER TABLE {changes} ADD COLUMN {SIGN} smallint NOT NULL, ADD COLUMN {XID} xid8 NOT NULL DEFAULT "
+            "pg_current_xact_id()"
+        ),
+        f"CREATE INDEX ON {changes} ({XID})",
+        # Writers of the table need no rights on the change table.
+        (
+            f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path "
+            "= pg_catalog AS $body$ BEGIN "
             f"IF {fits} THEN "
             f"IF TG_OP IN ('UPDATE', 'DELETE') THEN {write(-1, 'old_rows')} END IF; "
             f"IF TG_OP IN ('UPDATE', 'INSERT') THEN {write(1, 'new_rows')} END IF; "
@@ -158,7 +170,7 @@ def install(table: str, capture: str, columns: Sequence[str], witness: str) -> l
         trigger = quoted(f"penstock_{capture}_{event}")
         statements += [
             f"CREATE TRIGGER {trigger} {clause.format(base=base)} FOR EACH STATEMENT EXECUTE FUNCTION {function}()",
-            # Also in sessions that act for a replica.
+            # Also in sessions with the role of a replica.
             f"ALTER TABLE {base} ENABLE ALWAYS TRIGGER {trigger}",
         ]
     own = ", ".join(map(text_literal, (change_table(table, capture), table, capture)))
@@ -170,21 +182,27 @@ def install(table: str, capture: str, columns: Sequence[str], witness: str) -> l
 
 
 def trim(changes: str, snapshot: Snapshot) -> list[str]:
-    """The statements that remove the changes that a snapshot has seen, and note that up to it not everything is told any more.
+    """The statements that remove the changes that a snapshot has seen, and note that they are incomplete up to it.
 
-    An earlier one than is noted changes nothing: what is gone does not come back. One of another life says nothing about this one.
+    A snapshot before the noted one changes nothing: removed changes do not come back. One of another life is ignored.
     """
-    noted = "pg_snapshot_xmax(snapshot::pg_snapshot)::text::numeric - (SELECT count(*) FROM pg_snapshot_xip(snapshot::pg_snapshot))"
+    noted = (
+        "pg_snapshot_xmax(snapshot::pg_snapshot)::text::numeric - (SELECT count(*) FROM "
+        "pg_snapshot_xip(snapshot::pg_snapshot))"
+    )
     mark, alive = text_literal(snapshot.seen), f"{_LIFE} = {snapshot.life}"
     seen = f"{XID} < '{snapshot.newest}'::xid8 AND pg_visible_in_snapshot({XID}, {mark}::pg_snapshot)"
     return [
-        f"UPDATE {CAPTURES} SET snapshot = {mark} WHERE change_table = {text_literal(changes)} AND {noted} < {snapshot.over} AND {alive}",
+        (
+            f"UPDATE {CAPTURES} SET snapshot = {mark} WHERE change_table = {text_literal(changes)} AND {noted} < "
+            f"{snapshot.over} AND {alive}"
+        ),
         f"DELETE FROM {qualified(changes)} WHERE {seen} AND {alive}",
     ]
 
 
 def remove(table: str, capture: str) -> list[str]:
-    """The statements that end a capture and give up what it has recorded."""
+    """The statements that end a capture and drop its changes."""
     return [
         f"DROP FUNCTION IF EXISTS {function_of(table, capture, 'kept')}()",
         f"DROP FUNCTION IF EXISTS {function_of(table, capture)}() CASCADE",  # with its triggers
