@@ -18,8 +18,8 @@ Ticks = np.ndarray[Any, Any]
 def kept_until(query: Query, streams: Mapping[str, Stream], readings: Sequence[Reading]) -> Ticks:
     """The last tick after which the query alone would still hold each row; -1 for rows it never needs.
 
-    A row is needed if it passes the query's filters and rows that are yet to come may still meet it. Computed from the input,
-    for an engine that takes in and purges everything at every tick.
+    A row is needed if it passes the query's filters and rows that are yet to come may still meet it. Computed from the
+    input, for an engine that takes in and purges everything at every tick.
     """
     ticks = 1 + max(r.tick for r in readings)
     progress = {}

