@@ -1,4 +1,4 @@
-"""The claims of the page for users of Flink and Spark: its statements give the results of Spark, or differ as stated."""
+"""The claims of the page for users of Flink and Spark: its statements give Spark's results, or differ as stated."""
 
 from datetime import UTC, datetime, timedelta
 
