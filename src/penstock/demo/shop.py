@@ -54,7 +54,7 @@ class Shop:
         self.add_lines(list(self.orders))
 
     def change(self) -> None:
-        """A customer gets another name, some orders change hands, some go, some come with their lines."""
+        """A customer is renamed; some orders change customers, some are deleted, some are added with their lines."""
         whose = self.random.randrange(len(NAMES))
         self.customers[whose] = f"{self.customers[whose]} II"
         moved = self.random.sample(sorted(self.orders), 10)
@@ -102,7 +102,7 @@ class Shop:
         return {name: (len(each), sum(each), max(each)) for name, each in found.items()}
 
     def script(self) -> str:
-        """The declarations, with the places of this run."""
+        """The declarations, with the paths of this run."""
         text = resources.files("penstock.demo").joinpath("shop.sql").read_text(encoding="utf-8")
         text = text.replace("shop/lines", str(self.folder / "lines"))
         if self.url is not None:
@@ -134,7 +134,7 @@ class Shop:
 
 
 def show(engine: Engine, folder: Path, console: Console) -> None:
-    """Declare the view, change rows a few times, and compare it with a count by hand each time."""
+    """Declare the view, change rows a few times, and compare it with a manual count each time."""
     with server() as url:
         shop = Shop(folder, url)
         try:

@@ -1,4 +1,4 @@
-"""The story in words: what was asked, what came out, what was late or bad, what had to be kept."""
+"""The summary in words: what was asked, what was found, what was late or invalid, and the state needed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Peak:
-    """The most state that was seen during the run."""
+    """The largest state during the run."""
 
     rows: int = 0
     bytes: int = 0
@@ -49,7 +49,7 @@ def greet(console: Console, script: Script) -> None:
 def tell(
     engine: Engine, script: Script, status: Status, readings: Sequence[Reading], peak: Peak, console: Console
 ) -> None:
-    """The summary: what was asked, what came out, what was late or bad, what was kept."""
+    """The summary: what was asked, what was found, what was late or invalid, and the state needed."""
     streams = {s.stream.name: s.stream for s in script.statements if isinstance(s, CreateStream)}
     queries = [s for s in script.statements if isinstance(s, CreateQuery)]
     console.print("What was asked, and what came out", style="bold")

@@ -1,6 +1,6 @@
-"""Results that lie in files of one query alone, with its select list and nothing else: read, and put together from many small files.
+"""Result files of a single query, with only its select list: read, and merged from many small files.
 
-Such a file has the rows of one step, of which its name begins with the number. One that was put together holds the step as a column.
+Such a file has the rows of one step, whose number begins its name. A merged one has the step as a column.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STEP_OF_NAME = r"([0-9]+)-[0-9a-f]+\.parquet"
 
 
 def own_files(manifest: Manifest, query: int, part: Part) -> list[ResultFile]:
-    """The files of a query alone with rows of that part. Their rows do not say their times, so none is left out by these."""
+    """The files of a single query with rows of that part. They have no times, so these exclude no file."""
     mine = (f for f in manifest.results.values() if f.kind in OWN_KINDS and f.count(query))
     return [f for f in mine if part.holds(f) and (f.kind == MERGED or part.includes(f.step))]
 
@@ -32,7 +32,7 @@ def own_files(manifest: Manifest, query: int, part: Part) -> list[ResultFile]:
 def own_frames(
     spark: SparkSession, store: Store, record: QueryRecord, manifest: Manifest, part: Part, *, step: bool
 ) -> list[DataFrame]:
-    """The rows in files of a query alone, plus `_step` if asked."""
+    """The rows in files of a single query, plus `_step` if requested."""
     columns = [Column(name, kind) for name, kind in zip(record.item_names, record.item_types, strict=True)]
     found = own_files(manifest, record.id, part)
     frames = []

@@ -1,7 +1,7 @@
-"""Committed results of a query as a DataFrame, or without a Spark job as an Arrow table: a view on its join's result table.
+"""Committed results of a query as a DataFrame, or without a Spark job as an Arrow table: a view on its join's results.
 
-A result that serves many queries is stored once, with its bits; a view takes the rows with the bit of its query and computes the select list.
-What aggregates have beyond that is in `read_aggregates`.
+A result that serves many queries is stored once, with its bits; a view selects the rows with the bit of its query and
+computes the select list. `read_aggregates` adds what aggregates need.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, RegistryLog
 from penstock.storage.store import Store
 
-AT_ONCE = 1_000_000  # rows of a table, about
-SHORT, LONG = 1, 2  # runs of windows
+AT_ONCE = 1_000_000  # rows of a table, approximately
+SHORT, LONG = 1, 2  # numbers of windows per row
 
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file with results of a query: its kind, the bit of its rows where others have rows there too, and whether some stand for several windows."""
+    """A file with results of a query: its kind, the bit of its rows if shared, and whether rows combine windows."""
 
     path: str
     bytes: int
@@ -50,7 +50,7 @@ class StoredFile:
 
 
 class ResultView:
-    """One query's view on the result files it has rows in. `positions[p]` = its role at join position p."""
+    """One query's view on the result files with its rows. `positions[p]` = its role at join position p."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ResultView:
     def frame(
         self, spark: SparkSession, manifest: Manifest, part: Part, *, step: bool = False, time: bool = False
     ) -> DataFrame:
-        """Exactly the select list, plus `_step` and `_time` if asked."""
+        """Exactly the select list, plus `_step` and `_time` if requested."""
         items = [
             self._value(number, f"CAST({text} AS {kind})").alias(name)
             for number, (text, kind, name) in enumerate(self._items())
@@ -91,21 +91,21 @@ class ResultView:
                 mine = frame.where(f"shiftright(_bits{bit // 64}, {bit % 64}) & 1 = 1 AND {part.steps}")
                 each = self._written_out(mine, schema, part, long=runs == LONG) if runs else mine
                 found.append(each.where(part.times).select(*self._fields()))
-            # A window may have rows in files of both kinds, and what is chosen of it is chosen from all of them.
+            # A window may have rows in files of both kinds, and its first rows are chosen from all of them.
             frames.append(self._chosen(reduce(DataFrame.union, found)).select(*items))
         return reduce(DataFrame.union, frames)
 
     def count(self, manifest: Manifest, part: Part) -> int:
-        """How many results there are of that part, or a few more."""
+        """How many results there are of that part, or slightly more."""
         mine = (f for f in manifest.results.values() if part.includes(f.step) and part.holds(f))
         return sum(file.count(self.record.id) for file in mine)
 
     def tables(
         self, manifest: Manifest, part: Part, *, ordered: bool = False, at_once: int = AT_ONCE
     ) -> Iterator[pa.Table] | None:
-        """The same rows without a Spark job, in tables of about so many, if kernels can compute the select list; else None.
+        """The same rows without a Spark job, in tables of about `at_once`, if kernels can compute the select list.
 
-        If `ordered`, all are put together first.
+        If `ordered`, all are merged first. None if Spark is needed.
         """
         items = self._plain_items()
         if items is None:
@@ -119,7 +119,7 @@ class ResultView:
         return chain((self._selected(piece, items) for piece in gathered(pieces, at_once)), gathered(listed, at_once))
 
     def stored(self, manifest: Manifest, part: Part) -> list[StoredFile] | None:
-        """The files whose rows are the query's results, or have all that kernels need for these; None if some are put together when they are read."""
+        """Files whose rows are the query's results, or from which kernels compute them; None if any are assembled."""
         panes = any(
             f.kind == PANES and any(q == self.record.id for q, _ in f.counts) for f in manifest.results.values()
         )
@@ -162,7 +162,7 @@ class ResultView:
                 yield each.select(wanted)
 
     def _selected(self, rows: pa.Table, items: Sequence[str | Expression]) -> pa.Table:
-        """The select list of rows that hold what it is computed of."""
+        """The select list over rows with its inputs."""
         evaluation = Evaluation(lambda ref: one_array(rows.column(self._column(ref))), len(rows))
         columns: list[Any] = []
         for number, item in enumerate(items):
@@ -178,7 +178,7 @@ class ResultView:
         return pa.table(columns, names=list(self.record.item_names))
 
     def _plain_items(self) -> list[str | Expression] | None:
-        """The stored column that each item is, or what kernels compute of stored columns for it; None if Spark has to compute one."""
+        """The stored column of each item, or what kernels compute for it from stored columns; None if Spark must."""
         found: list[str | Expression] = []
         for item, (text, kind, _) in zip(self.query.items, self._items(), strict=True):
             refs = item.expression.refs
@@ -199,7 +199,7 @@ class ResultView:
         return F.expr(text)
 
     def _chosen(self, frame: DataFrame) -> DataFrame:
-        """The rows that are results: all that are stored."""
+        """The rows that are results: all stored rows."""
         return frame
 
     def _items(self) -> list[tuple[str, str, str]]:
@@ -230,27 +230,27 @@ class ResultView:
         return result_column(self.place[ref.role], self.streams[ref.role], ref.column)
 
     def _files(self, manifest: Manifest, part: Part) -> list[ResultFile]:
-        """The files that hold rows for all queries of its join or aggregate."""
+        """The files with rows for all queries of its join or aggregate."""
         mine = (f for f in manifest.results.values() if f.kind not in (PANES, *OWN_KINDS) and f.count(self.record.id))
         return [f for f in mine if part.holds(f)]
 
     def _assembled(self, _spark: SparkSession, _manifest: Manifest, _part: Part, _schema: str) -> list[DataFrame]:
-        """Results that are put together when they are read: a join has none."""
+        """Results that are assembled on read: a join has none."""
         return []
 
     def _pieces(self, _manifest: Manifest, _part: Part, _at_once: int) -> Iterator[pa.Table]:
         return iter(())
 
     def _longest_run(self, _file: ResultFile) -> int:
-        """Whether some rows of a file stand for several windows (`SHORT`), and for more than Spark can list in one place (`LONG`)."""
+        """Whether some rows of a file stand for several windows (`SHORT`), or for more than Spark can list (`LONG`)."""
         return 0
 
     def _written_out(self, frame: DataFrame, _schema: str, _part: Part, *, long: bool) -> DataFrame:  # noqa: ARG002
-        """Rows that stand for several windows, one by one: a join has none."""
+        """Rows that stand for several windows, expanded: a join has none."""
         return frame
 
     def _each(self, rows: pa.Table, part: Part, _at_once: int) -> Iterator[pa.Table]:
-        """The rows with times in a part, one by one."""
+        """The rows with times in a part, expanded."""
         time = rows.column("_time").to_numpy()
         yield rows.filter(pa.array((time >= part.horizon) & (time < part.before)))
 
@@ -262,7 +262,7 @@ class ResultView:
 
 
 def is_computed(expression: Expression) -> bool:
-    """Whether kernels compute an expression of the columns of rows, with the type that it has in Spark."""
+    """Whether kernels compute an expression over the columns of rows, with Spark's type."""
     rows = all(ref.role >= 0 for ref in expression.refs)
     return expression.term is not None and rows and not isinstance(expression.term, Literal)
 
@@ -273,7 +273,7 @@ def holds_runs(file: ResultFile) -> bool:
 
 
 def gathered(pieces: Iterable[pa.Table], at_once: int) -> Iterator[pa.Table]:
-    """Pieces put together to tables of about so many rows; none is empty."""
+    """Pieces concatenated to tables of about `at_once` rows; none is empty."""
     held: list[pa.Table] = []
     for piece in pieces:
         if len(piece):
@@ -286,6 +286,6 @@ def gathered(pieces: Iterable[pa.Table], at_once: int) -> Iterator[pa.Table]:
 
 
 def united(frames: Sequence[DataFrame], *, ordered: bool) -> DataFrame:
-    """The results of queries that continue each other as one DataFrame; if `ordered`, by their `_time`, which is then left out."""
+    """The results of queries that continue each other as one DataFrame; if `ordered`, by `_time`, then dropped."""
     whole = reduce(DataFrame.union, frames)
     return whole.orderBy("_time").drop("_time") if ordered else whole

@@ -1,7 +1,7 @@
 """Committed results of window aggregates as DataFrames and Arrow tables.
 
-They lie in files of single windows, of rows that stand for several windows, or of panes from which windows are put together; what tasks
-could not decide alone is decided here, in Spark. The results of joins, and what both have in common, are in `results`.
+They are in files of single windows, of rows that stand for several windows, or of panes from which windows are
+assembled; what tasks could not decide alone is decided here, in Spark. `read` has what joins and aggregates share.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ from penstock.results.read import AT_ONCE, LONG, SHORT, ResultView, StoredFile, 
 from penstock.spark.ingest import try_eval
 from penstock.state.manifest import Manifest, ResultFile
 
-BATCH = 1 << 16  # rows of a batch in which windows are written out
+BATCH = 1 << 16  # rows of a batch of expanded windows
 LISTED = 1 << 16  # windows that Spark lists for a row
 
 
 class AggregateView(ResultView):
     """An aggregated query's view on the result files of its aggregate.
 
-    HAVING beyond the kernels, what may raise, and which of the rows that tasks have kept are the first of their window are decided here.
+    HAVING beyond the kernels, what may raise, and the first rows of a window among those that tasks kept are decided
+    here.
     """
 
     def tables(
         self, manifest: Manifest, part: Part, *, ordered: bool = False, at_once: int = AT_ONCE
     ) -> Iterator[pa.Table] | None:
-        """The same rows without a Spark job; the first ones of windows are told from all of them together, which are few where tasks have cut."""
+        """The same rows without a Spark job; windows' first rows are chosen from all that tasks kept."""
         top, items = self._over_tasks, self._plain_items()
         if top is None or items is None:
             return super().tables(manifest, part, ordered=ordered, at_once=at_once)
@@ -123,7 +124,7 @@ class AggregateView(ResultView):
         window = self._window
         assert window is not None
         if long:
-            # Not in Spark: what it lists for a row it lists at once, and of nested lists all before the first row goes on.
+            # Not in Spark: it lists all windows of a row at once, and of nested lists all before the first row passes.
             columns = list(self._fields())
 
             def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -149,13 +150,13 @@ class AggregateView(ResultView):
 
     @property
     def _window(self) -> Sliding | Landmark | None:
-        """The windows that a row may stand for several of; None where the runs in a file are those of other queries."""
+        """The windows of which a row may stand for several; None if combined rows in a file are of other queries."""
         assert self.query.aggregation is not None
         window = self.query.aggregation.window
         return window if isinstance(window, Sliding | Landmark) else None
 
     def _assembly(self, manifest: Manifest, part: Part) -> Assembly | None:
-        """How windows are put together from the panes that are there; None if there are none to show."""
+        """How windows are assembled from existing panes; None if there are none to show."""
         files = [
             f for f in manifest.results.values() if f.kind == PANES and any(q == self.record.id for q, _ in f.counts)
         ]
@@ -209,7 +210,7 @@ class AggregateView(ResultView):
 
     @property
     def _over_tasks(self) -> Top | None:
-        """The first rows of each window, where they are not known yet: each task has kept the first ones of its own groups, or all.
+        """The first rows of each window, if they are not known yet: each task kept the first of its own groups, or all.
 
         All rows of a window of time come in one step; a window of rows is in one task.
         """
@@ -219,7 +220,7 @@ class AggregateView(ResultView):
 
     @property
     def _early(self) -> bool:
-        """Whether open windows are shown too: each row then says its revision, which is its step, and whether it is the last one."""
+        """Whether there are early results: each row then has its revision (its step), and whether it is final."""
         return self.query.aggregation is not None and self.query.aggregation.emit is not None
 
     @property
@@ -261,7 +262,7 @@ class AggregateView(ResultView):
 
 @lru_cache(maxsize=4096)
 def longest_run(path: str) -> int:
-    """The most windows that a row of a result file stands for, as the file says of itself; files never change."""
+    """The most windows that a row of a result file stands for, from the file's metadata; files never change."""
     metadata = pq.read_metadata(path)
     place = metadata.schema.to_arrow_schema().get_field_index(RUN)
     found = [metadata.row_group(number).column(place).statistics for number in range(metadata.num_row_groups)]

@@ -1,6 +1,6 @@
-"""Which queries have a sink, and the rows that go there: of a query and of those whose place it has taken.
+"""Which queries have a sink, and the rows for it: of a query and of those that it replaced.
 
-What sinks are, and when they get their rows, is said in `sinks`.
+`sinks` defines sinks, and when they get their rows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def received_rows(
     *,
     as_frame: bool,
 ) -> Any:
-    """A part of the rows of queries that continue each other: as a DataFrame, or as Arrow tables (without a Spark job where possible)."""
+    """Part of the rows of queries that continue each other: a DataFrame or Arrow tables, if possible without Spark."""
     record = catalog.numbered(queries[-1])
     views = [catalog.view(catalog.numbered(query)) for query in queries]
     count = sum(view.count(manifest, part) for view in views)
@@ -66,17 +66,18 @@ def received_rows(
 
 
 def _check_few(name: str, count: int, most: int, what: str) -> None:
-    """Refuse to deliver more than can be."""
+    """Refuse to deliver more than possible."""
     if count > most:
         msg = (
-            f"query {name!r} has {count:,} results to deliver at once, and {what} {most:,} at a time; read them by results(), or drop the query "
+            f"query {name!r} has {count:,} results to deliver at once, and {what} {most:,} at a time; read "
+            "them by results(), or drop the query "
             "and give it fewer windows (a longer SLIDE, a shorter RANGE) under another name"
         )
         raise ResultsError(msg)
 
 
 def _continued(catalog: Catalog, record: QueryRecord) -> list[QueryRecord]:
-    """The record and those before it whose results go to the same sink in the same way, oldest first."""
+    """The record and earlier ones whose results go to the same sink in the same way, oldest first."""
     found: list[QueryRecord] = []
     for one in reversed(catalog.lineage(record)):
         into = one.into

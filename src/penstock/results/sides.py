@@ -1,6 +1,6 @@
-"""Late and bad rows, which no query sees, as they came: put aside by steps, read here as DataFrames, and merged into larger files.
+"""Late and invalid rows, which no query sees: stored by steps, read here as DataFrames, and merged into larger files.
 
-Which rows they are is said in `columns/verdict.py`; they were kept as text, with the reason, by the step that put them aside.
+`columns/verdict.py` decides which rows they are; the step stored them as text, with the reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SIDE_SCHEMA = "_row string, _step bigint, _reason string, _progress bigint"
 
 
 def side_rows(spark: SparkSession, store: Store, manifest: Manifest, stream: Stream, reason: str) -> DataFrame:
-    """The whole late or bad rows of a stream, with `_step`, `_reason` and `_progress`."""
+    """The whole late or invalid rows of a stream, with `_step`, `_reason` and `_progress`."""
     files = [s for s in manifest.sides if s.stream == stream.name and s.reason == reason]
     if files:
         raw = spark.read.schema(_SIDE_SCHEMA).options(**VERIFIED).parquet(*[checked(store, f) for f in files])

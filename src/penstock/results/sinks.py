@@ -1,9 +1,9 @@
 """Delivery: committed results go to their sinks afterwards, step by step, with a cursor for each sink.
 
-A sink that fails delays only itself: it is tried again later, from its cursor. Delivery is at least once, and every
-delivery names its step; a path gets each step's file exactly once, by a link that refuses a second one. Rows that lie in files of a
-query's own as its select list says are not read again: the path gets these very files. The rows of an ordered query go out by time instead:
-what progress has released since the last delivery, in order.
+A failing sink delays only itself: delivery is tried again later, from its cursor. Delivery is at least once, and every
+delivery names its step; a path gets each step's file exactly once, by a link that refuses a second one. Rows in files
+of a single query in the form of its select list are not read again: the path gets these very files. The rows of an
+ordered query are delivered by time instead: what progress has released since the last delivery, in order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Target = str | Sink | Callable[[pa.Table, int], None]
 
 
 class Rows(Protocol):
-    """A part of the committed rows of a query and those that it continues, oldest first, as a DataFrame or as Arrow tables of bounded size."""
+    """A part of a query's committed rows and of those it continues, oldest first: a DataFrame, or Arrow tables."""
 
     def __call__(self, queries: Sequence[int], part: Part, *, as_frame: bool) -> Any: ...
 
@@ -50,17 +50,17 @@ LAST_RETRY = 60.0
 
 @dataclass
 class Delivery:
-    """One sink and the queries that go to it with one schema; an ordered query goes alone.
+    """One sink and its queries with one schema; an ordered query is delivered alone.
 
-    `released` = the result time up to which an ordered query has been delivered. `continued` = for each query the ones that it
-    has taken the place of, oldest first, and itself: what they found and the sink has not got yet is not lost.
+    `released` = the result time up to which an ordered query has been delivered. `continued` = for each query those
+    that it replaced, oldest first, and itself: their undelivered results are not lost.
     """
 
     target: Target
     queries: tuple[tuple[int, str], ...]
     delivered: int
     released: int | None = None
-    cursor: int = -1  # the last step with rows for it: what has to be remembered
+    cursor: int = -1  # the last step with rows for it: what must be stored
     schema: tuple[str, ...] = ()
     continued: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     error: str | None = None
@@ -73,7 +73,7 @@ class Delivery:
 
     @property
     def key(self) -> str:
-        """Of its cursor in the manifest: queries of another schema may be elsewhere with the same sink."""
+        """The key of its cursor in the manifest: queries of another schema may have another cursor."""
         return cursor_key(self.name, self.schema)
 
     def line(self, query: int) -> tuple[int, ...]:
@@ -85,7 +85,7 @@ def cursor_key(name: str, schema: Sequence[str]) -> str:
 
 
 def sink_name(target: Target, query: str, *, ordered: bool = False) -> str:
-    """What people know a sink by."""
+    """The name of a sink for users."""
     if ordered:
         return f"{sink_name(target, query)} for {query}"
     if isinstance(target, str):
@@ -100,14 +100,14 @@ class Deliveries:
     """All sinks of the network."""
 
     rows: Rows
-    complete: Callable[[int, Manifest], int]  # the time below which all results of a query are there
+    complete: Callable[[int, Manifest], int]  # the time below which a query's results are complete
     sinks: list[Delivery] = field(default_factory=list)
-    owner: str = ""  # the state directory, by its own name for itself
-    store: LocalStore | None = None  # where result files lie; without it rows are always read
+    owner: str = ""  # the id of the state directory
+    store: LocalStore | None = None  # of the result files; without it rows are always read
     claimed: set[str] = field(default_factory=set)
 
     def deliver(self, manifest: Manifest) -> Mapping[str, int]:
-        """Bring every sink up to the manifest as far as it lets us; the new cursors."""
+        """Deliver to every sink up to the manifest, as far as it accepts; returns the new cursors."""
         for sink in self.sinks:
             if sink.error is None or time.monotonic() >= sink.retry_at:
                 self._deliver(sink, manifest)
@@ -115,7 +115,7 @@ class Deliveries:
         return {sink.key: sink.cursor for sink in self.sinks} | ordered
 
     def owes(self, file: ResultFile) -> bool:
-        """Whether a sink has yet to get rows of a file."""
+        """Whether a sink still needs rows of a file."""
         return any(
             file.step > sink.delivered if sink.released is None else file.max_time >= sink.released
             for sink in self.sinks
@@ -143,16 +143,16 @@ class Deliveries:
                     sink.released = until
             sink.delivered = manifest.step
             sink.error, sink.wait = None, FIRST_RETRY
-        except BaseException as error:  # a sink may fail in any way, by sys.exit() too; it must not stop the engine
+        except BaseException as error:  # a sink may fail in any way, even sys.exit(); it must not stop the engine
             if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-                raise  # Ctrl-C comes to the main thread only, and is meant for the program
+                raise  # Ctrl-C is raised in the main thread only, and is meant for the program
             said = _cause(error)
             sink.error = redacted(said, sink.target.options) if isinstance(sink.target, Sink) else said
             sink.retry_at = time.monotonic() + sink.wait
             sink.wait = min(2 * sink.wait, LAST_RETRY)
 
     def _deliver_step(self, sink: Delivery, files: Sequence[ResultFile], step: int) -> bool:
-        """Deliver the rows of a step, which lie in these files; whether there are any."""
+        """Deliver the rows of a step, which are in these files; returns whether there were any."""
         wanted = {one for query, _ in sink.queries for one in sink.line(query)}
         places: dict[int, list[ResultFile]] = {}
         for file in files:
@@ -167,11 +167,11 @@ class Deliveries:
         return bool(places)
 
     def _is_linked(self, sink: Delivery, files: Sequence[ResultFile]) -> bool:
-        """Whether these are all files of one query alone, which a folder can have as they are."""
+        """Whether these are all files of a single query, which a folder can link."""
         return self.store is not None and isinstance(sink.target, str) and all(f.kind == OWN for f in files)
 
     def _link(self, folder: str, files: Mapping[int, Sequence[ResultFile]], step: int) -> None:
-        """Publish the files of single queries. Their order, by which they are called, is the same at every attempt."""
+        """Publish the files of single queries. Their order, which numbers them, is the same at every attempt."""
         assert self.store is not None
         self._claim(folder)
         for query, own in files.items():
@@ -203,14 +203,14 @@ class Deliveries:
 
 
 def _cause(error: BaseException) -> str:
-    """What a sink said, in one line."""
+    """An error of a sink, in one line."""
     if isinstance(error, PySparkException | Py4JJavaError):
         return spark_message(error)
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _pending(sink: Delivery, manifest: Manifest) -> dict[int, list[ResultFile]]:
-    """The files of later steps than the sink has got, by step."""
+    """The files of steps after the sink's cursor, by step."""
     found: dict[int, list[ResultFile]] = {}
     for file in manifest.results.values():
         if file.step > sink.delivered:
@@ -220,7 +220,7 @@ def _pending(sink: Delivery, manifest: Manifest) -> dict[int, list[ResultFile]]:
 
 @dataclass(frozen=True)
 class Recipient:
-    """A query that has a sink. `line` are the queries that it has taken the place of, with the same sink, oldest first, and itself."""
+    """A query with a sink. `line` are the queries that it replaced, with the same sink, oldest first, and itself."""
 
     query: int
     name: str
@@ -231,7 +231,7 @@ class Recipient:
 
 
 def group_sinks(recipients: Iterable[Recipient], cursors: Mapping[str, int], step: int) -> list[Delivery]:
-    """One delivery per sink and schema, and per ordered query; a sink that is new begins with the step after `step`."""
+    """One delivery per sink and schema, and per ordered query; a new sink begins with the step after `step`."""
     groups: dict[tuple[str, tuple[str, ...]], list[Recipient]] = {}
     for recipient in recipients:
         name = sink_name(recipient.target, recipient.name, ordered=recipient.ordered)
@@ -240,10 +240,10 @@ def group_sinks(recipients: Iterable[Recipient], cursors: Mapping[str, int], ste
     for (name, schema), members in groups.items():
         key = cursor_key(name, schema)
         queries = tuple((r.query, r.name) for r in members)
-        begun = cursors.get(key, cursors.get(name, step))  # by its name alone in older state directories
+        begun = cursors.get(key, cursors.get(name, step))  # older state directories have its name alone
         released = cursors.get(key + RELEASED, cursors.get(name + RELEASED, NEVER)) if members[0].ordered else None
         continued = {r.query: r.line or (r.query,) for r in members}
-        # One may have been declared by this program, with its secrets, and the others by an earlier one.
+        # This program may have declared one, with its secrets, and an earlier one the others.
         targets = sorted((r.target for r in members), key=lambda t: isinstance(t, Sink) and is_withheld(t.options))
         found.append(Delivery(targets[0], queries, begun, released, begun, schema, continued))
     return found

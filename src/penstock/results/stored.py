@@ -1,4 +1,4 @@
-"""Parquet files of results and of rows put aside: found as the manifest names them, and read with their checksums."""
+"""Parquet files of results and of rejected rows: named by the manifest, and read with their checksums."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from penstock.state.manifest import ResultFile, SideFile
 from penstock.storage.faults import RESTORE, damaged
 from penstock.storage.store import Store
 
-VERIFIED = {
-    "parquet.page.verify-checksum.enabled": "true"
-}  # files have a checksum in every page; damaged ones are never read
+# Files have a checksum in every page; damaged ones are never read.
+VERIFIED = {"parquet.page.verify-checksum.enabled": "true"}
 
 
 def checked(store: Store, file: ResultFile | SideFile) -> str:
-    """The path of a file, which is there and has the length that the manifest names."""
+    """The path of a file, after checking that it exists with the length in the manifest."""
     path = store.path(file.name)
     try:
         found: int | None = store.size(file.name)
@@ -55,7 +54,7 @@ def _damage_told(path: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise StateError(f"{_kind(path)} {path} is missing; {RESTORE}") from None
-    except (OSError, ValueError, pa.ArrowException) as error:  # what Arrow raises depends on where the damage is
+    except (OSError, ValueError, pa.ArrowException) as error:  # Arrow's error depends on where the damage is
         raise damaged(path, next(iter(str(error).splitlines()), type(error).__name__), kind=_kind(path)) from error
 
 
