@@ -1,4 +1,4 @@
-"""What Spark says of a query or a source before it runs: names, types, determinism; and refusals in the user's words."""
+"""Spark's analysis of a query or a source before it runs: names, types, determinism, refusals."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from penstock.spark.sources import listed
 from penstock.sql.aggregates import PLAIN, is_plain, refused_type, result_type
 from penstock.sql.spelling import ddl, quote
 
-# Operators that keep state of their own or read the past: a stream must be a plain projection of its source.
+# Operators with state of their own or that read the past: a stream must be a plain projection of its source.
 _STATEFUL = (
-    "EventTimeWatermark", "Aggregate", "Join", "Deduplicate", "Distinct", "GlobalLimit", "LocalLimit", "Offset", "Tail", "Sort",
+    "EventTimeWatermark", "Aggregate", "Join", "Deduplicate", "Distinct", "GlobalLimit", "LocalLimit", "Offset", "Tail",
+    "Sort",
     "FlatMapGroups", "FlatMapCoGroups", "TransformWithState",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and types of the select list, and types of the keys (per key and role; `void` where a key does not reach a role).
+    """Names and types of the select list, and types of the keys (per key and role; `void` for roles without the key).
 
-    Of an aggregated query `aggregated` are the types of groups, of the argument of each aggregate, and of its value.
+    For an aggregated query, `aggregated` are the types of groups, of the argument of each aggregate, and of its value.
     """
 
     names: tuple[str, ...]
@@ -48,7 +49,7 @@ def analyze(
     streams: Mapping[str, Stream],
     own: Mapping[str, UserAggregate] | None = None,
 ) -> Facts:
-    """Let Spark resolve every expression of the query, all at once, against empty tables of the streams' schemas."""
+    """Let Spark resolve all expressions of the query together, against empty tables of the streams' schemas."""
     if query.aggregation is not None:
         return _analyze_aggregated(spark, name, query, query.aggregation, streams, own or {})
     frame = _empty(spark, tuple(streams[role.stream] for role in query.roles))
@@ -68,7 +69,7 @@ def analyze(
 
 
 def _resolved(name: str, frame: DataFrame, texts: list[str]) -> list[tuple[str, str]]:
-    """The names and types that Spark gives to expressions over a frame."""
+    """Spark's names and types of expressions over a frame."""
     try:
         resolved = frame.selectExpr(*texts)
     except AnalysisException as error:
@@ -84,7 +85,7 @@ def _resolved(name: str, frame: DataFrame, texts: list[str]) -> list[tuple[str, 
 def _names(
     name: str, frame: DataFrame, query: Query, column: Callable[[Ref], str], found: Sequence[tuple[str, str]]
 ) -> list[str]:
-    """The names of the select list: those given, or what Spark calls an item as it was written."""
+    """The names of the select list: those given, or Spark's name for an item as written."""
     names = []
     for item, (given, _) in zip(query.items, found, strict=False):
         if item.name is None and item.expression.written:
@@ -94,7 +95,7 @@ def _names(
 
 
 def check_type(what: str, kind: DataType) -> None:
-    """Refuse a type that Spark cannot hand to its workers: the first step that holds one would fail, for everybody."""
+    """Refuse a type that Spark cannot send to its workers: the first step with such a value would fail."""
     try:
         to_arrow_type(kind, timezone="UTC")
     except PySparkTypeError:
@@ -112,7 +113,7 @@ def _analyze_aggregated(
     streams: Mapping[str, Stream],
     own: Mapping[str, UserAggregate],
 ) -> Facts:
-    """First groups, arguments and conditions over rows of the streams; then the select list and HAVING over groups and values."""
+    """First groups, arguments, conditions over rows of the streams; then select list, HAVING over their values."""
 
     def column(ref: Ref) -> str:
         return f"_r{ref.role}.{quote(ref.column)}"
@@ -157,7 +158,7 @@ def _analyze_aggregated(
 def _check_stored(
     name: str, aggregation: Aggregation, group_types: tuple[str, ...], argument_types: tuple[str, ...]
 ) -> None:
-    """Refuse what kernels cannot keep or compare: the first step that meets a row of it would fail, for everybody."""
+    """Refuse what kernels cannot store or compare: the first step with such a row would fail, for all queries."""
     for kind in (*group_types, *argument_types):
         try:
             stored_type(kind or "bigint")
@@ -185,7 +186,7 @@ MOST_EMPTIES = 64
 
 
 def _empty(spark: SparkSession, streams: tuple[Stream, ...]) -> DataFrame:
-    """No rows of the streams side by side, as `_r0`, `_r1`, .., and a result time."""
+    """No rows of the streams, joined, as `_r0`, `_r1`, .., and a result time."""
     if streams not in _empties or _empties[streams][0] is not spark:
         kind = "bigint" if streams[0].integer_time else "timestamp"
         frame = spark.createDataFrame([], f"result_time {kind}").alias("_result")
@@ -205,7 +206,8 @@ def check_source(name: str, frame: DataFrame) -> None:
     plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
     if not plan.deterministic():
         msg = (
-            f"stream {name!r} uses a non-deterministic expression (rand, uuid, ..): after a crash its rows would come back "
+            f"stream {name!r} uses a non-deterministic expression (rand, uuid, ..): after a crash its rows "
+            "would come back "
             "different; compute such columns before they reach the source"
         )
         raise RegistrationError(msg)
@@ -214,7 +216,8 @@ def check_source(name: str, frame: DataFrame) -> None:
     found = next((node for node in _operators(plan) if node.startswith(_STATEFUL)), None)
     if found:
         msg = (
-            f"stream {name!r} has a stateful operator of its own ({found}); register the plain source, and give the delay "
+            f"stream {name!r} has a stateful operator of its own ({found}); register the plain source, and "
+            "give the delay "
             "with delay= instead of withWatermark"
         )
         raise RegistrationError(msg)
@@ -231,8 +234,8 @@ def _operators(plan: Any) -> Iterator[str]:
 
 
 def spark_message(error: Exception) -> str:
-    """What Spark says of a mistake, in one line, without places in texts that the user did not write."""
-    java = getattr(error, "java_exception", None)  # of an error that Spark's Python side has no class for
+    """Spark's message about an error, in one line, without places in texts that the user did not write."""
+    java = getattr(error, "java_exception", None)  # for errors without a class on Spark's Python side
     whole = str(error) if java is None else java.getMessage() or java.toString()
     text = next(iter(whole.splitlines()), type(error).__name__)
     return re.sub(r"( SQLSTATE: \w+)?(; line \d+ pos \d+)?;?$", "", text)

@@ -1,8 +1,8 @@
-"""Punctuations among the rows of a stream: which rows they are, what they bound, and what pattern they carry.
+"""Punctuations among the rows of a stream: which rows they are, what they bound, and which pattern they have.
 
-A stream with punctuations is read as one DataFrame with three further columns: `_mark` (NULL for a data row), `_bound` (the time below
-which no later row comes; NULL if it does not bound time) and `_pattern` (the other columns it fixes, as JSON). Punctuations
-from elsewhere are added as further rows of the stream, so that Spark's log of offsets covers them too.
+A stream with punctuations is read as one DataFrame with three more columns: `_mark` (NULL for a data row), `_bound`
+(the time below which no later row comes; NULL if it does not bound time) and `_pattern` (the other columns it fixes, as
+JSON). Punctuations from elsewhere are added as rows of the stream, so that Spark's log of offsets covers them too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def check_punctuation(stream: Stream) -> None:
         column = stream.column(stream.punctuation)
         if column is None or column.name == event_time.name:
             which = "has no column" if column is None else "has its event time in"
-            msg = f"stream {stream.name!r} {which} {stream.punctuation!r}; punctuation= takes another column, a stream or a DataFrame"
+            msg = (
+                f"stream {stream.name!r} {which} {stream.punctuation!r}; punctuation= takes another column, a "
+                "stream or a DataFrame"
+            )
             raise RegistrationError(msg)
         family = INTEGER_TYPES if event_time.type in INTEGER_TYPES else TIME_TYPES
         if column.type not in family | {"string"}:
@@ -43,13 +46,17 @@ def check_punctuation(stream: Stream) -> None:
             raise RegistrationError(msg)
         narrowed = {c.name for c in stream.patterns}
         if not narrowed.isdisjoint((column.name, event_time.name)):
-            msg = f"stream {stream.name!r}: a punctuation in {column.name!r} bounds {event_time.name!r} by itself; narrow it by other columns"
+            msg = (
+                f"stream {stream.name!r}: a punctuation in {column.name!r} bounds {event_time.name!r} by itself; "
+                "narrow it by other columns"
+            )
             raise RegistrationError(msg)
     for column in stream.patterns:
         part = part_of(stream, column.name)
         if part is None:
             msg = (
-                f"stream {stream.name!r}: its punctuations have a column {column.name!r}, which is neither a column of the "
+                f"stream {stream.name!r}: its punctuations have a column {column.name!r}, which is neither a "
+                "column of the "
                 "stream nor one followed by _from or _to; rename or drop it"
             )
             raise RegistrationError(msg)
@@ -58,15 +65,21 @@ def check_punctuation(stream: Stream) -> None:
         bound = declared.name == event_time.name
         if column.type != declared.type or (bound and part[1] != IS):
             wanted = f"the bound {declared.name!r} alone" if bound and part[1] != IS else f"type {declared.type}"
-            msg = f"stream {stream.name!r}: column {column.name!r} of its punctuations is {column.type}; it must be {wanted}"
+            msg = (
+                f"stream {stream.name!r}: column {column.name!r} of its punctuations is {column.type}; it must "
+                f"be {wanted}"
+            )
             raise RegistrationError(msg)
         if not bound and column.type not in PATTERN_TYPES:
-            msg = f"stream {stream.name!r}: punctuations cannot fix {column.name!r}, which is {column.type}; use an integer, a string or a boolean"
+            msg = (
+                f"stream {stream.name!r}: punctuations cannot fix {column.name!r}, which is {column.type}; use "
+                "an integer, a string or a boolean"
+            )
             raise RegistrationError(msg)
 
 
 def marked(stream: Stream, frame: DataFrame, elsewhere: DataFrame | None = None) -> DataFrame:
-    """The stream's DataFrame with its punctuations told apart from its rows; as it is if there are none."""
+    """The stream's DataFrame with marks on its punctuations; unchanged if there are none."""
     names = [quote(c.name) for c in stream.columns]
     if stream.punctuation is not None:
         column = stream.column(stream.punctuation)
@@ -81,7 +94,8 @@ def marked(stream: Stream, frame: DataFrame, elsewhere: DataFrame | None = None)
         fields = ", ".join(f"'{c.name}', {quote(c.name)}" for c in stream.patterns)
         return frame.selectExpr(
             *names,
-            f"CASE WHEN {quote(column.name)} IS NULL THEN NULL WHEN {outside} THEN {MALFORMED_MARK} ELSE {MARK} END AS _mark",
+            f"CASE WHEN {quote(column.name)} IS NULL THEN NULL WHEN {outside} THEN {MALFORMED_MARK} ELSE "
+            f"{MARK} END AS _mark",
             f"{bound} AS _bound",
             f"to_json(named_struct({fields})) AS _pattern" if fields else f"'{EVERYTHING}' AS _pattern",
         )
@@ -107,19 +121,21 @@ def _patterns(stream: Stream, elsewhere: DataFrame) -> DataFrame:
     wild = " AND ".join(f"{quote(name)} IS NULL" for name in others) or "TRUE"
     lower = {column: name for name, (column, kind) in given.items() if kind == FROM}
     upper = {column: name for name, (column, kind) in given.items() if kind not in (IS, FROM)}
-    # A time of its own type may be out of our range; then it is no wildcard but an error.
+    # A time of its own type may be out of our range; then it is an error, not a wildcard.
     wrong = [f"(({bound}) IS NULL AND {wild})", f"coalesce({_outside(bound)}, FALSE)"]
     wrong += [f"coalesce({quote(lower[c])} >= {quote(upper[c])}, FALSE)" for c in lower if c in upper]
     columns = [
-        f"{quote(constants[c.name])} AS {quote(c.name)}" if c.name in constants else f"CAST(NULL AS {c.type}) AS {quote(c.name)}"
+        f"{quote(constants[c.name])} AS {quote(c.name)}"
+        if c.name in constants
+        else f"CAST(NULL AS {c.type}) AS {quote(c.name)}"
         for c in stream.columns
-    ]  # fmt: skip
+    ]
     mark = f"CASE WHEN {' OR '.join(wrong)} THEN {MALFORMED_MARK} ELSE {MARK} END AS _mark"
     return elsewhere.selectExpr(*columns, mark, f"{bound} AS _bound", f"{pattern} AS _pattern")
 
 
 def closed_before(closed: Sequence[tuple[str, int]]) -> int:
-    """Rows of this time or later match no remembered punctuation of a group."""
+    """Rows of this time or later match no stored punctuation of a group."""
     return max((until for _, until in closed), default=NEVER)
 
 
