@@ -16,7 +16,8 @@ from penstock.model.secrets import masked, withheld
 from penstock.sql.words import words
 from penstock.state.buckets import BUCKETS
 from penstock.storage.faults import RESTORE
-from penstock.storage.seal import load, numbers, seal, unseal
+from penstock.storage.log import Log
+from penstock.storage.seal import seal, unseal
 from penstock.storage.store import Store
 
 
@@ -155,6 +156,7 @@ class RegistryLog:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.versions = Log(store, "registry", "version", _encode, _decode)
 
     def load(self, version: int | None = None) -> Registry:
         """A version, by default the newest; an empty registry if there is none yet."""
@@ -162,23 +164,22 @@ class RegistryLog:
             version = self.newest()
             if not version:
                 return Registry()
-        name = f"registry/{version:08d}.json"
         try:
-            return load(self.store, name, _decode, version=version)
+            return self.versions.read(version)
         except FileNotFoundError:
-            msg = f"registry version {version} is missing ({self.store.label(name)}); {RESTORE}"
+            msg = f"registry version {version} is missing ({self.versions.label(version)}); {RESTORE}"
             raise StateError(msg) from None
 
     def newest(self) -> int:
         """The newest version; 0 if there is none yet."""
-        return max(numbers(self.store.names("registry"), 8), default=0)
+        return max(self.versions.numbers(), default=0)
 
     def forget_secrets(self) -> None:
         """Take secrets out of the versions of a directory whose newest one has some: older versions of Penstock have stored them.
 
         Only who holds the directory may do so. The newest goes last, so that a crash in between leaves something to be seen.
         """
-        names = [f"registry/{version:08d}.json" for version in numbers(self.store.names("registry"), 8)]
+        names = [self.versions.name(version) for version in self.versions.numbers()]
         for name in names if names and self._without_secrets(names[-1]) is not None else ():
             clean = self._without_secrets(name)
             if clean is not None:
@@ -198,7 +199,7 @@ class RegistryLog:
         return seal(body) if found else None
 
     def append(self, registry: Registry) -> None:
-        if not self.store.put_if_absent(f"registry/{registry.version:08d}.json", seal(_encode(registry))):
+        if not self.versions.put(registry):
             msg = f"registry version {registry.version} was already written by another engine on {self.store.label('')}"
             raise StateError(msg)
 

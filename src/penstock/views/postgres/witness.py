@@ -1,13 +1,8 @@
-"""Whether triggers have seen every change: conditions on a captured table, and changes of its definition since.
+"""Whether triggers have seen all changes of a table: what must hold of it, and what bypassed them (decision 0034).
 
-Statement triggers fire for the table that a statement names, so they miss writes through a parent, a partition or a
-subscription: such tables are refused. And nothing fires when a table is truncated or rewritten, or while a trigger is
-off. So PostgreSQL's catalog entries of the table, its triggers and its captured columns are noted when a capture
-starts, as its *witness*; if it differs later, changes may be missing, and the views are recomputed.
-
-A witness changes more often than rows are lost: VACUUM FULL and CLUSTER rewrite a table without changing rows. A
-needless recompute after these is preferred to a rule that distinguishes them and may be wrong. TRUNCATE is a loss too:
-a trigger in a transaction with an old snapshot could not list the removed rows.
+What PostgreSQL stores about the table, its triggers and its captured columns is recorded when a capture begins, as its
+*witness*. If it differs later, changes may be missing, and the views are recomputed. A witness changes more often than
+rows are lost (VACUUM FULL, CLUSTER): needless recomputes are preferred to a rule that may be wrong.
 """
 
 from __future__ import annotations
