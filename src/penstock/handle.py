@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.time import NEVER
+from penstock.results.released import released
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,9 +34,10 @@ class QueryHandle:
         return self.engine._query_stats(self.name)  # noqa: SLF001
 
     def progress(self) -> int | None:
-        """No later result has a time below this, in units of event time; None if unknown."""
-        released = self.engine.catalog.released(self.engine.catalog.record(self.name), self.engine.manifest())
-        return released if released > NEVER else None
+        """No result is yet to come with a time below this, in units of event time; None if nothing is known of it."""
+        catalog = self.engine.catalog
+        progress = released(catalog, catalog.record(self.name), self.engine.manifest())
+        return progress if progress > NEVER else None
 
     def coverage(self) -> dict[str, Any]:
         """From when on the answer equals that of a query that was always registered; see `Engine.coverage`."""
