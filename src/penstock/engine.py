@@ -551,7 +551,7 @@ class Engine:
         record = self.catalog.record(name)
         line = lineage(self.catalog.registry, record)
         columns = tuple(Column(n, t) for n, t in zip(record.item_names, record.item_types, strict=True))
-        # Results that are given up after a while, or held back until progress releases them, do not only grow by steps.
+        # Results that expire, or wait for progress, do not only grow by steps.
         growing = all(one.retain is None for one in line) and not record.ordered
 
         def count(since: int) -> int:

@@ -34,7 +34,7 @@ class QueryHandle:
         return self.engine._query_stats(self.name)  # noqa: SLF001
 
     def progress(self) -> int | None:
-        """No result is yet to come with a time below this, in units of event time; None if nothing is known of it."""
+        """No later result has a time below this, in units of event time; None if unknown."""
         catalog = self.engine.catalog
         progress = released(catalog, catalog.record(self.name), self.engine.manifest())
         return progress if progress > NEVER else None

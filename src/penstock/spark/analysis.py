@@ -32,7 +32,7 @@ SETTINGS = (ZONE, ANSI)
 
 @dataclass(frozen=True)
 class SparkAnalysis:
-    """Spark says what expressions are: all of them at once, against empty tables of their columns."""
+    """Spark's analysis of expressions: all of them together, against empty tables of their columns."""
 
     spark: SparkSession
 
@@ -83,7 +83,7 @@ MOST_EMPTIES = 64
 
 
 def _empty(spark: SparkSession, fields: Fields) -> DataFrame:
-    """No rows: the columns of the roles side by side as `_r0`, `_r1`, .., and those of the result."""
+    """No rows, with the columns of the roles joined as `_r0`, `_r1`, .., and those of the result."""
     if fields not in _empties or _empties[fields][0] is not spark:
         frame = spark.createDataFrame([], ddl(fields.result)).alias("_result")
         for number, columns in enumerate(fields.roles):
