@@ -2,8 +2,7 @@
 
 A position is a snapshot of the server, not a sequence number: numbers are drawn when a row is written, and rows appear
 when their transaction commits. Decision 0034 says why snapshots can be ordered by a number, and why every one names the
-*life* of the server, which ends with any recovery. A snapshot's text is its *mark*, from which a later process
-continues.
+*life* of the server, which ends with any recovery. A snapshot's text is its *mark*, from which a later process goes on.
 """
 
 from __future__ import annotations
