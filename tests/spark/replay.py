@@ -44,7 +44,7 @@ ARROW_TYPES = {
 
 
 def quick_session() -> SparkSession:
-    """A session that compiles lightly: a JVM lives too short for more to pay, and in `make test` most queries of Spark run once.
+    """A session with little compilation: JVMs are short-lived, and in `make test` most of Spark's queries run once.
 
     What Spark computes from generated code is also tried in `make test`: by `generated_code`, and by the programs that
     tests start.

@@ -25,7 +25,8 @@ LOST = (
          "java.io.IOException: No such thing: x"),
         ("Something else\nand its stack", "Something else"),
         (
-            '[PYTHON_EXCEPTION] x: Traceback (most recent call last):\n  File "x.py", line 1, in work\n    a.b()\npyarrow.lib.ArrowInvalid: Column 5: not valid\n SQLSTATE: 38000\n\tat a.b(C.java:1)\n',
+            ('[PYTHON_EXCEPTION] x: Traceback (most recent call last):\n  File "x.py", line 1, in work\n    a.b()\n'
+            "pyarrow.lib.ArrowInvalid: Column 5: not valid\n SQLSTATE: 38000\n\tat a.b(C.java:1)\n"),
             "pyarrow.lib.ArrowInvalid: Column 5: not valid",
         ),
         ("", "PySparkException"),
@@ -43,7 +44,8 @@ def test_a_job_that_fails_in_spark_fails_its_step_with_the_last_cause(said, caus
 @pytest.mark.parametrize(
     ("said", "meaning", "remedy"),
     [
-        ("org.apache.spark.SparkException: EOFException occurred while reading the port number from pyspark.daemon's stdout and terminated with code: 3.",
+        (("org.apache.spark.SparkException: EOFException occurred while reading the port number from pyspark.daemon's "
+         "stdout and terminated with code: 3."),
          "Spark cannot start its Python workers, 4 times (", "PYSPARK_PYTHON"),
         ('java.io.IOException: Cannot run program "python9": error=2, No such file or directory',
          "Spark cannot start its Python workers, 4 times", "PYSPARK_PYTHON"),
@@ -52,14 +54,18 @@ def test_a_job_that_fails_in_spark_fails_its_step_with_the_last_cause(said, caus
         ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting ..",
          "ended in the middle of its task: it was killed, mostly for want of memory, or it crashed, 4 times (",
         "fewer cores at once, smaller batches"),
-        ("org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File x\nMemoryError: 5 GiB", "has no memory left", "smaller batches"),
+        (("org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File x\n"
+         "MemoryError: 5 GiB"), "has no memory left", "smaller batches"),
         ("pyarrow.lib.ArrowMemoryError: malloc of size 8 failed", "has no memory left", "smaller batches"),
         ("java.lang.OutOfMemoryError: Java heap space", "Java process has no memory left", "spark.driver.memory"),
         ("pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker: 3.9",
          "another Python than this program", "PYSPARK_PYTHON"),
         ("ModuleNotFoundError: No module named 'penstock'", "without penstock", "install"),
-        ("org.apache.spark.api.python.PythonException: Traceback (most recent call last):\nOSError: [Errno 28] No space left on device: '/x/runs/1'", "a disk is full, 4 times (OSError: [Errno 28] No space left on device: '/x/runs/1')", "make room"),
-        ("org.apache.spark.api.python.PythonException: Traceback (most recent call last):\nOSError: [Errno 30] Read-only file system: '/x/runs/1'", "cannot be written", "writable"),
+        (("org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+         "OSError: [Errno 28] No space left on device: '/x/runs/1'"),
+         "a disk is full, 4 times (OSError: [Errno 28] No space left on device: '/x/runs/1')", "make room"),
+        (("org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+         "OSError: [Errno 30] Read-only file system: '/x/runs/1'"), "cannot be written", "writable"),
     ],
 )  # fmt: skip
 def test_what_spark_says_of_its_workers_is_told_as_what_it_is_with_the_remedy(said, meaning, remedy):

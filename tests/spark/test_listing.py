@@ -1,4 +1,4 @@
-"""From when on answers are whole: with the rows that a query has missed they would be the same from then on, by the reference."""
+"""From when on answers are complete: missed rows would change nothing from then on, by the reference."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A thousand queries over two streams: they are answered, and one more is planned and answered while the engine runs."""
+"""A thousand queries over two streams are answered, and one more is planned and answered in the running engine."""
 
 import random
 

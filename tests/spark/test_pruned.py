@@ -1,4 +1,4 @@
-"""Spark reads of a stream only the columns that queries need, if no row of it is ever put aside; nobody's answer depends on that."""
+"""Spark reads only the columns that queries need, if no row of a stream is ever stored as rejected; same answers."""
 
 import hashlib
 import json

@@ -84,7 +84,7 @@ def test_other_files_and_options_that_change_rows_are_left_to_spark(spark, tmp_p
 
 
 def test_the_mode_and_the_zone_that_went_into_a_source_count(spark, tmp_path):
-    """Spark decides about both where an expression is made; what is set later changes only what the same text would mean."""
+    """Spark decides both when it creates an expression; later settings change only the meaning of the same text."""
     plain, zoned = (
         source(spark, tmp_path).selectExpr("ts", "k + 1 AS k"),
         source(spark, tmp_path).selectExpr("hour(ts) AS h", "ts"),

@@ -1,4 +1,4 @@
-"""Two streams on one source, with different event times: it is read once, and each has progress, late rows and answers of its own."""
+"""Two streams on one source with different event times: it is read once; each has its progress, late rows, answers."""
 
 import pytest
 

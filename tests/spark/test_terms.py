@@ -1,5 +1,5 @@
-"""Terms have the values of Spark, and raise where it does: over the borders of each type and rows drawn by a seed, in ANSI mode and out of it,
-in UTC and other zones.
+"""Terms have Spark's values, and raise where Spark does: over the limits of each type and random rows, in ANSI mode and
+not, in UTC and other zones.
 
 Spark computes all expressions at once, each under TryEval, as it would for the engine.
 """
@@ -81,8 +81,10 @@ CHOICES = [
     "coalesce(i, j)", "coalesce(s, u, 'none')", "coalesce(i, b)", "coalesce(i / j, d)", "coalesce(d, i / j)",
     "nvl(m, m)", "ifnull(b, b + c)", "nullif(i, j)", "nullif(s, 'ab')",
     "nullif(b, i)", "isnull(s)", "if(i IS NULL, 0, i) + 1", "CASE WHEN d = e THEN d ELSE -d END",
-    "CASE WHEN hour(ts) >= 8 AND hour(ts) <= 18 THEN 'dayTime' WHEN hour(ts) <= 6 OR hour(ts) >= 20 THEN 'nightTime' ELSE 'otherTime' END",
-    "CASE WHEN lower(s) = 'apple' THEN '0' WHEN lower(s) = 'ab' THEN '1' ELSE regexp_extract(url, '(&|^)channel_id=([^&]*)', 2) END",
+    ("CASE WHEN hour(ts) >= 8 AND hour(ts) <= 18 THEN 'dayTime' "
+     "WHEN hour(ts) <= 6 OR hour(ts) >= 20 THEN 'nightTime' ELSE 'otherTime' END"),
+    ("CASE WHEN lower(s) = 'apple' THEN '0' WHEN lower(s) = 'ab' THEN '1' "
+     "ELSE regexp_extract(url, '(&|^)channel_id=([^&]*)', 2) END"),
     "CASE WHEN o THEN 1 / 0 ELSE 2.0D END", "CASE WHEN CASE WHEN o THEN q END THEN 'y' ELSE 'n' END",
 ]  # fmt: skip
 CASTS = [
@@ -159,15 +161,18 @@ REGEX += ["regexp_extract(url, '(&|^)channel_id=([^&]*)', 2)", "regexp_extract(u
 "regexp_extract(s, '(a)|(b)', 2)"]  # fmt: skip
 EXPRESSIONS = [*NUMBERS, *COMPARISONS, *CHOICES, *CASTS, *TIMES, *STRINGS, *REGEX]
 
-WORDS = ["", "a", "b", "ab", "abc", "aabbcc", "aaab", "AB", "aB", "apple", "Apple", " ab ", "  ", "\t", "a\nb", "ß",
- "ẞ", "İ", "I", "ı", "É", "é", "ÀÉÎ", "Σ", "ΑΣ", "ΑΣ.", "ΣΑ", "ŉ", "ǅ",
-         "ﬁ", "漢字", "🙂", "a🙂c", "e\u0301", "a.c", "(x)", "%", "_", "abcd", "c", "cc", "ab\u2028c", "a\rc", "a\u0085c",
-         "\0", "a\0b", "12", "-3", "x_1", "1.5", "𐐀", "ʼn"]  # fmt: skip
-URLS = ["", "https://www.nexmark.com/a/b/c/item.htm?query=1&channel_id=77", "channel_id=5&x=1", "x=1&channel_id=",
- "channel_id", "/a//b/", "//", "a/b", "http://é/ß/x", "&channel_id=1&channel_id=2",
-        "https://h/p\nchannel_id=3"]  # fmt: skip
+WORDS = [
+    "", "a", "b", "ab", "abc", "aabbcc", "aaab", "AB", "aB", "apple", "Apple", " ab ", "  ", "\t", "a\nb", "ß",
+    "ẞ", "İ", "I", "ı", "É", "é", "ÀÉÎ", "Σ", "ΑΣ", "ΑΣ.", "ΣΑ", "ŉ", "ǅ", "ﬁ", "漢字", "🙂", "a🙂c", "e\u0301",
+    "a.c", "(x)", "%", "_", "abcd", "c", "cc", "ab\u2028c", "a\rc", "a\u0085c", "\0", "a\0b", "12", "-3", "x_1",
+    "1.5", "𐐀", "ʼn",
+]  # fmt: skip
+URLS = [
+    "", "https://www.nexmark.com/a/b/c/item.htm?query=1&channel_id=77", "channel_id=5&x=1", "x=1&channel_id=",
+    "channel_id", "/a//b/", "//", "a/b", "http://é/ß/x", "&channel_id=1&channel_id=2", "https://h/p\nchannel_id=3",
+]  # fmt: skip
 INSTANTS = [datetime(1970, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(1, 1, 1),
- datetime(9999, 12, 31, 23, 59, 59, 999999), datetime(2020, 2, 29, 12), datetime(2021, 3, 28, 1, 30),
+            datetime(9999, 12, 31, 23, 59, 59, 999999), datetime(2020, 2, 29, 12), datetime(2021, 3, 28, 1, 30),
             datetime(2021, 3, 28, 2, 30), datetime(2021, 10, 31, 2, 30), datetime(1900, 1, 1),
             datetime(1582, 10, 10, 5), datetime(2000, 12, 31, 23, 59, 59), datetime(2016, 1, 3),
             datetime(4, 2, 29)]  # fmt: skip

@@ -173,7 +173,8 @@ def test_a_query_over_a_union_may_begin_from_the_state(live):
 def test_an_error_stops_all_of_a_query_that_stops_at_errors(live):
     one = live()
     one.engine.query(
-        "SELECT x.v FROM (SELECT ts, k, 10 DIV (v - 2) AS v FROM a UNION ALL SELECT ts, k, v FROM b) AS x WHERE x.v > -99",
+        "SELECT x.v FROM (SELECT ts, k, 10 DIV (v - 2) AS v FROM a UNION ALL SELECT ts, k, v FROM b) AS x "
+        "WHERE x.v > -99",
         name="u", on_error="stop",
     )  # fmt: skip
     for number in range(3):

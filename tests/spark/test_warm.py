@@ -51,7 +51,7 @@ def test_what_fails_is_logged_in_a_line_and_told(monkeypatch, caplog):
 
 
 def daemons():
-    """The processes from which Python workers of this program's Spark are started, with the seconds that they and their workers have used."""
+    """The processes that fork this Spark's Python workers, with the CPU seconds of them and their workers."""
     found = {}
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
