@@ -328,12 +328,12 @@ class Run:
         except BaseException as error:
             self._fail(error)
             raise
-        brought = {n for report in self.stepper.last_reports for n, c in report["streams"].items() if c["rows"]}
+        brought = {n for report in self.stepper.last_reports for n, c in report.counters.streams.items() if c.rows}
         manifest = self.stepper.manifest
         newest = {name: progress.newest for name, progress in manifest.progress.items()}
         self._hold(leaders(self.stepper.network, manifest.progress_values(), newest, brought))
         seconds, done = time.monotonic() - started, time.time()
-        rows = sum(c["rows"] for report in self.stepper.last_reports for c in report["streams"].values())
+        rows = sum(c.rows for report in self.stepper.last_reports for c in report.counters.streams.values())
         self.schedule.wait(started, seconds, rows, lambda: self.stepper.closing)
         self.schedule.turned(self._log.planned_at(batch_id), done)
 

@@ -60,7 +60,7 @@ class Live:
         assert self.run.error is None
 
     def rows(self, name):
-        return self.run.stepper.manifest.counters.get(f"stream:{name}", {}).get("rows", 0)
+        return self.run.stepper.manifest.counters.stream(name).rows
 
     def answer(self, name):
         return bag(rows_of(self.engine.results(name)))
@@ -356,7 +356,7 @@ def test_a_stream_can_come_and_go_and_come_back_while_the_engine_runs(spark, tmp
     one.feed(a=rows[3]["a"], b=rows[3]["b"])
     replay.declare(engine, "c")  # read from its beginning: the files are there again
     wait_until(lambda: one.rows("c") == 4 + 4)
-    assert one.run.stepper.manifest.counters["stream:c"]["late"] == 0
+    assert one.run.stepper.manifest.counters.stream("c").late == 0
     one.feed(**rows[4])
     assert one.answer("wide") == reference(WIDE, range(5))
     assert engine.catalog.registry.streams["c"].source_name == "c_g1"
