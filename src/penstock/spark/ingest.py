@@ -18,7 +18,7 @@ from penstock.columns.verdict import MALFORMED_MARK
 from penstock.model import Ref, Stream
 from penstock.model.time import EARLIEST, LATEST, NEVER
 from penstock.planner.keys import INTEGRAL
-from penstock.planner.network import Derived, Network, StateTable, key_column
+from penstock.planner.network import ComputedColumn, Network, StateTable, key_column
 from penstock.sql.spelling import quote, text_literal, time_in_units
 from penstock.step.layout import Layout
 from penstock.step.mapper import brought, truth_words
@@ -144,12 +144,12 @@ def _by_stream(layout: Layout, text: Callable[[str], str]) -> str:
     return f"CASE _stream {' '.join(branches)} END"
 
 
-def _only(derived: Derived, layout: Layout) -> str:
+def _only(derived: ComputedColumn, layout: Layout) -> str:
     tag = layout.order.index(derived.stream)
     return f"CASE WHEN _stream = {tag} THEN {_fill(derived.parts, derived.stream, layout)} END"
 
 
-def _guarded(derived: Derived, layout: Layout) -> Column:
+def _guarded(derived: ComputedColumn, layout: Layout) -> Column:
     """The value in a struct that is NULL if and only if evaluation raised."""
     return try_eval(F.expr(f"named_struct('v', {_only(derived, layout)})"))
 
@@ -166,7 +166,9 @@ def try_eval(column: Column) -> Column:
     return Column(utils.column(guarded))
 
 
-def _word(layout: Layout, places: Mapping[str, tuple[int, int]], derived: Mapping[str, Derived], word: int) -> str:
+def _word(
+    layout: Layout, places: Mapping[str, tuple[int, int]], derived: Mapping[str, ComputedColumn], word: int
+) -> str:
     def bits(stream: str) -> str:
         terms = []
         for name, (place, shift) in places.items():
