@@ -495,7 +495,7 @@ class Engine:
     def explain_select(self, sql: str) -> str:
         """The plan of a query that is not registered."""
         standing, streams = standing_alone(self.catalog, QueryRecord(0, "(this query)", sql))
-        return explain_network(build_network(standing, streams, plan=self.catalog.choices.paned))
+        return explain_network(build_network(standing, streams, plan=self.catalog.choices.aggregate_plan))
 
     def network(self) -> Network:
         """The plan that runs, or that would run: all live queries compiled."""

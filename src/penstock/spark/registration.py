@@ -1,6 +1,7 @@
 """Changes of what is declared: checked at once, beside the step that runs, and made now or at the next step boundary.
 
-What is checked of streams and queries is said in `declare` and `prepare`; what a change makes of the registry in `catalog`.
+What is checked of streams and queries is said in `catalog/check_stream` and `catalog/check_query`; what a change makes of the registry in
+`catalog/catalog`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Streams as a program gives them: a streaming DataFrame, and in words how far behind its rows may come and what punctuates it.
 
-What a declaration must satisfy, however it was made, is said in `declare`.
+What a declaration must satisfy, however it was made, is said in `catalog/check_stream`.
 """
 
 from __future__ import annotations
