@@ -511,7 +511,7 @@ class Engine:
     def explain_select(self, sql: str) -> str:
         """The plan of an unregistered query."""
         standing, streams = standing_alone(self.catalog, QueryRecord(0, "(this query)", sql))
-        return explain_network(build_network(standing, streams, plan=self.catalog.choices.paned))
+        return explain_network(build_network(standing, streams, plan=self.catalog.choices.aggregate_plan))
 
     def network(self) -> Network:
         """The running plan, or the one that would run: all live queries compiled."""

@@ -1,6 +1,7 @@
 """Changes of declarations: checked at once, beside the running step, and applied now or at the next step boundary.
 
-`check_stream` and `check_query` check streams and queries; `catalog` changes the registry.
+What is checked of streams and queries is said in `catalog/check_stream` and `catalog/check_query`; what a change makes of the registry in
+`catalog/catalog`.
 """
 
 from __future__ import annotations

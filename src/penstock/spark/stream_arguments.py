@@ -1,6 +1,6 @@
 """Streams from a program: a streaming DataFrame, with its delay and punctuations as arguments.
 
-`check_stream` checks declarations of any origin.
+What a declaration must satisfy, however it was made, is said in `catalog/check_stream`.
 """
 
 from __future__ import annotations
