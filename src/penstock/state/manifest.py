@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from penstock.errors import StateError
 from penstock.planner.counters import Counters
@@ -34,8 +35,7 @@ DIGITS = 12  # of the number of a step in the name of its entry
 Patterns = tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No later row of the stream has a time below `value`. `kind` says what it was derived from.
 
     `stairs` is what a delay in rows remembers of the last rows: (rows that came after, time). `closed` are groups whose punctuation is ahead of
@@ -50,14 +50,18 @@ class Progress:
     closed: Patterns = ()
     grown: Patterns | None = None
 
+    def logged(self) -> Progress:
+        """As an entry of the log says it: groups that were ahead of the stream before are those of the entries before."""
+        return self if self.grown is None else structs.replace(self, closed=())
+
     def after(self, before: Progress | None) -> Progress:
         """As the manifest has it behind a step: with all groups that are ahead of the stream, and none that the stream has passed."""
         if self.grown is None or before is None:
-            return replace(self, closed=self.closed if self.grown is None else self.grown, grown=())
+            return structs.replace(self, closed=self.closed if self.grown is None else self.grown, grown=())
         if not self.grown and self.value == before.value:
-            return replace(self, closed=before.closed)
+            return structs.replace(self, closed=before.closed)
         known = {pattern: until for pattern, until in before.closed if until > self.value} | dict(self.grown)
-        return replace(self, closed=tuple(known.items()), grown=())
+        return structs.replace(self, closed=tuple(known.items()), grown=())
 
 
 class Forgotten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -140,13 +144,13 @@ class Manifest(Facts):
             runs = {n: r for n, r in runs.items() if n not in gone} | {r.name: r for r in entry.runs_added}
         results = self.results.changed(entry.results, entry.results_removed)
         sides = self.sides.changed(
-            [s if s.at >= 0 else replace(s, at=entry.clock) for s in entry.sides], entry.sides_removed
+            [s if s.at >= 0 else structs.replace(s, at=entry.clock) for s in entry.sides], entry.sides_removed
         )
         lost = entry.forgotten
         counters = self.counters
         if lost.counters:
             left = {query: own for query, own in counters.queries.items() if query not in lost.counters}
-            counters = msgspec.structs.replace(counters, queries=left)
+            counters = structs.replace(counters, queries=left)
         counters = counters.plus(entry.counters)
         progress = {name: p.after(self.progress.get(name)) for name, p in entry.progress.items()}
         by = {BEFORE: self.progress, NOW: progress}.get(entry.ended, {})
@@ -167,7 +171,7 @@ class Manifest(Facts):
     def whole(self) -> Entry:
         """The entry that makes it of nothing."""
         facts = {name: getattr(self, name) for name in FACTS}
-        facts["progress"] = {name: replace(own, grown=None) for name, own in self.progress.items()}
+        facts["progress"] = {name: structs.replace(own, grown=None) for name, own in self.progress.items()}
         files = (tuple(self.runs.values()), tuple(self.results.values()), tuple(self.sides))
         return Entry(**facts, runs_added=files[0], results=files[1], sides=files[2])
 
@@ -242,8 +246,7 @@ class ManifestLog:
 
 
 def _encoded(entry: Entry) -> dict[str, Any]:
-    """The body of an entry. Groups that were ahead of their stream before are those of the entries before it."""
-    progress = {n: p if p.grown is None else replace(p, closed=()) for n, p in entry.progress.items()}
+    progress = {name: own.logged() for name, own in entry.progress.items()}
     body: dict[str, Any] = msgspec.to_builtins(replace(entry, progress=progress), str_keys=True)
     return body
 

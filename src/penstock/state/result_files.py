@@ -10,11 +10,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from penstock.model.time import NEVER
 
 
-@dataclass(frozen=True)
-class ResultFile:
+class ResultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A committed file of result rows; `counts` = rows per query id, `version` says what its bits mean.
 
     A file of panes holds what results are put together from, and `counts` are results. `closings` = (step, after, until): which windows

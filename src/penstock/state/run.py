@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -65,8 +66,7 @@ class Rows:
         return Rows(self.key[start:stop], self.time[start:stop], self.bits[start:stop], self.patterns, columns)
 
 
-@dataclass(frozen=True)
-class RunEntry:
+class RunEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One line of the manifest: a run file and what is needed to decide about it without opening it.
 
     `life` is the longest life of its rows, which says in which link of the chain it lies; `until[s]` = the progress of stream s at which no row of the run can meet a row of s any more.

@@ -6,11 +6,11 @@ A manifest shares them with the one before it, so that a step that adds some cop
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True)
-class SideFile:
+class SideFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A committed file of whole rows that were late or bad; `at` is the clock of the step that committed it, in seconds, and none before."""
 
     name: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.planner.counters import Counters, EngineCounters, QueryCounters, StreamCounters, TableCounters
 from penstock.planner.network import Network
