@@ -1,4 +1,4 @@
-"""A statement is parsed once between its text and the network; the work of registering one does not grow with others."""
+"""A statement is parsed once between its text and the network; registering one costs the same beside others."""
 
 import contextlib
 import sys

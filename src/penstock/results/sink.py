@@ -24,7 +24,7 @@ Tables = Callable[[Sequence[int], Part], Iterator[pa.Table]]
 
 @dataclass(frozen=True)
 class Line:
-    """A part of the results of queries that replaced each other, oldest first; of one step, `files` are all with them."""
+    """A part of the results of queries that replaced each other, oldest first; `files` are those of a single step."""
 
     queries: tuple[int, ...]
     part: Part

@@ -42,7 +42,7 @@ def part_of(catalog: Catalog, record: QueryRecord, manifest: Manifest, *, since:
 def united_tables(
     views: Sequence[ResultView], manifest: Manifest, part: Part, *, ordered: bool
 ) -> Iterator[pa.Table] | None:
-    """Part of the results of queries that continue each other, if `ordered` by time; None if only Spark computes them."""
+    """Part of the results of queries that continue each other, if `ordered` by time; None if only Spark can."""
     tables = [view.tables(manifest, part, time=ordered) for view in views]
     known = chain.from_iterable(pieces for pieces in tables if pieces is not None)
     if None in tables:
