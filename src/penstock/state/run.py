@@ -25,10 +25,7 @@ from penstock.model.time import NEVER
 from penstock.state.buckets import BUCKETS, first_key
 
 # Number of equal parts of a run, and the least rows for them.
-PARTS, SAMPLE = (
-    8,
-    1024,
-)
+PARTS, SAMPLE = 8, 1024
 
 NO_PIECES: Mapping[int, Tumbling] = MappingProxyType({})
 
