@@ -1,6 +1,7 @@
 """Buckets: key hashes in ranges of equal size, and which task serves which of them in a step.
 
-Their number belongs to the state directory; which task serves a bucket is decided anew for each step. Tasks serve consecutive buckets.
+Their number belongs to the state directory; which task serves a bucket is decided for each step (decision 0013). Tasks
+serve consecutive buckets.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """What to merge: a pure choice from the manifest's lines. Kernels merge, the step runs it.
 
-Runs of one step are level 0. Once a table has gathered enough of them they are merged, and the rows are laid out anew by
-*link* of the table's chain (rows that live about equally long) and time interval, so that purge drops whole files. Runs of one link and
-interval are merged again when there are many of them, and once more when no further row of that interval can come. Rows that
-stay longer than their windows say (the other stream lags, or may come very late) move on to wider intervals, so that their runs stay few.
-Whatever else is due, runs are written anew once too many rows of the table are out of reach; and last the runs from before a query was
-dropped, to give up the rows that only that query needed.
+Runs of one step are level 0. Once a table has enough of them they are merged by *link* of the table's chain and time
+interval, so that purge deletes whole files (decision 0001). Runs of one link and interval are merged again when there
+are many of them, and once more when no further row of that interval can come. Rows that stay longer than their windows
+(another stream is behind, or may come very late) move to wider intervals, so that their runs stay few. Runs are also
+rewritten once too many rows of the table are out of reach; and last those from before a query was dropped, to remove
+the rows that only that query needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Plain Python values as bytes and back, exactly: what the states of users' aggregates and the items of sketches are kept as.
 
-The bytes are JSON behind a mark of the format. Nothing in them is ever run, whoever has written them: what is no plain value is
-refused when it is written. A list is written as it is, any other kind of value that JSON has not as an object that names it.
+The bytes are JSON behind a mark of the format; nothing in them is ever run (decision 0024). What is no plain value is
+rejected when it is written. A list is written as it is, other values that JSON lacks as an object that names their type.
 """
 
 from __future__ import annotations
