@@ -1,7 +1,7 @@
-"""Plain Python values as bytes and back, exactly: what the states of users' aggregates and the items of sketches are kept as.
+"""Plain Python values as bytes and back, exactly: how states of users' aggregates and items of sketches are stored.
 
 The bytes are JSON behind a mark of the format; nothing in them is ever run (decision 0024). What is no plain value is
-rejected when it is written. A list is written as it is, other values that JSON lacks as an object that names their type.
+rejected when it is written. Lists are written as they are, other values that JSON lacks as objects that name a type.
 """
 
 from __future__ import annotations
