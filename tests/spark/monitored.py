@@ -41,7 +41,7 @@ def committed() -> Iterator[dict[int, Manifest]]:
 
 
 def answers(engine: Engine, names: Iterable[str]) -> dict[str, Answer]:
-    """What queries have answered, each row with its step at the end: to read it once is enough. What is read without Spark is the same."""
+    """What queries have answered, each row with its step, read once at the end. Without Spark it is the same."""
     found = {name: rows_of(engine.results(name, step=True)) for name in names}
     for name, rows in found.items():
         with suppress(ResultsError):
@@ -55,10 +55,10 @@ def without_steps(answer: Answer) -> Answer:
 
 
 def monitor(engine: Engine, manifests: Mapping[int, Manifest], found: Mapping[str, Answer], **times: int) -> int:
-    """Check every query that selects its result time, and return how many do. `times` = where others have theirs, by name.
+    """Check every query that selects its result time; returns how many do. `times` = others' time columns, by name.
 
-    What a query gives out never lies behind the progress that it has stated, which never falls. And no run outlives, by more than the step
-    that could let it go, the last row in it that somebody can reach.
+    What a query gives out never lies behind the progress that it has stated, which never falls. And no run outlives, by
+    more than the step that could let it go, the last row in it that somebody can reach.
     """
     network, steps, seen = engine.network(), sorted(manifests), 0
     joins = {derived.query for derived in network.derived_streams if derived.joined}  # which only an aggregate reads

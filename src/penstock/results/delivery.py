@@ -1,8 +1,8 @@
 """Delivery: committed results go to their sinks afterwards, step by step, with a cursor for each sink.
 
-A sink that fails delays only itself: it is tried again later, from its cursor. Delivery is at least once, and every
-delivery names its step, so that a sink can tell what it has got before. The rows of an ordered query go out by time instead:
-what progress has released since the last delivery, in order.
+A failing sink delays only itself: delivery is tried again later, from its cursor. Delivery is at least once, and every
+delivery names its step, so that a sink can recognize repetitions. The rows of an ordered query are delivered by time
+instead: what progress has released since the last delivery, in order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LAST_RETRY = 60.0
 
 @dataclass(frozen=True)
 class SinkQuery:
-    """A query that has a sink. `line` are the queries that it has taken the place of, with the same sink, oldest first, and itself."""
+    """A query with a sink. `line` are the queries that it replaced, with the same sink, oldest first, and itself."""
 
     query: int
     name: str
@@ -42,10 +42,10 @@ class SinkQuery:
 
 @dataclass
 class SinkState:
-    """One sink, the queries that go to it with one schema, and what it has got; an ordered query goes alone.
+    """One sink, its queries with one schema, and what it has received; an ordered query is delivered alone.
 
-    `released` = the result time up to which an ordered query has been delivered. `continued` = for each query the ones that it
-    has taken the place of, oldest first, and itself: what they found and the sink has not got yet is not lost.
+    `released` = the result time up to which an ordered query has been delivered. `continued` = for each query those
+    that it replaced, oldest first, and itself: their undelivered results are not lost.
     """
 
     into: Into
@@ -53,7 +53,7 @@ class SinkState:
     queries: tuple[tuple[int, str], ...]
     delivered: int
     released: int | None = None
-    cursor: int = -1  # the last step with rows for it: what has to be remembered
+    cursor: int = -1  # the last step with rows for it: what must be stored
     schema: tuple[str, ...] = ()
     continued: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     error: str | None = None
@@ -66,12 +66,12 @@ class SinkState:
 
     @property
     def key(self) -> str:
-        """Of its cursor in the manifest: queries of another schema may be elsewhere with the same sink."""
+        """The key of its cursor in the manifest: queries of another schema may have another cursor."""
         return cursor_key(self.name, self.schema)
 
     @cached_property
     def all_queries(self) -> frozenset[int]:
-        """Those whose results it gets."""
+        """The queries whose results it receives."""
         return frozenset(one for query, _ in self.queries for one in self.line(query))
 
     def line(self, query: int) -> tuple[int, ...]:
@@ -83,7 +83,7 @@ def cursor_key(name: str, schema: Sequence[str]) -> str:
 
 
 def cause_of(error: BaseException) -> str:
-    """What a sink said, in one line."""
+    """An error of a sink, in one line."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
@@ -91,12 +91,12 @@ def cause_of(error: BaseException) -> str:
 class Delivery:
     """All sinks of the network."""
 
-    complete: Callable[[int, Manifest], int]  # the time below which all results of a query are there
+    complete: Callable[[int, Manifest], int]  # the time below which a query's results are complete
     sinks: Sequence[SinkState] = ()
     cause: Callable[[BaseException], str] = cause_of
 
     def deliver(self, manifest: Manifest) -> Mapping[str, int]:
-        """Bring every sink up to the manifest as far as it lets us; the new cursors."""
+        """Deliver to every sink up to the manifest, as far as it accepts; returns the new cursors."""
         now = time.monotonic()
         due = [sink for sink in self.sinks if sink.error is None or now >= sink.retry_at]
         fresh = _by_step(manifest, min((s.delivered for s in due if s.released is None), default=manifest.step))
@@ -106,7 +106,7 @@ class Delivery:
         return {sink.key: sink.cursor for sink in self.sinks} | ordered
 
     def owes(self, file: ResultFile) -> bool:
-        """Whether a sink has yet to get rows of a file."""
+        """Whether a sink still needs rows of a file."""
         queries = {query for query, _ in file.counts}
         return any(
             file.step > sink.delivered if sink.released is None else file.max_time >= sink.released
@@ -135,16 +135,16 @@ class Delivery:
                     sink.released = until
             sink.delivered = manifest.step
             sink.error, sink.wait = None, FIRST_RETRY
-        except BaseException as error:  # a sink may fail in any way, by sys.exit() too; it must not stop the engine
+        except BaseException as error:  # a sink may fail in any way, even sys.exit(); it must not stop the engine
             if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-                raise  # Ctrl-C comes to the main thread only, and is meant for the program
+                raise  # Ctrl-C is raised in the main thread only, and is meant for the program
             said = self.cause(error)
             sink.error = redacted(said, sink.into.options) if isinstance(sink.into, Sink) else said
             sink.retry_at = time.monotonic() + sink.wait
             sink.wait = min(2 * sink.wait, LAST_RETRY)
 
 
-Fresh = Mapping[int, Mapping[int, Sequence[ResultFile]]]  # by step and by query, the files that its rows lie in
+Fresh = Mapping[int, Mapping[int, Sequence[ResultFile]]]  # by step and by query, the files with its rows
 
 
 def _by_step(manifest: Manifest, delivered: int) -> Fresh:
@@ -158,7 +158,7 @@ def _by_step(manifest: Manifest, delivered: int) -> Fresh:
 
 
 def _lines(sink: SinkState, files: Mapping[int, Sequence[ResultFile]], step: int) -> list[Line]:
-    """What a sink gets of a step."""
+    """A sink's results of a step."""
     part, found = Part(since=step - 1, until=step), []
     for query, _ in sink.queries:
         own = {one: files[one] for one in sink.line(query) if one in files}
@@ -170,7 +170,7 @@ def _lines(sink: SinkState, files: Mapping[int, Sequence[ResultFile]], step: int
 def group_sinks(
     queries: Iterable[SinkQuery], cursors: Mapping[str, int], step: int, open_sink: Callable[[Into], OpenSink]
 ) -> list[SinkState]:
-    """One for each sink and schema, and for each ordered query; a sink that is new begins with the step after `step`."""
+    """One state per sink and schema, and per ordered query; a new sink begins with the step after `step`."""
     groups: dict[tuple[str, tuple[str, ...]], list[SinkQuery]] = {}
     for query in queries:
         name = sink_name(query.into, query.name, ordered=query.ordered)
@@ -179,10 +179,10 @@ def group_sinks(
     for (name, schema), members in groups.items():
         key = cursor_key(name, schema)
         named = tuple((m.query, m.name) for m in members)
-        begun = cursors.get(key, cursors.get(name, step))  # by its name alone in older state directories
+        begun = cursors.get(key, cursors.get(name, step))  # older state directories have its name alone
         released = cursors.get(key + RELEASED, cursors.get(name + RELEASED, NEVER)) if members[0].ordered else None
         continued = {m.query: m.line or (m.query,) for m in members}
-        # One may have been declared by this program, with its secrets, and the others by an earlier one.
+        # This program may have declared one, with its secrets, and an earlier one the others.
         into = min((m.into for m in members), key=lambda into: isinstance(into, Sink) and is_withheld(into.options))
         found.append(SinkState(into, open_sink(into), named, begun, released, begun, schema, continued))
     return found

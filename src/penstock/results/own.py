@@ -1,7 +1,6 @@
-"""Results that lie in files of one query alone, with its select list and nothing else.
+"""Result files of a single query, with only its select list.
 
-Such a file has the rows of one step, of which its name begins with the number. One that was put together from many small ones holds the step
-as a column.
+Such a file has the rows of one step, whose number begins its name. A merged one has the step as a column.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from penstock.storage.store import Store
 
 
 def own_files(manifest: Manifest, query: int, part: Part) -> list[ResultFile]:
-    """The files of a query alone with rows of that part. Their rows do not say their times, so none is left out by these."""
+    """The files of a single query with rows of that part. They have no times, so these exclude no file."""
     mine = (f for f in part.files(manifest, query) if f.kind in OWN_KINDS and f.count(query))
     return [f for f in mine if f.kind == MERGED or part.includes(f.step)]
 

@@ -1,6 +1,6 @@
-"""Which part of a query's results is wanted, by the steps that committed them and by their times.
+"""A part of a query's results, by the steps that committed them and by their times.
 
-The same part is asked of file names, of columns in Spark's words and of single rows, so it says itself what it includes.
+The same part is tested on file names, in SQL and on single rows, so it defines itself what it includes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.state.result_files import ResultFile
 
 @dataclass(frozen=True)
 class Part:
-    """Which of a query's results: steps after `since` up to `until`, with times from `horizon` on and before `before`."""
+    """A part of a query's results: steps after `since` up to `until`, times from `horizon` on and before `before`."""
 
     since: int = -1
     until: int | None = None
@@ -29,11 +29,11 @@ class Part:
         return step > self.since and (self.until is None or step <= self.until)
 
     def includes_each(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """The same of a column of steps."""
+        """The same for a column of steps."""
         return (steps > self.since) & (steps <= (FOREVER if self.until is None else self.until))
 
     def files(self, manifest: Manifest, query: int) -> list[ResultFile]:
-        """The files of a query that may hold some of it."""
+        """The files of a query that may contain some of it."""
         after = NEVER if self.horizon == NEVER else self.horizon - 1
         return [file for file in manifest.results.of(query, since=self.since, after=after) if self.holds(file)]
 

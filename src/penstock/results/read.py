@@ -1,8 +1,8 @@
-"""Committed results of a query: a view on the files of its join, which says what is stored there and how the select list follows from it.
+"""Committed results of a query: a view on the files of its join, which defines how the select list follows from them.
 
-A result that serves many queries is stored once, with its bits; a view takes the rows with the bit of its query. It reads them as Arrow tables
-where kernels can compute the select list; as DataFrames they are read by `spark/result_frames`, from what the view says. What aggregates have
-beyond that is in `read_aggregates`.
+A result that serves many queries is stored once, with its bits; a view selects the rows with the bit of its query. It
+reads them as Arrow tables if kernels can compute the select list; `spark/result_frames` reads them as DataFrames, by
+the view's definitions. `read_aggregates` adds what aggregates need.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from penstock.state.registry import Bits, QueryRecord
 from penstock.state.result_files import ResultFile
 from penstock.storage.store import Store
 
-AT_ONCE = 1_000_000  # rows of a table, about
+AT_ONCE = 1_000_000  # rows of a table, approximately
 
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file with results of a query: its kind, the bit of its rows where others have rows there too, and whether some stand for several windows."""
+    """A file with results of a query: its kind, the bit of its rows if shared, and whether rows combine windows."""
 
     path: str
     bytes: int
@@ -59,15 +59,12 @@ class Listed:
 
 
 class ResultView:
-    """One query's view on the result files it has rows in.
+    """One query's view on the result files with its rows. `positions[p]` = its role at join position p."""
 
-    `positions[p]` = its role at join position p.
-    """
-
-    window: Sliding | Landmark | None = None  # the windows that a row may stand for several of
-    left_to_spark: Expression | None = None  # what of HAVING decides only when results are read
-    over_tasks: Top | None = None  # the first rows of each window, where they are not known yet
-    groups: Sequence[str] = ()  # the stored columns by which rows with equal keys are told apart
+    window: Sliding | Landmark | None = None  # the windows of which a row may stand for several
+    left_to_spark: Expression | None = None  # the part of HAVING that is decided when results are read
+    over_tasks: Top | None = None  # the first rows of each window, if they are not known yet
+    groups: Sequence[str] = ()  # the stored columns that distinguish rows with equal keys
 
     def __init__(
         self,
@@ -113,12 +110,12 @@ class ResultView:
         return result_column(self.place[ref.role], self.streams[ref.role], ref.column)
 
     def files(self, manifest: Manifest, part: Part) -> list[ResultFile]:
-        """The files that hold rows for all queries of its join or aggregate."""
+        """The files with rows for all queries of its join or aggregate."""
         mine = part.files(manifest, self.record.id)
         return [f for f in mine if f.kind not in (PANES, *OWN_KINDS) and f.count(self.record.id)]
 
     def assembly(self, _manifest: Manifest, _part: Part) -> Assembly | None:
-        """How results are put together when they are read: a join has none of these."""
+        """How results are assembled on read: a join has none of these."""
         return None
 
     def bit(self, version: int) -> int:
@@ -129,7 +126,7 @@ class ResultView:
         return checked(self.store, file)
 
     def count(self, manifest: Manifest, part: Part) -> int:
-        """How many results there are of that part, or a few more."""
+        """How many results there are of that part, or slightly more."""
         mine = (f for f in part.files(manifest, self.record.id) if part.includes(f.step))
         return sum(file.count(self.record.id) for file in mine)
 
@@ -138,7 +135,7 @@ class ResultView:
     def tables(
         self, manifest: Manifest, part: Part, *, time: bool = False, at_once: int = AT_ONCE
     ) -> Iterator[pa.Table] | None:
-        """The results in tables of about so many rows, if kernels can compute the select list; else None. With `time` that is the last column."""
+        """The results in tables of about `at_once` rows; None if kernels cannot. `time` adds it as last column."""
         items = self._plain_items()
         if items is None:
             return None
@@ -149,7 +146,7 @@ class ResultView:
         )
 
     def stored(self, manifest: Manifest, part: Part) -> list[StoredFile] | None:
-        """The files whose rows are the query's results, or have all that kernels need for these; None if some are put together when they are read."""
+        """Files whose rows are the query's results, or from which kernels compute them; None if any are assembled."""
         panes = any(f.kind == PANES for f in manifest.results.of(self.record.id, since=part.since))
         if panes or self._plain_items() is None:
             return None
@@ -187,7 +184,7 @@ class ResultView:
                 yield each.select(wanted)
 
     def _selected(self, rows: pa.Table, items: Sequence[str | Expression], *, time: bool = False) -> pa.Table:
-        """The select list of rows that hold what it is computed of."""
+        """The select list over rows with its inputs."""
         evaluation = Evaluation(lambda ref: one_array(rows.column(self.column(ref))), len(rows))
         columns: list[Any] = []
         for number, item in enumerate(items):
@@ -204,7 +201,7 @@ class ResultView:
         return pa.table([*columns, rows.column("_time")], [*names, "_time"]) if time else pa.table(columns, names)
 
     def _plain_items(self) -> list[str | Expression] | None:
-        """The stored column that each item is, or what kernels compute of stored columns for it; None if Spark has to compute one."""
+        """The stored column of each item, or what kernels compute for it from stored columns; None if Spark must."""
         found: list[str | Expression] = []
         for item, listed in zip(self.query.items, self.items(), strict=True):
             refs = item.expression.refs
@@ -221,17 +218,17 @@ class ResultView:
         return sorted({name for i in items for name in ([i] if isinstance(i, str) else map(self.column, i.refs))})
 
     def _pieces(self, _manifest: Manifest, _part: Part, _at_once: int) -> Iterator[pa.Table]:
-        """Results that are put together when they are read."""
+        """Results that are assembled on read."""
         return iter(())
 
     def _each(self, rows: pa.Table, part: Part, _at_once: int) -> Iterator[pa.Table]:
-        """The rows with times in a part, one by one."""
+        """The rows with times in a part, expanded."""
         time = rows.column("_time").to_numpy()
         yield rows.filter(pa.array((time >= part.horizon) & (time < part.before)))
 
 
 def is_computed(expression: Expression) -> bool:
-    """Whether kernels compute an expression of the columns of rows, with the type that it has in Spark."""
+    """Whether kernels compute an expression over the columns of rows, with Spark's type."""
     rows = all(ref.role >= 0 for ref in expression.refs)
     return expression.term is not None and rows and not isinstance(expression.term, Literal)
 
@@ -242,7 +239,7 @@ def holds_runs(file: ResultFile) -> bool:
 
 
 def gathered(pieces: Iterable[pa.Table], at_once: int) -> Iterator[pa.Table]:
-    """Pieces put together to tables of about so many rows; none is empty."""
+    """Pieces concatenated to tables of about `at_once` rows; none is empty."""
     held: list[pa.Table] = []
     for piece in pieces:
         if len(piece):
@@ -255,7 +252,7 @@ def gathered(pieces: Iterable[pa.Table], at_once: int) -> Iterator[pa.Table]:
 
 
 def in_order(tables: Iterable[pa.Table], at_once: int = AT_ONCE) -> Iterator[pa.Table]:
-    """The rows of tables with their times as the last column: in the order of these, without them."""
+    """The rows of tables by their times, which are the last column and dropped."""
     held = list(tables)
     if held:
         whole = pa.concat_tables(held)

@@ -1,4 +1,4 @@
-"""Sinks that Spark's batch writer writes to, and what Spark adds to all others: rows whose select list only it can compute."""
+"""Sinks of Spark's batch writer, and what Spark adds to others: rows whose select list only it can compute."""
 
 from __future__ import annotations
 
@@ -74,5 +74,5 @@ def open_sink(into: Into, rows: SinkRows, store: Store, owner: str) -> OpenSink:
 
 
 def cause(error: BaseException) -> str:
-    """What a sink said, in one line."""
+    """An error of a sink, in one line."""
     return spark_message(error) if isinstance(error, PySparkException | Py4JJavaError) else cause_of(error)
