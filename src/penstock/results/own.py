@@ -14,10 +14,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from penstock.model import Column
 from penstock.results.layout import MERGED, OWN, OWN_KINDS, STEP
 from penstock.results.part import Part
-from penstock.results.stored import VERIFIED, batches, checked, read
 from penstock.sql.spelling import ddl, quote
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord
+from penstock.storage.parquet import VERIFIED, batches, checked, paths, read
 from penstock.storage.store import Store
 
 _STEP_OF_NAME = r"([0-9]+)-[0-9a-f]+\.parquet"
@@ -37,11 +37,11 @@ def own_frames(
     found = own_files(manifest, record.id, part)
     frames = []
     for kind in OWN_KINDS:
-        paths = [checked(store, f) for f in found if f.kind == kind]
-        if not paths:
+        mine = paths(store, [f for f in found if f.kind == kind])
+        if not mine:
             continue
         schema = ddl(columns) + (f", {STEP} bigint" if kind == MERGED else "")
-        frame = spark.read.schema(schema).options(**VERIFIED).parquet(*paths)
+        frame = spark.read.schema(schema).options(**VERIFIED).parquet(*mine)
         if kind == MERGED:
             frame = frame.where(part.steps)
         number = F.col(STEP) if kind == MERGED else F.regexp_extract(F.input_file_name(), _STEP_OF_NAME, 1)
@@ -54,13 +54,13 @@ def own_frames(
 def own_tables(store: Store, record: QueryRecord, manifest: Manifest, part: Part) -> Iterator[pa.Table]:
     """The same without a Spark job."""
     for file in own_files(manifest, record.id, part):
-        yield from own_rows(checked(store, file), file.kind, record, part)
+        yield from own_rows(store, checked(store, file), file.kind, record, part)
 
 
-def own_rows(path: str, kind: str, record: QueryRecord, part: Part) -> Iterator[pa.Table]:
+def own_rows(store: Store, name: str, kind: str, record: QueryRecord, part: Part) -> Iterator[pa.Table]:
     """The rows of that part in one file."""
     merged = kind == MERGED
-    for batch in batches(path, [*record.item_names, *([STEP] if merged else [])]):
+    for batch in batches(store, name, [*record.item_names, *([STEP] if merged else [])]):
         rows = pa.Table.from_batches([batch])
         if merged:
             steps = rows.column(STEP).to_pylist()
@@ -72,7 +72,7 @@ def with_steps(store: Store, files: Sequence[ResultFile]) -> list[pa.Table]:
     """The rows of such files, each with its step."""
     found = []
     for file in files:
-        rows = read(checked(store, file))
+        rows = read(store, checked(store, file))
         if file.kind == OWN:
             rows = rows.append_column(STEP, pa.repeat(pa.scalar(file.step, pa.int64()), len(rows)))
         found.append(rows)

@@ -29,9 +29,9 @@ from penstock.planner.network import result_column
 from penstock.results.layout import OWN_KINDS, PANES, WINDOWS, computed_column
 from penstock.results.own import own_files, own_frames, own_rows, own_tables
 from penstock.results.part import Part
-from penstock.results.stored import VERIFIED, batches, checked
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, RegistryLog
+from penstock.storage.parquet import VERIFIED, batches, checked, paths
 from penstock.storage.store import Store
 
 AT_ONCE = 1_000_000  # rows of a table, about
@@ -42,7 +42,7 @@ SHORT, LONG = 1, 2  # runs of windows
 class StoredFile:
     """A file with results of a query: its kind, the bit of its rows where others have rows there too, and whether some stand for several windows."""
 
-    path: str
+    name: str
     bytes: int
     kind: str
     bit: int = 0
@@ -85,9 +85,9 @@ class ResultView:
             bit = self._bit(version)
             found = []
             for runs in sorted({longest[f.name] for f in files if f.version == version}):
-                paths = [self._checked(f) for f in files if (f.version, longest[f.name]) == (version, runs)]
+                found_in = paths(self.store, [f for f in files if (f.version, longest[f.name]) == (version, runs)])
                 stored = f"{schema}, _bits{bit // 64} bigint" + (f", {RUN} bigint" if runs else "")
-                frame = spark.read.schema(stored).options(**VERIFIED).parquet(*paths)
+                frame = spark.read.schema(stored).options(**VERIFIED).parquet(*found_in)
                 mine = frame.where(f"shiftright(_bits{bit // 64}, {bit % 64}) & 1 = 1 AND {part.steps}")
                 each = self._written_out(mine, schema, part, long=runs == LONG) if runs else mine
                 found.append(each.where(part.times).select(*self._fields()))
@@ -125,13 +125,13 @@ class ResultView:
         )
         if panes or self._plain_items() is None:
             return None
-        own = [StoredFile(self._checked(f), f.bytes, f.kind) for f in own_files(manifest, self.record.id, part)]
+        own = [StoredFile(checked(self.store, f), f.bytes, f.kind) for f in own_files(manifest, self.record.id, part)]
         return [*self._stored_files(manifest, part), *own]
 
     def selected(self, file: StoredFile, part: Part, at_once: int) -> Iterator[pa.Table]:
         """The results in a file."""
         if file.kind in OWN_KINDS:
-            yield from own_rows(file.path, file.kind, self.record, part)
+            yield from own_rows(self.store, file.name, file.kind, self.record, part)
             return
         items = self._plain_items()
         assert items is not None
@@ -140,7 +140,9 @@ class ResultView:
 
     def _stored_files(self, manifest: Manifest, part: Part) -> Iterator[StoredFile]:
         for file in self._files(manifest, part):
-            yield StoredFile(self._checked(file), file.bytes, file.kind, self._bit(file.version), holds_runs(file))
+            yield StoredFile(
+                checked(self.store, file), file.bytes, file.kind, self._bit(file.version), holds_runs(file)
+            )
 
     def _stored_rows(self, manifest: Manifest, part: Part, names: Sequence[str], at_once: int) -> Iterator[pa.Table]:
         for file in self._stored_files(manifest, part):
@@ -151,7 +153,7 @@ class ResultView:
     def _rows_in(self, file: StoredFile, part: Part, names: Sequence[str], at_once: int) -> Iterator[pa.Table]:
         wanted = [*dict.fromkeys([*names, "_time", "_step"])]
         word = f"_bits{file.bit // 64}"
-        for batch in batches(file.path, [*wanted, word, *([RUN] if file.runs else [])]):
+        for batch in batches(self.store, file.name, [*wanted, word, *([RUN] if file.runs else [])]):
             rows = pa.Table.from_batches([batch])
             bits = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(file.bit % 64) & np.uint64(1)
             step = rows.column("_step").to_numpy()
@@ -256,9 +258,6 @@ class ResultView:
 
     def _bit(self, version: int) -> int:
         return RegistryLog(self.store).load(version).bits[self.record.id][1]
-
-    def _checked(self, file: ResultFile) -> str:
-        return checked(self.store, file)
 
 
 def is_computed(expression: Expression) -> bool:

@@ -7,10 +7,8 @@ could not decide alone is decided here, in Spark. The results of joins, and what
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import Window as SortWindow
 from pyspark.sql import functions as F  # noqa: N812
@@ -31,8 +29,11 @@ from penstock.results.part import Part
 from penstock.results.read import AT_ONCE, LONG, SHORT, ResultView, StoredFile, holds_runs
 from penstock.spark.ingest import try_eval
 from penstock.state.manifest import Manifest, ResultFile
+from penstock.storage.parquet import checked, metadata
+from penstock.storage.store import Store
 
 BATCH = 1 << 16  # rows of a batch in which windows are written out
+KNOWN_FILES = 4096  # of which the longest run is remembered
 LISTED = 1 << 16  # windows that Spark lists for a row
 
 
@@ -116,7 +117,7 @@ class AggregateView(ResultView):
     def _longest_run(self, file: ResultFile) -> int:
         if self._window is None or not holds_runs(file):
             return 0
-        few = file.count(self.record.id) <= LISTED or longest_run(self._checked(file)) <= LISTED
+        few = file.count(self.record.id) <= LISTED or longest_run(self.store, checked(self.store, file)) <= LISTED
         return SHORT if few else LONG
 
     def _written_out(self, frame: DataFrame, schema: str, part: Part, *, long: bool) -> DataFrame:
@@ -170,8 +171,9 @@ class AggregateView(ResultView):
         plan = plan_of_panes(self.record.id, self.query.aggregation, types, self.own)
         needed = [f for f in files if f.max_time > max(first, part.horizon - 1) and f.min_time < min(last, part.before)]
         return Assembly(
+            self.store,
             plan,
-            tuple((self._checked(f), self._bit(f.version)) for f in needed),
+            tuple((checked(self.store, f), self._bit(f.version)) for f in needed),
             tuple(closings),
             first_start(standing),
             part,
@@ -259,10 +261,16 @@ class AggregateView(ResultView):
         return WINDOW_START if ref.column == WINDOW_START else "_time"
 
 
-@lru_cache(maxsize=4096)
-def longest_run(path: str) -> int:
-    """The most windows that a row of a result file stands for, as the file says of itself; files never change."""
-    metadata = pq.read_metadata(path)
-    place = metadata.schema.to_arrow_schema().get_field_index(RUN)
-    found = [metadata.row_group(number).column(place).statistics for number in range(metadata.num_row_groups)]
-    return max((own.max for own in found if own is not None and own.has_min_max), default=1)
+_longest: dict[str, int] = {}  # by the name of a file, which never changes
+
+
+def longest_run(store: Store, name: str) -> int:
+    """The most windows that a row of a result file stands for, as the file says of itself."""
+    if name not in _longest:
+        if len(_longest) >= KNOWN_FILES:
+            _longest.clear()
+        told = metadata(store, name)
+        place = told.schema.to_arrow_schema().get_field_index(RUN)
+        found = [told.row_group(number).column(place).statistics for number in range(told.num_row_groups)]
+        _longest[name] = max((own.max for own in found if own is not None and own.has_min_max), default=1)
+    return _longest[name]

@@ -25,14 +25,14 @@ from pyspark.sql import DataFrame
 from penstock.model import Sink
 from penstock.model.secrets import is_withheld
 from penstock.model.time import NEVER
-from penstock.results.folder import claim, link, publish
 from penstock.results.layout import OWN
 from penstock.results.part import Part
 from penstock.spark.analysis import spark_message
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.storage.crash_points import kill_point
-from penstock.storage.local import LocalStore
+from penstock.storage.listed_folder import claim, link, publish, settle
 from penstock.storage.secrets import redacted, resolved
+from penstock.storage.store import Store
 
 Target = str | Sink | Callable[[pa.Table, int], None]
 
@@ -103,7 +103,7 @@ class Deliveries:
     complete: Callable[[int, Manifest], int]  # the time below which all results of a query are there
     sinks: list[Delivery] = field(default_factory=list)
     owner: str = ""  # the state directory, by its own name for itself
-    store: LocalStore | None = None  # where result files lie; without it rows are always read
+    store: Store | None = None  # where result files lie; without it rows are always read
     claimed: set[str] = field(default_factory=set)
 
     def deliver(self, manifest: Manifest) -> Mapping[str, int]:
@@ -178,12 +178,11 @@ class Deliveries:
             for number, name in enumerate(sorted(file.name for file in own)):
                 link(self.store.path(name), folder, f"part-{step:08d}-{query}-{number}.parquet")
                 kill_point("after_link", step)
-        LocalStore(folder).sync(["."])
+        settle(folder)
 
     def _claim(self, folder: str) -> None:
         if folder not in self.claimed:
             claim(folder, self.owner)
-            LocalStore(folder).sync(["../."])  # the folder itself may be new
             self.claimed.add(folder)
 
     def _send(self, target: Target, lines: Sequence[tuple[int, ...]], step: int, part: Part) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.kernels.aggregate.entries import patterns_of
 from penstock.kernels.aggregate.panes import closed_panes, pane_edge, window_counts
@@ -22,6 +21,7 @@ from penstock.planner.network import AggregateMember, WindowAggregate
 from penstock.results.layout import PANES, piece_columns
 from penstock.step.rows import ROW_GROUP, compression_of
 from penstock.step.task import Report, Task
+from penstock.storage.parquet import write
 from penstock.storage.store import file_name
 
 
@@ -68,18 +68,11 @@ def _write_panes(
     table = _stored(aggregate, members, panes)
     name = file_name("results", task.step, "parquet")
     # Sorted keys and small counts are short as dictionaries, so these are left on.
-    with task.store.create(name) as file:
-        pq.write_table(
-            table,
-            file,
-            compression=compression_of(table),
-            write_page_checksum=True,
-            row_group_size=ROW_GROUP,
-        )
+    size = write(task.store, name, table, compression=compression_of(table), row_group_size=ROW_GROUP)
     first, last = _ends(queries, panes, until)
     report.add_results(
         counts, name=name, join=aggregate.name, step=task.step, version=version, rows=len(table), kind=PANES,
-        bytes=task.store.size(name), min_time=first, max_time=last, closings=[(task.step, after, until)],
+        bytes=size, min_time=first, max_time=last, closings=[(task.step, after, until)],
         panes_until=edge,
     )  # fmt: skip
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.model.time import NEVER
+from penstock.storage.parquet import write
 from penstock.storage.store import Store, file_name
 
 
@@ -20,8 +20,7 @@ def write_side(
     known = pa.repeat(pa.scalar(progress if progress > NEVER else None, pa.int64()), len(rows))
     table = pa.table({"_row": rows, "_step": steps, "_reason": why, "_progress": known})
     name = file_name("sides", step, "parquet")
-    with store.create(name) as file:
-        pq.write_table(table, file, write_page_checksum=True)
+    size = write(store, name, table)
     return {
-        "name": name, "stream": stream, "reason": reason, "step": step, "rows": len(rows), "bytes": store.size(name)
+        "name": name, "stream": stream, "reason": reason, "step": step, "rows": len(rows), "bytes": size
     }  # fmt: skip

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from penstock.kernels.aggregate.close import Closed
 from penstock.kernels.aggregate.repeats import RUN, cut
@@ -26,6 +25,7 @@ from penstock.step.held import Held
 from penstock.step.listed import MOST_LISTED, count_results, write_listed
 from penstock.step.rows import ROW_GROUP, compression_of
 from penstock.step.task import Report
+from penstock.storage.parquet import write
 from penstock.storage.store import file_name
 
 UNDECIDED = "undecided"  # rows that are stored of a query, of which those that are results are told when they are read
@@ -84,18 +84,11 @@ def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: He
     times = pc.min_max(table.column("_time")).as_py()
     name = file_name("results", task.step, "parquet")
     encoded = [f.name for f in table.schema if f.name.startswith(("_", "g")) or pa.types.is_string(f.type)]
-    with task.store.create(name) as file:
-        pq.write_table(
-            table,
-            file,
-            compression=compression_of(table),
-            use_dictionary=encoded,
-            write_page_checksum=True,
-            row_group_size=ROW_GROUP,
-        )
+    options = {"compression": compression_of(table), "use_dictionary": encoded, "row_group_size": ROW_GROUP}
+    size = write(task.store, name, table, **options)
     report.add_results(
         counts, names=called, name=name, join=aggregate.name, step=task.step, version=version, rows=len(table), kind=WINDOWS,
-        bytes=task.store.size(name), min_time=times["min"], max_time=max([times["max"], *ends]),
+        bytes=size, min_time=times["min"], max_time=max([times["max"], *ends]),
     )  # fmt: skip
 
 

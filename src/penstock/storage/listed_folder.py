@@ -27,6 +27,12 @@ def claim(folder: str, owner: str) -> None:
     if place.read(OWNER).decode() != owner:
         msg = f"{folder} has results of another state directory; choose another folder, or empty it (with {OWNER})"
         raise StateError(msg)
+    place.sync(["../."])  # the folder itself may be new
+
+
+def settle(folder: str) -> None:
+    """Make what was linked there durable."""
+    LocalStore(folder).sync(["."])
 
 
 def publish(folder: str, name: str, tables: Iterator[pa.Table]) -> None:
@@ -47,7 +53,7 @@ def publish(folder: str, name: str, tables: Iterator[pa.Table]) -> None:
             os.link(temporary, final)
     finally:
         temporary.unlink(missing_ok=True)
-    LocalStore(folder).sync(["."])
+    settle(folder)
 
 
 def link(file: str, folder: str, name: str) -> None:
