@@ -118,12 +118,12 @@ def penstock_run(spark, folder: Path, inputs: Path, queries: Sequence[Asked], **
         engine.query(asked.penstock(), name=f"q{number}")
     found = harness.run_engine(engine)
     manifest = engine.manifest()
-    late = sum(manifest.counters[f"stream:{name}"]["late"] for name in names)
+    late = sum(manifest.counters.stream(name).late for name in names)
     if late:
         raise RuntimeError(f"{late} rows are late; the sides cannot be compared")
     held = {"state_rows": sum(r.rows for r in manifest.runs.values()), "runs": len(manifest.runs)}
     held["progress"] = manifest.progress_values()
-    counts = [manifest.counters.get(f"query:{number + 1}", {}).get("results", 0) for number in range(len(queries))]
+    counts = [manifest.counters.query(number + 1).results for number in range(len(queries))]
     return {**found, **held}, counts
 
 
@@ -325,6 +325,7 @@ def planning_whole(spark, folder: Path, inputs: Path, count: int) -> Json:
     """
     from penstock import Engine
     from penstock.catalog.check_query import prepare
+    from penstock.catalog.compiled import compile_query
     from penstock.state.registry import QueryRecord
 
     engine = Engine(spark, folder / "state", durable=False)
@@ -332,9 +333,10 @@ def planning_whole(spark, folder: Path, inputs: Path, count: int) -> Json:
         engine.stream(name, harness.read_stream(spark, inputs / name), event_time="ts", delay=f"{DELAY} seconds")
     asked = selective(count + 1, 10 * count)
     # The others differ in numbers only, so that Spark has to analyze but one of them.
-    known = prepare(engine.catalog, QueryRecord(0, "known", asked[1].penstock()), None)
+    known, _ = prepare(engine.catalog, QueryRecord(0, "known", asked[1].penstock()), None)
     for number, one in enumerate(asked[1:], 2):
-        engine.catalog.add(replace(known, name=f"q{number}", sql=one.penstock()), None)
+        record = replace(known, name=f"q{number}", sql=one.penstock())
+        engine.catalog.add(record, compile_query(record, engine.catalog.streams, {}), None)
     engine.catalog.commit(engine.manifest())
     before = time.perf_counter()
     engine.query(asked[0].penstock(), name="q1")

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,7 +21,9 @@ from penstock.planner.stream_skew import leaders
 from penstock.requests import take_requests
 from penstock.results.part import Part
 from penstock.results.recipients import received_rows, receivers_of
+from penstock.results.released import horizon, released
 from penstock.results.sinks import Deliveries, group_sinks
+from penstock.results.views import views_of
 from penstock.spark.executor import SparkExecutor
 from penstock.spark.files import sources_of
 from penstock.spark.offset_log import CHECKPOINT, OffsetLog
@@ -104,7 +107,7 @@ class Run:
         self.name = f"penstock-{Path(engine.store.root).name}-{owner[:8]}"  # of Spark's query: the same at every start
         self.deliveries = Deliveries(
             self._rows,
-            lambda query, now: catalog.released(catalog.numbered(query), now),
+            lambda query, now: released(catalog, catalog.numbered(query), now),
             owner=owner,
             store=engine.store,
         )
@@ -133,8 +136,9 @@ class Run:
     def _stepper(self, manifest: Manifest, registry: Registry, network: Network) -> Stepper:
         engine, catalog = self.engine, self.engine.catalog
         return Stepper(
-            self.executor, self._log, engine.store, manifest, network, registry, lay_out_needed(network, catalog.frames), engine.tasks, self.deliveries.deliver,
-            catalog.cut, lambda plan, now: catalog.steer(plan, now, engine.tasks), catalog.views, catalog.horizon,
+            self.executor, self._log, engine.store, manifest, network, registry, lay_out_needed(network, engine.inputs.frames), engine.tasks,
+            self.deliveries.deliver, catalog.cut, lambda plan, now: catalog.steer(plan, now, engine.tasks), partial(views_of, catalog),
+            partial(horizon, catalog),
         )  # fmt: skip
 
     def _caught_up(self, manifest: Manifest) -> Manifest:
@@ -163,7 +167,7 @@ class Run:
 
     def _start_query(self) -> StreamingQuery:
         engine, catalog, stepper = self.engine, self.engine.catalog, self.stepper
-        layout, frames = stepper.layout, catalog.frames
+        layout, frames = stepper.layout, engine.inputs.frames
         self.executor.intake.sources = sources_of(frames, layout)
         self.throttle = throttle = make_throttle(engine.spark, frames, layout)
         stepper.tracker.held, stepper.tracker.planned_before = frozenset(), True
@@ -216,21 +220,22 @@ class Run:
             with self.stepper.lock:  # between two steps
                 self.stepper.catch_up()  # who comes now reads the results of later steps only
                 catalog, manifest = self.engine.catalog, self.stepper.manifest
-                frames, given = dict(catalog.frames), dict(catalog.given)
+                inputs = self.engine.inputs
+                frames = dict(inputs.frames)
                 try:
-                    change()
-                    catalog.check_streams()
-                    if not catalog.frames:
-                        raise RegistrationError("an engine that runs needs a stream; stop it instead")  # noqa: TRY301
-                    registry, network = catalog.commit(manifest)
+                    with catalog.whole_or_not_at_all():
+                        change()
+                        catalog.check_streams()
+                        if not inputs.frames:
+                            raise RegistrationError("an engine that runs needs a stream; stop it instead")  # noqa: TRY301
+                        registry, network = catalog.commit(manifest)
                 except BaseException:
-                    catalog.revert()
-                    catalog.frames, catalog.given = frames, given
+                    inputs.frames = frames
                     raise
-                same = catalog.frames.keys() == frames.keys() and all(catalog.frames[n] is f for n, f in frames.items())
+                same = inputs.frames.keys() == frames.keys() and all(inputs.frames[n] is f for n, f in frames.items())
                 if not self.active or (same and not self._reads_otherwise(network)):
                     if not self.active:  # Spark's query begins with the columns that are needed now
-                        self.stepper.layout = lay_out_needed(network, catalog.frames)
+                        self.stepper.layout = lay_out_needed(network, inputs.frames)
                     if network.version != self.stepper.network.version:
                         self._adopt(registry, network)
                     return
@@ -265,7 +270,7 @@ class Run:
         try:
             self.spark_query.stop()
             with self.stepper.lock:
-                self.stepper.layout = lay_out_needed(network, self.engine.catalog.frames)
+                self.stepper.layout = lay_out_needed(network, self.engine.inputs.frames)
                 self._adopt(registry, network)
                 self.stepper.closing = False
                 self.spark_query = self._start_query()
@@ -323,12 +328,12 @@ class Run:
         except BaseException as error:
             self._fail(error)
             raise
-        brought = {n for report in self.stepper.last_reports for n, c in report["streams"].items() if c["rows"]}
+        brought = {n for report in self.stepper.last_reports for n, c in report.counters.streams.items() if c.rows}
         manifest = self.stepper.manifest
         newest = {name: progress.newest for name, progress in manifest.progress.items()}
         self._hold(leaders(self.stepper.network, manifest.progress_values(), newest, brought))
         seconds, done = time.monotonic() - started, time.time()
-        rows = sum(c["rows"] for report in self.stepper.last_reports for c in report["streams"].values())
+        rows = sum(c.rows for report in self.stepper.last_reports for c in report.counters.streams.values())
         self.schedule.wait(started, seconds, rows, lambda: self.stepper.closing)
         self.schedule.turned(self._log.planned_at(batch_id), done)
 

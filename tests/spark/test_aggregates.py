@@ -68,20 +68,20 @@ def assert_accounts(engine, steps):
     """Every row is accounted for, by the engine's own counters and as the reference judges it."""
     manifest = engine.manifest()
     judged = {kind: sum(len(getattr(s, kind)) for s in steps) for kind in ("accepted", "late", "bad")}
-    counts = manifest.counters.get("stream:s", {})
-    assert {kind: counts.get(kind, 0) for kind in judged} == judged
-    assert counts.get("rows", 0) == sum(judged.values())
+    counts = manifest.counters.stream("s")
+    assert {kind: getattr(counts, kind) for kind in judged} == judged
+    assert counts.rows == sum(judged.values())
     for aggregate in engine.network().aggregates:
-        counts = manifest.counters.get(f"table:{aggregate.name}", {})
-        assert counts.get("aggregated", 0) + counts.get("unwanted", 0) == judged["accepted"], aggregate.name
+        counts = manifest.counters.table(aggregate.name)
+        assert counts.aggregated + counts.unwanted == judged["accepted"], aggregate.name
         held = sum(r.rows for r in manifest.runs_of(aggregate.name))
-        assert counts.get("stored", 0) - counts.get("dropped", 0) == held, aggregate.name
+        assert counts.stored - counts.dropped == held, aggregate.name
 
 
 def check_held(aggregate, manifests):
     """State is never more than all rows that came, for each query by itself, and nothing at the end; that open windows need it is shown without Spark."""
     steps = sorted(manifests)
-    came = [manifests[step].counters.get("stream:s", {}).get("accepted", 0) for step in steps]
+    came = [manifests[step].counters.stream("s").accepted for step in steps]
     held = [sum(run.rows for run in manifests[step].runs_of(aggregate.name)) for step in steps]
     check_bounded(held, lambda number: len(aggregate.members) * came[number], ended=True)
 

@@ -13,6 +13,7 @@ from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.model.time import SECOND
 from penstock.planner.build import STRATEGIES
 from penstock.reference import admit, results
+from penstock.results.released import released
 from penstock.sql import parse_query
 from tests.effort import examples
 from tests.oracle import bag
@@ -59,7 +60,7 @@ class Live:
         assert self.run.error is None
 
     def rows(self, name):
-        return self.run.stepper.manifest.counters.get(f"stream:{name}", {}).get("rows", 0)
+        return self.run.stepper.manifest.counters.stream(name).rows
 
     def answer(self, name):
         return bag(rows_of(self.engine.results(name)))
@@ -355,7 +356,7 @@ def test_a_stream_can_come_and_go_and_come_back_while_the_engine_runs(spark, tmp
     one.feed(a=rows[3]["a"], b=rows[3]["b"])
     replay.declare(engine, "c")  # read from its beginning: the files are there again
     wait_until(lambda: one.rows("c") == 4 + 4)
-    assert one.run.stepper.manifest.counters["stream:c"]["late"] == 0
+    assert one.run.stepper.manifest.counters.stream("c").late == 0
     one.feed(**rows[4])
     assert one.answer("wide") == reference(WIDE, range(5))
     assert engine.catalog.registry.streams["c"].source_name == "c_g1"
@@ -375,10 +376,10 @@ def test_ordered_results_come_in_order_as_progress_releases_them(live, tmp_path)
         one.feed(**rows_at(number))
         fed.append(number)
         wait_until(lambda: all(s.delivered == one.run.stepper.manifest.step for s in one.run.deliveries.sinks))
-        released = one.engine.catalog.released(one.engine.catalog.record("q"), one.run.stepper.manifest)
+        until = released(one.engine.catalog, one.engine.catalog.record("q"), one.run.stepper.manifest)
         times = [max(r["v"], r["w"]) for r in got]
         assert times == sorted(times)
-        assert times == sorted(max(r) for r in reference(WIDE, fed).elements() if max(r) * SECOND < released)
+        assert times == sorted(max(r) for r in reference(WIDE, fed).elements() if max(r) * SECOND < until)
     assert 0 < len(got) < len(list(reference(WIDE, range(4)).elements()))
     found = [max(r) for r in rows_of(one.engine.results("q"))]
     assert found == sorted(found)

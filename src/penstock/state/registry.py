@@ -13,6 +13,7 @@ from typing import Any
 from penstock.errors import StateError
 from penstock.model import Column, Reader, Sink, Stream
 from penstock.model.secrets import masked, withheld
+from penstock.model.time import format_length
 from penstock.sql.words import words
 from penstock.state.buckets import BUCKETS
 from penstock.storage.faults import RESTORE
@@ -68,7 +69,8 @@ class QueryRecord:
     groups, arguments and values of an aggregated query, which `uses` these functions of the user's own. `reads` are the queries whose results
     it reads. One that has an `owner` is the join below that query, which aggregates over it, or a part of it: nobody else knows of it. A query
     over unions is answered by one record for each combination of their streams, with ids one after the other: the first is the query
-    itself, and the others are parts of the one `united`. `flush` = (results that a step gives at most, windows that one may be late for that).
+    itself, and the others are parts of the one `united`. `flush` = (results that a step gives at most, windows that one may be late for that),
+    `emit` the length of time after which open windows of an aggregate are shown again, where it is not part of the text.
     With `any_order` its groups are numbered by their texts, as queries with the same groups share them; older records have them as they are written.
     """
 
@@ -95,11 +97,17 @@ class QueryRecord:
     flush: tuple[int, int] | None = None
     united: int | None = None
     any_order: bool = True
+    emit: int | None = None
 
     @property
     def combination(self) -> int:
         """Which combination of the streams of its unions it answers."""
         return 0 if self.united is None else self.id - self.united
+
+    @property
+    def text(self) -> str:
+        """The query as it could have been written, with what was said beside its text of early results."""
+        return self.sql if self.emit is None else f"{self.sql} EMIT EARLY EVERY {format_length(self.emit)}"
 
     def same_declaration(self, other: QueryRecord) -> bool:
         """True if both were declared alike; ids and what was derived do not count."""
@@ -214,6 +222,7 @@ def _declared(record: QueryRecord) -> tuple[object, ...]:
         record.ordered,
         record.start,
         record.flush,
+        record.emit,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from penstock.planner.counters import TICK
 from penstock.planner.network import Network
 from penstock.state.manifest import Entry, Manifest
 from penstock.step import derived
@@ -22,7 +23,7 @@ def tick_entry(network: Network, manifest: Manifest, cursors: Mapping[str, int],
     """The entry of a step without a batch, which changes nothing but what is given; `cursors` are those of the sinks."""
     entry = Entry(
         step=manifest.step + 1, batch=None, last_batch=manifest.last_batch, identity=manifest.identity,
-        version=network.version, clock=time.time(), progress=manifest.progress, counters={"engine:": {"ticks": 1}},
+        version=network.version, clock=time.time(), progress=manifest.progress, counters=TICK,
         cursors=cursors, derived=derived.cursors(network, manifest),
     )  # fmt: skip
     return replace(entry, **changes)

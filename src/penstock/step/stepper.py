@@ -95,7 +95,7 @@ class Stepper:
         self.cursors: Mapping[str, int] = {}
         self.next_upkeep = following_upkeep(manifest.step)
         self.owes: Callable[[ResultFile], bool] = lambda _: False  # whether a sink has yet to get rows of a file
-        self.last_reports: Reports = []
+        self.last_reports: Reports = ()
         self.scans = Scans()  # what the last steps took, for tables without a key
         self.recut: list[dict[str, Any]] = []  # chains that have changed since the last step
         self.tracker = Tracker()
@@ -269,7 +269,7 @@ class Stepper:
                 results=merged, results_removed=removed, runs_removed=expired, forgotten=lost, clock=now,
                 sides=tuple(side for side, _ in joined), sides_removed=tuple(sorted(old)),
             )  # fmt: skip
-            counters = with_dropped(entry, self.manifest) | handed_on(self.registry, self.manifest)
+            counters = with_dropped(entry, self.manifest).plus(handed_on(self.registry, self.manifest))
             self._append(replace(entry, counters=counters))
         collect_orphans(self.store, self.manifest)
         collect_versions(self.store, self.manifest)
@@ -313,7 +313,7 @@ class Stepper:
 
     def _commit(self, step: int, batch_id: int, identity: str, task: Task, reports: Reports) -> None:
         for report in reports:
-            for stream, example in report["errors"].items():
+            for stream, example in report.errors.items():
                 msg = f"stream {stream!r} got a row it must not get ({example}); its policy is 'error', so the step was not committed"
                 raise StepError(msg)
         removed = self._out_of_reach(task.progress) if step % self.expire_every == 0 else []
@@ -333,11 +333,11 @@ class Stepper:
         self.store.sync(self.source.durable_names(batch_id))
         self.store.sync([f"{folder}/." for folder in ("runs", "results", "sides")])
         kill_point("before_manifest", step)
-        self.last_reports = list(reports)
+        self.last_reports = reports
         if any(table.timed for table in self.network.tables):
-            self.scans.observe(self.network, task.routes.replicated, reports)
+            self.scans.observe(self.network, task.routes.replicated, [(r.counters, r.phases) for r in reports])
         self.seconds["planning"] += self.planning
-        self.seconds["probing"] += max((report["phases"].get("probe", 0.0) for report in reports), default=0.0)
+        self.seconds["probing"] += max((report.phases.get("probe", 0.0) for report in reports), default=0.0)
         self.tracker.came(reports, entry.clock)
         self._append(entry)
         self.recut = []

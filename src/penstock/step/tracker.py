@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from penstock.model.time import NEVER, SECOND
 from penstock.planner.network import Network
 from penstock.state.manifest import Manifest, Progress
-from penstock.state.progress import Seen, move, together
+from penstock.state.progress import move, together
 from penstock.step import derived
 from penstock.step.idle import follow_clock
 from penstock.step.task import Reports
@@ -59,7 +59,7 @@ class Tracker:
         clock = int(self.began * SECOND) if timely else None
         moved = dict(manifest.progress)
         for name, stream in network.streams.items():
-            parts = [Seen.from_json(part) for r in reports for part in r["saw"].get(name, ())]
+            parts = [part for report in reports for part in report.saw.get(name, ())]
             if parts:
                 old = moved.get(name, Progress(NEVER, NEVER))
                 after = move(stream, old, together(parts, stream.delay_rows), clock)
@@ -68,7 +68,7 @@ class Tracker:
                 if len(after.closed) > MANY_GROUPS:
                     self._warn(_MANY.format(name, MANY_GROUPS))
         # A batch without rows of a stream shows that nothing of it waited when the batch was planned.
-        silent = [n for n in read if not any(r["streams"].get(n, {}).get("rows") for r in reports)]
+        silent = [n for n in read if not any(report.counters.stream(n).rows for report in reports)]
         moved = self.lulls(network, read, moved, silent if timely else [], self.began)
         return {**moved, **derived.moved(network, manifest, moved)}
 
@@ -79,4 +79,4 @@ class Tracker:
     def came(self, reports: Reports, now: float) -> None:
         """Note which streams had rows in a step."""
         for report in reports:
-            self.last_rows.update((name, now) for name, c in report["streams"].items() if c["rows"])
+            self.last_rows.update((name, now) for name, c in report.counters.streams.items() if c.rows)

@@ -6,8 +6,7 @@ Pure functions of the network, the manifest and the clock; the work itself is th
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.groups import Closed, closed_keys
@@ -15,7 +14,7 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network, closing
 from penstock.results.layout import PANES
 from penstock.state.manifest import Manifest, Patterns, Progress
-from penstock.step.task import Task
+from penstock.step.task import Reports, Task
 
 # Cursors of a query whose open windows are shown: the step that last did so, and when.
 SHOWN, SHOWN_AT = "open windows of {}", "open windows of {} at"
@@ -39,12 +38,12 @@ def held_back(
     return any(a.closes(*a.closed(reached)) or ahead.moves(a) for a in waiting)
 
 
-def closed_by(network: Network, progress: Mapping[str, int], reports: Sequence[dict[str, Any]] = ()) -> dict[str, int]:
+def closed_by(network: Network, progress: Mapping[str, int], reports: Reports = ()) -> dict[str, int]:
     """What a step that runs with this progress closes; where results are let out slowly, as far as all its tasks have come."""
     found = {stream: progress[stream] for stream in network.closes if stream in progress}
     for aggregate in network.aggregates:
         if aggregate.flush is not None:
-            out = [r["flushed"][aggregate.name][2] for r in reports if aggregate.name in r["flushed"]]
+            out = [r.flushed[aggregate.name].until for r in reports if aggregate.name in r.flushed]
             found |= dict.fromkeys(aggregate.closings, min(out, default=aggregate.closed(progress)[1]))
     return found
 

@@ -1,7 +1,7 @@
 """How PostgreSQL itself records changes: triggers that write every changed row, with its transaction, into a change table.
 
 A position is a snapshot of the server, not a sequence number: numbers are drawn when a row is written, and rows appear
-when their transaction commits. decision 0034 says why snapshots can be ordered by a number, and why every one names the
+when their transaction commits. Decision 0034 says why snapshots can be ordered by a number, and why every one names the
 *life* of the server, which ends with any recovery. A snapshot's text is its *mark*, from which a later process goes on.
 """
 
