@@ -19,10 +19,9 @@ from penstock.model.time import NEVER
 from penstock.planner.network import Network
 from penstock.planner.stream_skew import leaders
 from penstock.requests import take_requests
-from penstock.results.part import Part
-from penstock.results.recipients import received_rows, receivers_of
+from penstock.results.delivery import Delivery, group_sinks
 from penstock.results.released import horizon, released
-from penstock.results.sinks import Deliveries, group_sinks
+from penstock.results.sink_queries import sink_queries
 from penstock.results.views import views_of
 from penstock.spark.executor import SparkExecutor
 from penstock.spark.files import sources_of
@@ -41,6 +40,7 @@ from penstock.spark.query import (
 )
 from penstock.spark.schedule import Schedule
 from penstock.spark.session import anew, gone
+from penstock.spark.sink import SinkRows, cause, open_sink
 from penstock.spark.sources import source_evolution
 from penstock.spark.spark_log import check_log
 from penstock.spark.warm import warm_workers
@@ -105,12 +105,9 @@ class Run:
         commit.check_runs(engine.store, manifest)
         owner = read_id(engine.store)
         self.name = f"penstock-{Path(engine.store.root).name}-{owner[:8]}"  # of Spark's query: the same at every start
-        self.deliveries = Deliveries(
-            self._rows,
-            lambda query, now: released(catalog, catalog.numbered(query), now),
-            owner=owner,
-            store=engine.store,
-        )
+        rows = SinkRows(catalog, lambda: self.stepper.manifest, self.executor.own_session)
+        self._open_sink = partial(open_sink, rows=rows, store=engine.store, owner=owner)
+        self.delivery = Delivery(lambda query, now: released(catalog, catalog.numbered(query), now), cause=cause)
         manifest = self._caught_up(manifest)
         registry, network = catalog.commit(manifest)
         self.stepper = self._stepper(manifest, registry, network)
@@ -118,8 +115,8 @@ class Run:
         self.stepper.tracker.follows_clock = not self.available_now
         self.stepper.tracker.warnings = self.warnings
         self._connect(manifest.cursors, -1)
-        self.stepper.cursors = self.deliveries.deliver(manifest) if self.deliveries.sinks else {}
-        self.stepper.owes = self.deliveries.owes
+        self.stepper.cursors = self.delivery.deliver(manifest) if self.delivery.sinks else {}
+        self.stepper.owes = self.delivery.owes
         collect_orphans(engine.store, manifest)
         if is_ending(self.stepper.manifest):
             self.stepper.finish()
@@ -137,7 +134,7 @@ class Run:
         engine, catalog = self.engine, self.engine.catalog
         return Stepper(
             self.executor, self._log, engine.store, manifest, network, registry, lay_out_needed(network, engine.inputs.frames), engine.tasks,
-            self.deliveries.deliver, catalog.cut, lambda plan, now: catalog.steer(plan, now, engine.tasks), partial(views_of, catalog),
+            self.delivery.deliver, catalog.cut, lambda plan, now: catalog.steer(plan, now, engine.tasks), partial(views_of, catalog),
             partial(horizon, catalog),
         )  # fmt: skip
 
@@ -183,7 +180,8 @@ class Run:
 
     def _connect(self, cursors: Mapping[str, int], step: int) -> None:
         """Group the sinks of all live queries; one that is new begins after `step`."""
-        self.deliveries.sinks = group_sinks(receivers_of(self.engine.catalog), cursors, step)
+        queries = sink_queries(self.engine.catalog)
+        self.delivery.sinks = group_sinks(queries, cursors, step, self._open_sink)
 
     # -- what people call ---------------------------------------------------------------------------------------
 
@@ -296,7 +294,7 @@ class Run:
         Rows that workers read themselves are counted here alone: Spark's own progress (`numInputRows`) does not know of them. `restarts` are those of
         Spark's query under this run, for a change of streams or for columns that were not read before.
         """
-        stepper, sinks = self.stepper, self.deliveries.sinks
+        stepper, sinks = self.stepper, self.delivery.sinks
         manifest, streams, held = stepper.manifest, stepper.network.streams, self.throttle.held
         return {
             "active": self.active,
@@ -361,11 +359,6 @@ class Run:
         if begun and manifest.runs:
             self.stepper.take_over(frozenset(q.share or q.id for q in begun))
 
-    def _rows(self, queries: Sequence[int], part: Part, *, as_frame: bool) -> Any:
-        return received_rows(
-            self.engine.catalog, self.stepper.manifest, self.executor.own_session, queries, part, as_frame=as_frame
-        )
-
     def _watch(self) -> None:
         """Tick while the Spark query lives; close down when it has ended."""
         warmed = time.monotonic()
@@ -415,8 +408,8 @@ class Run:
             return  # the next batch will purge; a step of our own now would only delay it
         if self.throttle.held and not unread(self.spark_query):
             self._hold(frozenset())  # those that others were to catch up with bring nothing more
-        if self.deliveries.owed:
-            self.stepper.cursors = self.deliveries.deliver(self.stepper.manifest)
+        if self.delivery.owed:
+            self.stepper.cursors = self.delivery.deliver(self.stepper.manifest)
         manifest, names = self.stepper.manifest, self.stepper.layout.order
         waiting = unread(self.spark_query)
         # What has come since Spark last looked is not read yet, whatever it says.

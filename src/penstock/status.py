@@ -13,8 +13,8 @@ from penstock.catalog.catalog import Catalog
 from penstock.catalog.listing import results_of
 from penstock.model import Stream
 from penstock.model.time import FOREVER, NEVER
+from penstock.results.delivery import SinkState
 from penstock.results.released import released
-from penstock.results.sinks import Delivery
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord
 
@@ -67,10 +67,10 @@ def stream_status(stream: Stream, manifest: Manifest, rates: Rates, held: Collec
     }
 
 
-def query_status(catalog: Catalog, manifest: Manifest, deliveries: Iterable[Delivery]) -> dict[str, dict[str, Any]]:
+def query_status(catalog: Catalog, manifest: Manifest, states: Iterable[SinkState]) -> dict[str, dict[str, Any]]:
     """What is known of each query, by its name."""
     found = {}
-    sinks = {query: sink.name for sink in deliveries for query, _ in sink.queries}
+    sinks = {query: sink.name for sink in states for query, _ in sink.queries}
     registry = catalog.registry
     hidden: dict[str | None, list[QueryRecord]] = {}
     for record in registry.live():

@@ -10,7 +10,7 @@ from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
 from penstock.results.layout import OWN
 from penstock.sql import parse_query
-from penstock.state.manifest import ResultFile
+from penstock.state.result_files import ResultFile
 from penstock.step.accounts import bounded, counters_of, refused_by, results_of, suspended_by
 from penstock.step.bound import Bound
 from penstock.step.report import Report

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import RegistrationError
+from penstock.errors import RegistrationError, ResultsError
 from penstock.model import Landmark, Sliding
 from penstock.model.time import NEVER, SECOND
 from penstock.planner.panes import PLANS
 from penstock.reference import admit, aggregate_results, results
+from penstock.results.views import results_table
 from penstock.sql import parse_query
 from tests.aggregates import ARRIVALS, STREAM, WINDOWS, arriving, cases, fits, same_bag
 from tests.effort import examples
@@ -257,6 +258,8 @@ def test_what_only_spark_can_evaluate_is_evaluated_on_the_way_in_or_when_results
     # Seconds 0 and 1: the quotient of v = 0 is an error, counted and left out; the sum of values less one is zero.
     assert one.answer("q") == bag([("1", None, 10, 2), ("1", 3, 8, 2), ("1", 1, 4, 2)])
     assert one.run.status()["queries"]["q"]["errors"] == 1
+    with pytest.raises(ResultsError, match="query 'q': its results are computed by Spark when they are read: SELECT"):
+        results_table(one.engine.catalog, "q", one.engine.manifest())
 
 
 def test_when_a_stream_is_silent_the_clock_closes_its_windows(spark, tmp_path):

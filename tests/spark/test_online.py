@@ -375,7 +375,7 @@ def test_ordered_results_come_in_order_as_progress_releases_them(live, tmp_path)
     for number in range(4):
         one.feed(**rows_at(number))
         fed.append(number)
-        wait_until(lambda: all(s.delivered == one.run.stepper.manifest.step for s in one.run.deliveries.sinks))
+        wait_until(lambda: all(s.delivered == one.run.stepper.manifest.step for s in one.run.delivery.sinks))
         until = released(one.engine.catalog, one.engine.catalog.record("q"), one.run.stepper.manifest)
         times = [max(r["v"], r["w"]) for r in got]
         assert times == sorted(times)
@@ -395,7 +395,7 @@ def test_what_waits_to_be_released_when_an_ordered_query_is_altered_still_comes(
     one.feed(**rows_at(0))
     one.feed(**rows_at(1))
     before = list(reference(WIDE, range(2)).elements())
-    wait_until(lambda: all(s.delivered == one.run.stepper.manifest.step for s in one.run.deliveries.sinks))
+    wait_until(lambda: all(s.delivered == one.run.stepper.manifest.step for s in one.run.delivery.sinks))
     assert len(got) < len(before)
     one.engine.execute(f"ALTER QUERY q AS {WIDE} AND a.v >= 0")
     assert one.engine.catalog.record("q").ordered

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from penstock.planner.counters import Counters, QueryCounters, StreamCounters
 from penstock.state.forgetting import ended_queries, forgotten, handed_on, without_ended
-from penstock.state.manifest import Entry, Forgotten, Manifest, ResultFile
+from penstock.state.manifest import Entry, Forgotten, Manifest
 from penstock.state.registry import QueryRecord, Reading, Registry
+from penstock.state.result_files import ResultFile, ResultFiles
 
 
 def query(number, name="q", **facts):
@@ -18,7 +19,7 @@ def registry(*queries):
 
 def holding(*numbers, **facts):
     """A manifest with a result file of each of these queries."""
-    files = {f"r{n}": ResultFile(f"r{n}", "j", 0, 1, 1, 1, 0, 0, ((n, 1),)) for n in numbers}
+    files = ResultFiles(ResultFile(f"r{n}", "j", 0, 1, 1, 1, 0, 0, ((n, 1),)) for n in numbers)
     return Manifest(results=files, **facts)
 
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import StateError
 from penstock.planner.counters import Counters, QueryCounters, StreamCounters
-from penstock.state.manifest import BEFORE, NOW, Entry, Forgotten, Manifest, ManifestLog, Progress, ResultFile, SideFile
+from penstock.state.manifest import BEFORE, NOW, Entry, Forgotten, Manifest, ManifestLog, Progress, SideFile
+from penstock.state.result_files import ResultFile
 from penstock.state.run import RunEntry
 from penstock.storage.local import LocalStore
 from penstock.storage.seal import seal, unseal

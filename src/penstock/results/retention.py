@@ -13,8 +13,9 @@ import pyarrow as pa
 from penstock.model.time import NEVER
 from penstock.results.layout import MERGED, OWN_KINDS
 from penstock.results.own import with_steps
-from penstock.state.manifest import Manifest, ResultFile
+from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Registry
+from penstock.state.result_files import ResultFile
 from penstock.storage.parquet import checked, read, write
 from penstock.storage.store import Store, file_name
 

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from penstock.errors import StateError
-from penstock.model.time import NEVER
 from penstock.planner.counters import Counters
 from penstock.planner.network import closing, stream_of
 from penstock.state.flushed import Flushed
+from penstock.state.result_files import ResultFile, ResultFiles
 from penstock.state.run import RunEntry
 from penstock.storage.faults import RESTORE
 from penstock.storage.log import Log
@@ -65,38 +65,6 @@ class Progress:
             return replace(self, closed=before.closed)
         known = {pattern: until for pattern, until in before.closed if until > self.value} | dict(self.grown)
         return replace(self, closed=tuple(known.items()), grown=())
-
-
-@dataclass(frozen=True)
-class ResultFile:
-    """A committed file of result rows; `counts` = rows per query id, `version` says what its bits mean.
-
-    A file of panes holds what results are put together from, and `counts` are results. `closings` = (step, after, until): which windows
-    were closed by which step; all panes before `panes_until` are in this file or in earlier ones. Rows in it of the queries `without` are no
-    results: they were given up with their step.
-    """
-
-    name: str
-    join: str
-    step: int
-    version: int
-    rows: int
-    bytes: int
-    min_time: int
-    max_time: int
-    counts: tuple[tuple[int, int], ...]
-    kind: str = "join"
-    closings: tuple[tuple[int, int, int], ...] = ()
-    panes_until: int = NEVER
-    without: tuple[int, ...] = ()
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> ResultFile:
-        lists = {key: tuple(tuple(item) for item in data.get(key, ())) for key in ("counts", "closings")}
-        return cls(**{**data, **lists, "without": tuple(data.get("without", ()))})
-
-    def count(self, query: int) -> int:
-        return dict(self.counts).get(query, 0)
 
 
 @dataclass(frozen=True)
@@ -176,7 +144,7 @@ class Manifest:
     progress: Mapping[str, Progress] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
     runs: Mapping[str, RunEntry] = field(default_factory=dict)
-    results: Mapping[str, ResultFile] = field(default_factory=dict)
+    results: ResultFiles = field(default_factory=ResultFiles)
     sides: tuple[SideFile, ...] = ()
     cursors: Mapping[str, int] = field(default_factory=dict)
     suspended: Mapping[str, str] = field(default_factory=dict)
@@ -194,9 +162,7 @@ class Manifest:
         """The manifest after one more step."""
         gone = set(entry.runs_removed)
         runs = {n: r for n, r in self.runs.items() if n not in gone} | {r.name: r for r in entry.runs_added}
-        dropped = set(entry.results_removed)
-        results = {n: r for n, r in self.results.items() if n not in dropped} if dropped else dict(self.results)
-        results.update((r.name, r) for r in entry.results)
+        results = self.results.changed(entry.results, entry.results_removed)
         aside = {s.name: s for s in (*self.sides, *(replace(s, at=s.at or entry.clock) for s in entry.sides))}
         for name in entry.sides_removed:
             aside.pop(name, None)
@@ -330,5 +296,5 @@ def _manifest(body: dict[str, Any]) -> Manifest:
     body["sides"] = [{"at": body["clock"], **side} for side in body["sides"]]
     body = _common(body)
     body["runs"] = {r["name"]: RunEntry.from_json(r) for r in body["runs"]}
-    body["results"] = {r["name"]: ResultFile.from_json(r) for r in body["results"]}
+    body["results"] = ResultFiles(ResultFile.from_json(r) for r in body["results"])
     return Manifest(**body)

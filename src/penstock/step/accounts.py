@@ -10,7 +10,8 @@ from penstock.planner.counters import Counters, EngineCounters, QueryCounters, S
 from penstock.planner.network import Network
 from penstock.results.layout import OWN
 from penstock.state.flushed import Flushed
-from penstock.state.manifest import Entry, Manifest, ResultFile, SideFile
+from penstock.state.manifest import Entry, Manifest, SideFile
+from penstock.state.result_files import ResultFile
 from penstock.state.run import RunEntry
 from penstock.step.bound import Bound
 from penstock.step.report import summed

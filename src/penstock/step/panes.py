@@ -19,7 +19,7 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import Windowed
 from penstock.planner.network import AggregateMember, WindowAggregate
 from penstock.results.layout import PANES, piece_columns
-from penstock.state.manifest import ResultFile
+from penstock.state.result_files import ResultFile
 from penstock.step.report import Report
 from penstock.step.rows import ROW_GROUP, compression_of
 from penstock.step.task import Task

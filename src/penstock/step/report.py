@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from penstock.planner.counters import Counters, JoinCounters, QueryCounters, StreamCounters, TableCounters
 from penstock.state.flushed import Flushed
-from penstock.state.manifest import ResultFile, SideFile
+from penstock.state.manifest import SideFile
 from penstock.state.progress import Seen
+from penstock.state.result_files import ResultFile
 from penstock.state.run import RunEntry
 
 

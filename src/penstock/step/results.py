@@ -17,7 +17,7 @@ from penstock.model.expression import PSEUDO_ROLE
 from penstock.planner.listed import bare
 from penstock.planner.network import Join, Member, Network, result_column
 from penstock.results.layout import OWN, computed_column
-from penstock.state.manifest import ResultFile
+from penstock.state.result_files import ResultFile
 from penstock.state.run import Ints
 from penstock.step.bound import Bound
 from penstock.step.rows import RowFile

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.model.time import FOREVER
-from penstock.state.manifest import ResultFile
+from penstock.state.result_files import ResultFile
 from penstock.state.run import Ints
 from penstock.storage.store import Store, file_name
 

@@ -22,9 +22,10 @@ from penstock.results.retention import Horizon, following_upkeep, renew_results
 from penstock.results.sides import merge_sides
 from penstock.state.buckets import BucketMap
 from penstock.state.forgetting import forgotten, handed_on
-from penstock.state.manifest import BEFORE, NOW, SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress, ResultFile
+from penstock.state.manifest import BEFORE, NOW, SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans, collect_versions
 from penstock.state.registry import QueryRecord, Registry
+from penstock.state.result_files import ResultFile
 from penstock.state.sides import expired_sides, next_expiry
 from penstock.step import derived
 from penstock.step.accounts import (

@@ -21,7 +21,7 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import Windowed
 from penstock.planner.network import WindowAggregate
 from penstock.results.layout import FINAL, OWN, WINDOWS, measure_column
-from penstock.state.manifest import ResultFile
+from penstock.state.result_files import ResultFile
 from penstock.step.held import Held
 from penstock.step.listed import MOST_LISTED, count_results, write_listed
 from penstock.step.report import Report

@@ -12,7 +12,6 @@ from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.groups import Closed, closed_keys
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network, closing
-from penstock.results.layout import PANES
 from penstock.state.manifest import Manifest, Patterns, Progress
 from penstock.step.task import Reports, Task
 
@@ -111,14 +110,8 @@ def is_unshown(network: Network, manifest: Manifest) -> bool:
 
 def panes_until(network: Network, manifest: Manifest) -> dict[int, int]:
     """By query: up to where its panes are among its results."""
-    found: dict[int, int] = {}
-    live = {query.id for query in network.queries}
-    for file in manifest.results.values():
-        if file.kind == PANES:
-            for query, _ in file.counts:
-                if query in live:
-                    found[query] = max(found.get(query, NEVER), file.panes_until)
-    return found
+    found = {query.id: manifest.results.panes_until(query.id) for query in network.queries}
+    return {query: until for query, until in found.items() if until > NEVER}
 
 
 def _microseconds() -> int:
