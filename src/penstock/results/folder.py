@@ -39,7 +39,7 @@ class FolderSink:
             self._link(linked, step)
 
     def _link(self, files: Mapping[int, Sequence[ResultFile]], step: int) -> None:
-        """Publish the files of single queries. Their order, by which they are called, is the same at every attempt."""
+        """Publish the files of single queries. Their order, which numbers them, is the same at every attempt."""
         self._claim()
         for query, own in files.items():
             for number, name in enumerate(sorted(file.name for file in own)):

@@ -35,7 +35,7 @@ def write(store: Store, name: str, table: pa.Table, **options: Any) -> int:
 
 
 def checked(store: Store, file: Listed) -> str:
-    """The name of a file, which is there and has the length that the manifest names."""
+    """The name of a file, after checking that it exists with the length in the manifest."""
     try:
         found: int | None = store.size(file.name)
     except (FileNotFoundError, NotADirectoryError):
@@ -82,7 +82,7 @@ def _opened(store: Store, name: str) -> Iterator[pa.BufferReader]:
         yield pa.BufferReader(store.map(name))
     except FileNotFoundError:
         raise StateError(f"{kind} {label} is missing; {RESTORE}") from None
-    except (OSError, ValueError, pa.ArrowException) as error:  # what Arrow raises depends on where the damage is
+    except (OSError, ValueError, pa.ArrowException) as error:  # Arrow's error depends on where the damage is
         raise damaged(label, next(iter(str(error).splitlines()), type(error).__name__), kind=kind) from error
 
 
