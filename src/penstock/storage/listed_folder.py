@@ -1,4 +1,4 @@
-"""A folder that others list: it belongs to one state directory, and files appear there complete, once, under names that say their step."""
+"""A folder that others list: owned by one state directory; files appear whole, once, named by their step."""
 
 from __future__ import annotations
 
