@@ -1,4 +1,4 @@
-"""The port to sinks: what is asked of one when results are delivered, and the name by which people know it.
+"""The port to sinks: what is asked of one when results are delivered.
 
 Each kind is a module that keeps to `OpenSink`: a folder, a function, and in `spark/sink` whatever Spark's writer can write to. When a sink gets
 which rows is said in `delivery`.
@@ -36,16 +36,8 @@ class Line:
 class OpenSink(Protocol):
     """A sink that rows can be written to."""
 
+    def name(self, query: str) -> str:
+        """What people know it by; `query` is one that goes there."""
+
     def write(self, lines: Sequence[Line], step: int) -> None:
         """Take rows of one schema that step has committed or released; after a failure the same come again under the same step."""
-
-
-def sink_name(into: Into, query: str, *, ordered: bool = False) -> str:
-    """What people know a sink by."""
-    if ordered:
-        return f"{sink_name(into, query)} for {query}"
-    if isinstance(into, str):
-        return f"path:{into}"
-    if isinstance(into, Sink):
-        return f"sink:{into}"
-    return f"callable:{query}"
