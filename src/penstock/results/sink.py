@@ -37,7 +37,7 @@ class OpenSink(Protocol):
     """A sink that rows can be written to."""
 
     def name(self, query: str) -> str:
-        """What people know it by; `query` is one that goes there."""
+        """The name of the sink for users; `query` is one that is delivered to it."""
 
     def write(self, lines: Sequence[Line], step: int) -> None:
         """Take rows of one schema that step has committed or released; after a failure the same come again under the same step."""
