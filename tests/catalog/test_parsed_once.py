@@ -1,4 +1,4 @@
-"""A statement is parsed once on its way from its text to the network, and registering one is no more work the more there are."""
+"""A statement is parsed once between its text and the network; registering one costs the same beside others."""
 
 import contextlib
 import sys
@@ -28,8 +28,14 @@ CREATE STREAM a (ts TIMESTAMP, k BIGINT, v BIGINT, WATERMARK FOR ts AS ts) USING
 CREATE STREAM b (ts TIMESTAMP, k BIGINT, v BIGINT, WATERMARK FOR ts AS ts) USING rate;
 """
 JOIN = "SELECT a.v, b.v AS w FROM a [RANGE 4 SECONDS], b [RANGE 6 SECONDS] WHERE a.k = b.k AND a.v > {}"
-JOINED = "SELECT a.k, count(*) AS n FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS], b [RANGE 6 SECONDS SLIDE 2 SECONDS] WHERE a.k = b.k GROUP BY a.k"
-UNION = "SELECT u.v, x.v AS w FROM (a UNION ALL b) [RANGE 4 SECONDS] AS u, (b UNION ALL a) [RANGE 2 SECONDS] AS x WHERE u.k = x.k"
+JOINED = (
+    "SELECT a.k, count(*) AS n FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS], b [RANGE 6 SECONDS SLIDE 2 SECONDS] "
+    "WHERE a.k = b.k GROUP BY a.k"
+)
+UNION = (
+    "SELECT u.v, x.v AS w FROM (a UNION ALL b) [RANGE 4 SECONDS] AS u, (b UNION ALL a) [RANGE 2 SECONDS] AS x "
+    "WHERE u.k = x.k"
+)
 COUNTS = "SELECT k, count(*) AS n, window_end FROM a [TUMBLING 2 SECONDS] GROUP BY k"
 
 

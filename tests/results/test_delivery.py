@@ -1,4 +1,4 @@
-"""Cursors of sinks: each group of queries that go to a sink together has its own, and goes on where a query took another's place."""
+"""Cursors of sinks: each group of queries of a sink has its own, which continues when a query replaces another."""
 
 import threading
 from dataclasses import replace

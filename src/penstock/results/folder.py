@@ -1,6 +1,6 @@
-"""A folder as a sink, which others list: it belongs to one state directory, and files appear there complete, once, under names that say their step.
+"""A folder as a sink, which others list: owned by one state directory; files appear whole, once, named by their step.
 
-Rows that lie in files of a query's own as its select list says are not read again: the folder gets these very files.
+Rows in files of a single query in the form of its select list are not read again: the folder gets these very files.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ OWNER = "_penstock"  # a file that Spark and other readers of the folder ignore
 
 @dataclass
 class FolderSink:
-    """Parquet files in a folder, one for each query and step, or links to the files of the query. `owner` is the state directory that may write."""
+    """Parquet files in a folder, one per query and step, or links to files of the query; only `owner` may write."""
 
     folder: str
     tables: Tables
-    store: Store  # where result files lie
+    store: Store  # of the result files
     owner: str
     _claimed: bool = field(default=False, init=False)
 

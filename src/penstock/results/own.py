@@ -1,7 +1,6 @@
-"""Results that lie in files of one query alone, with its select list and nothing else.
+"""Result files of a single query, with only its select list.
 
-Such a file has the rows of one step, of which its name begins with the number. One that was put together from many small ones holds the step
-as a column.
+Such a file has the rows of one step, whose number begins its name. A merged one has the step as a column.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Committed results of a query: a view on the files of its join, which says what is stored there and how the select list follows from it.
+"""Committed results of a query: a view on the files of its join, which defines how the select list follows from them.
 
-A result that serves many queries is stored once, with its bits; a view takes the rows with the bit of its query. It reads them as Arrow tables
-where kernels can compute the select list; as DataFrames they are read by `spark/result_frames`, from what the view says. What aggregates have
-beyond that is in `read_aggregates`.
+A result that serves many queries is stored once, with its bits; a view selects the rows with the bit of its query. It
+reads them as Arrow tables if kernels can compute the select list; `spark/result_frames` reads them as DataFrames, by
+the view's definitions. `read_aggregates` adds what aggregates need.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class Listed:
 class ResultView:
     """One query's view on the result files with its rows. `positions[p]` = its role at join position p."""
 
-    window: Sliding | Landmark | None = None  # the windows that a row may stand for several of
-    left_to_spark: Expression | None = None  # what of HAVING decides only when results are read
-    over_tasks: Top | None = None  # the first rows of each window, where they are not known yet
-    groups: Sequence[str] = ()  # the stored columns by which rows with equal keys are told apart
+    window: Sliding | Landmark | None = None  # the windows of which a row may stand for several
+    left_to_spark: Expression | None = None  # the part of HAVING that is decided when results are read
+    over_tasks: Top | None = None  # the first rows of each window, if they are not known yet
+    groups: Sequence[str] = ()  # the stored columns that distinguish rows with equal keys
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class ResultView:
         return [f for f in mine if f.kind not in (PANES, *OWN_KINDS) and f.count(self.record.id)]
 
     def assembly(self, _manifest: Manifest, _part: Part) -> Assembly | None:
-        """How results are put together when they are read: a join has none of these."""
+        """How results are assembled on read: a join has none of these."""
         return None
 
     def bit(self, version: int) -> int:
@@ -135,7 +135,7 @@ class ResultView:
     def tables(
         self, manifest: Manifest, part: Part, *, time: bool = False, at_once: int = AT_ONCE
     ) -> Iterator[pa.Table] | None:
-        """The results in tables of about so many rows, if kernels can compute the select list; else None. With `time` that is the last column."""
+        """The results in tables of about `at_once` rows; None if kernels cannot. `time` adds it as last column."""
         items = self._plain_items()
         if items is None:
             return None
@@ -218,7 +218,7 @@ class ResultView:
         return sorted({name for i in items for name in ([i] if isinstance(i, str) else map(self.column, i.refs))})
 
     def _pieces(self, _manifest: Manifest, _part: Part, _at_once: int) -> Iterator[pa.Table]:
-        """Results that are put together when they are read."""
+        """Results that are assembled on read."""
         return iter(())
 
     def _each(self, rows: pa.Table, part: Part, _at_once: int) -> Iterator[pa.Table]:
@@ -252,7 +252,7 @@ def gathered(pieces: Iterable[pa.Table], at_once: int) -> Iterator[pa.Table]:
 
 
 def in_order(tables: Iterable[pa.Table], at_once: int = AT_ONCE) -> Iterator[pa.Table]:
-    """The rows of tables with their times as the last column: in the order of these, without them."""
+    """The rows of tables by their times, which are the last column and dropped."""
     held = list(tables)
     if held:
         whole = pa.concat_tables(held)

@@ -1,7 +1,7 @@
 """Committed results of window aggregates.
 
-They lie in files of single windows, of rows that stand for several windows, or of panes from which windows are put together; what tasks
-could not decide alone is decided when they are read. The results of joins, and what both have in common, are in `read`.
+They are in files of single windows, of rows that stand for several windows, or of panes from which windows are
+assembled; what tasks could not decide alone is decided on read. `read` has what joins and aggregates share.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from penstock.storage.store import Store
 class AggregateView(ResultView):
     """An aggregated query's view on the result files of its aggregate.
 
-    `own` are the users' aggregates. HAVING beyond the kernels, what may raise, and which of the rows that tasks have kept are the first of their
-    window are decided when it is read.
+    `own` are the users' aggregates. HAVING beyond the kernels, what may raise, and the first rows of a window among
+    those that tasks kept are decided on read.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class AggregateView(ResultView):
         self.left_to_spark = having if having is not None and having.term is None else None
         # All rows of a window of time come in one step; a window of rows is in one task.
         self.over_tasks = None if isinstance(window, SlidingRows | PerRow) else query.aggregation.top
-        # Open windows are shown too: each row then says its revision, which is its step, and whether it is the last one.
+        # With early results each row has its revision (its step), and whether it is final.
         self._early = query.aggregation.emit is not None
 
     def tables(

@@ -1,7 +1,7 @@
 """Committed results of a query, and rows put aside, as DataFrames.
 
-What is stored, and how the select list follows from it, is said by the view on the results (`results/read`, `results/read_aggregates`); here
-Spark reads it, and decides what tasks could not decide alone.
+What is stored, and how the select list follows from it, is said by the view on the results (`results/read`,
+`results/read_aggregates`); here Spark reads it, and decides what tasks could not decide alone.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _own_frames(
 
 
 def _assembled(view: ResultView, spark: SparkSession, manifest: Manifest, part: Part, schema: str) -> list[DataFrame]:
-    """Results that are put together when they are read."""
+    """Results that are assembled on read."""
     assembly, window = view.assembly(manifest, part), view.window
     if assembly is None:
         return []
@@ -128,7 +128,7 @@ def _assembled(view: ResultView, spark: SparkSession, manifest: Manifest, part: 
 
 
 def _written_out(view: ResultView, frame: DataFrame, schema: str, part: Part, *, long: bool) -> DataFrame:
-    """Rows that stand for several windows, one by one."""
+    """Rows that stand for several windows, expanded."""
     window = view.window
     assert window is not None
     if long:

@@ -1,4 +1,4 @@
-"""Sinks that Spark's batch writer writes to, and what Spark adds to all others: rows whose select list only it can compute."""
+"""Sinks of Spark's batch writer, and what Spark adds to others: rows whose select list only it can compute."""
 
 from __future__ import annotations
 
