@@ -27,6 +27,9 @@ class FolderSink:
     owner: str
     _claimed: bool = field(default=False, init=False)
 
+    def name(self, query: str) -> str:  # noqa: ARG002
+        return f"path:{self.folder}"
+
     def write(self, lines: Sequence[Line], step: int) -> None:
         linked = {q: own for line in lines for q, own in line.files.items() if all(f.kind == OWN for f in own)}
         for line in lines:

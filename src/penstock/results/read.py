@@ -207,7 +207,7 @@ class ResultView:
             refs = item.expression.refs
             if not item.expression.total or (len(item.expression.parts) == 1 and refs):
                 found.append("_time" if refs and refs[0].role == PSEUDO_ROLE else listed.text)
-            elif is_computed(item.expression) and is_typed(listed.type):
+            elif is_computed(item.expression, listed.type):
                 found.append(item.expression)
             else:
                 return None
@@ -227,10 +227,10 @@ class ResultView:
         yield rows.filter(pa.array((time >= part.horizon) & (time < part.before)))
 
 
-def is_computed(expression: Expression) -> bool:
-    """Whether kernels compute an expression over the columns of rows, with Spark's type."""
-    rows = all(ref.role >= 0 for ref in expression.refs)
-    return expression.term is not None and rows and not isinstance(expression.term, Literal)
+def is_computed(expression: Expression, kind: str) -> bool:
+    """Whether kernels compute an expression over stored columns, with Spark's type; the value is NULL where it raises."""
+    columns = all(ref.role != PSEUDO_ROLE for ref in expression.refs)
+    return expression.term is not None and columns and not isinstance(expression.term, Literal) and is_typed(kind)
 
 
 def holds_runs(file: ResultFile) -> bool:
