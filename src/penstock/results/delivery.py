@@ -1,8 +1,8 @@
 """Delivery: committed results go to their sinks afterwards, step by step, with a cursor for each sink.
 
 A failing sink delays only itself: delivery is tried again later, from its cursor. Delivery is at least once, and every
-delivery names its step, so that a sink can recognize repetitions. The rows of an ordered query are delivered by time
-instead: what progress has released since the last delivery, in order.
+delivery names its step, so that a sink can recognize repetitions (decision 0008). The rows of an ordered query are
+delivered by time instead: what progress has released since the last delivery, in order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.model import Sink
 from penstock.model.secrets import is_withheld
 from penstock.model.time import NEVER
 from penstock.results.part import Part
-from penstock.results.sink import Into, Line, OpenSink, sink_name
+from penstock.results.sink import Into, Line, OpenSink
 from penstock.state.manifest import Manifest
 from penstock.state.result_files import ResultFile
 from penstock.storage.secrets import redacted
@@ -48,6 +48,7 @@ class SinkState:
     that it replaced, oldest first, and itself: their undelivered results are not lost.
     """
 
+    name: str
     into: Into
     sink: OpenSink
     queries: tuple[tuple[int, str], ...]
@@ -59,10 +60,6 @@ class SinkState:
     error: str | None = None
     retry_at: float = 0.0
     wait: float = FIRST_RETRY
-
-    @property
-    def name(self) -> str:
-        return sink_name(self.into, self.queries[0][1], ordered=self.released is not None)
 
     @property
     def key(self) -> str:
@@ -173,7 +170,7 @@ def group_sinks(
     """One state per sink and schema, and per ordered query; a new sink begins with the step after `step`."""
     groups: dict[tuple[str, tuple[str, ...]], list[SinkQuery]] = {}
     for query in queries:
-        name = sink_name(query.into, query.name, ordered=query.ordered)
+        name = open_sink(query.into).name(query.name) + (f" for {query.name}" if query.ordered else "")
         groups.setdefault((name, query.schema), []).append(query)
     found = []
     for (name, schema), members in groups.items():
@@ -184,5 +181,5 @@ def group_sinks(
         continued = {m.query: m.line or (m.query,) for m in members}
         # This program may have declared one, with its secrets, and an earlier one the others.
         into = min((m.into for m in members), key=lambda into: isinstance(into, Sink) and is_withheld(into.options))
-        found.append(SinkState(into, open_sink(into), named, begun, released, begun, schema, continued))
+        found.append(SinkState(name, into, open_sink(into), named, begun, released, begun, schema, continued))
     return found

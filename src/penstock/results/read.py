@@ -1,8 +1,8 @@
 """Committed results of a query: a view on the files of its join, which defines how the select list follows from them.
 
-A result that serves many queries is stored once, with its bits; a view selects the rows with the bit of its query. It
-reads them as Arrow tables if kernels can compute the select list; `spark/result_frames` reads them as DataFrames, by
-the view's definitions. `read_aggregates` adds what aggregates need.
+A result that serves many queries is stored once, with its bits (decision 0007); a view selects the rows with the bit of
+its query. It reads them as Arrow tables if kernels can compute the select list; `spark/result_frames` reads them as
+DataFrames, by the view's definitions. `read_aggregates` adds what aggregates need.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from penstock.results.assemble import Assembly
 from penstock.results.layout import OWN_KINDS, PANES, WINDOWS, computed_column
 from penstock.results.own import own_files, own_rows, own_tables
 from penstock.results.part import Part
-from penstock.results.stored import batches, checked
 from penstock.state.manifest import Manifest
 from penstock.state.registry import Bits, QueryRecord
 from penstock.state.result_files import ResultFile
+from penstock.storage.parquet import batches, checked
 from penstock.storage.store import Store
 
 AT_ONCE = 1_000_000  # rows of a table, approximately
@@ -41,7 +41,7 @@ AT_ONCE = 1_000_000  # rows of a table, approximately
 class StoredFile:
     """A file with results of a query: its kind, the bit of its rows if shared, and whether rows combine windows."""
 
-    path: str
+    name: str
     bytes: int
     kind: str
     bit: int = 0
@@ -156,7 +156,7 @@ class ResultView:
     def selected(self, file: StoredFile, part: Part, at_once: int) -> Iterator[pa.Table]:
         """The results in a file."""
         if file.kind in OWN_KINDS:
-            yield from own_rows(file.path, file.kind, self.record, part)
+            yield from own_rows(self.store, file.name, file.kind, self.record, part)
             return
         items = self._plain_items()
         assert items is not None
@@ -176,7 +176,7 @@ class ResultView:
     def _rows_in(self, file: StoredFile, part: Part, names: Sequence[str], at_once: int) -> Iterator[pa.Table]:
         wanted = [*dict.fromkeys([*names, "_time", "_step"])]
         word = f"_bits{file.bit // 64}"
-        for batch in batches(file.path, [*wanted, word, *([RUN] if file.runs else [])]):
+        for batch in batches(self.store, file.name, [*wanted, word, *([RUN] if file.runs else [])]):
             rows = pa.Table.from_batches([batch])
             bits = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(file.bit % 64) & np.uint64(1)
             keep = (bits == 1) & part.includes_each(rows.column("_step").to_numpy())
@@ -207,7 +207,7 @@ class ResultView:
             refs = item.expression.refs
             if not item.expression.total or (len(item.expression.parts) == 1 and refs):
                 found.append("_time" if refs and refs[0].role == PSEUDO_ROLE else listed.text)
-            elif is_computed(item.expression) and is_typed(listed.type):
+            elif is_computed(item.expression, listed.type):
                 found.append(item.expression)
             else:
                 return None
@@ -227,10 +227,10 @@ class ResultView:
         yield rows.filter(pa.array((time >= part.horizon) & (time < part.before)))
 
 
-def is_computed(expression: Expression) -> bool:
-    """Whether kernels compute an expression over the columns of rows, with Spark's type."""
-    rows = all(ref.role >= 0 for ref in expression.refs)
-    return expression.term is not None and rows and not isinstance(expression.term, Literal)
+def is_computed(expression: Expression, kind: str) -> bool:
+    """Whether kernels compute an expression over stored columns, with Spark's type; the value is NULL where it raises."""
+    columns = all(ref.role != PSEUDO_ROLE for ref in expression.refs)
+    return expression.term is not None and columns and not isinstance(expression.term, Literal) and is_typed(kind)
 
 
 def holds_runs(file: ResultFile) -> bool:

@@ -19,11 +19,12 @@ from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, PSEUDO_ROLE, W
 from penstock.model.limits import MOST_SORTED
 from penstock.planner.aggregate_tables import first_start
 from penstock.planner.aggregates import is_cut_by_kernels, plan_of_panes
+from penstock.planner.listed import bare
 from penstock.planner.network import StandingQuery
 from penstock.results.assemble import Assembly
 from penstock.results.layout import FINAL, PANES, measure_column
 from penstock.results.part import Part
-from penstock.results.read import AT_ONCE, Listed, ResultView, StoredFile
+from penstock.results.read import AT_ONCE, Listed, ResultView, StoredFile, is_computed
 from penstock.state.manifest import Manifest
 from penstock.state.registry import Bits, QueryRecord
 from penstock.storage.store import Store
@@ -95,13 +96,13 @@ class AggregateView(ResultView):
     def _plain_items(self) -> list[str | Expression] | None:
         if self.left_to_spark is not None:
             return None
-        names: list[str | Expression] = []
-        for item in self.query.items:
-            bare = item.expression.parts[0] if len(item.expression.parts) == 1 else None
-            if not isinstance(bare, Ref):
+        found: list[str | Expression] = []
+        for item, kind in zip(self.query.items, self.record.item_types, strict=False):  # early results have two more
+            ref = bare(item.expression)
+            if ref is None and not is_computed(item.expression, kind):
                 return None
-            names.append(self._stored(bare))
-        return [*names, *(["_step", FINAL] if self._early else [])]
+            found.append(item.expression if ref is None else self._stored(ref))
+        return [*found, *(["_step", FINAL] if self._early else [])]
 
     def _pieces(self, manifest: Manifest, part: Part, at_once: int) -> Iterator[pa.Table]:
         assembly, window = self.assembly(manifest, part), self.window
@@ -131,6 +132,7 @@ class AggregateView(ResultView):
         plan = plan_of_panes(number, self.aggregation, types, self.own)
         needed = [f for f in files if f.min_time < min(last, part.before)]
         return Assembly(
+            self.store,
             plan,
             tuple((self.checked(f), self.bit(f.version)) for f in needed),
             tuple(closings),

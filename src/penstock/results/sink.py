@@ -1,4 +1,4 @@
-"""The port to sinks: what is asked of one when results are delivered, and the name by which people know it.
+"""The port to sinks: what is asked of one when results are delivered.
 
 Each kind is a module that keeps to `OpenSink`: a folder, a function, and in `spark/sink` whatever Spark's writer can
 write to. When a sink gets which rows is said in `delivery`.
@@ -34,16 +34,8 @@ class Line:
 class OpenSink(Protocol):
     """A sink that rows can be written to."""
 
+    def name(self, query: str) -> str:
+        """The name of the sink for users; `query` is one that is delivered to it."""
+
     def write(self, lines: Sequence[Line], step: int) -> None:
         """Write rows of one schema that the step committed or released; after a failure the same rows come again."""
-
-
-def sink_name(into: Into, query: str, *, ordered: bool = False) -> str:
-    """The name of a sink for users."""
-    if ordered:
-        return f"{sink_name(into, query)} for {query}"
-    if isinstance(into, str):
-        return f"path:{into}"
-    if isinstance(into, Sink):
-        return f"sink:{into}"
-    return f"callable:{query}"

@@ -60,6 +60,9 @@ class WriterSink:
     into: Sink
     frame: Callable[[Sequence[int], Part], DataFrame]
 
+    def name(self, query: str) -> str:  # noqa: ARG002
+        return f"sink:{self.into}"
+
     def write(self, lines: Sequence[Line], step: int) -> None:  # noqa: ARG002
         options = resolved(self.into.options, f"sink {self.into}")
         union = reduce(DataFrame.union, [self.frame(line.queries, line.part) for line in lines])
