@@ -271,6 +271,8 @@ class Stepper:
                 sides=tuple(side for side, _ in joined), sides_removed=tuple(sorted(old)),
             )  # fmt: skip
             counters = with_dropped(entry, self.manifest).plus(handed_on(self.registry, self.manifest))
+            if merged or joined:
+                self.store.sync(["results/.", "sides/."])
             self._append(replace(entry, counters=counters))
         collect_orphans(self.store, self.manifest)
         collect_versions(self.store, self.manifest)
