@@ -34,7 +34,8 @@ from penstock.model import And, Expression, Query, Ref, Stream
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.build import build_network
-from penstock.planner.network import Join, Network, StandingQuery, StateTable, closing
+from penstock.planner.network import Join, Network, StandingQuery, StateTable
+from penstock.planner.reached import Closing
 from penstock.planner.remap import remap_expression
 from penstock.planner.routes import Route, Routes, build_routes
 from penstock.reference import Row, admit
@@ -139,7 +140,7 @@ class Simulation:
         self.runs = {} if merging else {r.name: r for r in live}
         self.runs.update((r.name, r) for r in written)
         self.files = {name: self.files[name] for name in self.runs}
-        self.progress.update((closing(s), self.progress.get(s, NEVER)) for s in network.closes)
+        self.progress.update((Closing(s), self.progress.get(s, NEVER)) for s in network.closes)
         for name, (_, _, progress) in batch.items():
             if progress > NEVER:
                 self.progress[name] = progress

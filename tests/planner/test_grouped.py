@@ -9,7 +9,8 @@ from penstock.planner.aggregate_tables import first_start, reach
 from penstock.planner.build import build_network
 from penstock.planner.counters import Counters, QueryCounters, TableCounters
 from penstock.planner.explain import explain_network
-from penstock.planner.network import StandingQuery, as_answered, closing, held, output_progress
+from penstock.planner.network import StandingQuery, output_progress
+from penstock.planner.reached import Closing, as_answered
 from penstock.sql import parse_query
 from tests.aggregates import STREAM, STREAMS
 
@@ -121,7 +122,7 @@ def test_output_progress_is_the_end_of_the_first_open_window_as_far_as_steps_hav
     window, reached, expected
 ):
     query = parse_query(f"SELECT count(*) FROM s [{window}]", STREAMS)
-    assert output_progress(query, {"s": 10**6, closing("s"): reached}) == expected
+    assert output_progress(query, {"s": 10**6, Closing("s"): reached}) == expected
 
 
 def test_what_no_plan_is_made_for_is_refused():
@@ -166,7 +167,7 @@ def test_a_query_whose_results_are_let_out_slowly_is_kept_and_answered_by_itself
     slow, other = network_of(COUNT.format(4, 2), flush=(5, 2)), network_of(COUNT.format(4, 2))
     (aggregate,) = slow.aggregates
     assert aggregate.name == "s by k in panes of query 1"
-    reached = {"s": 9, closing("s"): 8, closing(held("s", 1)): 4}
+    reached = {"s": 9, Closing("s"): 8, Closing("s", 1): 4}
     assert aggregate.closed(reached) == (4, 9)
     assert other.aggregates[0].closed(reached) == (8, 9)
     query = slow.queries[0].query

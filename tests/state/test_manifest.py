@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import StateError
 from penstock.planner.counters import Counters, QueryCounters, StreamCounters
+from penstock.planner.reached import Closing
 from penstock.state.manifest import BEFORE, NOW, SNAPSHOT_EVERY, Entry, Forgotten, Manifest, ManifestLog, Progress
 from penstock.state.result_files import ResultFile
 from penstock.state.side_files import SideFile
@@ -53,7 +54,7 @@ def random_entry(step, draw):
         sides_removed=tuple(draw(st.lists(st.sampled_from(sides), unique=True))) if sides else (),
         runs_added=() if tick else (_run(step, draw),),
         sides=() if tick else entry(step).sides,
-        closed={"a": step},
+        closed=((Closing("a"), step), (Closing("b", 3), step)),
         progress={
             "a": Progress(
                 step,

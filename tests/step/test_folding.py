@@ -18,8 +18,9 @@ from penstock.model import Landmark, Sliding
 from penstock.model.time import FOREVER
 from penstock.planner.build import build_network
 from penstock.planner.folding import folded_in, is_foldable
-from penstock.planner.network import StandingQuery, closing
+from penstock.planner.network import StandingQuery
 from penstock.planner.panes import PaneSet, pane_width
+from penstock.planner.reached import Closing
 from penstock.planner.routes import build_routes
 from penstock.sql import parse_query
 from penstock.state.buckets import BucketMap
@@ -119,7 +120,7 @@ def run(root, network, mappers, tasks, *, folded, itself=(), cuts=None, early=No
                     runs[a.index].append(entry)
     last = replace(
         task, step=2, runs={a.home: tuple(runs[a.index]) for a in network.aggregates}, early={},
-        progress={"s": FOREVER, closing("s"): -5}, newest={"s": 40},
+        progress={"s": FOREVER, Closing("s"): -5}, newest={"s": 40},
     )  # fmt: skip
     closed, _ = run_step(plan, last, [])
     return [told(root, own) for own in (reports, closed)], counters_of(reports), sent

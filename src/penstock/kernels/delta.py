@@ -15,6 +15,7 @@ from penstock.kernels.bits import bits_ids, row_bits
 from penstock.kernels.probe import Words, to_words
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Entry, StateTable
+from penstock.planner.reached import Reached
 from penstock.state.run import Ints, Rows
 
 _INTS = types.Array(types.int64, 1, "C", readonly=True)
@@ -87,7 +88,7 @@ def wanted_bits(
     return bits
 
 
-def alive(table: StateTable, rows: Rows, progress: Mapping[str, int]) -> npt.NDArray[np.bool_]:
+def alive(table: StateTable, rows: Rows, progress: Reached) -> npt.NDArray[np.bool_]:
     """Rows that some query can still use, given the progress of the other streams."""
     kept = _after(rows, {entry.id: table.horizon(entry, progress) for entry in table.entries if entry.counts is None})
     for entry in table.counted:
@@ -108,7 +109,7 @@ def _after(rows: Rows, horizon: Mapping[int, int]) -> npt.NDArray[np.bool_]:
     return np.asarray(rows.time > dead[rows.bits]) if len(dead) else np.zeros(len(rows), dtype=np.bool_)
 
 
-def _inside(entry: Entry, rows: Rows, progress: Mapping[str, int]) -> npt.NDArray[np.bool_] | bool:
+def _inside(entry: Entry, rows: Rows, progress: Reached) -> npt.NDArray[np.bool_] | bool:
     """Rows still inside the window at the time of the next result; new rows are not ranked yet and count as inside."""
     out = rows.columns.get(entry.out)
     if out is None:

@@ -21,6 +21,7 @@ from penstock.model.punctuation import Value
 from penstock.model.stream import INTEGER_TYPES
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network, StateTable
+from penstock.planner.reached import Clock, Reached
 from penstock.state.manifest import Patterns, Progress
 from penstock.state.progress import punctuations
 from penstock.state.run import Ints, Rows
@@ -182,7 +183,7 @@ def _key_columns(table: StateTable, stream: Stream) -> tuple[tuple[str, int], ..
     return tuple(found)
 
 
-def alive_by_key(table: StateTable, rows: Rows, progress: Mapping[str, int], closed: Closed) -> npt.NDArray[np.bool_]:
+def alive_by_key(table: StateTable, rows: Rows, progress: Reached, closed: Closed) -> npt.NDArray[np.bool_]:
     """Rows that some query can still use, given the progress of other streams and of their single keys."""
     keep = alive(table, rows, progress)
     if not closed or not keep.any():
@@ -197,7 +198,7 @@ def alive_by_key(table: StateTable, rows: Rows, progress: Mapping[str, int], clo
     parts = np.split(places[np.argsort(number, kind="stable")], np.cumsum(np.bincount(number.ravel()))[:-1])
     for reached, own in zip(distinct.T, parts, strict=True):
         part = Rows(rows.key[own], rows.time[own], rows.bits[own], rows.patterns, {})
-        ahead = {met.stream.name: int(value) for met, value in zip(closed, reached, strict=True)}
+        ahead: dict[Clock, int] = {met.stream.name: int(value) for met, value in zip(closed, reached, strict=True)}
         keep[own] = alive(table, part, {**progress, **ahead})
     return keep
 

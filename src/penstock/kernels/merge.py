@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +12,12 @@ from penstock.kernels.delta import Delta, alive, row_order, select
 from penstock.model.time import FOREVER
 from penstock.planner.chain import link_of
 from penstock.planner.network import StateTable
+from penstock.planner.reached import Reached
 from penstock.state.compaction import MOST_INTERVALS, interval_length, interval_of, wider
 from penstock.state.run import Rows, gap
 
 
-def merge_runs(table: StateTable, runs: Sequence[Rows], progress: Mapping[str, int]) -> Rows | None:
+def merge_runs(table: StateTable, runs: Sequence[Rows], progress: Reached) -> Rows | None:
     """All rows of the runs that have not expired, sorted, without ids of dropped roles; None if no row is left.
 
     A column that an older run lacks (no query needed it then) is filled with NULL: the queries that need it now began

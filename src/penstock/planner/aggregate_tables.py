@@ -45,8 +45,8 @@ from penstock.planner.network import (
     StateTable,
     TickColumn,
     WindowAggregate,
-    closing,
 )
+from penstock.planner.reached import Clock, Closing
 
 NO_TICKS: Mapping[str, TickColumn] = {}
 
@@ -384,8 +384,8 @@ def _every(standing: StandingQuery) -> int | None:
     return None if emit is None else emit.every
 
 
-def _lives(stream: Stream) -> tuple[tuple[str, int], ...]:
-    return ((closing(stream.name), FOREVER),)
+def _lives(stream: Stream) -> tuple[tuple[Clock, int], ...]:
+    return ((Closing(stream.name), FOREVER),)
 
 
 def _column(expression: Expression, stream: Stream, columns: Columns) -> str:

@@ -29,10 +29,10 @@ from penstock.planner.network import (
     StandingQuery,
     StateTable,
     TickColumn,
-    closing,
     key_column,
     out_column,
 )
+from penstock.planner.reached import Clock, Closing
 from penstock.planner.remap import remap_expression
 from penstock.planner.table_keys import KeyPart, TableKey, equation, table_key, tumble, within_another
 
@@ -493,10 +493,10 @@ def _truth(predicates: Sequence[Expression]) -> Term | None:
     return And(known) if len(known) == len(predicates) and is_decided_in_order(known) else None
 
 
-def _lives(plan: _Laid, position: int) -> tuple[tuple[str, int], ...]:
+def _lives(plan: _Laid, position: int) -> tuple[tuple[Clock, int], ...]:
     """For each stream that another role reads: how long after its own time a row here can still join it."""
     role = plan.roles[position]
-    lives: dict[str, int] = {}
+    lives: dict[Clock, int] = {}
     longest = 1
     for other, used in enumerate(plan.standing.query.roles):
         if other != role:
@@ -505,4 +505,4 @@ def _lives(plan: _Laid, position: int) -> tuple[tuple[str, int], ...]:
             lives[used.stream] = max(lives.get(used.stream, NEVER), life)
             longest = max(longest, life)
     # Where windows count rows, a row is needed until its results are delivered, not only until its partners have come.
-    return (*lives.items(), *((closing(stream), longest) for stream in plan.closes))
+    return (*lives.items(), *((Closing(stream), longest) for stream in plan.closes))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from penstock.model.time import NEVER
 from penstock.planner.network import Entry, Network, StateTable
+from penstock.planner.reached import Reached
 
 
 def held_from(
@@ -14,7 +15,7 @@ def held_from(
     share: int,
     since: Mapping[int, int],
     complete: Mapping[int, Mapping[str, int]],
-    progress: Mapping[str, int],
+    progress: Reached,
     newest: Mapping[str, int],
 ) -> dict[str, int]:
     """Stream -> the time from which all its rows take part; streams whose rows all take part are left out.
@@ -42,7 +43,7 @@ def _held(
     entry: Entry,
     since: Mapping[int, int],
     complete: Mapping[int, Mapping[str, int]],
-    progress: Mapping[str, int],
+    progress: Reached,
 ) -> int | None:
     """The time after which every row that serves `entry` is stored and marked, because it serves `other`; or None."""
     stored = frozenset[str]().union(*(e.needs for e in table.entries if since[e.query] <= since[other.query]))

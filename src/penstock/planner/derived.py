@@ -37,6 +37,7 @@ from penstock.model.limits import MOST_TICKS
 from penstock.model.time import FOREVER, NEVER, format_length
 from penstock.planner.bounds import Bounds, time_bounds
 from penstock.planner.network import Network, TickColumn, output_progress
+from penstock.planner.reached import Reached
 from penstock.planner.remap import rename_expression
 
 TICK, LAST_TICK = "tick", "last tick"  # columns of the results of a join below an aggregate
@@ -101,7 +102,7 @@ class DerivedStream:
     def bounds(self) -> Bounds:
         return time_bounds(self.definition)
 
-    def progress(self, reached: Mapping[str, int]) -> int:
+    def progress(self, reached: Reached) -> int:
         """No result of a later step has a time below this, if `reached` is the progress after the steps so far.
 
         A result is found by a row that is not late; the others' times lie within the bounds of its time.
@@ -120,7 +121,7 @@ class DerivedStream:
             found.append(bound)
         return min(found)
 
-    def box(self, reached: Mapping[str, int], streams: Mapping[str, Stream]) -> dict[str, int]:
+    def box(self, reached: Reached, streams: Mapping[str, Stream]) -> dict[str, int]:
         """No result of a later step has *all* these columns below these times; empty if nothing is known.
 
         The columns have the event time of each role of a join. A later row is not behind its own stream's progress, so
@@ -347,7 +348,7 @@ def _type(stream: Stream, column: str) -> str:
     return declared.type
 
 
-def _reached(role: Role, progress: Mapping[str, int]) -> int:
+def _reached(role: Role, progress: Reached) -> int:
     """No later row in a role has a time below this."""
     return min(progress.get(stream, NEVER) for stream in role.streams)
 

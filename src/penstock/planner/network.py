@@ -33,6 +33,7 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import AggregatePlan
 from penstock.planner.bounds import Bounds
 from penstock.planner.index import ColumnIndex
+from penstock.planner.reached import Clock, Closing, Reached
 
 if TYPE_CHECKING:
     from penstock.planner.derived import DerivedStream
@@ -101,7 +102,7 @@ class Entry:
     role: int
     join: int
     position: int
-    lives: tuple[tuple[str, int], ...]
+    lives: tuple[tuple[Clock, int], ...]
     truths: tuple[str, ...]
     terms: tuple[tuple[str, Term], ...] = ()
     needs: frozenset[str] = frozenset()
@@ -192,7 +193,7 @@ class StateTable:
         """The columns that a task needs of each row: to store, to decide predicates, to verify keys."""
         return frozenset({*self.columns, *(i.column for i in self.indexes), *self.verify})
 
-    def horizon(self, entry: Entry, progress: Mapping[str, int]) -> int:
+    def horizon(self, entry: Entry, progress: Reached) -> int:
         """Rows serving `entry` with a time at or before this can join no later row."""
         found = [_horizon(life, progress.get(stream, NEVER), entry.tumbles) for stream, life in entry.lives]
         return min(found, default=FOREVER)
@@ -282,9 +283,9 @@ class Join:
         conditions = [pair for m in self.leads for r in m.residuals for pair in combinations(r.roles, 2)]
         return frozenset(map(frozenset, [*conditions, *(band for m in self.leads for band in m.bands)]))
 
-    def closed(self, progress: Mapping[str, int]) -> tuple[int, int]:
+    def closed(self, progress: Reached) -> tuple[int, int]:
         """The times below which rows took part in the previous step, and do so in this one."""
-        before = min(progress.get(closing(stream), NEVER) for stream in self.closes)
+        before = min(progress.get(Closing(stream), NEVER) for stream in self.closes)
         return before, min(progress.get(stream, NEVER) for stream in self.closes)
 
     @property
@@ -353,9 +354,9 @@ class WindowAggregate:
     flush: tuple[int, int] | None = None
 
     @property
-    def closings(self) -> tuple[str, ...]:
+    def closings(self) -> tuple[Closing, ...]:
         """The names for the progress of its windows: an aggregate with capped results has its own."""
-        return self.streams if self.flush is None else tuple(held(s, self.members[0].id) for s in self.streams)
+        return tuple(Closing(s, None if self.flush is None else self.members[0].id) for s in self.streams)
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -366,9 +367,9 @@ class WindowAggregate:
         """The state table that represents all of them where there can be only one."""
         return self.sources[0].table
 
-    def closed(self, progress: Mapping[str, int]) -> tuple[int, int]:
+    def closed(self, progress: Reached) -> tuple[int, int]:
         """The step closes windows that end after the first of these times and not after the second."""
-        before = min(progress.get(closing(name), NEVER) for name in self.closings)
+        before = min(progress.get(closing, NEVER) for closing in self.closings)
         return before, min(progress.get(stream, NEVER) for stream in self.streams)
 
     def closes(self, before: int, now: int) -> bool:
@@ -448,38 +449,14 @@ class Network:
         return joined | {m.id: (a.name, m.bit) for a in self.aggregates for m in a.members}
 
 
-_HELD = " held for query "
-
-
-def held(stream: str, query: int) -> str:
-    """The name, instead of a stream's, for the progress of a query whose results are capped per step."""
-    return f"{stream}{_HELD}{query}"
-
-
-def stream_of(name: str) -> str:
-    """The stream of a name of closed windows."""
-    return name.partition(_HELD)[0]
-
-
-def as_answered(progress: Mapping[str, int], query: int) -> dict[str, int]:
-    """Progress of one query's answers: that of a query with capped results is behind."""
-    own = {name: value for name, value in progress.items() if name.endswith(f"{_HELD}{query}")}
-    return {**progress, **{stream_of(name): value for name, value in own.items()}}
-
-
-def closing(stream: str) -> str:
-    """The name, beside streams' own, for the progress by which the previous step closed windows."""
-    return f"closed:{stream}"
-
-
-def output_progress(query: Query, progress: Mapping[str, int]) -> int:
+def output_progress(query: Query, progress: Reached) -> int:
     """No later result has a time below this; windows that count rows delay results until a step has closed them.
 
     The result time of an aggregate is the end of its window, so this is the end of the first open window.
     """
     if query.aggregation is not None:
         sources = (query.roles[0].stream, *query.roles[0].union)
-        reached = min(progress.get(closing(stream), NEVER) for stream in sources)
+        reached = min(progress.get(Closing(stream), NEVER) for stream in sources)
         if abs(reached) >= FOREVER:
             return reached
         match query.aggregation.window:
@@ -488,7 +465,7 @@ def output_progress(query: Query, progress: Mapping[str, int]) -> int:
             case Session():
                 return reached + 1
         return reached
-    counted = [closing(role.stream) for role in query.roles if isinstance(role.window, Rows)]
+    counted: list[Clock] = [Closing(role.stream) for role in query.roles if isinstance(role.window, Rows)]
     least = min(progress.get(name, NEVER) for name in [*counted, *(s for role in query.roles for s in role.streams)])
     window = query.roles[0].window
     if isinstance(window, Tumbling) and len(query.roles) > 1 and NEVER < least < FOREVER:

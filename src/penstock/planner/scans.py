@@ -16,6 +16,7 @@ import numpy as np
 
 from penstock.planner.counters import Counters
 from penstock.planner.network import Network, StateTable
+from penstock.planner.reached import Reached
 from penstock.planner.segments import Scan, Spread, Timing, rows_in_reach
 
 RECENT = 16  # steps
@@ -72,7 +73,7 @@ class Scans:
         network: Network,
         table: StateTable,
         runs: Sequence[Spread],
-        progress: Mapping[str, int],
+        progress: Reached,
         counters: Counters,
     ) -> Scan:
         """What the next step must compare with a table; without recent steps, by the averages of all."""

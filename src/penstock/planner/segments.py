@@ -8,7 +8,7 @@ errors in these estimates do not affect answers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.model.time import NEVER
+from penstock.planner.reached import Clock, Reached
 from penstock.planner.share import Held
 
 PARTS = 10  # of a run per task: so many known times keep the largest segment below 1.5 times the smallest
@@ -31,7 +32,7 @@ class Spread(Held, Protocol):
     @property
     def quantiles(self) -> tuple[int, ...]: ...
     @property
-    def until(self) -> tuple[tuple[str, int], ...]: ...
+    def until(self) -> tuple[tuple[Clock, int], ...]: ...
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def segment_starts(runs: Sequence[Spread], count: int, tasks: int) -> tuple[int,
     return (NEVER, *starts.tolist(), *[last] * (tasks - count))
 
 
-def rows_in_reach(runs: Sequence[Spread], progress: Mapping[str, int]) -> float:
+def rows_in_reach(runs: Sequence[Spread], progress: Reached) -> float:
     """How many of the rows new ones can still join; all rows of a run live as long as its last."""
     if not runs:
         return 0.0

@@ -30,7 +30,8 @@ def waits(network: Network) -> dict[tuple[str, str], int]:
     for table in network.tables:
         for entry in table.entries if not table.grouped else ():
             for other, life in entry.lives:
-                add(table.stream, other, life)
+                if isinstance(other, str):
+                    add(table.stream, other, life)
     for aggregate in network.aggregates:
         for query in aggregate.plan.queries:
             match query.window:

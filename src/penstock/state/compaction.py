@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.model.time import FOREVER
+from penstock.planner.reached import Reached
 from penstock.state.run import RunEntry
 
 FAN_IN = 8  # runs per task before they are merged
@@ -64,7 +65,7 @@ def choose_merges(
     budget_rows: int,
     progress: int,
     stale: int,
-    reached: Mapping[str, int],
+    reached: Reached,
     *,
     counted: bool = False,
     ended: bool = False,
@@ -82,7 +83,7 @@ def choose_merges(
     return [*trims, *([merge] if merge else [])]
 
 
-def choose_trims(table: str, runs: Sequence[RunEntry], budget_rows: int, reached: Mapping[str, int]) -> list[Merge]:
+def choose_trims(table: str, runs: Sequence[RunEntry], budget_rows: int, reached: Reached) -> list[Merge]:
     """Rewrite runs to remove expired rows: first those with most of them."""
     gone = {run.name: run.gone(reached) for run in runs}
     total = sum(gone.values())

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from penstock.errors import StateError
 from penstock.planner.counters import Counters
-from penstock.planner.network import closing, stream_of
+from penstock.planner.reached import Clock, Closing
 from penstock.state.flushed import Flushed
 from penstock.state.result_files import ResultFile, ResultFiles
 from penstock.state.run import RunEntry
@@ -33,6 +33,7 @@ DIGITS = 12  # of the number of a step in the name of its entry
 
 # Punctuations of groups: a pattern, and below which time no later row matches it.
 Patterns = tuple[tuple[str, int], ...]
+Closings = tuple[tuple[Closing, int], ...]
 
 
 class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,7 +99,7 @@ class Facts:
     suspended: Mapping[str, str] = field(default_factory=dict)
     orders: Mapping[str, Any] = field(default_factory=dict)
     decisions: tuple[Mapping[str, Any], ...] = ()
-    closed: Mapping[str, int] = field(default_factory=dict)
+    closed: Closings = ()
     derived: Mapping[str, int] = field(default_factory=dict)
     closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
     flushed: Mapping[str, tuple[Flushed, ...]] = field(default_factory=dict)
@@ -161,7 +162,7 @@ class Manifest(Facts):
             cursors={n: c for n, c in {**self.cursors, **entry.cursors}.items() if n not in lost.cursors},
             suspended={n: why for n, why in {**self.suspended, **entry.suspended}.items() if n not in lost.suspended}, final=entry.final,
             orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
-            closed={n: v for n, v in {**self.closed, **entry.closed}.items() if stream_of(n) in entry.progress},
+            closed=tuple((c, v) for c, v in dict((*self.closed, *entry.closed)).items() if c.stream in entry.progress),
             derived=dict(entry.derived),
             closed_groups={n: p for n, p in groups.items() if p and n in entry.progress},
             flushed={**self.flushed, **entry.flushed}, panes=dict(entry.panes) or self.panes,
@@ -178,9 +179,10 @@ class Manifest(Facts):
     def progress_values(self) -> dict[str, int]:
         return {name: p.value for name, p in self.progress.items()}
 
-    def reached(self) -> dict[str, int]:
-        """Progress, and under names of their own what was closed by the last step that ran."""
-        return self.progress_values() | {closing(stream): value for stream, value in self.closed.items()}
+    def reached(self) -> dict[Clock, int]:
+        """Progress, and what was closed by the last step that ran."""
+        found: dict[Clock, int] = {name: own.value for name, own in self.progress.items()}
+        return found | dict(self.closed)
 
     def runs_of(self, table: str) -> list[RunEntry]:
         return [r for r in self.runs.values() if r.table == table]

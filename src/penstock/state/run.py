@@ -22,6 +22,7 @@ import pyarrow as pa
 from penstock.errors import StateError
 from penstock.model import Tumbling
 from penstock.model.time import NEVER
+from penstock.planner.reached import Clock, Reached
 from penstock.state.buckets import BUCKETS, first_key
 
 # Number of equal parts of a run, and the least rows for them.
@@ -84,17 +85,17 @@ class RunEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_key: int
     max_key: int
     life: int
-    until: tuple[tuple[str, int], ...]
+    until: tuple[tuple[Clock, int], ...]
     version: int
     checksum: int
     quantiles: tuple[int, ...] = ()
     fades: tuple[int, ...] = ()
 
-    def expired(self, progress: Mapping[str, int]) -> bool:
+    def expired(self, progress: Reached) -> bool:
         """Whether every row has expired."""
         return all(progress.get(stream, end - 1) >= end for stream, end in self.until)
 
-    def gone(self, progress: Mapping[str, int]) -> float:
+    def gone(self, progress: Reached) -> float:
         """Approximately how many rows have expired; rather too few than too many."""
         least = min((progress.get(stream, NEVER) for stream, _ in self.until), default=NEVER)
         return self.rows * bisect_right(self.fades, least) / PARTS
@@ -154,17 +155,17 @@ def checksum(buffer: pa.Buffer) -> int:
 
 def expiry(
     rows: Rows,
-    lives: Mapping[int, Sequence[tuple[str, int]]],
+    lives: Mapping[int, Sequence[tuple[Clock, int]]],
     forever: int,
     pieces: Mapping[int, Tumbling] = NO_PIECES,
-) -> dict[str, int]:
+) -> dict[Clock, int]:
     """For each stream: the progress from which no row here can join it (the `until` of a manifest line).
 
     `pieces` are the windows of roles whose rows expire at the end of their piece of time.
     """
     newest = np.full(len(rows.patterns), np.iinfo(np.int64).min, dtype=np.int64)
     np.maximum.at(newest, rows.bits, rows.time)
-    until: dict[str, int] = {}
+    until: dict[Clock, int] = {}
     for pattern, time in zip(rows.patterns, newest.tolist(), strict=True):
         if time == np.iinfo(np.int64).min:
             continue
@@ -177,7 +178,7 @@ def expiry(
     return until
 
 
-def fading(rows: Rows, lives: Mapping[int, Sequence[tuple[str, int]]], forever: int) -> tuple[int, ...]:
+def fading(rows: Rows, lives: Mapping[int, Sequence[tuple[Clock, int]]], forever: int) -> tuple[int, ...]:
     """The times at which one part of the rows after the other has expired, for all streams (the `fades` of a run).
 
     None if most rows stay for ever.

@@ -12,6 +12,7 @@ from penstock.kernels.groups import closed_keys
 from penstock.model.time import NEVER
 from penstock.planner.folding import folded_in
 from penstock.planner.network import Network, StateTable
+from penstock.planner.reached import Reached
 from penstock.planner.rollup import rolled_in
 from penstock.planner.routes import Routes
 from penstock.planner.scans import Scans
@@ -33,7 +34,7 @@ Runs = Mapping[int, Sequence[RunEntry]]  # by number of the table, those in reac
 def compose_task(
     network: Network,
     manifest: Manifest,
-    reached: Mapping[str, int],
+    reached: Reached,
     progress: Mapping[str, Progress],
     *,
     store: Store,
@@ -98,7 +99,7 @@ def compose_task(
     )
 
 
-def out_of_reach(network: Network, manifest: Manifest, reached: Mapping[str, int]) -> list[str]:
+def out_of_reach(network: Network, manifest: Manifest, reached: Reached) -> list[str]:
     """Runs of which no row can be of use any more."""
     tables = {table.name for table in network.tables} | {a.name for a in network.aggregates}
     return [r.name for r in manifest.runs.values() if r.table not in tables or r.expired(reached)]
@@ -110,7 +111,7 @@ def newest_time(manifest: Manifest, stream: str) -> int:
     return found.newest if found else NEVER
 
 
-def _in_reach(network: Network, manifest: Manifest, reached: Mapping[str, int]) -> Runs:
+def _in_reach(network: Network, manifest: Manifest, reached: Reached) -> Runs:
     number = {t.name: t.index for t in network.tables} | {a.name: a.home for a in network.aggregates}
     runs: dict[int, list[RunEntry]] = {}
     for run in manifest.runs.values():

@@ -15,7 +15,8 @@ from penstock.model.limits import MOST_TAKEN
 from penstock.model.punctuation import TO, part_of
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.derived import DerivedStream
-from penstock.planner.network import Network, WindowAggregate, as_answered
+from penstock.planner.network import Network, WindowAggregate
+from penstock.planner.reached import Reached, as_answered
 from penstock.results.part import Part
 from penstock.results.read import ResultView
 from penstock.state.manifest import Manifest, Patterns, Progress
@@ -56,7 +57,7 @@ def moved(network: Network, manifest: Manifest, progress: Mapping[str, Progress]
     return found
 
 
-def _boxes(network: Network, derived: DerivedStream, reached: Mapping[str, int]) -> Patterns:
+def _boxes(network: Network, derived: DerivedStream, reached: Reached) -> Patterns:
     """What is complete of a join, though its progress has not passed it, as a punctuation: if all its readers group by the times of its streams.
 
     Their groups are single moments. Windows of some length go by progress: they may be kept as panes, be shown early or let out slowly,

@@ -6,7 +6,7 @@ under unique names.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,7 @@ from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
 from penstock.kernels.ranks import rank
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network, StateTable
+from penstock.planner.reached import Reached
 from penstock.planner.segments import quantiles
 from penstock.state.compaction import Merge
 from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, fading
@@ -120,7 +121,7 @@ class Held:
         life: int,
         *,
         named: bool = True,
-        until: Mapping[str, int] | None = None,
+        until: Reached | None = None,
     ) -> RunEntry:
         data = encode_run(rows, table.name, self.task.buckets.buckets)
         name = file_name("runs", self.task.step, "arrow")

@@ -29,6 +29,7 @@ from penstock.model.time import NEVER
 from penstock.planner.counters import StreamCounters, TableCounters
 from penstock.planner.folding import foldable_tables
 from penstock.planner.network import AggregateSource, Network, StateTable, WindowAggregate, key_column
+from penstock.planner.reached import Reached
 from penstock.planner.rollup import Rollup, is_cut_alike, rollup_of
 from penstock.state.buckets import BucketMap
 from penstock.state.manifest import Patterns, Progress
@@ -56,7 +57,7 @@ class Asked:
     step: int
     buckets: BucketMap
     store: Store
-    progress: Mapping[str, int]
+    progress: Reached
     replicated: frozenset[int] = frozenset()  # tables whose rows every task sees
     suspended: frozenset[int] = frozenset()
     closed: Mapping[str, Patterns] = field(default_factory=dict)

@@ -28,8 +28,9 @@ from penstock.kernels.aggregate.stored import from_rows, received, refused, serv
 from penstock.kernels.aggregate.ticks import TooManyTicksError
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.counters import PaneCounters
-from penstock.planner.network import AggregateSource, WindowAggregate, closing
+from penstock.planner.network import AggregateSource, WindowAggregate
 from penstock.planner.panes import EITHER
+from penstock.planner.reached import Clock, Closing
 from penstock.state.buckets import BUCKETS
 from penstock.state.compaction import Merge
 from penstock.state.flushed import Flushed
@@ -117,7 +118,7 @@ def _flush(held: Held, aggregate: WindowAggregate, tables: Sequence[pa.Table], u
     if aggregate.members[0].id in held.task.suspended:
         held.report.flushed[aggregate.name] = Flushed(*own, until)
         return
-    before = min(held.task.progress.get(closing(stream), NEVER) for stream in aggregate.streams)
+    before = min(held.task.progress.get(Closing(stream), NEVER) for stream in aggregate.streams)
     known = held.task.flushed.get(aggregate.name, ())
     # Shares go round, so that fewer results than tasks do not leave one out for ever.
     turn = (held.partition + held.task.step) % held.task.buckets.tasks
@@ -167,8 +168,8 @@ def _write(held: Held, aggregate: WindowAggregate, table: pa.Table, level: int) 
     for query, why in refused(aggregate.plan, table).items():
         name = next(q.name for q in held.network.queries if q.id == query)
         held.report.refused.setdefault(query, f"query {name!r}: {why}; then drop the query and create it again")
-    rows = to_rows(aggregate, table)
-    until = dict.fromkeys(map(closing, aggregate.closings), needed_until(aggregate.plan, int(rows.time.max())))
+    rows, closings = to_rows(aggregate, table), list[Clock](aggregate.closings)
+    until = dict.fromkeys(closings, needed_until(aggregate.plan, int(rows.time.max())))
     table = replace(held.network.tables[aggregate.home], name=aggregate.name)
     held.write_run(table, rows, level, FOREVER, until=until)
 

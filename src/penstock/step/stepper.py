@@ -15,6 +15,7 @@ from typing import Any
 from penstock.errors import StepError
 from penstock.planner import pane_sharing as arranging
 from penstock.planner.network import Network
+from penstock.planner.reached import Clock, Reached
 from penstock.planner.scans import Scans
 from penstock.planner.share import recuts
 from penstock.planner.steering import Steering
@@ -178,7 +179,7 @@ class Stepper:
                 moved = {name: ended(self.manifest, name) for name in self.network.streams}
             elif not waiting:
                 moved |= derived.moved(self.network, self.manifest, self.manifest.progress)
-            values = {name: p.value for name, p in moved.items()}
+            values: dict[Clock, int] = {name: p.value for name, p in moved.items()}
             expired = self._out_of_reach(all_closed(self.network, values) if final else self.manifest.reached())
             changed = moved != dict(self.manifest.progress)
             owed = any(self.manifest.cursors.get(sink, -1) != step for sink, step in self.cursors.items())
@@ -226,9 +227,7 @@ class Stepper:
                 self.tick({**self.manifest.progress, **read})
             self.tick(final=True)
 
-    def _close(
-        self, progress: Mapping[str, Progress], reached: Mapping[str, int], *, final: bool, waiting: bool = False
-    ) -> None:
+    def _close(self, progress: Mapping[str, Progress], reached: Reached, *, final: bool, waiting: bool = False) -> None:
         """A tick with a job: rows that wait for this progress take part, and what they find is committed with it.
 
         If derived streams have rows `waiting`, it takes them in.
@@ -293,7 +292,7 @@ class Stepper:
     def _taken_in(self) -> list[Taken]:
         return derived.taken_in(self.network, self.manifest, self.views)
 
-    def _task(self, reached: Mapping[str, int] | None = None, progress: Mapping[str, Progress] | None = None) -> Task:
+    def _task(self, reached: Reached | None = None, progress: Mapping[str, Progress] | None = None) -> Task:
         """What the next step asks of its tasks; with the progress of the last one unless it is given."""
         return compose_task(
             self.network,
@@ -377,5 +376,5 @@ class Stepper:
     def _moved(self, reports: Reports) -> dict[str, Progress]:
         return self.tracker.moved(self.network, self.layout.order, self.manifest, reports)
 
-    def _out_of_reach(self, progress: Mapping[str, int]) -> list[str]:
+    def _out_of_reach(self, progress: Reached) -> list[str]:
         return out_of_reach(self.network, self.manifest, progress)

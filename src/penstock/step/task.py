@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.groups import Closed
 from penstock.planner.network import Join, Network
+from penstock.planner.reached import Reached
 from penstock.planner.routes import Routes
 from penstock.state.buckets import BucketMap
 from penstock.state.compaction import Merge
@@ -43,7 +44,7 @@ class Task:
     step: int
     buckets: BucketMap
     store: Store
-    progress: Mapping[str, int]  # and, under separate names, what the previous step closed
+    progress: Reached  # and, under separate names, what the previous step closed
     runs: Mapping[int, tuple[RunEntry, ...]]
     routes: Routes
     # Timed table -> where each task's share of time begins.

@@ -11,17 +11,16 @@ from collections.abc import Mapping
 from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.groups import Closed, closed_keys
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import Network, closing
-from penstock.state.manifest import Manifest, Patterns, Progress
+from penstock.planner.network import Network
+from penstock.planner.reached import Closing, Reached
+from penstock.state.manifest import Closings, Manifest, Patterns, Progress
 from penstock.step.task import Reports, Task
 
 # Cursors of a query whose open windows are shown: the step that last did so, and when.
 SHOWN, SHOWN_AT = "open windows of {}", "open windows of {} at"
 
 
-def held_back(
-    network: Network, manifest: Manifest, reached: Mapping[str, int], progress: Mapping[str, Progress]
-) -> bool:
+def held_back(network: Network, manifest: Manifest, reached: Reached, progress: Mapping[str, Progress]) -> bool:
     """Whether windows that count rows, or aggregates, hold rows back that this progress lets take part."""
     ahead = ahead_by(network, manifest, progress)
     number = {t.name: t.index for t in network.tables}
@@ -37,14 +36,14 @@ def held_back(
     return any(a.closes(*a.closed(reached)) or ahead.closes(a, reached) for a in waiting)
 
 
-def closed_by(network: Network, progress: Mapping[str, int], reports: Reports = ()) -> dict[str, int]:
+def closed_by(network: Network, progress: Reached, reports: Reports = ()) -> Closings:
     """What a step that runs with this progress closes; where results are let out slowly, as far as all its tasks have come."""
-    found = {stream: progress[stream] for stream in network.closes if stream in progress}
+    found = {Closing(stream): progress[stream] for stream in network.closes if stream in progress}
     for aggregate in network.aggregates:
         if aggregate.flush is not None:
             out = [r.flushed[aggregate.name].until for r in reports if aggregate.name in r.flushed]
             found |= dict.fromkeys(aggregate.closings, min(out, default=aggregate.closed(progress)[1]))
-    return found
+    return tuple(found.items())
 
 
 def closed_groups(network: Network, progress: Mapping[str, Progress]) -> dict[str, Patterns]:
@@ -73,10 +72,10 @@ def ahead_by(network: Network, manifest: Manifest, progress: Mapping[str, Progre
     return Ahead(manifest.closed_groups, closed_groups(network, progress))
 
 
-def all_closed(network: Network, progress: Mapping[str, int]) -> dict[str, int]:
+def all_closed(network: Network, progress: Reached) -> Reached:
     """Progress behind the last step of all, which has closed everything."""
     held = [name for aggregate in network.aggregates for name in aggregate.closings]
-    return {**progress, **{closing(name): FOREVER for name in (*network.streams, *held)}}
+    return {**progress, **dict.fromkeys([*map(Closing, network.streams), *held], FOREVER)}
 
 
 def shown_now(network: Network, manifest: Manifest) -> dict[int, int]:

@@ -18,7 +18,7 @@ from penstock.catalog.choices import Choices
 from penstock.catalog.lineage import complete_from
 from penstock.errors import PenstockError
 from penstock.model.time import NEVER
-from penstock.planner.network import closing
+from penstock.planner.reached import Closing
 from penstock.state.orphans import FOLDERS, collect_orphans
 from penstock.storage.crash_points import POINTS, watched
 from penstock.storage.faulty import NONE, Died, Faults, FaultyStore
@@ -277,7 +277,7 @@ class Story:
     def _closed(self) -> dict[str, int]:
         """Up to where windows are closed that wait for progress."""
         reached = self.engine.manifest.reached()
-        return {name: reached.get(closing(name), NEVER) for name in self.model.streams}
+        return {name: reached.get(Closing(name), NEVER) for name in self.model.streams}
 
     def _check_all(self) -> None:
         """What every live query has answered by now."""

@@ -16,7 +16,8 @@ from penstock.model import Aggregate, Aggregation, Column, Landmark, Punctuation
 from penstock.model.expression import AGGREGATE_ROLE
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_aggregates
-from penstock.planner.network import AggregateMember, AggregateSource, WindowAggregate, closing, output_progress
+from penstock.planner.network import AggregateMember, AggregateSource, WindowAggregate, output_progress
+from penstock.planner.reached import Closing
 from penstock.reference import admit, group_progress
 from penstock.reference.aggregate import answers
 from penstock.state.manifest import Progress
@@ -120,7 +121,7 @@ def run(aggregate, steps, settled=()):
             new = Progress(FOREVER, old.newest, "final")
         else:
             new = move(PUNCTUATED, old, Seen(said=tuple(map(text, said))))
-        progress = {"a": new.value, closing("a"): old.value}
+        progress = {"a": new.value, Closing("a"): old.value}
         ahead = Ahead(done, {"a": new.closed})
         found = {}
         due = aggregate.closes(*aggregate.closed(progress)) or ahead.moves(aggregate)
@@ -170,7 +171,7 @@ def test_each_group_is_closed_as_far_as_it_has_come_and_each_window_comes_once(w
                 if not isinstance(query.window, Landmark):
                     assert_same(so_far, [(a.group, a.start, a.end, a.values) for a in wanted_now])
             progress = [step.progress for step in judged]
-            stated = [output_progress(query_of(aggregation), {closing("a"): value}) for value in progress]
+            stated = [output_progress(query_of(aggregation), {Closing("a"): value}) for value in progress]
             ends = [[end for *_, end, _ in found.get(query.query, [])] for found in given_out]
             check_progress(zip(ends, [*stated, FOREVER], strict=True))
             so_far += given_out[-1].get(query.query, [])

@@ -19,7 +19,8 @@ from penstock.model import Stream
 from penstock.model.time import NEVER
 from penstock.model.windows import Session, Sliding
 from penstock.planner.aggregates import AggregatePlan, Windowed
-from penstock.planner.network import WindowAggregate, closing
+from penstock.planner.network import WindowAggregate
+from penstock.planner.reached import Closing, Reached
 from penstock.state.manifest import Patterns, Progress
 from penstock.state.run import Ints
 
@@ -40,11 +41,11 @@ class Ahead:
         """Whether this step may close windows that only a punctuation of their group ends."""
         return self.concerns(aggregate) and any(map(self.tells, aggregate.streams))
 
-    def closes(self, aggregate: WindowAggregate, progress: Mapping[str, int]) -> bool:
+    def closes(self, aggregate: WindowAggregate, progress: Reached) -> bool:
         """Whether this step may close windows of single groups: a punctuation has advanced one, or another stream of a union has come further."""
         further = (
-            progress.get(stream, NEVER) > progress.get(closing(name), NEVER)
-            for stream, name in zip(aggregate.streams, aggregate.closings, strict=True)
+            progress.get(stream, NEVER) > progress.get(closing, NEVER)
+            for stream, closing in zip(aggregate.streams, aggregate.closings, strict=True)
         )
         return self.moves(aggregate) or (len(aggregate.streams) > 1 and self.concerns(aggregate) and any(further))
 
@@ -61,7 +62,7 @@ def close_groups(
     aggregate: WindowAggregate,
     streams: Mapping[str, Stream],
     tables: Sequence[pa.Table],
-    progress: Mapping[str, int],
+    progress: Reached,
     ahead: Ahead,
     newest: int,
     runs: Collection[int] = (),
@@ -75,7 +76,7 @@ def close_groups(
         return close_tables(plan, tables, before, now, newest, runs)
     alone, others = _parted(plan)
     found = close_tables(others, tables, before, now, newest, runs) if others.queries else []
-    done = {stream: progress.get(closing(stream), NEVER) for stream in aggregate.streams}
+    done: Reached = {stream: progress.get(Closing(stream), NEVER) for stream in aggregate.streams}
     from_bounds = [_bounds(aggregate, streams, table, done, ahead.before) for table in tables]
     to_bounds = [_bounds(aggregate, streams, table, progress, ahead.now) for table in tables]
     pieces: dict[int, list[Closed]] = {}
@@ -95,7 +96,7 @@ def expire_groups(
     aggregate: WindowAggregate,
     streams: Mapping[str, Stream],
     tables: Sequence[pa.Table],
-    progress: Mapping[str, int],
+    progress: Reached,
     ahead: Ahead,
     until: int,
 ) -> pa.Table | None:
@@ -124,7 +125,7 @@ def _bounds(
     aggregate: WindowAggregate,
     streams: Mapping[str, Stream],
     table: pa.Table,
-    progress: Mapping[str, int],
+    progress: Reached,
     patterns: Mapping[str, Patterns],
 ) -> Ints:
     """For each entry of a table: the time below which no later row of its group comes, from any stream."""
