@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -108,15 +109,15 @@ class Run:
             owner=owner,
             store=engine.store,
         )
+        self.stepper = Stepper(
+            self.executor, self._log, self.deliveries, catalog, engine.store, tasks=engine.tasks, bound=engine.bound,
+            expire_every=engine.expire_every, follows_clock=not self.available_now, warnings=self.warnings,
+        )  # fmt: skip
         manifest = self._caught_up(manifest)
         registry, network = catalog.commit(manifest)
-        self.stepper = self._stepper(manifest, registry, network)
-        self.stepper.expire_every, self.stepper.bound = engine.expire_every, engine.bound
-        self.stepper.tracker.follows_clock = not self.available_now
-        self.stepper.tracker.warnings = self.warnings
+        self.stepper.begin(manifest, network, registry, lay_out_needed(network, catalog.frames))
         self._connect(manifest.cursors, -1)
         self.stepper.cursors = self.deliveries.deliver(manifest) if self.deliveries.sinks else {}
-        self.stepper.owes = self.deliveries.owes
         collect_orphans(engine.store, manifest)
         if is_ending(self.stepper.manifest):
             self.stepper.finish()
@@ -130,13 +131,6 @@ class Run:
         self._watcher = threading.Thread(target=self._watch, name="penstock-ticks", daemon=True)
         self._watcher.start()
 
-    def _stepper(self, manifest: Manifest, registry: Registry, network: Network) -> Stepper:
-        engine, catalog = self.engine, self.engine.catalog
-        return Stepper(
-            self.executor, self._log, engine.store, manifest, network, registry, lay_out_needed(network, catalog.frames), engine.tasks, self.deliveries.deliver,
-            catalog.cut, lambda plan, now: catalog.steer(plan, now, engine.tasks), catalog.views, catalog.horizon,
-        )  # fmt: skip
-
     def _caught_up(self, manifest: Manifest) -> Manifest:
         """After a crash results may wait for those that read them: they get them before anything else is registered.
 
@@ -148,9 +142,10 @@ class Run:
             return manifest
         catalog.registry = catalog.saved
         try:
-            stepper = self._stepper(manifest, catalog.saved, catalog.network())
-            stepper.catch_up()
-            return stepper.manifest
+            network = catalog.network()
+            self.stepper.begin(manifest, network, catalog.saved, lay_out_needed(network, catalog.frames))
+            self.stepper.catch_up()
+            return self.stepper.manifest
         finally:
             catalog.registry = wanted
 
@@ -166,7 +161,7 @@ class Run:
         layout, frames = stepper.layout, catalog.frames
         self.executor.intake.sources = sources_of(frames, layout)
         self.throttle = throttle = make_throttle(engine.spark, frames, layout)
-        stepper.tracker.held, stepper.tracker.planned_before = frozenset(), True
+        stepper.heard = replace(stepper.heard, held=frozenset(), planned_before=True)
         named = named_frames(frames, layout, catalog.registry.streams)
         with source_evolution(engine.spark):
             every = None if self.available_now else self.schedule.trigger
@@ -304,7 +299,7 @@ class Run:
             "delay": self.schedule.delay,
             "restarts": dict(self._restarts),
             "interval": None if self.schedule.pace is None else self.schedule.pace.interval,
-            "orders": {"checks": stepper.steering.checks, "seconds": dict(stepper.seconds)},
+            "orders": {"checks": stepper.steering.checks, "seconds": dict(stepper.optimizer.seconds)},
             "timings": {k: round(v, 4) for k, v in stepper.timings.items()},
             "phases": phases_of(stepper.last_reports),
             "warnings": list(self.warnings),
@@ -334,11 +329,8 @@ class Run:
 
     def _hold(self, streams: frozenset[str]) -> None:
         """Read nothing of these streams until others have caught up with them."""
-        before = self.throttle.held
         self.throttle.hold(streams)
-        self.stepper.tracker.held = self.throttle.held
-        # One that is read again has not been silent of itself.
-        self.stepper.tracker.last_rows.update(dict.fromkeys(before - self.throttle.held, time.time()))
+        self.stepper.heard = self.stepper.heard.hold(self.throttle.held, time.time())
 
     def _go_on(self) -> bool:
         """Whether Spark's query, which has read all that it was let read, was started again for what was held back."""

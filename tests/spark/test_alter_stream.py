@@ -13,7 +13,7 @@ from penstock.cli.check import check_sql
 from penstock.cli.script import load, register
 from penstock.errors import SqlError
 from penstock.run import Run
-from penstock.step.stepper import Stepper
+from penstock.spark.executor import SparkExecutor
 from tests.oracle import bag
 from tests.spark.replay import drain, rows_of, wait_until
 
@@ -161,7 +161,7 @@ def test_a_batch_that_was_planned_when_the_engine_died_does_no_harm_to_a_new_pat
     drain(engine_with(spark, tmp_path, stream(old.path, 0), COUNT))
     old.put(2)
     if where == "before the step":
-        monkeypatch.setattr(Stepper, "_run", lambda *_: 1 / 0)
+        monkeypatch.setattr(SparkExecutor, "run", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             drain(engine_with(spark, tmp_path, stream(old.path, 0)))
         monkeypatch.undo()

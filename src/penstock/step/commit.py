@@ -1,10 +1,48 @@
-"""What is committed is there: checked before anything starts."""
+"""The order of durable writes: a step exists once its record does, and nothing that the record names may be lost before it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from penstock.errors import StateError
-from penstock.state.manifest import Manifest
+from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog
+from penstock.step.ports import Sinks, Source
+from penstock.storage.crash_points import kill_point
 from penstock.storage.store import LocalStore
+
+
+def commit(
+    store: LocalStore, manifest: Manifest, record: Entry, source: Source, sinks: Sinks
+) -> tuple[Manifest, Mapping[str, int]]:
+    """Commit the record of a step behind this manifest; the manifest after it, and how far sinks have come.
+
+    A crash before the record is there leaves files without a name, which are collected as orphans; the step is done again. A crash after it leaves rows
+    to deliver, which the next start does, and files to delete, which are orphans too.
+    """
+    log = ManifestLog(store)
+    # What the source says of the batch, since it does not sync it: the record must not outlive it.
+    if record.batch is not None:
+        store.sync(source.durable_names(record.batch))
+    # The files are synced by who wrote them; here the folders that name them.
+    written = (("runs", record.runs_added), ("results", record.results), ("sides", record.sides))
+    store.sync([f"{folder}/." for folder, files in written if files])
+    kill_point("before_manifest", record.step)
+    # Put if absent: of two engines on the directory only one commits this step.
+    log.append(record)
+    after = manifest.apply(record)
+    kill_point("after_manifest", record.step)
+    # What sinks have got is known from the record of the next step: a delivery may be repeated, with the same rows.
+    cursors = sinks.deliver(after)
+    kill_point("after_delivery", record.step)
+    # Nobody needs old runs; who has an older manifest may still read results and rows put aside for a while.
+    for name in record.runs_removed:
+        store.delete(name)
+    for name in (*record.results_removed, *record.sides_removed):
+        store.touch(name)
+    # Only a shorter way to open what is there.
+    if record.step % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1 or record.final:
+        log.snapshot(after)
+    return after, cursors
 
 
 def check_runs(store: LocalStore, manifest: Manifest) -> None:

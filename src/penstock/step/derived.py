@@ -77,6 +77,11 @@ def _momentary(aggregate: WindowAggregate) -> bool:
     return not slowly and all(query.window is None for query in aggregate.plan.queries)
 
 
+def all_taken(network: Network, manifest: Manifest) -> dict[str, int]:
+    """The cursors of derived streams after a step that takes in all results so far."""
+    return {d.name: manifest.step for d in network.derived_streams}
+
+
 def unread_since(network: Network, manifest: Manifest) -> int:
     """Result files of this step and earlier ones have been taken in by everybody."""
     return min(cursors(network, manifest).values(), default=manifest.step)

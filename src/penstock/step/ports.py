@@ -1,6 +1,6 @@
-"""What a step needs of the world: something that runs its mappers and workers, and something that hands over rows.
+"""What a step needs of the world: who runs its mappers and workers, who hands over rows, who gets results, and who knows the queries.
 
-Spark is both (`spark/executor.py`, `spark/offset_log.py`). Neither commits anything: what an executor's tasks have written exists once a
+Spark is the first two (`spark/executor.py`, `spark/offset_log.py`). None of them commits anything: what an executor's tasks have written exists once a
 manifest names it.
 """
 
@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.planner.network import Network
-from penstock.state.manifest import Manifest
+from penstock.planner.steering import Steering
+from penstock.results.read import ResultView
+from penstock.state.manifest import Manifest, ResultFile
+from penstock.state.registry import QueryRecord
 from penstock.step.layout import Layout
 from penstock.step.taken import Taken
 from penstock.step.task import Reports, Task
@@ -48,4 +51,36 @@ class Source(Protocol):
 
     def durable_names(self, batch: int) -> list[str]:
         """The files of the source's own log that have to outlive whatever the manifest outlives, once it names the batch."""
+        ...
+
+
+class Sinks(Protocol):
+    """Get the results that are committed."""
+
+    def deliver(self, manifest: Manifest) -> Mapping[str, int]:
+        """Bring every sink up to the manifest, as far as it lets us; how far each has come."""
+        ...
+
+    def owes(self, file: ResultFile) -> bool:
+        """Whether a sink has yet to get rows of a file."""
+        ...
+
+
+class Queries(Protocol):
+    """What is declared, as far as steps need to know it."""
+
+    def cut(self, network: Network, manifest: Manifest) -> Network:
+        """The network with the chains and pane sets that fit what has been counted."""
+        ...
+
+    def steer(self, network: Network, manifest: Manifest, tasks: int) -> Steering:
+        """The choice of a network's probe orders, with what it remembers."""
+        ...
+
+    def views(self, query: int) -> Sequence[ResultView]:
+        """What holds the results of a query, and of those that it continues."""
+        ...
+
+    def horizon(self, record: QueryRecord, manifest: Manifest) -> int:
+        """Results of a query with a time below this are given up."""
         ...
