@@ -50,7 +50,7 @@ from penstock.state.run import Rows as Stored
 from penstock.step.folding import pack_partials, unpack_partials
 from penstock.step.keys import Valid, keys_of, received_keys
 from penstock.step.mapper import Asked, Mapper
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 
 COLUMNS = ("at", "a", "b", "v")
 STREAM = Stream("s", tuple(Column(c, "bigint") for c in COLUMNS), "at", 0, late="drop", bad="drop")

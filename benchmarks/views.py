@@ -25,7 +25,7 @@ from benchmarks.views_sources import Chain, Delayed, Files, Postgres, expected, 
 from penstock.demo.postgres import server
 from penstock.model import View
 from penstock.sql import parse_view
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from penstock.views.sources.source import COUNT
 from penstock.views.view import Parts, ViewHandle
 

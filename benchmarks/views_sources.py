@@ -127,7 +127,7 @@ class Files:
     name = "parquet"
 
     def __init__(self, relations: Mapping[str, Relation], folder: Path) -> None:
-        from penstock.storage.store import LocalStore
+        from penstock.storage.local import LocalStore
         from penstock.views.sources.parquet import ParquetFeed
         from penstock.views.sources.snapshot import SnapshotReader
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.cli.main import main as cli
+from penstock.cli import main as cli
 from penstock.cli.main import options
 from penstock.errors import StepError
 from penstock.sql import CreateQuery

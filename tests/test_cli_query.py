@@ -12,12 +12,12 @@ from dataclasses import replace
 import pytest
 
 from penstock.catalog.requests import Answer, RequestLog, change_of
-from penstock.cli.main import main as cli
+from penstock.cli import main as cli
 from penstock.model import Column, Sink, Stream
 from penstock.sql import CreateQuery, DropQuery, ResumeQuery
 from penstock.state.manifest import Entry, ManifestLog
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 
 STREAM = Stream("a", (Column("at", "timestamp"), Column("v", "int")), "at", 0)
 QUERIES = (
@@ -101,7 +101,7 @@ def test_list_without_queries(store, capsys):
 
 def test_no_command_imports_spark(store):
     program = (
-        "import sys\nfrom penstock import cli\ncli.main(sys.argv[1:])\n"
+        "import sys\nfrom penstock.cli import main as cli\ncli.main(sys.argv[1:])\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('pyspark', 'py4j')])"
     )
     for arguments in (["list"], ["drop", "one"], ["resume", "one"], ["add", "q", "SELECT a.v FROM a"]):

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.cli.main import main as cli
+from penstock.cli import main as cli
 from penstock.cli.monitor_views import refresh_once
 from penstock.state.manifest import Manifest
 from penstock.state.registry import Registry
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from penstock.views.catalog import ViewCatalog
 from penstock.views.statements import execute_view_statement
 

@@ -60,8 +60,9 @@ from penstock.state.registry import QueryRecord
 from penstock.step.bound import Bound
 from penstock.step.suspended import resumed
 from penstock.storage.faults import told_plainly
+from penstock.storage.local import LocalStore
 from penstock.storage.place import state_path
-from penstock.storage.store import LocalStore
+from penstock.storage.store import refuse_beside_owner
 from penstock.views.catalog import ViewCatalog
 from penstock.views.sources.results import QueryResults
 from penstock.views.statements import ViewStatement, execute_view_statement
@@ -513,7 +514,7 @@ class Engine:
     def _refuse_beside_others(self) -> None:
         """Refuse a change while another engine runs on the directory: it would not know of it."""
         if not self._starting and (self._run is None or self._run.ended):
-            self.store.refuse_beside_owner()
+            refuse_beside_owner(self.store)
 
     def _query_results(self, name: str) -> QueryResults:
         record = self.catalog.record(name)

@@ -27,8 +27,8 @@ from penstock.state.run import decode_run
 from penstock.step import commit
 from penstock.storage.faults import told_plainly
 from penstock.storage.identity import read_id
+from penstock.storage.local import LocalStore
 from penstock.storage.seal import seal
-from penstock.storage.store import LocalStore
 from tests.state.runs import encoded, rows_of
 
 STREAM = Stream("a", (Column("ts", "bigint"), Column("k", "bigint")), "ts", 0)
@@ -258,7 +258,7 @@ MOUNTED = """
 import subprocess, sys
 from penstock.errors import PenstockError
 from penstock.storage.faults import told_plainly
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 store = LocalStore(sys.argv[1])
 try:
     with told_plainly(), store.owner_lock():

@@ -115,7 +115,7 @@ def test_a_second_engine_in_the_process_is_refused(spark, stopped):
 
 HOLDER = textwrap.dedent("""
     import sys
-    from penstock.storage.store import LocalStore
+    from penstock.storage.local import LocalStore
     with LocalStore(sys.argv[1]).owner_lock():
         print("held", flush=True)
         sys.stdin.read()

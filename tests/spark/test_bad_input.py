@@ -16,7 +16,7 @@ from penstock import Engine, PenstockError, RegistrationError, Sink, SqlError, S
 from penstock.model.time import SECOND
 from penstock.reference import admit
 from penstock.spark.intake import Intake
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from tests.oracle import bag
 from tests.spark.replay import Replay, Saved, drain, rows_of, stream, wait_until
 

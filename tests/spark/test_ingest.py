@@ -33,7 +33,7 @@ from penstock.state.buckets import BucketMap
 from penstock.step.layout import lay_out
 from penstock.step.receive import Receiver
 from penstock.step.task import Report, Task
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from tests.effort import ALL
 
 pytestmark = pytest.mark.spark

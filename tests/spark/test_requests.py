@@ -10,7 +10,7 @@ import pytest
 
 from penstock.catalog.requests import Answer, RequestLog
 from penstock.requests import do_request, take_requests
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from tests.oracle import bag
 from tests.spark.replay import Replay, drain, rows_of, wait_until
 from tests.spark.test_online import JOIN, NARROW, STREAMS, WIDE, Live, reference, rows_at

@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from penstock import Engine, RegistrationError, StateError, StepError
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from tests.spark.replay import Replay, drain, rows_of, stream
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,7 @@ from penstock.results.sides import merge_sides
 from penstock.state.manifest import ManifestLog, SideFile
 from penstock.state.orphans import collect_orphans
 from penstock.state.sides import MANY_FILES
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from tests.spark.replay import Replay, drain, rows_of, stream
 
 STREAM = stream("a", "ts bigint, k bigint", delay=0)

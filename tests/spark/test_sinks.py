@@ -16,7 +16,7 @@ from penstock.results.folder import claim
 from penstock.results.sinks import Deliveries, Recipient, group_sinks
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.step.results import OWN
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 
 
 def manifest(**steps):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from penstock.errors import StateError
 from penstock.state.manifest import BEFORE, NOW, Entry, Manifest, ManifestLog, Progress, ResultFile, SideFile
 from penstock.state.run import RunEntry
+from penstock.storage.local import LocalStore
 from penstock.storage.seal import seal, unseal
-from penstock.storage.store import LocalStore
 from tests.effort import examples
 from tests.state.runs import entry_of
 

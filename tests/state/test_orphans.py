@@ -6,7 +6,7 @@ import pytest
 
 from penstock.state.manifest import Manifest, ResultFile, SideFile
 from penstock.state.orphans import GRACE_SECONDS, collect_orphans, collect_versions
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from tests.state.runs import entry_of
 
 NAMED = ["runs/3-a.arrow", "results/2-b.parquet", "sides/1-c.parquet"]

@@ -7,7 +7,7 @@ import pytest
 from penstock.errors import StateError
 from penstock.model import Column, Reader, Sink, Stream
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord, _decode, _encode
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 
 A = Stream("a", (Column("at", "timestamp"), Column("k", "decimal(10,2)")), "at", 5, late="drop", idle=7, sequence="k")
 B = Stream("b", (Column("t", "int"),), "t", 0, bad="error", source=Reader("kafka", (("topic", "x"), ("p", "1"))))

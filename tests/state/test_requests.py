@@ -8,7 +8,7 @@ import pytest
 from penstock.catalog.requests import KEPT_SECONDS, Answer, RequestLog, change_of
 from penstock.errors import PenstockError, SqlError, StateError
 from penstock.sql import AlterQuery, CreateQuery, DropQuery, ResumeQuery
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 
 DONE = Answer(ok=True, text="query 'é' is dropped")
 CREATE = "CREATE QUERY q AS SELECT a.v FROM a"

@@ -18,7 +18,7 @@ from penstock.state.buckets import BucketMap
 from penstock.step.bound import Bound
 from penstock.step.mapper import Asked, Mapper
 from penstock.step.results import OWN
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from tests.effort import examples
 
 COLUMNS = {"at": "bigint", "k": "bigint", "n": "int", "s": "string", "v": "bigint"}

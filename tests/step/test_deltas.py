@@ -21,7 +21,7 @@ from penstock.state.buckets import BucketMap
 from penstock.step import deltas as module
 from penstock.step.deltas import Deltas
 from penstock.step.mapper import Asked, Mapper, truth_words
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from tests.effort import examples
 from tests.step.test_mapper import NAMES, QUERIES, ROW, SLOTS, STREAMS, batch
 

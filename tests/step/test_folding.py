@@ -31,7 +31,7 @@ from penstock.step.mapper import truth_words
 from penstock.step.run_mapper import run_mapper
 from penstock.step.task import Plan, Task
 from penstock.step.worker import run_task
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from tests.aggregates import COLUMNS, STREAM, cases, same_bag
 from tests.effort import examples
 

@@ -21,7 +21,7 @@ from penstock.state.progress import Seen
 from penstock.step import mapper as module
 from penstock.step.keys import keys_of
 from penstock.step.mapper import Asked, Mapper, brought, truth_words
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from tests.effort import examples
 
 COLUMNS = {"at": "bigint", "k": "bigint", "n": "int", "s": "string", "d": "double", "v": "bigint", "wide": "string"}

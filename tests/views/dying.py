@@ -6,7 +6,7 @@ import sys
 
 from penstock.model import Column
 from penstock.model.view import Source
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from penstock.views.catalog import ViewCatalog
 
 COLUMNS = (Column("k", "bigint"), Column("v", "string"))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from penstock.errors import RegistrationError, StateError, StepError
 from penstock.model import Column
 from penstock.model.view import Source
+from penstock.storage.local import LocalStore
 from penstock.storage.seal import seal, unseal
-from penstock.storage.store import LocalStore
 from penstock.views.catalog import ViewCatalog
 from penstock.views.sources import parquet
 from tests.effort import examples

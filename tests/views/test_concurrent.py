@@ -16,7 +16,7 @@ from penstock.model import Column
 from penstock.model.view import Source
 from penstock.planner.views.strategies import STRATEGIES
 from penstock.reference.view import answer, canonical
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from penstock.views import catalog as catalogs
 from penstock.views.catalog import ViewCatalog
 from penstock.views.rows import slices

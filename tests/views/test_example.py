@@ -17,7 +17,7 @@ import pytest
 
 from penstock.demo.postgres import server
 from penstock.sql import CreateSource, CreateView, parse_script, parse_view
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from penstock.views.view import Parts, ViewHandle
 from tests.views.postgres import Session
 

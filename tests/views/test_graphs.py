@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.model.view import Source
 from penstock.reference.view import joined
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from penstock.views.refresh.maintain import compute, graph_of, maintain
 from penstock.views.rows.types import schema_of
 from penstock.views.sources.parquet import ParquetFeed

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from penstock.errors import ChangesLostError, RegistrationError, StepError
 from penstock.model import Column, Compare, Expression, Literal, Ref
 from penstock.model.view import Source
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from penstock.views.rows import slices
 from penstock.views.sources import parquet, versions
 from penstock.views.sources.parquet import ParquetFeed, columns_of

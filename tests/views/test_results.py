@@ -10,7 +10,7 @@ import pytest
 from penstock.errors import RegistrationError, StepError
 from penstock.model import Column
 from penstock.model.view import Source
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from penstock.views.sources.results import QueryResults, ResultsFeed
 from penstock.views.sources.snapshot import SnapshotReader
 from tests.views.memory import Frame, bag

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.errors import StateError, StepError
 from penstock.model import Expression, Ref
 from penstock.model.view import View, ViewAggregate
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from penstock.views.refresh.aggregate import grouping_of
 from penstock.views.rows import slices
 from penstock.views.sources.source import COUNT

@@ -17,7 +17,7 @@ from penstock.planner.views.initial_load import Estimate
 from penstock.planner.views.strategies import STRATEGIES
 from penstock.reference.view import answer, canonical
 from penstock.sql import parse_view
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from penstock.views.sources.change_audit import coded
 from penstock.views.store import ViewStore
 from penstock.views.view import Parts, ViewHandle

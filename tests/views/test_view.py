@@ -21,7 +21,7 @@ from penstock.model import Column
 from penstock.model.view import Source
 from penstock.planner.views.strategies import STRATEGIES
 from penstock.reference.view import answer, canonical
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from penstock.views.catalog import ViewCatalog
 from penstock.views.postgres.capture import Snapshot, change_table
 from tests.effort import examples

@@ -15,7 +15,7 @@ from penstock.model import Column
 from penstock.model.view import Source
 from penstock.planner.views.initial_load import Machine
 from penstock.planner.views.shape_cost import Costs
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 from penstock.views.catalog import ViewCatalog
 from penstock.views.refresh import costs as module
 from penstock.views.refresh import whole

@@ -39,7 +39,7 @@ from penstock.state.forgetting import without_ended
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
 from penstock.step.compose import newest_time
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 SQL_SETTINGS = (ZONE, ANSI)
 
@@ -47,7 +47,7 @@ SQL_SETTINGS = (ZONE, ANSI)
 class Catalog:
     """The declarations of one state directory."""
 
-    def __init__(self, spark: SparkSession, store: LocalStore, choices: Choices) -> None:
+    def __init__(self, spark: SparkSession, store: Store, choices: Choices) -> None:
         self.spark, self.store, self.choices = spark, store, choices
         self.frames: dict[str, DataFrame] = {}
         # What the registry does not hold of sinks: functions, and those with secrets that are given literally.

@@ -137,7 +137,7 @@ class RequestLog:
         return self.store.put_if_absent(f"{FOLDER}/{name}", seal(body))
 
     def _get(self, name: str) -> dict[str, Any]:
-        return unseal(self.store.read(f"{FOLDER}/{name}"), self.store.path(f"{FOLDER}/{name}"))
+        return unseal(self.store.read(f"{FOLDER}/{name}"), self.store.label(f"{FOLDER}/{name}"))
 
 
 def _id(name: str) -> str:

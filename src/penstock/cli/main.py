@@ -49,7 +49,7 @@ from penstock.cli.session import (
 from penstock.errors import PenstockError, SqlError
 from penstock.model import Sink
 from penstock.sql import CreateQuery, CreateSource, CreateStream, CreateView, Refused, Statement
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from penstock.engine import Engine

@@ -20,7 +20,7 @@ from penstock.errors import PenstockError, SqlError
 from penstock.state.manifest import ManifestLog
 from penstock.state.registry import RegistryLog
 from penstock.storage.faults import file_fault
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 
 
 class UnansweredError(PenstockError):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 
 from penstock.errors import PenstockError
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from penstock.engine import Engine

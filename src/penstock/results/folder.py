@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import StateError
-from penstock.storage.store import LocalStore
+from penstock.storage.local import LocalStore
 
 OWNER = "_penstock"  # a file that Spark and others who list the folder pass over
 

@@ -18,7 +18,7 @@ from penstock.sql.spelling import ddl, quote
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord
 from penstock.step.results import OWN
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 MERGED = "own merged"  # the kind of a file that was put together
 OWN_KINDS = (OWN, MERGED)
@@ -33,7 +33,7 @@ def own_files(manifest: Manifest, query: int, part: Part) -> list[ResultFile]:
 
 
 def own_frames(
-    spark: SparkSession, store: LocalStore, record: QueryRecord, manifest: Manifest, part: Part, *, step: bool
+    spark: SparkSession, store: Store, record: QueryRecord, manifest: Manifest, part: Part, *, step: bool
 ) -> list[DataFrame]:
     """The rows in files of a query alone, plus `_step` if asked."""
     columns = [Column(name, kind) for name, kind in zip(record.item_names, record.item_types, strict=True)]
@@ -54,7 +54,7 @@ def own_frames(
     return frames
 
 
-def own_tables(store: LocalStore, record: QueryRecord, manifest: Manifest, part: Part) -> Iterator[pa.Table]:
+def own_tables(store: Store, record: QueryRecord, manifest: Manifest, part: Part) -> Iterator[pa.Table]:
     """The same without a Spark job."""
     for file in own_files(manifest, record.id, part):
         yield from own_rows(checked(store, file), file.kind, record, part)
@@ -71,7 +71,7 @@ def own_rows(path: str, kind: str, record: QueryRecord, part: Part) -> Iterator[
         yield rows
 
 
-def with_steps(store: LocalStore, files: Sequence[ResultFile]) -> list[pa.Table]:
+def with_steps(store: Store, files: Sequence[ResultFile]) -> list[pa.Table]:
     """The rows of such files, each with its step."""
     found = []
     for file in files:

@@ -33,7 +33,7 @@ from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, RegistryLog
 from penstock.step.panes import PANES
 from penstock.step.windows import KIND
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 AT_ONCE = 1_000_000  # rows of a table, about
 SHORT, LONG = 1, 2  # runs of windows
@@ -55,7 +55,7 @@ class ResultView:
 
     def __init__(
         self,
-        store: LocalStore,
+        store: Store,
         record: QueryRecord,
         query: Query,
         streams: Mapping[str, Stream],

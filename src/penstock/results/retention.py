@@ -18,7 +18,7 @@ from penstock.results.stored import checked, read
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, Registry
 from penstock.step import derived
-from penstock.storage.store import LocalStore, file_name
+from penstock.storage.store import Store, file_name
 
 UPKEEP_EVERY = 64  # steps between two rounds of upkeep
 FIRST_UPKEEP = 7  # the first round: when a few steps have shown which rows come
@@ -34,7 +34,7 @@ def following_upkeep(step: int) -> int:
 
 
 def renew_results(
-    store: LocalStore,
+    store: Store,
     network: Network,
     registry: Registry,
     manifest: Manifest,
@@ -65,7 +65,7 @@ def expired_results(
     return [file.name for file in files if all(gone(file, query) for query, _ in file.counts)]
 
 
-def merge_results(store: LocalStore, files: Iterable[ResultFile], step: int) -> list[tuple[ResultFile, list[str]]]:
+def merge_results(store: Store, files: Iterable[ResultFile], step: int) -> list[tuple[ResultFile, list[str]]]:
     """Merge small files of one join and numbering, of those that all sinks have got: (new file, files it replaces)."""
     groups: dict[tuple[object, ...], list[ResultFile]] = {}
     for file in files:
@@ -78,7 +78,7 @@ def merge_results(store: LocalStore, files: Iterable[ResultFile], step: int) -> 
     return [(_merge(store, some, step), [f.name for f in some]) for some in groups.values() if len(some) >= MANY_FILES]
 
 
-def _merge(store: LocalStore, files: Sequence[ResultFile], step: int) -> ResultFile:
+def _merge(store: Store, files: Sequence[ResultFile], step: int) -> ResultFile:
     kind = MERGED if files[-1].kind in OWN_KINDS else files[-1].kind
     tables = with_steps(store, files) if kind == MERGED else [read(checked(store, f)) for f in files]
     merged = pa.concat_tables(tables, promote_options="default")

@@ -19,12 +19,12 @@ from penstock.spark.ingest import SIDE_FORMATS
 from penstock.sql.spelling import ddl
 from penstock.state.manifest import Manifest, SideFile
 from penstock.state.sides import Retained, alike_sides
-from penstock.storage.store import LocalStore, file_name
+from penstock.storage.store import Store, file_name
 
 _SIDE_SCHEMA = "_row string, _step bigint, _reason string, _progress bigint"
 
 
-def side_rows(spark: SparkSession, store: LocalStore, manifest: Manifest, stream: Stream, reason: str) -> DataFrame:
+def side_rows(spark: SparkSession, store: Store, manifest: Manifest, stream: Stream, reason: str) -> DataFrame:
     """The whole late or bad rows of a stream, with `_step`, `_reason` and `_progress`."""
     files = [s for s in manifest.sides if s.stream == stream.name and s.reason == reason]
     if files:
@@ -36,13 +36,13 @@ def side_rows(spark: SparkSession, store: LocalStore, manifest: Manifest, stream
 
 
 def merge_sides(
-    store: LocalStore, sides: Iterable[SideFile], retained: Retained, step: int
+    store: Store, sides: Iterable[SideFile], retained: Retained, step: int
 ) -> list[tuple[SideFile, list[str]]]:
     """Merge small files where there are many: (new file, files it replaces)."""
     return [(_merge(store, group, step), [s.name for s in group]) for group in alike_sides(sides, retained)]
 
 
-def _merge(store: LocalStore, group: Sequence[SideFile], step: int) -> SideFile:
+def _merge(store: Store, group: Sequence[SideFile], step: int) -> SideFile:
     merged = pa.concat_tables([pq.read_table(store.path(s.name), page_checksum_verification=True) for s in group])
     name = file_name("sides", step, "parquet")
     with store.create(name) as file:

@@ -31,8 +31,8 @@ from penstock.spark.analysis import spark_message
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.step.results import OWN
 from penstock.storage.crash_points import kill_point
+from penstock.storage.local import LocalStore
 from penstock.storage.secrets import redacted, resolved
-from penstock.storage.store import LocalStore
 
 Target = str | Sink | Callable[[pa.Table, int], None]
 

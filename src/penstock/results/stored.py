@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 from penstock.errors import StateError
 from penstock.state.manifest import ResultFile, SideFile
 from penstock.storage.faults import RESTORE, damaged
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 VERIFIED = {
     "parquet.page.verify-checksum.enabled": "true"
 }  # files have a checksum in every page; damaged ones are never read
 
 
-def checked(store: LocalStore, file: ResultFile | SideFile) -> str:
+def checked(store: Store, file: ResultFile | SideFile) -> str:
     """The path of a file, which is there and has the length that the manifest names."""
     path = store.path(file.name)
     try:

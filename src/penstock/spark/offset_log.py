@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 from penstock.errors import StateError
 from penstock.state.manifest import Manifest
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 CHECKPOINT = "checkpoint"
 
@@ -18,7 +17,7 @@ CHECKPOINT = "checkpoint"
 class OffsetLog:
     """The log of Spark's query under a state directory, as the source of a run's batches."""
 
-    store: LocalStore
+    store: Store
 
     def last_commit(self) -> int:
         """The last batch that Spark's own log holds as done, or -1."""
@@ -49,7 +48,7 @@ class OffsetLog:
         lines = self.store.read(f"{CHECKPOINT}/offsets/{batch}").decode().splitlines()[2:]
         digest = hashlib.sha256("\n".join(lines).encode())
         for name in self._source_logs(batch):
-            digest.update(Path(self.store.path(name)).read_bytes())
+            digest.update(self.store.read(name))
         return digest.hexdigest()[:32]
 
     def check_replay(self, manifest: Manifest, batch: int, identity: str) -> None:
@@ -100,8 +99,6 @@ class OffsetLog:
             folder = f"{CHECKPOINT}/sources/{source}"
             for number in range(old.get(source, -1) + 1, offset + 1):
                 names.extend(
-                    name
-                    for name in (f"{folder}/{number}", f"{folder}/{number}.compact")
-                    if Path(self.store.path(name)).is_file()
+                    name for name in (f"{folder}/{number}", f"{folder}/{number}.compact") if self.store.exists(name)
                 )
         return names

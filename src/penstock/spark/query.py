@@ -26,7 +26,7 @@ from penstock.spark.spark_log import REMEDY, of_log
 from penstock.spark.throttle import Throttle, source_count
 from penstock.state.registry import StreamRecord
 from penstock.step.layout import Layout
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 ABANDONED_SECONDS = 5  # a query with a longer trigger may be asleep, and sees that it has ended when it wakes up
 
@@ -72,7 +72,7 @@ def query_writer(
     frames: Mapping[str, DataFrame],
     streams: Mapping[str, Stream],
     layout: Layout,
-    store: LocalStore,
+    store: Store,
     on_batch: OnBatch,
     trigger: str | None,
     name: str,

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from penstock.errors import StateError
 from penstock.spark.offset_log import CHECKPOINT, OffsetLog
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 REMEDY = (
     "Restore manifest/ and checkpoint/ from the same backup, or start with a new state directory and replay the sources"
@@ -22,7 +22,7 @@ _DAMAGE = re.compile(
 )
 
 
-def check_log(store: LocalStore) -> None:
+def check_log(store: Store) -> None:
     """Refuse a log that was cut, damaged or lost in part."""
     offsets, commits = (_numbers(store, f"{CHECKPOINT}/{log}") for log in ("offsets", "commits"))
     if not offsets and not commits:
@@ -47,7 +47,7 @@ def of_log(text: str) -> bool:
     return _DAMAGE.search(text) is not None
 
 
-def _check_source(store: LocalStore, source: str, last: int) -> None:
+def _check_source(store: Store, source: str, last: int) -> None:
     """The entries of a file source: those since the last one that holds all before it."""
     folder = f"sources/{source}"
     names = set(store.names(f"{CHECKPOINT}/{folder}"))
@@ -60,7 +60,7 @@ def _check_source(store: LocalStore, source: str, last: int) -> None:
             return
 
 
-def _check(store: LocalStore, name: str, begins: tuple[str, ...]) -> None:
+def _check(store: Store, name: str, begins: tuple[str, ...]) -> None:
     """The first lines begin so, and the last one is whole."""
     try:
         lines = store.read(f"{CHECKPOINT}/{name}").decode().splitlines()
@@ -87,9 +87,9 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _numbers(store: LocalStore, folder: str) -> list[int]:
+def _numbers(store: Store, folder: str) -> list[int]:
     return sorted(int(n) for n in store.names(folder) if n.isdecimal())
 
 
-def _refuse(store: LocalStore, name: str, why: str) -> NoReturn:
-    raise StateError(f"{store.path(CHECKPOINT)}/{name}, of Spark's own log, {why}. {REMEDY}")
+def _refuse(store: Store, name: str, why: str) -> NoReturn:
+    raise StateError(f"{store.label(CHECKPOINT)}/{name}, of Spark's own log, {why}. {REMEDY}")

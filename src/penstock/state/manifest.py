@@ -236,7 +236,7 @@ class ManifestLog:
                 continue
             if step != manifest.step + 1:
                 msg = (
-                    f"the manifest of step {manifest.step + 1} is missing in {self.store.path('manifest')} although step {step} "
+                    f"the manifest of step {manifest.step + 1} is missing in {self.store.label('manifest')} although step {step} "
                     f"is there; {RESTORE}"
                 )
                 raise StateError(msg)
@@ -246,7 +246,7 @@ class ManifestLog:
     def append(self, entry: Entry) -> None:
         """Commit a step. Raises if another engine has committed it."""
         if not self.store.put_if_absent(f"manifest/{entry.step:012d}.json", seal(_plain(entry))):
-            msg = f"step {entry.step} was already committed by another engine on {self.store.path('')}; only one may run at a time"
+            msg = f"step {entry.step} was already committed by another engine on {self.store.label('')}; only one may run at a time"
             raise StateError(msg)
 
     def snapshot(self, manifest: Manifest) -> None:
@@ -268,7 +268,7 @@ class ManifestLog:
         try:
             return load(self.store, name, decode, step=step)
         except FileNotFoundError:
-            raise StateError(f"{self.store.path(name)} is missing; {RESTORE}") from None
+            raise StateError(f"{self.store.label(name)} is missing; {RESTORE}") from None
 
 
 def _plain(value: Entry | Manifest) -> dict[str, Any]:

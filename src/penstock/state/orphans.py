@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
-
 from penstock.state.manifest import Manifest
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 REGISTRY = "registry"
 FOLDERS = ("runs", "results", "sides")
 GRACE_SECONDS = 600.0  # somebody may still read a file whose name he got from an older manifest
 
 
-def collect_orphans(store: LocalStore, manifest: Manifest, grace: float = GRACE_SECONDS) -> list[str]:
+def collect_orphans(store: Store, manifest: Manifest, grace: float = GRACE_SECONDS) -> list[str]:
     """Delete files of committed steps that the manifest does not name and that are older than the grace time."""
     named = {*manifest.runs, *manifest.results, *(s.name for s in manifest.sides)}
-    now, deleted = time.time(), []
+    deleted = []
     for folder in FOLDERS:
         for file in store.names(folder):
             name = f"{folder}/{file}"
             step = file.partition("-")[0]
             if name in named or not step.isdigit() or int(step) > manifest.step:
                 continue
-            if now - Path(store.path(name)).stat().st_mtime >= grace:
+            if store.age(name) >= grace:
                 store.delete(name)
                 deleted.append(name)
     return deleted
 
 
-def collect_versions(store: LocalStore, manifest: Manifest, grace: float = GRACE_SECONDS) -> list[str]:
+def collect_versions(store: Store, manifest: Manifest, grace: float = GRACE_SECONDS) -> list[str]:
     """Delete versions of the registry that are neither the newest nor in use: by the manifest, or by a result file that says what its bits mean.
 
     One that is in use counts as young, so that who has an older manifest can still read by it for the grace time.
     """
     versions = {int(name[:-5]): f"{REGISTRY}/{name}" for name in store.names(REGISTRY) if name.endswith(".json")}
     used = {max(versions, default=0), manifest.version, *(f.version for f in manifest.results.values())}
-    now, deleted = time.time(), []
+    deleted = []
     for version, name in versions.items():
         if version in used:
             store.touch(name)
-        elif now - Path(store.path(name)).stat().st_mtime >= grace:
+        elif store.age(name) >= grace:
             store.delete(name)
             deleted.append(name)
     return deleted

@@ -166,7 +166,7 @@ class RegistryLog:
         try:
             return load(self.store, name, _decode, version=version)
         except FileNotFoundError:
-            msg = f"registry version {version} is missing ({self.store.path(name)}); {RESTORE}"
+            msg = f"registry version {version} is missing ({self.store.label(name)}); {RESTORE}"
             raise StateError(msg) from None
 
     def newest(self) -> int:
@@ -186,7 +186,7 @@ class RegistryLog:
 
     def _without_secrets(self, name: str) -> bytes | None:
         """The file without secrets; None if it has none."""
-        body = unseal(self.store.read(name), self.store.path(name))
+        body = unseal(self.store.read(name), self.store.label(name))
         found = False
         places = [q["into"] for q in body["queries"]] + [s["source"] for s in body["streams"]]
         for place in places:
@@ -199,7 +199,7 @@ class RegistryLog:
 
     def append(self, registry: Registry) -> None:
         if not self.store.put_if_absent(f"registry/{registry.version:08d}.json", seal(_encode(registry))):
-            msg = f"registry version {registry.version} was already written by another engine on {self.store.path('')}"
+            msg = f"registry version {registry.version} was already written by another engine on {self.store.label('')}"
             raise StateError(msg)
 
 

@@ -21,7 +21,7 @@ from penstock.step.bound import Bound
 from penstock.step.keys import Valid
 from penstock.step.results import OWN, Schemas, has_bit
 from penstock.step.rows import RowFile
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Answers:
     """The results that one mapper has found so far, in a file for each query."""
 
     network: Network
-    store: LocalStore
+    store: Store
     step: int
     schemas: Schemas
     bound: Bound

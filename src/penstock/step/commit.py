@@ -8,11 +8,11 @@ from penstock.errors import StateError
 from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog
 from penstock.step.ports import Sinks, Source
 from penstock.storage.crash_points import kill_point
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 
 def commit(
-    store: LocalStore, manifest: Manifest, record: Entry, source: Source, sinks: Sinks
+    store: Store, manifest: Manifest, record: Entry, source: Source, sinks: Sinks
 ) -> tuple[Manifest, Mapping[str, int]]:
     """Commit the record of a step behind this manifest; the manifest after it, and how far sinks have come.
 
@@ -45,7 +45,7 @@ def commit(
     return after, cursors
 
 
-def check_runs(store: LocalStore, manifest: Manifest) -> None:
+def check_runs(store: Store, manifest: Manifest) -> None:
     """Missing or truncated state is found before anything starts; damaged bytes when a run is first opened."""
     for run in manifest.runs.values():
         try:
@@ -55,7 +55,7 @@ def check_runs(store: LocalStore, manifest: Manifest) -> None:
         if size != run.bytes:
             state = "is missing" if size is None else f"has {size} bytes instead of {run.bytes}"
             msg = (
-                f"state file {store.path(run.name)} {state}; restore it from a backup, or remove the state directory "
+                f"state file {store.label(run.name)} {state}; restore it from a backup, or remove the state directory "
                 "and replay the sources"
             )
             raise StateError(msg)

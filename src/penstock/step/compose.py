@@ -23,7 +23,7 @@ from penstock.state.run import RunEntry
 from penstock.step.bound import Bound
 from penstock.step.task import Task
 from penstock.step.windows_due import ahead_by, ended_tables, panes_until, shown_now
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 MERGE_ROWS = 2_000_000  # rows rewritten per table and step at most: the budget that keeps a step's time even
 
@@ -36,7 +36,7 @@ def compose_task(
     reached: Mapping[str, int],
     progress: Mapping[str, Progress],
     *,
-    store: LocalStore,
+    store: Store,
     buckets: BucketMap,
     routes: Routes,
     scans: Scans,

@@ -85,7 +85,7 @@ class Held:
         if entry.name not in _opened:
             store = self.task.store
             with told_plainly():
-                _opened[entry.name] = decode_run(store.map(entry.name), entry, store.path(entry.name))
+                _opened[entry.name] = decode_run(store.map(entry.name), entry, store.label(entry.name))
         return _opened[entry.name]
 
     def store(self, table: StateTable, rows: Rows) -> None:

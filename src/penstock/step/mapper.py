@@ -39,7 +39,7 @@ from penstock.step.keys import Valid, key_columns, keys_of
 from penstock.step.pieces import Piece, Text, Types, Unreadable
 from penstock.step.results import Schemas
 from penstock.step.sides import write_side
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 TRUTHS_PER_WORD = 30  # two bits each: true, raised
 FEW_ROLES, SAMPLE_EVERY = 64, 16  # a table with more roles than a few counts its rows by role only now and then
@@ -53,7 +53,7 @@ class Asked:
 
     step: int
     buckets: BucketMap
-    store: LocalStore
+    store: Store
     progress: Mapping[str, int]
     replicated: frozenset[int] = frozenset()  # tables whose rows every task sees
     suspended: frozenset[int] = frozenset()

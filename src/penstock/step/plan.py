@@ -24,7 +24,7 @@ from penstock.step.heard import Heard
 from penstock.step.taken import Taken
 from penstock.step.task import Task
 from penstock.step.windows_due import all_closed, ended_tables, held_back, is_unshown
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class State:
     manifest: Manifest
     network: Network
     registry: Registry
-    store: LocalStore
+    store: Store
     tasks: int
     routes: Routes
     views: derived.Views

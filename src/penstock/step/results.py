@@ -20,7 +20,7 @@ from penstock.planner.network import Join, Member, Network, result_column
 from penstock.state.run import Ints
 from penstock.step.bound import Bound
 from penstock.step.rows import RowFile
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 OWN = "own"  # the kind of a file with the select list of one query and nothing else
 
@@ -35,7 +35,7 @@ class ResultWriter:
 
     network: Network
     join: Join
-    store: LocalStore
+    store: Store
     step: int
     schemas: Schemas
     bound: Bound = field(default_factory=Bound)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from penstock.model.time import FOREVER
 from penstock.state.run import Ints
-from penstock.storage.store import LocalStore, file_name
+from penstock.storage.store import Store, file_name
 
 ROW_GROUP = 1 << 17  # rows
 MOST_HELD = 32 << 20  # bytes that wait to be written to a file: there may be one for each query
@@ -22,7 +22,7 @@ _SAMPLE = 1 << 13  # rows
 class RowFile:
     """A file of rows that a step has found. `encoded` are the columns that are short as dictionaries beside strings."""
 
-    store: LocalStore
+    store: Store
     step: int
     encoded: Collection[str] = ()
     rows: int = 0

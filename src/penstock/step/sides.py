@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.model.time import NEVER
-from penstock.storage.store import LocalStore, file_name
+from penstock.storage.store import Store, file_name
 
 
 def write_side(
-    store: LocalStore, step: int, progress: int, stream: str, reason: str, rows: pa.Array, why: pa.Array
+    store: Store, step: int, progress: int, stream: str, reason: str, rows: pa.Array, why: pa.Array
 ) -> dict[str, Any]:
     """Write rows of a stream, whose progress was that, and why each was put aside; the entry of a manifest for the file."""
     steps = pa.array(np.full(len(rows), step, dtype=np.int64))

@@ -37,7 +37,7 @@ from penstock.step.suspended import resumed
 from penstock.step.task import Reports
 from penstock.step.upkeep import forget_streams, put_in_order
 from penstock.storage.crash_points import kill_point
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 
 class Stopping(Exception):  # noqa: N818  (not an error: the run is asked to end)
@@ -53,7 +53,7 @@ class Stepper:
         source: Source,
         sinks: Sinks,
         queries: Queries,
-        store: LocalStore,
+        store: Store,
         *,
         tasks: int,
         bound: Bound | None = None,

@@ -22,7 +22,7 @@ from penstock.step.bound import Bound
 from penstock.step.mapper import Asked
 from penstock.step.pieces import Piece
 from penstock.step.results import Facts, ResultWriter
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Task:
 
     step: int
     buckets: BucketMap
-    store: LocalStore
+    store: Store
     progress: Mapping[str, int]  # and under names of their own what the step before has closed
     runs: Mapping[int, tuple[RunEntry, ...]]
     routes: Routes

@@ -36,7 +36,7 @@ def unseal(data: bytes, path: str) -> dict[str, Any]:
 
 def load(store: Store, name: str, decode: Callable[[dict[str, Any]], Found], **holds: int) -> Found:
     """What a sealed file says, which must hold these numbers: a copy of another one is not taken for it. Raises FileNotFoundError."""
-    path = store.path(name)
+    path = store.label(name)
     body = unseal(store.read(name), path)
     for key, number in holds.items():
         if body.get(key) != number:

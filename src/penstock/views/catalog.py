@@ -27,7 +27,7 @@ from penstock.planner.views.shape_cost import Costs
 from penstock.sql import parse_view
 from penstock.sql.words import words
 from penstock.storage.seal import seal, unseal
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 from penstock.views.explain import explain_graph, explain_whole
 from penstock.views.refresh.costs import known_costs, measured_costs, memory_of, room
 from penstock.views.refresh.spark import Computed, Given, compute_on_spark
@@ -50,7 +50,7 @@ class ViewCatalog:
     def __init__(
         self,
         spark: SparkSession | None,
-        store: LocalStore,
+        store: Store,
         query: Callable[[str], QueryResults] | None = None,
         may_change: Callable[[], None] = lambda: None,
     ) -> None:
@@ -173,7 +173,7 @@ class ViewCatalog:
             self._may_change()
         if self.store.put_if_absent(file, seal(body)):
             return str(body["id"])
-        known = unseal(self.store.read(file), self.store.path(file))
+        known = unseal(self.store.read(file), self.store.label(file))
         if known["sql"] != body["sql"]:
             raise RegistrationError(
                 f"view {view.name!r} was declared with another SELECT in {self.store.root}; drop it first"

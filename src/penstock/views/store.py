@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import StateError, StepError
 from penstock.storage.seal import load, numbers, seal, unseal
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 from penstock.views.refresh.aggregate import Grouping
 from penstock.views.rows.bag import consolidated, total
 from penstock.views.rows.codes import codes_of
@@ -54,7 +54,7 @@ class ViewStore:
 
     def __init__(
         self,
-        store: LocalStore,
+        store: Store,
         folder: str,
         schema: pa.Schema,
         grouping: Grouping | None = None,
@@ -166,7 +166,7 @@ class ViewStore:
 
     def _refuse_stale(self) -> None:
         if self.stale:
-            msg = f"the view in {self.store.path(self.folder)} was dropped by somebody else; declare it again"
+            msg = f"the view in {self.store.label(self.folder)} was dropped by somebody else; declare it again"
             raise StateError(msg)
 
     @contextmanager
@@ -178,7 +178,7 @@ class ViewStore:
             found = self.load()
             if found.number != self.newest.number:
                 self.newest = found
-                msg = f"version {found.number} of {self.store.path(self.folder)} was installed by somebody else; refresh again"
+                msg = f"version {found.number} of {self.store.label(self.folder)} was installed by somebody else; refresh again"
                 raise StateError(msg)
             if not self._cleared:
                 self.slices.collect(_files(found))
@@ -236,7 +236,7 @@ class ViewStore:
     def _commit(self, version: Installed) -> Installed:
         if not self.store.put_if_absent(self._name(version.number), seal(_encode(version))):
             raise StateError(
-                f"version {version.number} of {self.store.path(self.folder)} is there already; refresh again"
+                f"version {version.number} of {self.store.label(self.folder)} is there already; refresh again"
             )
         kept = set(_files(version))
         before, self.newest = self.newest, version
@@ -248,11 +248,11 @@ class ViewStore:
         return f"{self.folder}/{number:08d}.json"
 
 
-def identity_of(store: LocalStore, folder: str) -> str | None:
+def identity_of(store: Store, folder: str) -> str | None:
     """The id in a view's definition; empty in one of before there were ids, None if there is no definition."""
     name = f"{folder}/{DEFINITION}"
     try:
-        return str(unseal(store.read(name), store.path(name)).get("id", ""))
+        return str(unseal(store.read(name), store.label(name)).get("id", ""))
     except FileNotFoundError:
         return None
 

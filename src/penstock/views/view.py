@@ -24,7 +24,7 @@ from penstock.planner.views.initial_load import Machine
 from penstock.planner.views.plan import MaintenancePlan
 from penstock.planner.views.statistics import Statistics, learned, recalled, remembered
 from penstock.planner.views.strategies import STRATEGIES, batch
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 from penstock.views.explain import explain_graph, explain_whole
 from penstock.views.refresh.aggregate import grouping_of
 from penstock.views.refresh.maintain import Refreshed, compute, graph_of, maintain
@@ -57,7 +57,7 @@ class Parts:
 
     view: View
     readers: Mapping[str, LiveReader]
-    store: LocalStore
+    store: Store
     folder: str
     on_spark: OnSpark | None = None
     machine: Callable[[], Machine] = Machine

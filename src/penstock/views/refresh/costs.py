@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from penstock.planner.views.shape_cost import Costs
 from penstock.storage.seal import seal, unseal
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 from penstock.views.refresh.calibrate import calibrate
 
 _FOLDER = "views/_costs"  # no view is called that
@@ -20,16 +20,16 @@ _ROWS = 100_000
 _SHARE = 4  # of the memory that execution and storage share, one part is for tables
 
 
-def known_costs(store: LocalStore, cores: int) -> Costs | None:
+def known_costs(store: Store, cores: int) -> Costs | None:
     """The costs that were measured with so many cores, if they were."""
     name = _name(cores)
     try:
-        return Costs(**unseal(store.read(name), store.path(name)))
+        return Costs(**unseal(store.read(name), store.label(name)))
     except FileNotFoundError:
         return None
 
 
-def measured_costs(store: LocalStore, spark: SparkSession) -> Costs:
+def measured_costs(store: Store, spark: SparkSession) -> Costs:
     """The costs, measured now unless they are known."""
     cores = spark.sparkContext.defaultParallelism
     found = known_costs(store, cores)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numba import njit, types
 
 from penstock.errors import StateError
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 from penstock.views.rows.bag import counts, negated
 from penstock.views.rows.codes import Ints, codes_of
 from penstock.views.sources.difference import remaining
@@ -59,7 +59,7 @@ class Files:
 class Slices:
     """Reads and writes the slices of one folder of a store; what was read stays mapped."""
 
-    store: LocalStore
+    store: Store
     folder: str
     _tables: dict[str, pa.Table] = field(default_factory=dict)
     _orders: dict[tuple[str, tuple[str, ...]], tuple[Ints, Ints]] = field(default_factory=dict)
@@ -155,11 +155,10 @@ class Slices:
         Another process makes one in less than a moment, so it is waited for.
         """
         self.store.make(self.folder)
-        lock = LocalStore(self.store.path(self.folder), self.store.durable)
         with ExitStack() as held:
             for left in reversed(range(_WAITS)):
                 try:
-                    held.enter_context(lock.owner_lock())
+                    held.enter_context(self.store.owner_lock(self.folder))
                     break
                 except StateError:
                     if not left:
@@ -205,12 +204,12 @@ class Slices:
     def _open(self, file: SliceFile) -> pa.Table:
         buffer = self.store.map(file.name)
         if buffer.size != file.bytes:
-            msg = f"{self.store.path(file.name)} has {buffer.size} bytes instead of {file.bytes}; restore it from a backup, or recompute the view"
+            msg = f"{self.store.label(file.name)} has {buffer.size} bytes instead of {file.bytes}; restore it from a backup, or recompute the view"
             raise StateError(msg)
         try:
             return pa.ipc.open_file(buffer).read_all()
         except (pa.ArrowException, OSError, ValueError) as error:
-            msg = f"{self.store.path(file.name)} is damaged ({next(iter(str(error).splitlines()), error)}); restore it from a backup, or recompute the view"
+            msg = f"{self.store.label(file.name)} is damaged ({next(iter(str(error).splitlines()), error)}); restore it from a backup, or recompute the view"
             raise StateError(msg) from error
 
     def _order(self, file: SliceFile, columns: tuple[str, ...]) -> tuple[Ints, Ints]:

@@ -19,7 +19,7 @@ from penstock.planner.views.initial_load import Estimate, keyed
 from penstock.spark.session import refuse_gone
 from penstock.storage.place import local_path
 from penstock.storage.secrets import resolved
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 from penstock.views.postgres import tables
 from penstock.views.postgres.capture import SIGN, XID
 from penstock.views.postgres.pool import CONNECTIONS, Pool
@@ -39,9 +39,7 @@ _NEEDED = {"postgres": ("url", "table"), "parquet": ("path",), "dataframe": (), 
 class Sources:
     """What is declared of sources in one process, and the readers that are open."""
 
-    def __init__(
-        self, spark: SparkSession | None, store: LocalStore, query: Callable[[str], QueryResults] | None
-    ) -> None:
+    def __init__(self, spark: SparkSession | None, store: Store, query: Callable[[str], QueryResults] | None) -> None:
         self.spark, self.store = spark, store
         self.declared: dict[str, Source] = {}
         self.readers: dict[str, LiveReader] = {}

@@ -21,7 +21,7 @@ from penstock.errors import ChangesLostError, StepError
 from penstock.model import Expression
 from penstock.model.view import Source
 from penstock.planner.views.initial_load import Estimate, keyed
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 from penstock.views.rows.bag import consolidated, total
 from penstock.views.rows.codes import codes_of
 from penstock.views.rows.evaluate import select
@@ -73,7 +73,7 @@ class SnapshotReader:
 
     connections = 4  # lookups are memory and cores, not a server's
 
-    def __init__(self, source: Source, store: LocalStore, folder: str, feed: Feed) -> None:
+    def __init__(self, source: Source, store: Store, folder: str, feed: Feed) -> None:
         self.source, self.feed = source, feed
         self.requests = 0
         own = schema_of(source.name, source.columns)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.errors import ChangesLostError, StateError
 from penstock.planner.views.initial_load import Estimate
 from penstock.storage.seal import load, numbers, seal
-from penstock.storage.store import LocalStore
+from penstock.storage.store import Store
 from penstock.views.rows.bag import consolidated, counts, total
 from penstock.views.rows.codes import Ints, codes_of
 from penstock.views.rows.slices import Files, SliceFile, Slices, young
@@ -54,7 +54,7 @@ class MovedOnError(StateError):
 class Versions:
     """The log of one source under `folder`. Several processes may add to it: each on top of what the others have added."""
 
-    def __init__(self, store: LocalStore, folder: str, schema: pa.Schema) -> None:
+    def __init__(self, store: Store, folder: str, schema: pa.Schema) -> None:
         self.store, self.folder = store, folder
         self.schema = schema if COUNT in schema.names else schema.append(pa.field(COUNT, pa.int64()))
         self.slices = Slices(store, f"{folder}/slices")
@@ -69,7 +69,7 @@ class Versions:
         with self._lock, self.slices.writing():
             before = self.newest
             if not self._load().same(before):
-                raise MovedOnError(f"{self.store.path(self.folder)} was changed by another process; refresh again")
+                raise MovedOnError(f"{self.store.label(self.folder)} was changed by another process; refresh again")
             if not delta.num_rows and before.number:
                 self.newest = replace(before, state=state)  # nothing to commit: the next look finds the same again
                 return self.newest
@@ -79,7 +79,7 @@ class Versions:
             deltas = (*((n, f) for n, f in before.deltas if n > self._settled), (number, file))
             version = Version(number, content, deltas, state, before.log if before.number else uuid.uuid4().hex)
             if not self.store.put_if_absent(self._name(number), seal(_encode(version))):
-                msg = f"version {number} of {self.store.path(self.folder)} was already written by another process; refresh again"
+                msg = f"version {number} of {self.store.label(self.folder)} was already written by another process; refresh again"
                 raise MovedOnError(msg)
             self.newest = version
             kept = {*content, *(f for _, f in deltas)}
@@ -98,7 +98,7 @@ class Versions:
             self.newest = found
             self.slices.keep(_files(found))
         if before.number and found.log != before.log:
-            msg = f"{self.store.path(self.folder)} was given up and filled anew by another process"
+            msg = f"{self.store.label(self.folder)} was given up and filled anew by another process"
             raise ChangesLostError(msg)
 
     def reading(self) -> AbstractContextManager[Version]:
@@ -111,7 +111,7 @@ class Versions:
             known = dict(newest.deltas)
             wanted = range(after + 1, until + 1)
             if missing := [n for n in wanted if n not in known]:
-                msg = f"version {missing[0]} of {self.store.path(self.folder)} is no longer kept"
+                msg = f"version {missing[0]} of {self.store.label(self.folder)} is no longer kept"
                 raise ChangesLostError(msg)
             return pa.concat_tables([self.schema.empty_table(), *(self.slices.table(known[n]) for n in wanted)])
 

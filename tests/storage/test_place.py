@@ -6,8 +6,8 @@ from penstock.cli.main import main
 from penstock.cli.query import add_statement
 from penstock.errors import RegistrationError
 from penstock.model.view import Source
+from penstock.storage.local import LocalStore
 from penstock.storage.place import local_path, state_path
-from penstock.storage.store import LocalStore
 from penstock.views.catalog import ViewCatalog
 
 ELSEWHERE = [
