@@ -136,7 +136,7 @@ PHASES = (
     Phase("slow results", _slow_results, ("flushed",), ("flushed",)),
     Phase("expiry", _expiry, ("runs", "merges"), ("runs_removed", "sides_removed")),
     Phase(
-        "counting", _counting, (), ("counters",), ("runs_added", "runs_removed", "sides", "sides_removed", "counters")
+        "counting", _counting, (), ("counters",), ("runs_added", "runs_removed", "sides", "sides_removed")
     ),
     Phase("learning", _learning, ("folded", "rolled"), ("panes", "folding", "decisions"), ("counters", "progress")),
 )  # fmt: skip
