@@ -1,8 +1,8 @@
-"""Counts and sums by key over sliding windows: Penstock beside Spark's own `window()`, and its own cost by number of queries.
+"""Counts and sums by key over sliding windows: Penstock beside Spark's own `window()`, and cost by number of queries.
 
-Spark puts every row into each of its windows, so with long windows it gets the first files only, and rates are rows per second of
-batches. Every run is compared with the answer over panes of a second that DuckDB counts: the windows that are due and no others, row by
-row for the newest of them and for some queries, in number for all.
+Spark puts every row into each of its windows, so with long windows it gets only the first files, and rates are rows per
+second of batches. Every run is compared with DuckDB's answer over panes of a second: exactly the windows that are due,
+row by row for the newest of them and for some queries, by number for all.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HDFS = {
 }
 
 
-# -- what is asked -----------------------------------------------------------------------------------------------------------
+# -- what is asked ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -77,15 +77,15 @@ def mix(count: int, least: int) -> list[Asked]:
     return [Asked(length, SLIDES[number % len(SLIDES)], least) for number, length in enumerate(ranges)]
 
 
-# -- the input and the answer ------------------------------------------------------------------------------------------------
+# -- the input and the answer -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Input:
-    """Files of rows whose keys follow Zipf's law; those of a longer input begin with those of a shorter one.
+    """Files of rows with Zipf-distributed keys; those of a longer input begin with those of a shorter one.
 
-    Every file covers `seconds` of event time, out of order across files too. After them comes one with `tail` rows, if any: it
-    brings nothing but a batch that knows the progress of the one before.
+    Every file covers `seconds` of event time, out of order across files too. After them comes one with `tail` rows, if
+    any: it only adds a batch that knows the progress of the one before.
     """
 
     rows: int  # of a file
@@ -119,14 +119,14 @@ class Input:
             os.utime(path, (1_700_000_000 + number,) * 2)  # Spark reads files by age
 
     def due(self) -> tuple[int, int]:
-        """Progress as the last batch knew it, and as it is after that batch."""
+        """Progress as the last batch knew it, and after that batch."""
         newest = [pc.max(pq.read_table(path)["ts"]).value for path in sorted((self.folder() / "s").iterdir())]
         known = [max(newest[:n], default=0) - DELAY * SECOND for n in (len(newest) - 1, len(newest))]
         return known[0], known[1]
 
 
 class Answer:
-    """What is right for an input, for any windows of whole seconds: from counts and sums by key and second."""
+    """The correct answer for an input, for any windows of whole seconds: from counts and sums by key and second."""
 
     def __init__(self, data: Input) -> None:
         kept = data.folder() / "panes.parquet"
@@ -139,7 +139,7 @@ class Answer:
             part.rename(kept)
         keys, panes, *values = (pq.read_table(kept)[name].to_numpy() for name in ("k", "pane", "c", "total"))
         self.first, last = int(panes.min()), int(panes.max())
-        self.sums = []  # of each key, of all seconds before a second
+        self.sums = []  # of each key, of all seconds before a given one
         for value in values:
             table = np.zeros((int(keys.max()) + 1, last - self.first + 2), dtype=np.int64)
             table[keys, panes - self.first + 1] = value
@@ -147,7 +147,7 @@ class Answer:
         self.due = data.due()
 
     def _ends(self, asked: Asked, due: int, since: int) -> np.ndarray:
-        """In seconds after the first: the ends of windows that are due, those of some time only."""
+        """In seconds after the first: the ends of windows that are due, those after `since` only."""
         low = max(self.first + 1, since // SECOND + 1)
         return np.arange(-(-low // asked.slide) * asked.slide, due // SECOND + 1, asked.slide) - self.first
 
@@ -182,7 +182,7 @@ class Answer:
 
 
 def shown(table: pa.Table) -> np.ndarray:
-    """Results of either side as the answer has them."""
+    """Results of either side in the form of the answer."""
     ended = table["ended"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
     columns = [table["k"], ended, table["c"], table["total"]]
     return in_order(np.stack([column.to_numpy().astype(np.int64) for column in columns], axis=1))
@@ -192,7 +192,7 @@ def in_order(rows: np.ndarray) -> np.ndarray:
     return rows[np.lexsort(rows.T[::-1])]
 
 
-# -- the sides, each in its own process ---------------------------------------------------------------------------------------
+# -- the sides, each in its own process -------------------------------------------------------------------------------
 
 
 def read(spark, data: Input):
@@ -209,7 +209,7 @@ def penstock_run(
     rows: bool = False,
     **options: str,
 ) -> Json:
-    """With `rows` every result is a stored row, as a folder needs it; otherwise results are stored as it suits reading them."""
+    """With `rows` every result is a stored row, as a folder needs it; else results have the default form."""
     from pyspark.sql import functions as F  # noqa: N812
 
     from penstock import Engine
@@ -269,7 +269,7 @@ def native_run(spark, folder: Path, data: Input, queries: Sequence[Asked], *, ch
 
 
 def worker(job: Json) -> Json:
-    """One measured run. A new process warms up for the same time on every side; later only what dies when idle."""
+    """One measured run. A new process warms up for the same time on every side; later only idle Python workers."""
     with harness.scratch() as folder:
         native = job["side"] == "native"
         first, started = SparkSession.getActiveSession() is None, time.monotonic()
@@ -283,24 +283,25 @@ def worker(job: Json) -> Json:
             run(spark, folder / f"warm-up-{time.monotonic()}", warm_up, queries, check=False)
         found = run(spark, folder / "measured", data, queries)
         batches = [batch["triggerExecution"] for batch in found["batches"]]
-        full = batches[: data.files]  # a tail is no measure
+        full = batches[: data.files]  # a tail is not measured
         rate = 1000 * data.rows * len(full) / sum(full)
         return {
             **found,
             "batch_ms": batches,
             "rate": rate,
-            "says": f"{rate:10,.0f} rows/s, {median(full):7.0f} ms a batch, {found['results']:>10,} results in {found['result_rows']:>9,} rows, "
-            f"{found['state_rows']:>9,} rows of state",
+            "says": f"{rate:10,.0f} rows/s, {median(full):7.0f} ms a batch, {found['results']:>10,} "
+            f"results in {found['result_rows']:>9,} rows, {found['state_rows']:>9,} rows of state",
         }
 
 
-# -- the benchmark -----------------------------------------------------------------------------------------------------------
+# -- the benchmark ----------------------------------------------------------------------------------------------------
 
 
 def job(data: Input, side: str, queries: Sequence[Asked], cores: int, **options: object) -> Json:
     warm_up = replace(data, rows=max(1, data.rows // 10), files=2, tail=0, seed=101)
     return {
-        "side": side, "input": asdict(data), "warm_up": asdict(warm_up), "queries": [asdict(asked) for asked in queries],
+        "side": side, "input": asdict(data), "warm_up": asdict(warm_up),
+        "queries": [asdict(asked) for asked in queries],
         "cores": cores, "options": options, "warm_seconds": WARM_UP,
     }  # fmt: skip
 
@@ -309,7 +310,7 @@ Peers = Callable[[str], Callable[[Json], Json]]
 
 
 def of_side(runs: Sequence[Json], data: Input) -> Json:
-    """What a side shows: rates and batches are medians of its runs, the rest is that of the last."""
+    """The figures of a side: rates and batches are medians of its runs, the rest is from the last run."""
     last = runs[-1]
     return {
         "equal": all(run["equal"] for run in runs),
@@ -318,7 +319,7 @@ def of_side(runs: Sequence[Json], data: Input) -> Json:
         "batch_ms": [round(median(times)) for times in zip(*(run["batch_ms"] for run in runs), strict=True)],
         "cpu_seconds": round(median([run["cpu_seconds"] for run in runs]), 1),
         **{name: last[name] for name in ("results", "result_rows", "result_bytes", "state_rows", "state_bytes")},
-        # Penstock only: to put together and read all results of the first query.
+        # Penstock only: to assemble and read all results of the first query.
         **({"read_ms": round(1000 * median([run["read_seconds"] for run in runs]))} if "read_seconds" in last else {}),
     }
 
@@ -342,7 +343,7 @@ def beside_spark(peers: Peers, asked: Sequence[Asked], data: Input, capped: Inpu
 def by_number(
     peers: Peers, data: Input, counts: Sequence[int], least: int, pairs: int, cores: int, **options: str
 ) -> Json:
-    """Step times of K queries with HAVING, for each K, from when two thirds of the input have filled the windows."""
+    """Step times of K queries with HAVING, for each K, once two thirds of the input have filled the windows."""
     say(f"{', '.join(map(str, counts))} queries with HAVING, {data.all_rows:,} rows in {data.files} steps")
     sides = {
         str(count): partial(peers("penstock"), job(data, "penstock", mix(count, least), cores, **options))
@@ -367,7 +368,7 @@ def _step_ms(runs: Sequence[Json]) -> float:
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured. Spark's share of the short window is `capped` files, of the long one `share` of a file and its tail."""
+    """What is measured. Spark gets `capped` files for the short window, `share` of a file and its tail for the long."""
 
     short: Input = Input(rows=250_000, files=8)
     capped: int = 2
@@ -385,7 +386,7 @@ class Case:
 
 
 def measure(case: Case, pairs: int, cores: int, figures: Callable[[Peers, Case, int], Json] | None = None) -> Report:
-    """The cases behind the ratios, and on top whatever `figures` measures."""
+    """The cases behind the ratios, and whatever `figures` measures."""
     load = harness.load()
     started: dict[str, harness.Peer] = {}
 
@@ -420,7 +421,19 @@ def describe(report: Report) -> str:
         for name, side in report.figures[part].items():
             if isinstance(side, dict):
                 size = f"{side['result_bytes'] / 2**20:,.1f}"
-                rows.append([part, name, side["batches"], f"{side['rows_per_second']:,}", round(median(side["batch_ms"])), f"{side['results']:,}", f"{side['result_rows']:,}", size, f"{side['state_rows']:,}"])  # fmt: skip
+                rows.append(
+                    [
+                        part,
+                        name,
+                        side["batches"],
+                        f"{side['rows_per_second']:,}",
+                        round(median(side["batch_ms"])),
+                        f"{side['results']:,}",
+                        f"{side['result_rows']:,}",
+                        size,
+                        f"{side['state_rows']:,}",
+                    ]
+                )
     return harness.table(
         ["case", "side", "batches", "rows/s", "ms a batch", "results", "stored as", "MB", "state rows"], rows
     )
@@ -437,7 +450,10 @@ SIZES = {"pairs": (2, "interleaved pairs of runs"), **CORES}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    more = "also ranges, plans, numbers of queries, rows of every result, disorder and skewed groups, with charts in docs/figures: about 20 minutes"
+    more = (
+        "also ranges, plans, numbers of queries, rows of every result, disorder and skewed groups, with charts "
+        "in docs/figures: about 20 minutes"
+    )
     return command.run(
         "aggregates", __doc__, measured, everything=more, sizes=SIZES, worker=worker, describe=describe,
         arguments=arguments,

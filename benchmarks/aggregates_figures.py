@@ -1,7 +1,8 @@
-"""The larger pictures of window aggregates: plans by range, numbers of queries, what is stored, and what the lab says of disorder, unions and skew.
+"""Figures of window aggregates: plans by range, numbers of queries, stored results, disorder, unions and skew.
 
-Ranges, plans, numbers and what results take are measured on Spark, what is held of skewed groups with the kernels alone. Disorder, unions, skewed groups and flushes are simulated with the operators of Li 2008, chapters 6 and
-8: each cell is also checked, so that what is compared gives the same answers.
+Ranges, plans, numbers and the size of results are measured on Spark, state of skewed groups with the kernels alone.
+Disorder, unions, skewed groups and flushes are simulated with the operators of Li 2008, chapters 6 and 8; each cell is
+also checked, so that what is compared gives the same answers.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def all_figures(peers: Peers, case: Case, cores: int, sizes: Sizes | None = None
     return found
 
 
-# -- measured -----------------------------------------------------------------------------------------------------------------
+# -- measured ---------------------------------------------------------------------------------------------------------
 
 
 def _cell(sides: Json) -> Json:
@@ -97,7 +98,7 @@ def _run(peers: Peers, data: Input, side: str, queries: Sequence[Asked], cores: 
 
 
 def ranges(peers: Peers, cores: int, sizes: Sizes) -> Json:
-    """Each plan over windows of one second up to the longest, beside Spark's own. HAVING has every window put together in its step."""
+    """Each plan over windows of one second up to the longest, beside Spark's. HAVING forces assembly in the step."""
     shown: Json = {}
     for length in sizes.lengths:
         say(f"{length} s / 1 s")
@@ -120,7 +121,7 @@ def plans(peers: Peers, cores: int, sizes: Sizes) -> Json:
 
 
 def stored(peers: Peers, cores: int, sizes: Sizes) -> Json:
-    """The results of many queries: as panes and runs, of which they are put together when read, and with a row for every result."""
+    """The results of many queries: stored as panes and combined windows, and with a row per result."""
     queries = mix(sizes.stored, 1)
     say(f"results of {sizes.stored} queries")
     ways = {"panes and runs": False, "every row": True}
@@ -131,7 +132,7 @@ def stored(peers: Peers, cores: int, sizes: Sizes) -> Json:
 
 
 def held(sizes: Sizes) -> Json:
-    """The most bytes that the engine's kernels hold of each data set (those of Fig. 6-19): partials, rows, or in each bucket either."""
+    """Peak bytes of the kernels' state for each data set (those of Fig. 6-19): partials, rows, or either per bucket."""
     shown: Json = {}
     for kind, slide in (("tumbling", 1_000), ("sliding", 100)):
         for name in SMALL:
@@ -148,7 +149,7 @@ def held(sizes: Sizes) -> Json:
 
 
 def _hold(rows: Sequence[Row], window: model.Sliding, wanted: str) -> tuple[list[tuple[int, ...]], int]:
-    """All counts and sums, and the most bytes held after a step; steps are a tenth of a window, and every eighth merges what is held."""
+    """All counts and sums, and the peak bytes after a step; a step is a tenth of a window, every eighth one merges."""
     key, value = (Expression((Ref(0, n),), Ref(0, n), total=True) for n in ("k", "v"))
     asked = Aggregation(window, (Item(None, key),), (Aggregate("count", None), Aggregate("sum", value)), None)
     (plan,) = plan_aggregates({0: asked}, {value: "bigint"}, wanted=wanted)
@@ -161,7 +162,8 @@ def _hold(rows: Sequence[Row], window: model.Sliding, wanted: str) -> tuple[list
         if fresh:
             keys = np.array([row.key for row in fresh], dtype=np.int64)
             table = pa.table({
-                "_key": (keys + 1) * -7_046_029_254_386_353_131, "g0": keys, "_ts": [row.time for row in fresh], "a0": [row.value for row in fresh]
+                "_key": (keys + 1) * -7_046_029_254_386_353_131, "g0": keys, "_ts": [row.time for row in fresh],
+                "a0": [row.value for row in fresh]
             })  # fmt: skip
             added = keep_rows(plan, table, before=before).tables
             before = np.logical_or.reduce(
@@ -179,7 +181,7 @@ def _hold(rows: Sequence[Row], window: model.Sliding, wanted: str) -> tuple[list
 
 
 def numbers(peers: Peers, cores: int, sizes: Sizes, least: int) -> Json:
-    """K queries with HAVING that share panes, K that share nothing, and as many native ones as a small machine can run."""
+    """K queries with HAVING that share panes, K that share nothing, and as many native ones as the machine can run."""
     shown: Json = {}
     for count in sizes.counts:
         say(f"{count} queries with HAVING")
@@ -198,11 +200,11 @@ def _capped(data: Input, tail: int) -> Input:
     return replace(data, files=1, tail=tail)
 
 
-# -- simulated ----------------------------------------------------------------------------------------------------------------
+# -- simulated --------------------------------------------------------------------------------------------------------
 
 
 def slack(sizes: Sizes) -> Json:
-    """Blocks of time shuffled inside, a row a second: what waiting costs and spoils, and what being told does (Fig. 6-12)."""
+    """Blocks of time shuffled inside, a row per second: cost and error of slack, beside punctuation (Fig. 6-12)."""
     windows, source = Sliding(600, 60), random.Random(7)
     times: list[int] = []
     for block in range(12):
@@ -226,7 +228,7 @@ def slack(sizes: Sizes) -> Json:
             waits += [number - whole[window] for window in count.arrive(time)]
         count.finish()
         wrong = 100 * wrong_share(count.answers, truth)
-        # A slack as long as a block must be right; a shorter one is not meant to be.
+        # A slack as long as a block must be right; a shorter one need not be.
         shown[str(length)] = {
             "equal": wrong == 0 or length < sizes.block,
             "wrong_percent": round(wrong, 2),
@@ -240,7 +242,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def unions(sizes: Sizes) -> Json:
-    """Two inputs of ten rows a second, one behind the other: the most rows and counts held with and without order (8-8, 8-11)."""
+    """Two inputs of ten rows per second, one late: the most rows and counts stored, in order and not (8-8, 8-11)."""
     windows, pace = Sliding(600, 100), 10
     shown: Json = {}
     for skewed in sizes.skews:
@@ -273,7 +275,7 @@ def unions(sizes: Sizes) -> Json:
 
 
 def skew(sizes: Sizes) -> Json:
-    """The most that is held, in sizes of a row, on the five data sets (Fig. 6-19): a partial is as large as two rows if windows
+    """Peak state, in sizes of a row, on the five data sets (Fig. 6-19): a partial is as large as two rows if windows
     tumble, and as one if they slide, ten to a range."""
     shown: Json = {}
     for kind, slide, size in (("tumbling", 1_000, 2.0), ("sliding", 100, 1.0)):
@@ -292,7 +294,7 @@ def skew(sizes: Sizes) -> Json:
 
 
 def flush(sizes: Sizes) -> Json:
-    """Rows a second before the first is lost, by groups, slots and how old slots leave (Fig. 8-7). Totals are checked by the tests."""
+    """Rows per second before the first is lost, by groups, slots and policy (Fig. 8-7); tests check the totals."""
     shown: Json = {}
     for name, share in SIZES.items():
         for groups in sizes.groups:
@@ -304,7 +306,7 @@ def flush(sizes: Sizes) -> Json:
     return shown
 
 
-# -- the charts ---------------------------------------------------------------------------------------------------------------
+# -- the charts -------------------------------------------------------------------------------------------------------
 
 
 def draw(found: Json, folder: Path | None = None) -> None:
@@ -329,23 +331,38 @@ def draw(found: Json, folder: Path | None = None) -> None:
     panel = Panel("Most held", "seconds that one input is behind", "rows and counts", skews, series)
     charts.draw("aggregates-unions", "Union of two inputs, one behind the other", "simulated", [panel], folder)
     panels = [
-        Panel(kind.capitalize(), "data set", "most held, sizes of a row", list(SMALL),
-              {title: [found["skew"][f"{kind}, {name}"][policy] for name in SMALL] for policy, title in POLICIES.items()}, "bars")
+        Panel(
+            kind.capitalize(),
+            "data set",
+            "most held, sizes of a row",
+            list(SMALL),
+            {title: [found["skew"][f"{kind}, {name}"][policy] for name in SMALL] for policy, title in POLICIES.items()},
+            "bars",
+        )
         for kind in ("tumbling", "sliding")
-    ]  # fmt: skip
+    ]
     charts.draw("aggregates-skew", "Skewed groups: partials, rows, or either", "simulated", panels, folder)
     panels = [
         Panel(kind.capitalize(), "data set", "most bytes held", list(SMALL),
-              {title: [found["held"][f"{kind}, {name}"][plan] for name in SMALL] for plan, title in HELD.items()}, "bars")
+              {title: [found["held"][f"{kind}, {name}"][plan] for name in SMALL] for plan, title in HELD.items()},
+              "bars")
         for kind in ("tumbling", "sliding")
     ]  # fmt: skip
     charts.draw("aggregates-held", "Skewed groups in the engine: partials, rows, or either", "measured", panels, folder)
     groups = list(dict.fromkeys(int(name.split(", ")[1]) for name in found["flush"]))
     panels = [
-        Panel(f"Slots: {size}", "groups", "rows per second", groups,
-              {title: [found["flush"][f"{size}, {count}"][policy] for count in groups] for policy, title in FLUSHES.items()})
+        Panel(
+            f"Slots: {size}",
+            "groups",
+            "rows per second",
+            groups,
+            {
+                title: [found["flush"][f"{size}, {count}"][policy] for count in groups]
+                for policy, title in FLUSHES.items()
+            },
+        )
         for size in SIZES
-    ]  # fmt: skip
+    ]
     charts.draw("aggregates-flush", "Rate before rows are lost, by flush", "simulated", panels, folder, level=True)
 
 

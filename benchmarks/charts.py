@@ -1,7 +1,7 @@
-"""Pictures of what was measured or simulated: panels of lines or bars as SVG, and their numbers beside them as JSON.
+"""Charts of what was measured or simulated: panels of lines or bars as SVG, with their numbers beside them as JSON.
 
-Colours are told apart by all kinds of colour vision (Okabe and Ito), and every series has a mark or a hatch of its own as well.
-A chart says in its title whether its numbers were measured or simulated.
+Colours are distinct for all kinds of colour vision (Okabe and Ito), and every series also has its own mark or hatch.
+The title of a chart says whether its numbers were measured or simulated.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ MARKS = "osD^vPX"
 STROKES = ("-", "--", "-.", ":", "-", "--", "-.")
 HATCHES = ("", "//", "..", "\\\\", "xx", "++", "oo")
 MOST_TICKS = 12
-MOST_LETTERS = 32  # of all names below an axis, before they stand at an angle
-Value = float | None  # nothing where a series has no value
+MOST_LETTERS = 32  # of all names below an axis, before they are rotated
+Value = float | None  # None where a series has no value
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes: `series` has a value for each of `at`. Labels name their units; `log` names the axes, as in 'xy'."""
+    """One pair of axes: `series` has a value for each of `at`. Labels name units; `log` names the axes, as in 'xy'."""
 
     title: str
     x: str
@@ -53,7 +53,7 @@ def draw(
     level: bool = False,
     note: str = "",
 ) -> Path:
-    """Write `<name>.svg`, the same for the same numbers; `level` gives all panels one vertical axis, `note` is a sentence above the common legend."""
+    """Write `<name>.svg`, reproducibly; `level` shares the vertical axis, `note` is a text above the common legend."""
     style = {"svg.hashsalt": "penstock", "svg.fonttype": "none", "hatch.linewidth": 0.6, "font.size": 9}
     with mpl.rc_context(style):
         figure = Figure(figsize=(max(6.0, 3.5 * len(panels)), 3.9), layout="constrained")
@@ -74,7 +74,7 @@ def draw(
 
 
 def write(name: str, found: Json, folder: Path | None = None) -> Path:
-    """Keep the numbers of charts as `<name>.json`."""
+    """Store the numbers of charts as `<name>.json`."""
     target = folder or FOLDER
     target.mkdir(parents=True, exist_ok=True)
     path = target / f"{name}.json"
@@ -113,7 +113,7 @@ def _fill(axes: Any, panel: Panel, alike: Sequence[Panel]) -> None:
 
 
 def _scale(axes: Any, logarithmic: bool, shown: Sequence[float]) -> None:
-    """Plain numbers on the vertical axis; from zero on, or on a logarithmic one, where bars have no natural foot, from a power of ten."""
+    """A vertical axis from zero or, if logarithmic, where bars have no natural base, from a power of ten."""
     least, most = min(shown, default=0), max(shown, default=1)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     if logarithmic and least > 0:
@@ -141,13 +141,14 @@ def _bars(axes: Any, panel: Panel) -> None:
 
 
 def _legends(figure: Any, found: Sequence[Any], panels: Sequence[Panel], note: str) -> None:
-    """One legend below where all panels show the same series, one below each where they do not, none for a single series."""
+    """One legend below if all panels show the same series, else one below each; none for a single series."""
     if all(list(panel.series) == list(panels[0].series) for panel in panels):
         if len(panels[0].series) > 1:
             handles, names = found[0].get_legend_handles_labels()
             columns = min(len(names), 3 if len(panels) == 1 else 4)
             figure.legend(
-                handles, names, loc="outside lower center", ncols=columns, frameon=False, title=note or None, title_fontsize=8
+                handles, names, loc="outside lower center", ncols=columns, frameon=False, title=note or None,
+                title_fontsize=8
             )  # fmt: skip
         return
     for axes, panel in zip(found, panels, strict=True):

@@ -1,6 +1,6 @@
-"""The command line of every measurement: its options, the other end of its worker processes, and the line at the end.
+"""The command line of every measurement: its options, the other end of its worker processes, and the JSON line.
 
-A benchmark says what its sizes are and how it measures; it parses nothing itself. It knows nothing of what is measured.
+A benchmark declares its sizes and how it measures; it parses nothing itself.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def run(
 ) -> int:
     """`python -m benchmarks.<name>`: the exit code says whether all results were equal.
 
-    `--json` prints the line alone; `--all` measures also what `everything` says. With `--serve` and `--worker` the process is one that the
-    benchmark itself has started.
+    `--json` prints only the line; `--all` also measures what `everything` says. With `--serve` and `--worker` the
+    process is one that the benchmark itself has started.
     """
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=text)
     parser.add_argument("--json", action="store_true", help="only the JSON line, without tables")

@@ -1,7 +1,7 @@
-"""The data sets Uni, pUni and Zipf of Wang 2013 (6.1), by a rule that a seed settles, and the exact answer of a join over them.
+"""The data sets Uni, pUni and Zipf of Wang 2013 (6.1), reproducible from a seed, and a join's exact answer.
 
-The thesis has windows of so many rows; here windows are of time and hold so many rows on average. Ranges that would let a poor order
-make rows by the million are drawn anew: the thesis does not say what it did about them.
+The thesis has windows of rows; here windows are of time and contain that many rows on average. Ranges with which a poor
+order makes rows by the million are redrawn: the thesis does not say how it handled them.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ SECOND = 1_000_000  # microseconds
 
 @dataclass(frozen=True)
 class Law:
-    """How the values 1..`values` of a stream are spread: i comes in proportion to i^-exponent, uniform with 0."""
+    """The distribution of the values 1..`values` of a stream: i is proportional to i^-exponent, uniform with 0."""
 
     values: int
     exponent: float = 0.0
 
     def draw(self, count: int, source: np.random.Generator) -> np.ndarray:
-        """By inversion of the integral, with rejection (Hormann & Derflinger 1996): exact, and no table of all values."""
+        """By inversion of the integral, with rejection (Hormann & Derflinger 1996): exact, without a table."""
         if not self.exponent:
             return source.integers(1, self.values + 1, count)
         power = 1 - self.exponent
@@ -64,7 +64,7 @@ def _area(x: float | np.ndarray, power: float) -> float | np.ndarray:
 
 @dataclass(frozen=True)
 class DataSet:
-    """Streams of one of the sets; each file holds a second of event time and about `rows` rows, some more, some fewer."""
+    """Streams of one of the sets; each file covers a second of event time and has about `rows` rows."""
 
     kind: str  # 'uni', 'puni', 'zipf'
     streams: int
@@ -81,7 +81,7 @@ class DataSet:
 
     @property
     def life(self) -> int:
-        """Seconds that hold as many rows as the window."""
+        """Seconds that contain as many rows as the window."""
         return self.window // self.rows
 
     def laws(self, number: int) -> tuple[Law, ...]:
@@ -138,7 +138,7 @@ class DataSet:
         return f"SELECT {select} FROM {roles} WHERE " + " AND ".join(f"a.k = {n}.k" for n in self.names[1:])
 
     def answer(self) -> list[int]:
-        """What `fingerprint` must give. Kept beside the files."""
+        """The expected result of `fingerprint`, stored beside the files."""
         inputs = self.inputs()
         kept = inputs / f"answer-{self.life}.json"
         if not kept.is_file():
@@ -155,17 +155,16 @@ class DataSet:
         return [int(count), int(total)]
 
     def _answer(self, inputs: Path) -> list[int]:
-        """By the last row of each result: as windows are alike, any rows of its key that it can see make one with it.
+        """By the last row of each result: as windows are equal, any rows of its key that it can see form one with it.
 
-        This needs no join, whose pairs over all time would be too many.
+        This needs no join, which would have too many pairs over all time.
         """
         held = []
         for name in self.names:
             table = pq.read_table(inputs / name)
             time = table["ts"].cast(pa.int64()).to_numpy() - EPOCH
-            place = (
-                table["k"].to_numpy() * (10_000 * SECOND) + time + self.life * SECOND
-            )  # keys apart by more than all time
+            # Keys apart by more than all time.
+            place = table["k"].to_numpy() * (10_000 * SECOND) + time + self.life * SECOND
             order = np.argsort(place)
             ids = table["id"].to_numpy()[order]
             held.append((place[order], ids, np.concatenate(([0], np.cumsum(ids)))))

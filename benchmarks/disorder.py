@@ -1,7 +1,7 @@
-"""The experiments of Li 2008 on windows, disorder and progress, simulated: what operators touch and hold, and whether it has the shape told there.
+"""The experiments of Li 2008 on windows, disorder and progress, simulated: work and state of operators, by shape.
 
-Plots and machines of the thesis are not at hand, so sizes are scaled down and only shapes are compared. Every cell also compares answers. What
-Spark does at scale is measured by `benchmarks.aggregates`.
+The plots and machines of the thesis are not available, so sizes are scaled down and only shapes are compared. Every
+cell also compares answers. `benchmarks.aggregates` measures Spark at scale.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BAND = 2  # seconds: the windows of joins of unions
 PACE = 10  # rows a second of each stream
 
 
-# -- windows of rows: X1, X4 ----------------------------------------------------------------------------------------------------
+# -- windows of rows: X1, X4 ------------------------------------------------------------------------------------------
 
 
 def _touched(values: Sequence[int], length: int, slide: int) -> Json:
@@ -50,24 +50,30 @@ def _touched(values: Sequence[int], length: int, slide: int) -> Json:
 
 
 def slides() -> Json:
-    """X1: the greatest of the last 400 rows, every S rows: what is touched."""
+    """X1: the greatest of the last 400 rows, every S rows: values touched."""
     values = _values(4 * LENGTH)
     return {str(slide): {"scan": len(values), **_touched(values, LENGTH, slide)} for slide in SLIDES}
 
 
 def slides_shape(found: Json) -> bool:
-    """What a row costs grows with range / slide, and panes cost little more than a scan once a slide has some rows."""
+    """The cost of a row grows with range / slide, and panes cost little more than a scan once a slide has some rows."""
     wide = [cell for slide, cell in found.items() if int(slide) >= 10]
     grows = all(
         found[str(a)][way] > found[str(b)][way] for a, b in pairwise(SLIDES) for way in ("partials by window", "rows")
     )
-    return grows and all(cell["panes"] <= 5 * cell["scan"] for cell in wide) and all(
-        cell["panes"] < cell["partials by window"] for cell in found.values() if cell is not found["1"] and cell is not found[str(LENGTH)]
-    )  # fmt: skip
+    return (
+        grows
+        and all(cell["panes"] <= 5 * cell["scan"] for cell in wide)
+        and all(
+            cell["panes"] < cell["partials by window"]
+            for cell in found.values()
+            if cell is not found["1"] and cell is not found[str(LENGTH)]
+        )
+    )
 
 
 def panes() -> Json:
-    """X4: panes beside partials by window, by rows in a pane and panes in a window. The input is long beside a window, so that its ends do not count."""
+    """X4: panes beside partials by window, by rows per pane and panes per window. The input is long."""
     shown: Json = {}
     for rows in PANE_ROWS:
         for count in PANES:
@@ -79,7 +85,7 @@ def panes() -> Json:
 
 
 def panes_shape(found: Json) -> bool:
-    """No gain with one row a pane or one pane a window, about 0.3 at 20 rows and 5 panes, and less along both axes."""
+    """No gain with one row per pane or one pane per window, about 0.3 at 20 rows and 5 panes, less along both axes."""
     ratio = {tuple(map(int, (key.split()[0], key.split()[2]))): cell["ratio"] for key, cell in found.items()}
     edges = [ratio[rows, count] for rows in PANE_ROWS for count in PANES if rows == 1 or count == 1]
     falls = all(ratio[a, count] >= ratio[b, count] for a, b in pairwise(PANE_ROWS) for count in PANES)
@@ -92,11 +98,11 @@ def _values(count: int) -> list[int]:
     return [source.randrange(1000) for _ in range(count)]
 
 
-# -- slack: X2 ------------------------------------------------------------------------------------------------------------------
+# -- slack: X2 --------------------------------------------------------------------------------------------------------
 
 
 def band() -> Json:
-    """X2: rows up to 3.2 s late, windows of 64 s every 6.4 s: the mean error of counts, by slack, told or guessed."""
+    """X2: rows up to 3.2 s late, windows of 64 s every 6.4 s: the mean error of counts, by slack and by punctuation."""
     windows, source = Sliding(6400, 640), random.Random(5)
     rows = sorted((time + source.randrange(320), time) for time in range(0, 60_000, 20))
     times = [time for _, time in rows]
@@ -120,7 +126,7 @@ def band() -> Json:
 
 
 def band_shape(found: Json) -> bool:
-    """Told: no error. Guessed: less with more slack, none with enough, and generous never worse than consistent."""
+    """Punctuation: no error. Slack: less with more slack, none with enough; generous is never worse than consistent."""
     told, *guessed = found.values()
     falls = all(a[p] >= b[p] for a, b in pairwise(guessed) for p in ("consistent", "generous"))
     kind = all(cell["generous"] <= cell["consistent"] for cell in guessed)
@@ -141,11 +147,11 @@ def _error(answers: dict[int, int], truth: dict[int, int]) -> float:
     return round(100 * wrong / len(truth), 3)
 
 
-# -- joins: X6, X7, X10, X11 ----------------------------------------------------------------------------------------------------
+# -- joins: X6, X7, X10, X11 ------------------------------------------------------------------------------------------
 
 
 def orders() -> Json:
-    """X6, X7: two ordered streams of flows, a band of n seconds: the most that is held, and how long a pair waits."""
+    """X6, X7: two ordered streams of flows, a band of n seconds: peak state, and how long a pair waits."""
     shown: Json = {}
     for seconds in BANDS:
         length = seconds * PACE
@@ -154,7 +160,7 @@ def orders() -> Json:
             join, waits, seen = kind((length, length)), [], 0
             for now in range(40 * PACE):
                 for stream in (0, 1):
-                    # Flows of a few rows a second in each direction, so that pairs are more than rows.
+                    # Flows of a few rows per second in each direction, so that pairs outnumber rows.
                     join.arrive(stream, Timed(now, now // PACE % 3, now))
                     join.punctuate(stream, now)
                 waits += [now - max(pair[0].time, pair[1].time) for pair in join.output[seen:]]
@@ -168,7 +174,7 @@ def orders() -> Json:
 
 
 def orders_shape(found: Json) -> bool:
-    """In order, waiting pairs hold most and grow fastest; without order least is held, and no pair waits."""
+    """In order, waiting pairs need most state, growing fastest; without order state is least, and no pair waits."""
     free, pairs, rows = JOINS
     held = {name: [cell[name]["held"] for cell in found.values()] for name in JOINS}
     waits = [cell[free]["median_wait"] for cell in found.values()]
@@ -177,7 +183,7 @@ def orders_shape(found: Json) -> bool:
 
 
 def _held(late: Sequence[Sequence[int]], length: int) -> Json:
-    """The most rows held by a join of two unions, each of inputs that are so many seconds late, with and without order."""
+    """Peak rows of a join of two unions, each of inputs that many seconds late, in order and not."""
     free, ordered = OrderAgnosticJoin((length, length)), OrderAgnosticJoin((length, length))
     melds, merges, passed = [Meld(len(own)) for own in late], [Merge(len(own)) for own in late], [0, 0]
     peaks = {"in order": 0, "as they come": 0}
@@ -210,24 +216,24 @@ def _held(late: Sequence[Sequence[int]], length: int) -> Json:
 
 
 def both_unions() -> Json:
-    """X10: a join of two unions, one input of each behind: rows held."""
+    """X10: a join of two unions, one input of each late: stored rows."""
     return {str(skew): _held(((0, skew), (0, skew)), BAND * PACE) for skew in SKEWS}
 
 
 def both_unions_shape(found: Json) -> bool:
-    """No gain: what waited before the join now waits in it, within a few rows in a hundred."""
+    """No gain: what waited before the join now waits in it, within a few rows per hundred."""
     return all(0.95 <= cell["as they come"] / cell["in order"] <= 1.05 for cell in found.values())
 
 
 def one_union() -> Json:
-    """X11: a stream joined with a union of which one input is late: rows held."""
+    """X11: a stream joined with a union of which one input is late: stored rows."""
     return {str(skew): _held(((0,), (0, skew)), BAND * PACE) for skew in SKEWS}
 
 
 def one_union_shape(found: Json) -> bool:
-    """The stream that is on time purges the union's rows, which in order would still wait before the join.
+    """The stream that is on time expires the union's rows, which in order would still wait before the join.
 
-    That is a gain only where an input is later than the window: until then the join would hold those rows anyway.
+    That is a gain only where an input is later than the window: until then the join would store those rows anyway.
     """
     return all(
         cell["as they come"] < cell["in order"] if int(skew) > BAND else cell["as they come"] == cell["in order"]
@@ -235,13 +241,13 @@ def one_union_shape(found: Json) -> bool:
     )
 
 
-# -- all of them ----------------------------------------------------------------------------------------------------------------
+# -- all of them ------------------------------------------------------------------------------------------------------
 
 _SIZES = aggregates_figures.Sizes()
 
 
 def _slack_shape(found: Json) -> bool:
-    """Right from a whole block on and only there, and then later than what punctuation gives."""
+    """Right from a whole block on and only there, and then later than punctuation."""
     told = found["punctuation"]
     guessed = {int(name): cell for name, cell in found.items() if name != "punctuation"}
     right = all((cell["wrong_percent"] == 0) == (slack >= _SIZES.block) for slack, cell in guessed.items())
@@ -256,7 +262,7 @@ def _skew_shape(found: Json) -> bool:
 
 
 def _flush_shape(found: Json) -> bool:
-    """Alike with few groups; with many and room for all, twice the rate without order, which more slots only slow down with it."""
+    """Equal with few groups; with many and enough slots, twice the rate without order; in order more slots hurt."""
     few, many = (str(_SIZES.groups[place]) for place in (0, -1))
     sizes = list(aggregates_figures.SIZES)
     alike = [cell for name, cell in found.items() if name.endswith(f", {few}")]
@@ -269,7 +275,7 @@ def _flush_shape(found: Json) -> bool:
 
 
 def _unions_shape(found: Json) -> bool:
-    """In order, all rows of the time that one input is behind are held; without, no more than the windows that are open for so long."""
+    """In order, all rows of the time that one input is late are stored; without order, at most the open windows."""
     length, slide, pace = 600, 100, 10
     return all(
         cell["merge"] >= int(skew) * pace and cell["meld"] <= (length + int(skew) * pace) / slide + 1
@@ -279,7 +285,7 @@ def _unions_shape(found: Json) -> bool:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One or more figures of the thesis: how they are repeated, and what they must look like."""
+    """One or more figures of the thesis: how to repeat them, and the expected shape."""
 
     figure: str
     run: Callable[[], Json]
@@ -290,15 +296,21 @@ class Experiment:
 EXPERIMENTS = {
     "X1": Experiment("6-10", slides, slides_shape, "cost grows with range / slide; panes stay near the scan"),
     "X2": Experiment("6-11", band, band_shape, "error falls with slack; none with punctuation"),
-    "X3": Experiment("6-12", lambda: aggregates_figures.slack(_SIZES), _slack_shape, "right only from a whole block on"),
+    "X3": Experiment(
+        "6-12", lambda: aggregates_figures.slack(_SIZES), _slack_shape, "right only from a whole block on"
+    ),
     "X4": Experiment("6-15", panes, panes_shape, "0.3 at 20 rows a pane and 5 panes a window"),
     "X5": Experiment("6-19", lambda: aggregates_figures.skew(_SIZES), _skew_shape, "at most 1.1 of the better way"),
     "X6, X7": Experiment("7-6, 7-7", orders, orders_shape, "pairs wait > rows wait >= no order"),
-    "X8": Experiment("8-7", lambda: aggregates_figures.flush(_SIZES), _flush_shape, "alike with few groups, then without order"),
-    "X9, X12": Experiment("8-8, 8-11", lambda: aggregates_figures.unions(_SIZES), _unions_shape, "in order all rows, else open windows"),
+    "X8": Experiment(
+        "8-7", lambda: aggregates_figures.flush(_SIZES), _flush_shape, "alike with few groups, then without order"
+    ),
+    "X9, X12": Experiment(
+        "8-8, 8-11", lambda: aggregates_figures.unions(_SIZES), _unions_shape, "in order all rows, else open windows"
+    ),
     "X10": Experiment("8-9", both_unions, both_unions_shape, "the same: no gain"),
     "X11": Experiment("8-10", one_union, one_union_shape, "less without order once later than the window"),
-}  # fmt: skip
+}
 
 
 def measure(options: Namespace) -> Report:
@@ -332,8 +344,12 @@ def draw(found: Json) -> None:
                 [Panel("Values touched", "slide, rows", "values", at, lines, log="xy")])  # fmt: skip
     cells = found["X4"]["cells"]
     lines = {f"{count} panes": [cells[f"{rows} rows, {count} panes"]["ratio"] for rows in PANE_ROWS] for count in PANES}
-    charts.draw("disorder-panes", "Panes beside partials by window", "simulated",
-                [Panel("Values touched", "rows in a pane", "of those with partials by window", PANE_ROWS, lines)])  # fmt: skip
+    charts.draw(
+        "disorder-panes",
+        "Panes beside partials by window",
+        "simulated",
+        [Panel("Values touched", "rows in a pane", "of those with partials by window", PANE_ROWS, lines)],
+    )
     at, lines = series("X2", "consistent", "generous")
     lines["punctuation"] = [found["X2"]["cells"]["punctuation"]["error_percent"]] * len(at)
     charts.draw("disorder-band", "Rows up to 3.2 s late", "simulated",
@@ -341,7 +357,8 @@ def draw(found: Json) -> None:
     at, joins = series("X6, X7", *JOINS)
     panels = [
         Panel(title, "band, seconds", unit, at, {name: [cell[what] for cell in cells] for name, cells in joins.items()})
-        for title, unit, what in (("Most held", "rows and pairs", "held"), ("Wait of a pair", "tenths of a second", "median_wait"))
+        for title, unit,
+        what in (("Most held", "rows and pairs", "held"), ("Wait of a pair", "tenths of a second", "median_wait"))
     ]  # fmt: skip
     charts.draw("disorder-joins", "A join with and without order", "simulated", panels)
     panels = []

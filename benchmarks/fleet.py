@@ -1,9 +1,9 @@
-"""A fleet of different queries: those of NEXMark in one engine, beside Spark running them side by side, and DuckDB over all rows at once.
+"""A fleet of different queries: those of NEXMark in one engine, beside Spark side by side, and DuckDB over all rows.
 
-Every side delivers each query's own select list to a folder of Parquet files, and its time ends when the last row is there. A run has many or
-few steps of equal size; the time of a step is the difference between both runs, shared out over the steps that one has more than the
-other, so that starting does not count. Every process is fresh, and each answer is compared with DuckDB's: whole, or (Spark, whose
-watermark closes no window behind the last rows) up to the last window that has ended.
+Every side delivers each query's own select list to a folder of Parquet files, and its time ends when the last row is
+there. A run has many or few steps of equal size; the time of a step is the difference between both runs divided by the
+difference in steps, so that starting does not count. Every process is fresh, and each answer is compared with DuckDB's:
+whole, or (Spark, whose watermark closes no window after the last rows) up to the last window that has ended.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ NATIVE = {
 }
 
 
-# -- the sides, each in a process of its own -------------------------------------------------------------------------------
+# -- the sides, each in a process of its own --------------------------------------------------------------------------
 
 
 @dataclass
 class Memory:
-    """The most that all processes of a run have held at once, shared pages counted once."""
+    """Peak memory of all processes of a run together, with shared pages counted once."""
 
     most: int = 0
     _over: threading.Event = field(default_factory=threading.Event)
@@ -102,7 +102,7 @@ def penstock_run(folder: Path, inputs: Path, asked: Mapping[str, Asked], cores: 
 
 
 def read_results(engine: Any, asked: Mapping[str, Asked]) -> float:
-    """The seconds that it takes to read the results of all queries, whole; the first time compiles and is not counted."""
+    """The seconds to read the whole results of all queries; a first read, which compiles, is not counted."""
     seconds = 0.0
     for _ in range(2):
         started = time.perf_counter()
@@ -192,7 +192,7 @@ def worker(job: Json) -> Json:
     }
 
 
-# -- the check -------------------------------------------------------------------------------------------------------------
+# -- the check --------------------------------------------------------------------------------------------------------
 
 
 def wrong(job: Json, inputs: Path, out: Path, asked: Mapping[str, Asked]) -> list[str]:
@@ -211,21 +211,21 @@ def wrong(job: Json, inputs: Path, out: Path, asked: Mapping[str, Asked]) -> lis
 
 
 def native_watermark(events: Events) -> int:
-    """Where Spark's watermark, which counts milliseconds, stands in the last batch: it follows from the rows of the batches before."""
+    """Spark's watermark, in milliseconds, in the last batch: it follows from the rows of the batches before."""
     before = [events.tables(number)["bid"].column("date_time").cast(pa.int64()) for number in range(events.steps - 1)]
     return max(int(pc.max(times).as_py()) for times in before) // 1000 * 1000 - nexmark.DISORDER
 
 
 def ended(asked: Asked, until: int) -> Asked:
-    """What is asked of DuckDB if only the windows that end at or before this time have been answered."""
-    if "[SESSION" in asked.sql:  # a session ends a gap behind its last row
+    """The query for DuckDB if only the windows that end at or before this time have been answered."""
+    if "[SESSION" in asked.sql:  # a session ends a gap after its last row
         return replace(asked, duckdb=f"{asked.duckdb} HAVING max(t) + {10 * SECOND} <= {until}")
     if re.search(r"\bended\b", asked.duckdb):
         return replace(asked, duckdb=f"SELECT * FROM ({asked.duckdb}) WHERE ended <= {until}")
     return asked
 
 
-# -- the benchmark ---------------------------------------------------------------------------------------------------------
+# -- the benchmark ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ class Case:
 
 
 def reading(case: Case) -> Json:
-    """Rows per second of `results()`, now and at the commit before rows became columns; nothing where that is not in the history."""
+    """Rows per second of `results()`, now and before rows became columns; nothing where that commit is not known."""
     now = case.run(READ_STEPS, read=True)
     found = {
         "equal": now["equal"],

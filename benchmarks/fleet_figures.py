@@ -1,4 +1,4 @@
-"""Pictures of a fleet: the time of a step by the number of queries and by its size, and where it goes."""
+"""Figures of a fleet: the time of a step by the number of queries and by its size, and its parts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def all_figures(
 
 
 def fleet_of(count: int) -> tuple[str, ...]:
-    """So many queries: all that there are, then the first ones again."""
+    """So many queries: all there are, then the first ones again."""
     names = tuple(nexmark.queries())
     return tuple(
         name if turn == 0 else f"{name}_{turn + 1}" for turn in range(-(-count // len(names))) for name in names

@@ -1,10 +1,11 @@
-"""Queries by (a) and by (a, b) over one stream: a table for each, as the engine has them, or partials by (a, b) that are rolled up for those by a?
+"""Queries by (a) and by (a, b) over one stream: a table for each, or partials by (a, b) rolled up to those by a?
 
-One process with the engine's own mapper, deltas and kernels, without Spark; CPU time of a step, all tasks one after the other. `apart`: a table
-for each. `at closing`: one by (a, b), with all of one a in one task, of which windows by a are put together. `of new partials`: the same
-rows in the same tasks, and partials by a, stored as ever, which are made of the new ones by (a, b). `mapped apart`: mappers make partials of their rows
-and send these, for each table by itself. `mapped together`: they make those by a of those by (a, b), and each goes by its own key. These
-two are the engine's own; with four queries, which do not want the same rows, it does not roll up.
+One process with the engine's own mapper, deltas and kernels, without Spark; CPU time of a step, all tasks one after the
+other. `apart`: a table for each. `at closing`: one by (a, b), with all of one a at one task, which assembles windows by
+a from it. `of new partials`: the same rows at the same tasks, and partials by a, stored as usual, made from the new
+ones by (a, b). `mapped apart`: mappers make partials of their rows and send these, for each table separately. `mapped
+together`: they make those by a from those by (a, b), and each goes by its own key. These two are the engine's own; with
+four queries, which select different rows, it does not roll up.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ HIGH = np.uint64(0xFFFF_FFFF_0000_0000)
 
 @dataclass(frozen=True)
 class Case:
-    """Rows of a step for each group of (a, b) that turns up in it, groups of (a, b) for each a, and the queries."""
+    """Rows of a step per group of (a, b) in it, groups of (a, b) per a, and the queries."""
 
     rows: int
     reduction: float
@@ -78,7 +79,7 @@ class Case:
 
     @property
     def groups(self) -> int:
-        """So many groups that those which turn up in a step, if rows are of any of them, have as many rows as is wanted."""
+        """The number of groups with which the groups that occur in a step have the wanted number of rows each."""
         low, high, seen = 1.0, 1e9, self.rows / self.reduction
         for _ in range(100):
             middle = (low + high) / 2
@@ -96,7 +97,7 @@ class Case:
         return {name: pa.array(values) for name, values in found.items()}
 
     def network(self, groups: Sequence[str]) -> Network:
-        """The plan of the queries, each by groups of its own: every other one of four or more wants some rows only."""
+        """The plan of the queries, each by its own groups: every other one of four or more selects only some rows."""
         window = f"RANGE {SLIDES * SLIDE} SLIDE {SLIDE}" if self.sliding else f"TUMBLING {SLIDE}"
         standing = []
         for n, by in enumerate(groups):
@@ -107,7 +108,7 @@ class Case:
 
 
 class Placing(Mapper):
-    """The high half of a key is that of the hash of a: so all of one a lie together, and in one task."""
+    """The high half of a key is that of the hash of a: so all rows of one a are together, at one task."""
 
     def _keys(self, tables: tuple[StateTable, ...], columns: Mapping[str, pa.Array]) -> dict[str, tuple[Ints, Valid]]:
         (table,) = tables
@@ -118,7 +119,7 @@ class Placing(Mapper):
 
 @dataclass
 class Cost:
-    """CPU seconds of the parts of a step, and what went through it."""
+    """CPU seconds of the parts of a step, and the amounts sent."""
 
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -135,7 +136,7 @@ class Cost:
 
 
 class Side:
-    """One way to answer the queries, with what its tasks hold: by task and aggregate, partials with the step they came with."""
+    """One way to answer the queries, with the state of its tasks: by task and aggregate, partials with their step."""
 
     def __init__(self, case: Case, way: str, folder: Path) -> None:
         self.case, self.way, self.store = case, way, LocalStore(folder)
@@ -260,7 +261,7 @@ class Side:
     def close(
         self, number: int, aggregate: WindowAggregate, tables: Sequence[pa.Table], cost: Cost, results: list[int]
     ) -> None:
-        """Close the windows that the step before has completed, and write their results as the engine does: panes, where windows overlap."""
+        """Close the windows that the previous step has completed, and write their results as the engine does."""
         after, until = (number - 1) * SLIDE, number * SLIDE
         half = self.case.queries // 2
         mine = {q.query for q in aggregate.plan.queries if (q.query <= half) == (aggregate is self.coarse)}
@@ -283,7 +284,7 @@ class Side:
 
 
 def measure(case: Case, steps: int) -> tuple[bool, Json]:
-    """The cheapest step of each way, of those after the first ones; and whether all ways had as many results."""
+    """The cheapest step of each way after the first ones; and whether all ways had as many results."""
     with TemporaryDirectory() as folder:
         sides = {way: Side(case, way, Path(folder) / way) for way in WAYS}
         costs: dict[str, list[Cost]] = {way: [] for way in WAYS}
@@ -306,7 +307,7 @@ def measure(case: Case, steps: int) -> tuple[bool, Json]:
 
 
 def cases(rows: int, everything: bool) -> list[Case]:
-    """Windows of one slide and of six, with more and more rows for each group of (a, b)."""
+    """Windows of one slide and of six, with increasing numbers of rows per group of (a, b)."""
     queries, ratios = ((2, 4), (2, 10, 100)) if everything else ((2,), (10,))
     grid = product((False, True), queries, (1.0, 1.5, 3.0, 10.0), ratios)
     return [Case(rows, reduction, ratio, sliding, count) for sliding, count, reduction, ratio in grid]

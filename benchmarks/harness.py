@@ -1,6 +1,6 @@
-"""What all measurements share: cached input files, one fresh process per run, interleaved pairs, medians, the JSON line.
+"""Shared parts of all measurements: cached input files, one fresh process per run, interleaved pairs, medians.
 
-It knows nothing of joins or kernels. Progress goes to stderr; stdout ends with the one line that other programs read.
+Progress goes to stderr; stdout ends with the one line that other programs read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GENERATOR = 1  # part of every cache key: raise it when the generated rows chang
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of a benchmark. There are no ratios without equality; the more the better, but for those named in `lower`."""
+    """The outcome of a benchmark. Ratios require equal results; more is better, except for those named in `lower`."""
 
     name: str
     equal: bool
@@ -81,12 +81,12 @@ def medians(steps: Sequence[Mapping[str, float]], scale: float = 1.0) -> dict[st
 
 
 def pair_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The median of the ratios of interleaved pairs, so that a slow minute of the machine meets both sides of a pair."""
+    """The median of the ratios of interleaved pairs, so that a slow minute affects both sides of a pair."""
     return median([a / b for a, b in zip(ours, theirs, strict=True)])
 
 
 def interleaved(sides: Mapping[str, Callable[[], Json]], pairs: int) -> dict[str, list[Json]]:
-    """Run every side `pairs` times, in turns, and every other time in reverse order."""
+    """Run every side `pairs` times, in turns, every other time in reverse order."""
     found: dict[str, list[Json]] = {name: [] for name in sides}
     for pair in range(pairs):
         order = list(sides) if pair % 2 == 0 else list(reversed(sides))
@@ -131,7 +131,7 @@ def checkout(commit: str) -> Iterator[Path | None]:
 
 
 class Peer:
-    """A process of its own that does one job after the other in one warm JVM, so that sides can take turns."""
+    """A process that runs one job after the other in one warm JVM, so that sides can take turns."""
 
     def __init__(self, module: str) -> None:
         self.module = module
@@ -181,7 +181,7 @@ def scratch() -> Iterator[Path]:
 
 
 def cached(kind: str, key: Json, make: Callable[[Path], None]) -> Path:
-    """A folder of generated data, made once per key and kept among the temporary files."""
+    """A folder of generated data, made once per key and stored among the temporary files."""
     text = json.dumps({**key, "generator": GENERATOR}, sort_keys=True)
     root = Path(tempfile.gettempdir()) / f"penstock-bench-data-{os.getuid()}"
     folder = root / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -198,10 +198,10 @@ def cached(kind: str, key: Json, make: Callable[[Path], None]) -> Path:
 
 @dataclass(frozen=True)
 class StreamFiles:
-    """Parquet files of one stream, to be read one per batch, with as many matches a row as `matches` says.
+    """Parquet files of one stream, one per batch, with `matches` matches per row.
 
-    Every file covers `seconds` of event time. Rows are out of order by less than `disorder` seconds, and times are whole
-    milliseconds, so that equal times and exact window ends occur. With `text` keys are text.
+    Every file covers `seconds` of event time. Rows are out of order by less than `disorder` seconds, and times are
+    whole milliseconds, so that equal times and exact window ends occur. With `text` keys are text.
     """
 
     rows: int
@@ -266,7 +266,7 @@ def load() -> float:
 
 
 def machine(load_before: float) -> Json:
-    """Where the figures come from: they compare only within one run."""
+    """Where the figures come from: they are comparable only within one run."""
     packages = ("pyspark", "pyarrow", "numpy", "numba", "duckdb")
     return {
         "cores": os.cpu_count(),
@@ -281,13 +281,13 @@ def machine(load_before: float) -> Json:
 
 
 def heap_gigabytes() -> int:
-    """A third of the machine's memory, 8 at most: Spark's own join keeps its state in the heap and must not be short of it."""
+    """A third of the machine's memory, at most 8: Spark's own join keeps its state in the heap."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return max(2, min(8, int(memory / 3)))
 
 
 def cpu_seconds() -> float:
-    """CPU time so far of this process, its JVM and its live Python workers; other processes disturb it less than the clock."""
+    """CPU time so far of this process, its JVM and its live Python workers; other load disturbs it less."""
     total = 0.0
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -297,7 +297,7 @@ def cpu_seconds() -> float:
 
 
 def session(cores: int, **settings: str) -> Any:
-    """The same session for every side: what Penstock sets for itself on a local disk helps Spark's own queries as well."""
+    """The same session for every side: Penstock's settings for a local disk help Spark's own queries as well."""
     from penstock.spark.session import local_session
 
     common = {
@@ -321,7 +321,7 @@ def run_query(start: Callable[[], Any]) -> Json:
 
 
 def run_queries(start: Callable[[], Sequence[Any]]) -> Json:
-    """Time streaming queries that run at once, from the start of the first to the end of the last; batches are those of the first."""
+    """Time concurrent queries, from the start of the first to the end of the last; batches are the first's."""
     used, started = cpu_seconds(), time.perf_counter()
     queries = start()
     for query in queries:
@@ -340,7 +340,7 @@ def run_queries(start: Callable[[], Sequence[Any]]) -> Json:
 
 
 def _release() -> None:
-    """Let go of the state of native queries that have ended: it would stay in the heap and slow the runs that follow."""
+    """Release the state of native queries that have ended: in the heap it would slow the following runs."""
     from pyspark import SparkContext
 
     jvm = SparkContext._active_spark_context._jvm  # noqa: SLF001
@@ -349,7 +349,7 @@ def _release() -> None:
 
 
 def force_orders(engine: Any, orders: Mapping[int, Sequence[int]]) -> None:
-    """Make an engine begin with these probe orders; give it the mode 'static', which keeps them."""
+    """Make an engine begin with these probe orders; use the mode 'static', which keeps them."""
     steer = engine.catalog.steer
 
     def fixed(*arguments: Any) -> Any:
@@ -363,7 +363,7 @@ def force_orders(engine: Any, orders: Mapping[int, Sequence[int]]) -> None:
 
 
 def run_engine(engine: Any) -> Json:
-    """Time an engine over the present input in the same way, and record what each step did."""
+    """Time an engine over the present input in the same way, and record each step."""
     steps: list[Json] = []
     runs = []
 
@@ -380,7 +380,7 @@ def run_engine(engine: Any) -> Json:
 
 @contextlib.contextmanager
 def _recorded(steps: list[Json]) -> Iterator[None]:
-    """Keep the timings that a step leaves behind, and the phases of its slowest task."""
+    """Record the timings of each step, and the phases of its slowest task."""
     from penstock.step.stepper import Stepper
 
     original = Stepper.run_batch

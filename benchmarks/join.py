@@ -1,11 +1,11 @@
 """A window join of two streams: Penstock beside Spark's own stream-stream join, on the same files.
 
-The ratio `spark` is that of plain files with keys that are numbers; `general` is that of sources with a projection, and keys that are text. Beside it
-stands what Penstock takes where only Spark can read such a source.
+The ratio `spark` is that of plain files with numeric keys; `general` is that of sources with a projection and text
+keys, beside the time of Penstock where only Spark can read such a source.
 
-Both sides run local, unsynced, with the same trigger size, checkpoint manager and number of partitions, each in a fresh process
-after the same warm-up, and write every result to Parquet. A run counts only if its results are, by number and checksum, those of
-DuckDB over the same files. What it costs Penstock to sync is printed beside and is not part of the ratio.
+Both sides run locally, without syncs, with the same trigger size, checkpoint manager and number of partitions, each in
+a fresh process after the same warm-up, and write every result to Parquet. A run counts only if its results are, by
+number and checksum, those of DuckDB over the same files. The cost of syncs is printed separately, outside the ratio.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ WARM_UP = 40  # seconds before the first measured run of a process
 
 
 def data(rows: int, files: int, seed: int = 1, *, general: bool = False) -> Path:
-    """As many keys as make about one match a row."""
+    """Enough keys for about one match per row."""
     rate = rows / files / SECONDS_PER_FILE
     keys = max(1, round(rate * (LIFE_A + LIFE_B)))
     shape = {"text": True} if general else {}
@@ -61,7 +61,7 @@ def data(rows: int, files: int, seed: int = 1, *, general: bool = False) -> Path
 
 
 def source(spark, inputs: Path, name: str, *, general: bool, for_spark: bool = False):
-    """One of the streams: a plain source of files, or what a projection makes of one; with a filter that is true, but no term, `for_spark` alone."""
+    """One of the streams: plain files, or a projection of them; `for_spark` with a filter that is true but no term."""
     if not general:
         return harness.read_stream(spark, inputs / name)
     schema = harness.STREAM_SCHEMA.replace("k bigint", "k string")
@@ -69,7 +69,7 @@ def source(spark, inputs: Path, name: str, *, general: bool, for_spark: bool = F
     return rows.where("hash(1) IS NOT NULL") if for_spark else rows
 
 
-# -- the two sides, each in its own process -------------------------------------------------------------------------------
+# -- the two sides, each in its own process ---------------------------------------------------------------------------
 
 
 def penstock_run(
@@ -112,8 +112,8 @@ def spark_run(spark, folder: Path, inputs: Path, *, general: bool) -> tuple[Json
 def worker(job: Json) -> Json:
     """One measured run and the check of its results, right after a warm-up.
 
-    A new process warms up on the whole input for the same time on every side, so that all run compiled code; later a few
-    small files do: Python workers die when idle.
+    A new process warms up on the whole input for the same time on every side, so that all run compiled code; later runs
+    only on a few small files, since Python workers die when idle.
     """
     with harness.scratch() as folder:
         first, started = SparkSession.getActiveSession() is None, time.monotonic()
@@ -135,15 +135,16 @@ def worker(job: Json) -> Json:
             "checksum": checksum,
             "rate": rows / found["seconds"],
             "steady_ms": steady,
-            "says": f"{found['seconds']:6.2f} s {rows / found['seconds']:>9,.0f} rows/s {steady:6.0f} ms a batch {found['cpu_seconds']:6.1f} s CPU {count:>9,} results",
+            "says": f"{found['seconds']:6.2f} s {rows / found['seconds']:>9,.0f} rows/s {steady:6.0f} ms "
+            f"a batch {found['cpu_seconds']:6.1f} s CPU {count:>9,} results",
         }
 
 
-# -- the check ------------------------------------------------------------------------------------------------------------
+# -- the check --------------------------------------------------------------------------------------------------------
 
 
 def fingerprint(relation: str) -> tuple[int, str]:
-    """The number of rows and a checksum that does not depend on their order."""
+    """The number of rows and an order-independent checksum."""
     values = ", ".join(f"epoch_us({c})" if c.endswith("ts") else c for c in COLUMNS)
     sql = f"SELECT count(*), coalesce(sum((hash({values}) % 2305843009213693951)::HUGEINT), 0) FROM ({relation})"
     count, total = duckdb.connect().execute(sql).fetchone()
@@ -155,9 +156,8 @@ def expected(inputs: Path) -> tuple[int, str]:
     kept = inputs / f"answer-{LIFE_A}-{LIFE_B}.json"
     if not kept.is_file():
         condition = (
-            "a.k = b.k "
-            f"AND epoch_us(b.ts) - epoch_us(a.ts) < {LIFE_A * 1_000_000} "
-            f"AND epoch_us(a.ts) - epoch_us(b.ts) < {LIFE_B * 1_000_000}"
+            f"a.k = b.k AND epoch_us(b.ts) - epoch_us(a.ts) < {LIFE_A * 1_000_000} AND epoch_us(a.ts) - "
+            f"epoch_us(b.ts) < {LIFE_B * 1_000_000}"
         )
         relation = f"SELECT {SELECT} FROM '{inputs}/a/*.parquet' a JOIN '{inputs}/b/*.parquet' b ON {condition}"
         kept.write_text(json.dumps(fingerprint(relation)))
@@ -165,12 +165,12 @@ def expected(inputs: Path) -> tuple[int, str]:
     return count, checksum
 
 
-# -- the benchmark --------------------------------------------------------------------------------------------------------
+# -- the benchmark ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Case:
-    """Interleaved pairs of runs over the same input; some more are synced, beside."""
+    """Interleaved pairs of runs over the same input; some more are synced."""
 
     rows: int
     files: int
@@ -187,7 +187,8 @@ class Case:
         answer = expected(inputs)
         say(f"{answer[0]:,} results expected")
         job = {
-            "inputs": str(inputs), "warm_up": str(warm_up), "warm_seconds": WARM_UP, "rows": 2 * self.rows, "cores": cores,
+            "inputs": str(inputs), "warm_up": str(warm_up), "warm_seconds": WARM_UP, "rows": 2 * self.rows,
+            "cores": cores,
             "general": self.general, "durable": False, "for_spark": False,
         }  # fmt: skip
 
@@ -255,9 +256,16 @@ def describe(report: Report) -> str:
 
 def shown(figures: Json) -> str:
     rows = [
-        [name, f"{rate:,}", figures["steady_ms"][name], figures["cpu_seconds"][name], f"{figures['state'][name]['rows']:,}", figures["state"][name]["bytes"]]
+        [
+            name,
+            f"{rate:,}",
+            figures["steady_ms"][name],
+            figures["cpu_seconds"][name],
+            f"{figures['state'][name]['rows']:,}",
+            figures["state"][name]["bytes"],
+        ]
         for name, rate in figures["rows_per_second"].items()
-    ]  # fmt: skip
+    ]
     text = harness.table(["side", "rows/s", "ms a batch", "CPU s", "state rows", "state bytes"], rows)
     for name, parts in figures["phases_ms"].items():
         for kind, times in parts.items():

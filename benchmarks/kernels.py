@@ -1,7 +1,7 @@
 """The compiled probe beside NumPy, Polars and DuckDB: the same pairs from the same sorted arrays, one thread each.
 
-Every side returns the indices of all matching pairs (the probe also their bits). What a side can prepare on the state once is
-outside the clock: NumPy's combined sort key, the data frames, the tables.
+Every side returns the indices of all matching pairs (the probe also their bits). What a side can prepare once on the
+state is not timed: NumPy's combined sort key, the data frames, the tables.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Case:
 
 
 def even_case(name: str, delta: int, state: int, matches: float = 1.0) -> Case:
-    """Random keys, hashed as the engine's are; as many keys as make about `matches` a delta row."""
+    """Random keys, hashed as the engine's; as many keys as give about `matches` per delta row."""
     draw = np.random.default_rng(7)
     span, reach = 100_000_000, 10_000_000
     keys = max(1, round(state * 2 * reach / span / matches))
@@ -57,7 +57,7 @@ def even_case(name: str, delta: int, state: int, matches: float = 1.0) -> Case:
 
 
 def hot_case(name: str, delta: int, state: int) -> Case:
-    """One key has all rows; the window is narrow: about one match a row among `state` candidates."""
+    """All rows have one key; the window is narrow: about one match per row among `state` candidates."""
     draw = np.random.default_rng(11)
     span = 1_000_000_000
     sides = [_sorted(np.full(n, 42, dtype=np.int64), draw.integers(0, span, n)) for n in (delta, state)]
@@ -70,7 +70,7 @@ def _sorted(keys: np.ndarray, times: np.ndarray) -> Pairs:
     return keys[order], times[order]
 
 
-# -- the sides: each prepares its state, and returns the work to be timed -----------------------------------------------
+# -- the sides: each prepares its state, and returns the work to be timed ---------------------------------------------
 
 
 def by_probe(case: Case) -> Callable[[], Pairs]:
@@ -141,11 +141,11 @@ def by_duckdb(case: Case) -> Callable[[], Pairs]:
 SIDES = {"probe": by_probe, "numpy": by_numpy, "polars": by_polars, "duckdb": by_duckdb}
 
 
-# -- the benchmark ------------------------------------------------------------------------------------------------------
+# -- the benchmark ----------------------------------------------------------------------------------------------------
 
 
 def fingerprint(pairs: Pairs) -> tuple[int, int]:
-    """The number of pairs and a checksum that does not depend on their order."""
+    """The number of pairs and an order-independent checksum."""
     left, right = (np.asarray(side).astype(np.uint64) for side in pairs)
     mixed = (left * np.uint64(0x9E3779B97F4A7C15)) ^ (right * np.uint64(0xC2B2AE3D27D4EB4F))
     return len(left), int(mixed.sum(dtype=np.uint64))

@@ -1,7 +1,7 @@
 """Window joins of three, five and seven streams on one key: Penstock beside a chain of Spark's own stream-stream joins.
 
-Spark joins two streams at a time, so it keeps what the first ones made in the state of the next. Penstock keeps windows only. Results are
-compared with DuckDB. A join without an equality, which Spark refuses, runs with one task and with two.
+Spark joins two streams at a time, so intermediate results are state of the next join. Penstock stores only windows.
+Results are compared with DuckDB. A join without an equality, which Spark refuses, runs with one task and with two.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ WARM_UP = 20  # seconds before the first measured run of a process
 
 @dataclass(frozen=True)
 class Case:
-    """A join of several streams: rows, keys and window of each, and how they are tied together."""
+    """A join of several streams: rows, keys and window of each, and the join conditions."""
 
     rows: tuple[int, ...]
     keys: tuple[int, ...]
     lives: tuple[int, ...]  # seconds
     files: int
     seconds: float = 10.0  # of event time in a file
-    tie: str = "equal"  # keys are equal; 'loop': the same, said so that no index helps; 'apart': by a condition without an equality
+    # Keys are equal; 'loop': the same, in a form that no index supports; 'apart': by a condition without an equality.
+    tie: str = "equal"
 
     @classmethod
     def even(
@@ -52,7 +53,7 @@ class Case:
         matches: float = 1.0,
         tie: str = "equal",
     ) -> Case:
-        """Streams that look alike; a row finds `matches` rows of each other stream."""
+        """Equal streams; a row has `matches` rows of each other stream."""
         keys = max(1, round(rows / files / seconds * 2 * life / matches))
         return cls((rows,) * streams, (keys,) * streams, (life,) * streams, files, seconds, tie)
 
@@ -73,7 +74,7 @@ class Case:
 
     @property
     def tied(self) -> str:
-        """The conditions but for time."""
+        """The conditions except for time."""
         if self.tie == "apart":  # one pair in a thousand, and no order of rows helps to find it
             return " AND ".join(f"({x}.v < {y}.v - 0.968 OR {x}.v > {y}.v + 0.968)" for x, y in pairwise(self.names))
         if self.tie == "loop":  # no key is that large, but the planner cannot know it
@@ -95,7 +96,7 @@ class Case:
         return f"SELECT {self.select} FROM {tables} WHERE {' AND '.join([self.tied, *near])}"
 
 
-# -- the sides, each in its own process -------------------------------------------------------------------------------------
+# -- the sides, each in its own process -------------------------------------------------------------------------------
 
 
 def penstock_run(spark, folder: Path, inputs: Path, case: Case, options: Json) -> tuple[Json, str]:
@@ -123,7 +124,7 @@ def penstock_run(spark, folder: Path, inputs: Path, case: Case, options: Json) -
 
 
 def native_run(spark, folder: Path, inputs: Path, case: Case) -> tuple[Json, str]:
-    """Two at a time. A joined row keeps one event time; the others go on as plain numbers, tested in the next condition."""
+    """Two at a time. A joined row keeps one event time; the others become numbers, tested in the next condition."""
     from pyspark.sql import functions as F  # noqa: N812
 
     first, *others = case.names
@@ -154,7 +155,7 @@ def native_run(spark, folder: Path, inputs: Path, case: Case) -> tuple[Json, str
 
 
 def worker(job: Json) -> Json:
-    """One measured run. A new process warms up for the same time on every side; later only Python workers, which die when idle."""
+    """One measured run. A new process warms up for the same time on every side; later only idle Python workers."""
     with harness.scratch() as folder:
         case, native = case_of(job["case"]), job["side"] == "native"
         first, started = SparkSession.getActiveSession() is None, time.monotonic()
@@ -172,7 +173,8 @@ def worker(job: Json) -> Json:
             "answer": fingerprint(f"SELECT * FROM '{output}/*.parquet'", case),
             "rate": rate,
             "step_ms": step_ms,
-            "says": f"{found['seconds']:6.1f} s {rate:10,.0f} rows/s, {step_ms:5.0f} ms a batch, {found['state_rows']:,} rows of state",
+            "says": f"{found['seconds']:6.1f} s {rate:10,.0f} rows/s, {step_ms:5.0f} ms "
+            f"a batch, {found['state_rows']:,} rows of state",
         }
 
 
@@ -181,11 +183,11 @@ def case_of(plain: Json) -> Case:
     return Case(**{name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()})
 
 
-# -- the check ----------------------------------------------------------------------------------------------------------------
+# -- the check --------------------------------------------------------------------------------------------------------
 
 
 def fingerprint(relation: str, case: Case) -> list[int | str]:
-    """The number of rows and a checksum that does not depend on their order."""
+    """The number of rows and an order-independent checksum."""
     values = ", ".join(f"{name}_id" for name in case.names)
     sql = f"SELECT count(*), coalesce(sum((hash({values}) % 2305843009213693951)::HUGEINT), 0) FROM ({relation})"
     count, total = duckdb.connect().execute(sql).fetchone()
@@ -204,7 +206,7 @@ def expected(case: Case) -> list[int | str]:
 
 
 def window_rows(case: Case) -> int:
-    """Rows that the windows hold at the end: those that a row of another stream can still meet."""
+    """Rows in the windows at the end: those that a row of another stream can still join."""
     base = duckdb.connect()
     newest = {
         n: base.execute(f"SELECT max(epoch_us(ts)) FROM '{case.inputs()}/{n}/*.parquet'").fetchone()[0]
@@ -219,22 +221,23 @@ def window_rows(case: Case) -> int:
     return total
 
 
-# -- the benchmark ------------------------------------------------------------------------------------------------------------
+# -- the benchmark ----------------------------------------------------------------------------------------------------
 
 
 class Sides:
-    """The processes of both sides, started when first asked for."""
+    """The processes of both sides, started on first use."""
 
     def __init__(self, cores: int) -> None:
         self.cores = cores
         self.started: dict[str, harness.Peer] = {}
 
     def job(self, case: Case, side: str, *, rewarm: bool | None = None, **options: Any) -> partial[Json]:
-        """A run of a case, with options of the engine; `rewarm` runs a part of the input before (default: where workers die when idle)."""
+        """A run of a case, with options of the engine; `rewarm` runs part of the input first (default: if needed)."""
         if side not in self.started:
             self.started[side] = harness.Peer("benchmarks.multiway")
         asked = {
-            "side": side, "case": asdict(case), "inputs": str(case.inputs()), "warm_up": str(case.inputs(seed=101, part=0.5)),
+            "side": side, "case": asdict(case), "inputs": str(case.inputs()),
+            "warm_up": str(case.inputs(seed=101, part=0.5)),
             "cores": self.cores, "options": options, "rewarm": side == "penstock" if rewarm is None else rewarm,
             "warm_seconds": WARM_UP,
         }  # fmt: skip
@@ -274,7 +277,8 @@ def by_tasks(sides: Sides, case: Case, pairs: int) -> Json:
     """A join that Spark refuses, with one task and with two."""
     answer = expected(case)
     say(
-        f"a condition without an equality between {len(case.rows)} streams, {sum(case.rows):,} rows, {answer[0]:,} results"
+        f"a condition without an equality between {len(case.rows)} streams, {sum(case.rows):,} rows, "
+        f"{answer[0]:,} results"
     )
     found = harness.interleaved({str(tasks): sides.job(case, "penstock", tasks=tasks) for tasks in (1, 2)}, pairs)
     seconds = {tasks: round(median([r["seconds"] for r in runs]), 2) for tasks, runs in found.items()}
@@ -295,7 +299,7 @@ Figures = Callable[[Sides, Json], Json]  # measures more, and draws it beside wh
 
 
 def measure(cases: Sequence[Case], theta: Case, pairs: int, cores: int, figures: Figures | None = None) -> Report:
-    """The cases behind the ratios, and on top whatever `figures` measures."""
+    """The cases behind the ratios, and whatever `figures` measures."""
     load = harness.load()
     sides = Sides(cores)
     ways = {f"{len(case.rows)}way": beside_spark(sides, case, pairs) for case in cases}

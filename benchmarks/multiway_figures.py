@@ -1,7 +1,7 @@
-"""The larger pictures of multi-way joins: orders, an index or none, intervals of steps and of expiration, more tasks.
+"""Figures of multi-way joins: orders, an index or none, intervals of steps and of expiration, more tasks.
 
-They repeat the experiments of Golab & Ozsu 2003, chapter 6, twice: on the engine, measured, and tuple at a time in the lab, where
-comparisons are counted and the charts say 'simulated'.
+They repeat the experiments of Golab & Ozsu 2003, chapter 6, twice: measured on the engine, and tuple at a time in the
+lab, where comparisons are counted and the charts say 'simulated'.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def all_figures(sides: Sides, found: Json, scale: float = 1.0, folder: Path | No
     return {**measured, **counted}
 
 
-# -- measured -------------------------------------------------------------------------------------------------------------------
+# -- measured ---------------------------------------------------------------------------------------------------------
 
 
 def orders(sides: Sides, scale: float) -> Json:
@@ -91,7 +91,7 @@ def intervals(sides: Sides, scale: float) -> Json:
 
 
 def expirations(sides: Sides, scale: float) -> Json:
-    """State dropped with every step, or rarely."""
+    """State expired at every step, or rarely."""
     case = Case.even(3, rows=max(120, round(120_000 * scale)), files=32, life=5, seconds=2.5)
     return {str(steps): _run(sides, case, expire_every=steps) for steps in EXPIRATIONS}
 
@@ -110,7 +110,7 @@ def _run(sides: Sides, case: Case, *, answer: list[int | str] | None = None, **o
     }
 
 
-# -- simulated ------------------------------------------------------------------------------------------------------------------
+# -- simulated --------------------------------------------------------------------------------------------------------
 
 
 def lab_orders(seconds: float) -> Json:
@@ -161,7 +161,7 @@ def simulate(
     return {"comparisons_per_row": round(join.counts.comparisons / arrived, 2), "results": results}
 
 
-# -- the charts -----------------------------------------------------------------------------------------------------------------
+# -- the charts -------------------------------------------------------------------------------------------------------
 
 
 def draw(found: Json, counted: Json, folder: Path | None = None) -> None:
@@ -187,13 +187,21 @@ def draw(found: Json, counted: Json, folder: Path | None = None) -> None:
         "Joins of two streams with and without an index",
         "measured",
         [
-            Panel("Equal keys", "rows of each stream", "input rows per second", [r["rows"] // 2 for r in looped["index"]],
-                  {"by index": [r["rows_per_second"] for r in looped["index"]],
-                   "by looking at all pairs": [r["rows_per_second"] for r in looped["loop"]]}, log="xy"),
+            Panel(
+                "Equal keys",
+                "rows of each stream",
+                "input rows per second",
+                [r["rows"] // 2 for r in looped["index"]],
+                {
+                    "by index": [r["rows_per_second"] for r in looped["index"]],
+                    "by looking at all pairs": [r["rows_per_second"] for r in looped["loop"]],
+                },
+                log="xy",
+            ),
             Panel("No equality, all pairs", "tasks", "seconds", list(tasks), {"seconds": list(tasks.values())}, "bars"),
         ],
         folder,
-    )  # fmt: skip
+    )
     steps, rare = found["intervals"], found["expirations"]
     charts.draw(
         "multiway-intervals",
@@ -225,7 +233,8 @@ def draw_ways(found: Json, folder: Path | None = None) -> None:
         "measured",
         [
             Panel("Rate", "streams", "input rows per second", labels,
-                  {name: [found[way][side]["rows_per_second"] for way in ways] for name, side in sides.items()}, "bars"),
+                  {name: [found[way][side]["rows_per_second"] for way in ways] for name, side in sides.items()},
+                  "bars"),
             Panel("State at the end", "streams", "rows", labels, held, "bars"),
         ],
         folder,
@@ -244,7 +253,8 @@ def draw_lab(counted: Json, folder: Path | None = None) -> None:
                   {f"{order}, {index}": [kinds[f"{kind}, {index}"][order]["comparisons_per_row"] for kind in when]
                    for index in ("no index", "5 buckets") for order in ("worst", "best")}, "bars", log="y"),
             Panel("Four streams alike", "interval of evaluation, s", "comparisons per arrival", TAUS,
-                  {name: [by_tau[str(tau)][name]["comparisons_per_row"] for tau in TAUS] for name in BUCKETS}, log="xy"),
+                  {name: [by_tau[str(tau)][name]["comparisons_per_row"] for tau in TAUS] for name in BUCKETS},
+                  log="xy"),
         ],
         folder,
     )  # fmt: skip

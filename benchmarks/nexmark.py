@@ -1,7 +1,8 @@
-"""NEXMark in one engine: the events by a seed, the queries of `nexmark.sql`, and what DuckDB answers to each.
+"""NEXMark in one engine: the events from a seed, the queries of `nexmark.sql`, and DuckDB's answers.
 
-Of fifty events one is a person, three are auctions and 46 are bids. Events come up to two seconds out of order, as much as the streams allow, so no row is late,
-and the whole run covers three minutes of event time however many steps it has. The command compares all answers; it measures nothing.
+Of fifty events one is a person, three are auctions and 46 are bids. Events are up to two seconds out of order, as much
+as the streams allow, so no row is late, and the whole run covers three minutes of event time however many steps it has.
+The command compares all answers; it measures nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ OF_FIFTY = {"person": 1, "auction": 3, "bid": 46}
 FIRST_ID = 1000
 ACTIVE = 1000  # people who take part at a time
 OPEN = 100  # auctions that are bid for at a time
-HOT = 100  # one in so many people and auctions is known to all
+HOT = 100  # one in so many people and auctions is popular
 CATEGORIES = range(10, 15)
 CHANNELS = ("Google", "Facebook", "Baidu", "Apple")
 OTHER_CHANNELS = 10_000
@@ -56,7 +57,7 @@ LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", np.uint8)
 HERE = Path(__file__).parent
 
 
-# -- the events ------------------------------------------------------------------------------------------------------------
+# -- the events -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Events:
         return harness.cached("nexmark", self.__dict__, make)
 
     def tables(self, number: int) -> dict[str, pa.Table]:
-        """What a step brings, by stream; the events before it are only counted."""
+        """The rows of a step, by stream; earlier events are only counted."""
         draw = np.random.default_rng((self.seed, number))
         events = np.arange(number * self.step, (number + 1) * self.step)
         place = events % 50
@@ -98,16 +99,23 @@ def _people(draw: np.random.Generator, events: np.ndarray, times: np.ndarray) ->
     count = len(events)
     first, last = _one_of(draw, FIRST_NAMES, count), _one_of(draw, LAST_NAMES, count)
     card = draw.integers(0, 10**16, count)
-    return pa.table({
-        "id": pa.array(FIRST_ID + events // 50),
-        "name": _joined(first, " ", last),
-        "email_address": _joined(_words(draw, count, 7), "@", _words(draw, count, 5), ".com"),
-        "credit_card": pa.array([f"{n // 10**12:04d} {n // 10**8 % 10**4:04d} {n // 10**4 % 10**4:04d} {n % 10**4:04d}" for n in card.tolist()]),
-        "city": _one_of(draw, CITIES, count),
-        "state": _one_of(draw, STATES, count),
-        "date_time": _times(times),
-        "extra": _words(draw, count, 40, 100),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "id": pa.array(FIRST_ID + events // 50),
+            "name": _joined(first, " ", last),
+            "email_address": _joined(_words(draw, count, 7), "@", _words(draw, count, 5), ".com"),
+            "credit_card": pa.array(
+                [
+                    f"{n // 10**12:04d} {n // 10**8 % 10**4:04d} {n // 10**4 % 10**4:04d} {n % 10**4:04d}"
+                    for n in card.tolist()
+                ]
+            ),
+            "city": _one_of(draw, CITIES, count),
+            "state": _one_of(draw, STATES, count),
+            "date_time": _times(times),
+            "extra": _words(draw, count, 40, 100),
+        }
+    )
 
 
 def _auctions(draw: np.random.Generator, events: np.ndarray, times: np.ndarray) -> pa.Table:
@@ -139,19 +147,23 @@ def _bids(draw: np.random.Generator, events: np.ndarray, times: np.ndarray) -> p
     told = pa.array(["", *(f"&channel_id={n * 7919 % 2**27}" for n in range(OTHER_CHANNELS))])
     number = told.take(pa.array(np.where(known | (draw.random(count) < 0.1), 0, other + 1)))
     folders = [_words(draw, count, 3, 8) for _ in range(3)]
-    return pa.table({
-        "auction": pa.array(FIRST_ID + auction),
-        "bidder": pa.array(_person(draw, events, hot=0.75, known=1)),
-        "price": pa.array(_price(draw, count)),
-        "channel": channel,
-        "url": _joined("https://www.nexmark.com/", folders[0], "/", folders[1], "/", folders[2], "/item.htm?query=1", number),
-        "date_time": _times(times),
-        "extra": _words(draw, count, 20, 60),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "auction": pa.array(FIRST_ID + auction),
+            "bidder": pa.array(_person(draw, events, hot=0.75, known=1)),
+            "price": pa.array(_price(draw, count)),
+            "channel": channel,
+            "url": _joined(
+                "https://www.nexmark.com/", folders[0], "/", folders[1], "/", folders[2], "/item.htm?query=1", number
+            ),
+            "date_time": _times(times),
+            "extra": _words(draw, count, 20, 60),
+        }
+    )
 
 
 def _person(draw: np.random.Generator, events: np.ndarray, *, hot: float, known: int) -> np.ndarray:
-    """Somebody whom all know, or one of those who came last."""
+    """A popular person, or one of the newest."""
     newest = events // 50
     some = np.maximum(0, newest - draw.integers(0, ACTIVE, len(events)))
     found = FIRST_ID + np.where(draw.random(len(events)) < hot, np.minimum(newest, newest // HOT * HOT + known), some)
@@ -182,12 +194,12 @@ def _joined(*parts: pa.Array | str) -> pa.Array:
     return pc.binary_join_element_wise(*parts, "")
 
 
-# -- the queries -----------------------------------------------------------------------------------------------------------
+# -- the queries ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A query: its CREATE QUERY, whether Spark's own streaming queries can be asked the same, and what DuckDB is asked."""
+    """A query: its CREATE QUERY, whether Spark's own streaming queries can answer it, and the query for DuckDB."""
 
     name: str
     sql: str
@@ -211,17 +223,17 @@ def streams(inputs: Path) -> str:
 
 
 def sections(file: str) -> dict[str, tuple[str, str]]:
-    """The statements of a file by the number above them, each with the line that the number stands in."""
+    """The statements of a file by the number above them, each with the line of the number."""
     parts = re.split(r"^-- (?=q\d)", (HERE / file).read_text(), flags=re.MULTILINE)[1:]
     heads = [part.split("\n", 1) for part in parts]
     return {re.split(r"\W", head)[0]: (head, sql.strip().removesuffix(";")) for head, sql in heads}
 
 
-# -- the check -------------------------------------------------------------------------------------------------------------
+# -- the check --------------------------------------------------------------------------------------------------------
 
 
 class Answer:
-    """DuckDB's answers over all files of a folder, each found when it is first asked for."""
+    """DuckDB's answers over all files of a folder, each computed on first use."""
 
     def __init__(self, inputs: Path) -> None:
         self.base = duckdb.connect()

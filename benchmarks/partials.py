@@ -1,10 +1,11 @@
-"""What should go through the exchange of a step: rows, partials that mappers make of them, or those that Spark SQL makes by key and pane?
+"""What should go through the exchange of a step: rows, partials made by mappers, or partials made by Spark SQL?
 
-The first two are the engine itself, over batches that Spark reads, made to send the one or the other; windows are so long that none is closed.
-From the CPU time that they take follow the costs of a row and of a partial in `planner.folding`.
+The first two are the engine itself, over batches that Spark reads, forced to send one or the other; windows are so long
+that none is closed. Their CPU times give the costs of a row and of a partial in `planner.folding`.
 
-Spark shuffles partials by all that they are grouped by, and windows are put together from all panes of a key, so its partials need a second
-exchange to come to the task of their key. There both sides end with the same partials in the same tasks; the kernel makes those of rows.
+Spark shuffles partials by all grouping columns, and windows are assembled from all panes of a key, so its partials need
+a second exchange to the task of their key. Both sides end with the same partials in the same tasks; the kernel makes
+those of rows.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ REPORT = "partials bigint, rows bigint, total bigint"
 
 @dataclass(frozen=True)
 class Case:
-    """One batch, and what it comes down to."""
+    """One batch, and its expected sums."""
 
     name: str
     data: Input
     pane: int  # seconds
 
     def halved(self, files: int) -> Input:
-        """So many files with half as many rows over half the time, two of which make a batch with two mappers."""
+        """Files with half as many rows over half the time, two of which make a batch with two mappers."""
         return replace(self.data, rows=self.data.rows // 2, seconds=self.data.seconds // 2, files=files)
 
 
@@ -56,7 +57,7 @@ CASES = (
 
 
 def plan_of(pane: int) -> AggregatePlan:
-    """Count and sum by key, kept as partials."""
+    """Count and sum by key, stored as partials."""
     key, value = (Expression((Ref(0, n),), Ref(0, n), total=True) for n in ("k", "v"))
     window = Sliding(60 * pane * SECOND, pane * SECOND)
     asked = Aggregation(window, (Item(None, key),), (Aggregate("count", None), Aggregate("sum", value)), None)
@@ -122,7 +123,8 @@ def engine_run(job: Json) -> Json:
         "sent_rows": whole["sent_rows"],
         "sent_bytes": whole["sent_bytes"],
         "sums": [stored, counts["aggregated"]],
-        "says": f"{ms:.0f} ms a batch, {found['cpu_seconds']:.1f} s of CPU, {whole['sent_rows']:,} rows and {whole['sent_bytes'] / 2**20:.0f} MiB sent",
+        "says": f"{ms:.0f} ms a batch, {found['cpu_seconds']:.1f} s of CPU, "
+        f"{whole['sent_rows']:,} rows and {whole['sent_bytes'] / 2**20:.0f} MiB sent",
     }
 
 
@@ -139,7 +141,7 @@ def spark_run(job: Json) -> Json:
     data, cores = Input(**job["input"]), job["cores"]
 
     def reports():
-        """A plan of its own for each turn: Spark would not run the map stage of one that it has run."""
+        """A new plan for each turn: Spark would not run the map stage of an earlier one again."""
         read = spark.read.schema(SCHEMA).parquet(str(data.folder() / "s"))
         sent = read.selectExpr("k AS _key", "unix_micros(ts) AS _ts", "v AS a0")
         work: Work = partial(folded, plan_of(job["pane"]))
@@ -167,7 +169,7 @@ def measured(options: Namespace) -> Report:
 
 
 def _of_engine(options: Namespace) -> tuple[bool, dict[str, float], Json]:
-    """The engine with rows and with partials of mappers; and what a row and a partial cost by the CPU time of all cases."""
+    """The engine with rows and with partials of mappers; and the cost of each by the CPU time of all cases."""
     peer, sides = harness.Peer("benchmarks.partials"), ("rows", "partials")
     ratios, figures, equal = dict[str, float](), Json(), True
     saved, sizes = list[float](), list[list[float]]()
@@ -221,19 +223,43 @@ def describe(report: Report) -> str:
     engine, spark = (report.figures[place] for place in ("engine", "spark"))
     names = [case.name for case in CASES if case.name in engine]
     sides = [
-        [name, f"{found['all_rows'] / found['kept']:.1f}", side, f"{own['sent_rows']:,.0f}", f"{own['sent_bytes'] / 2**20:.1f}", f"{own['cpu']:.2f}", f"{own['ms']:.0f}"]
-        for name in names for found in [engine[name]] for side, own in found.items() if isinstance(own, dict)
-    ]  # fmt: skip
+        [
+            name,
+            f"{found['all_rows'] / found['kept']:.1f}",
+            side,
+            f"{own['sent_rows']:,.0f}",
+            f"{own['sent_bytes'] / 2**20:.1f}",
+            f"{own['cpu']:.2f}",
+            f"{own['ms']:.0f}",
+        ]
+        for name in names
+        for found in [engine[name]]
+        for side, own in found.items()
+        if isinstance(own, dict)
+    ]
     rows = [
         [name, f"{found['rows']:,}", f"{found['partials']:,}", found["rows_ms"], found["partials_ms"]]
         for name, found in spark.items()
     ]
     costs = f"A row costs {engine['us_by_row']:.2f} us of CPU, a partial of a mapper {engine['us_by_partial']:.2f} us."
-    return "\n\n".join([
-        harness.table(["the engine", "rows per partial of a step", "sent", "rows or partials", "MiB", "CPU, s", "job of a batch, ms"], sides),
-        costs,
-        harness.table(["the kernel and Spark", "rows", "partials", "rows, ms", "partials of Spark, ms"], rows),
-    ])  # fmt: skip
+    return "\n\n".join(
+        [
+            harness.table(
+                [
+                    "the engine",
+                    "rows per partial of a step",
+                    "sent",
+                    "rows or partials",
+                    "MiB",
+                    "CPU, s",
+                    "job of a batch, ms",
+                ],
+                sides,
+            ),
+            costs,
+            harness.table(["the kernel and Spark", "rows", "partials", "rows, ms", "partials of Spark, ms"], rows),
+        ]
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:

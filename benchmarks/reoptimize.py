@@ -1,7 +1,8 @@
-"""Probe orders that adapt while the join runs: beside fixed orders, on streams whose selectivities swap half way, and on steady ones.
+"""Adaptive probe orders beside fixed ones, on streams whose selectivities swap half way, and on steady ones.
 
-Four streams are joined on one key. One of them has many rows of each key, another nearly none, and in the second half these two
-change places. The best fixed orders of each half are the worst of the other. Work is counted: rows looked up and composites made.
+Four streams are joined on one key. One of them has many rows of each key, another nearly none, and in the second half
+they swap. The best fixed order of each half is the worst of the other. Work is counted: rows looked up, composites
+made.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from benchmarks.harness import EPOCH, Json, Report, median, say
 
 NAMES = ("a", "b", "c", "d")
 DELAY = 1  # seconds
-# First steps, left out on every side: nothing has been counted yet, while fixed orders know all from the start. The ratios of
-# work with these steps are reported beside.
+# First steps, left out on every side: nothing has been counted yet, while fixed orders know all from the start. The
+# ratios of work with these steps are reported beside.
 SETTLED = 5
 WARM_UP = 15  # seconds
 
@@ -57,7 +58,7 @@ class Case:
         return max(1, round(self.rows * self.life / self.many))
 
     def share(self, name: str, number: int) -> float:
-        """The part of a stream's keys that the other streams have too."""
+        """The share of a stream's keys that the other streams have too."""
         rare = "b" if self.swapped(number) else "c"
         rows = {rare: self.few, "d": self.some}
         return rows.get(name, self.many) / self.many
@@ -76,7 +77,7 @@ class Case:
                     shared = draw.random(self.rows) < self.share(name, number)
                     key = draw.integers(0, self.keys, self.rows)
                     own = self.keys * (2 + offset)
-                    # The halves lie a window apart: together they would make results by the million.
+                    # The halves are a window apart: together they would make results by the million.
                     second = number + (self.life + DELAY + 1) * self.swapped(number)
                     micros = ((second + draw.random(self.rows)) * 1_000_000).astype(np.int64)
                     columns = {
@@ -114,7 +115,7 @@ class Case:
         return found
 
     def fingerprint(self, relation: str) -> list[int | str]:
-        """The number of rows and a checksum that does not depend on their order."""
+        """The number of rows and an order-independent checksum."""
         values = ", ".join(f"{name}_id" for name in NAMES)
         sql = f"SELECT count(*), coalesce(sum((hash({values}) % 2305843009213693951)::HUGEINT), 0) FROM ({relation})"
         count, total = duckdb.connect().execute(sql).fetchone()
@@ -171,7 +172,7 @@ def run(spark, folder: Path, inputs: Path, case: Case | DataSet, orders: str, pe
 
 
 def worker(job: Json) -> Json:
-    """One measured run. A new process warms up first; later only Python workers, and not if runs follow each other closely."""
+    """One measured run. A new process warms up first; later only idle Python workers."""
     with harness.scratch() as folder:
         case = DataSet(**job["data"]) if "data" in job else Case(**job["case"])
         first, started = SparkSession.getActiveSession() is None, time.monotonic()
@@ -194,14 +195,16 @@ def worker(job: Json) -> Json:
             "times": [sum(s["seconds"] for s in of_half) for of_half in halves],
             "planning": sum(s["planning"] for s in found["steps"]),
             "probing": sum(s["probing"] for s in found["steps"]),
-            "says": f"{found['seconds']:6.1f} s, work {sum(s['work'] for s in found['steps']):>12,}, changed at {found['changes']}",
+            "says": f"{found['seconds']:6.1f} s, work {sum(s['work'] for s in found['steps']):>12,}, "
+            f"changed at {found['changes']}",
         }
 
 
 def compare(case: Case, sides: list[str], pairs: int, cores: int, peer: harness.Peer, period: int) -> tuple[bool, Json]:
     answer = case.answer()
     say(
-        f"{'drifting' if case.drifts else 'steady'}: {case.files} steps of {4 * case.rows:,} rows, {answer[0]:,} results"
+        f"{'drifting' if case.drifts else 'steady'}: {case.files} steps of {4 * case.rows:,} rows, "
+        f"{answer[0]:,} results"
     )
     job = {"case": case.__dict__, "cores": cores, "period": period, "rewarm": True, "warm_seconds": WARM_UP}
     found = harness.interleaved({side: partial(peer, {**job, "orders": side}) for side in sides}, pairs)
@@ -225,7 +228,7 @@ def compare(case: Case, sides: list[str], pairs: int, cores: int, peer: harness.
 
 
 def work_ratios(moving: Json, still: Json, work: str = "work") -> Json:
-    """What adaptive orders cost beside the best fixed ones: in the worse half of the drifting streams, and where nothing changes."""
+    """The cost of adaptive orders beside the best fixed ones: in the worse drifting half, and on steady streams."""
     best = [min(moving[fixed][work][half] for fixed in FIXED) for half in (0, 1)]
     return {
         "best_work": max(moving["adaptive"][work][half] / best[half] for half in (0, 1)),
@@ -241,7 +244,7 @@ Figures = Callable[[harness.Peer, int, Json], Json]  # measures more, and draws 
 def measure(
     drift: Case, steady: Case, pairs: int, cores: int, modes: list[str], figures: Figures | None = None
 ) -> Report:
-    """The cases behind the ratios, and on top whatever `figures` measures."""
+    """The cases behind the ratios, and whatever `figures` measures."""
     load = harness.load()
     peer = harness.Peer("benchmarks.reoptimize")
     period = 4 * drift.rows

@@ -1,8 +1,8 @@
-"""The larger pictures of re-optimization: what each mode gains over orders that are planned once, by data set, window and streams.
+"""Figures of re-optimization: the gain of each mode over orders that are planned once, by data set, window and streams.
 
-They repeat the experiments of Wang 2013, chapter 6, on the engine. Gains are in work, which is counted, and in seconds; what checks
-and plans cost stands beside what the join costs. No mode sees sets that no order passes through, not even the engine's `oracle`, which
-plans at every check from those it has seen: the bound is what the best fixed orders do.
+They repeat the experiments of Wang 2013, chapter 6, on the engine. Gains are in work, which is counted, and in seconds;
+the cost of checks and plans is shown beside that of the join. No mode sees sets that no order passes through, not even
+the engine's `oracle`, which plans at every check from those it has seen: the bound is that of the best fixed orders.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def all_figures(
     modes: Sequence[str] = MODES,
     folder: Path | None = None,
 ) -> Json:
-    """Measure every cell with every mode and draw what comes out; `found` is what the benchmark has measured before."""
+    """Measure every cell with every mode and draw the results; `found` is what the benchmark has measured before."""
     chosen = cells() if asked is None else asked
     shown = {name: compare(peer, cores, name, data, (BASE, *modes)) for name, data in chosen.items()}
     charts.write("reoptimize", {**found, "sets": shown}, folder)
@@ -97,17 +97,29 @@ def draw(found: Json, sets: Json, folder: Path | None = None) -> None:
 
     for measure, what in (("work", "rows looked up and composites"), ("seconds", "seconds")):
         by_window = [
-            Panel(f"{kind}, {MOST} streams", "rows of a window", "less than planned once, %", [f"{w:,}" for w in WINDOWS],
-                  gains([name_of(prefix, MOST, w) for w in WINDOWS], measure), "bars")
+            Panel(
+                f"{kind}, {MOST} streams",
+                "rows of a window",
+                "less than planned once, %",
+                [f"{w:,}" for w in WINDOWS],
+                gains([name_of(prefix, MOST, w) for w in WINDOWS], measure),
+                "bars",
+            )
             for kind, prefix in kinds.items()
-        ]  # fmt: skip
+        ]
         title = f"Orders that change: gain in {what}, by window"
         charts.draw(f"reoptimize-windows-{measure}", title, "measured", by_window, folder, level=True)
         others = [
-            Panel(f"{kind}, windows of {USUAL:,} rows", "streams", "less than planned once, %", [str(k) for k in STREAMS],
-                  gains([name_of(prefix, k, USUAL) for k in STREAMS], measure), "bars")
+            Panel(
+                f"{kind}, windows of {USUAL:,} rows",
+                "streams",
+                "less than planned once, %",
+                [str(k) for k in STREAMS],
+                gains([name_of(prefix, k, USUAL) for k in STREAMS], measure),
+                "bars",
+            )
             for kind, prefix in (("Uni", "uni"), ("pUni", "puni"))
-        ]  # fmt: skip
+        ]
         names = [name_of(f"zipf {e}", MOST, USUAL) for e in ZIPF]
         others.append(Panel(f"Zipf, {MOST} streams, {USUAL:,} rows", "exponent s", "less than planned once, %",
                             [str(e) for e in ZIPF], gains(names, measure), "bars"))  # fmt: skip
@@ -143,7 +155,7 @@ def draw_drift(drift: Json, folder: Path | None = None) -> None:
 
 
 def draw_overhead(sets: Json, folder: Path | None = None) -> None:
-    """What looking at the orders costs, beside what the join costs, with each mode on average."""
+    """The cost of checking the orders, beside that of the join, with each mode on average."""
     modes = [mode for mode in (BASE, *MODES) if all(mode in cell for cell in sets.values())]
 
     def mean(mode: str, measure: str) -> float:
@@ -158,7 +170,8 @@ def draw_overhead(sets: Json, folder: Path | None = None) -> None:
                   {"probing": [mean(m, "probing_seconds") for m in modes],
                    "checks and plans": [mean(m, "planning_seconds") for m in modes]}, "bars", log="y"),
             Panel("What was done", "mode", "times in a run", modes,
-                  {what: [mean(m, what) for m in modes] for what in ("checks", "bypasses", "regenerations", "useful")}, "bars"),
+                  {what: [mean(m, what) for m in modes] for what in ("checks", "bypasses", "regenerations", "useful")},
+                  "bars"),
         ],
         folder,
     )  # fmt: skip

@@ -1,7 +1,8 @@
-"""Many standing queries over the same two streams: Penstock beside one native Spark query for each, and its own cost by number.
+"""Many standing queries over the same two streams: Penstock beside one native Spark query for each, and cost by number.
 
-Every query joins two streams by key with windows and a filter of its own. The native side runs all its queries at once in one session,
-each with its own state and file sink; Penstock runs one network. Results are compared with DuckDB, query by query.
+Every query joins two streams by key with its own windows and filter. The native side runs all its queries at once in
+one session, each with its own state and file sink; Penstock runs one network. Results are compared with DuckDB, by
+query.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ HDFS = {
 
 @dataclass(frozen=True)
 class Asked:
-    """One query: the windows of both streams in seconds, or of three, and the rows of `a` that it wants, by their column n in [low, high)."""
+    """One query: the windows of two or three streams in seconds; it wants rows of `a` with column n in [low, high)."""
 
     life_a: int
     life_b: int
@@ -81,13 +82,13 @@ class Asked:
 
 
 def wide(count: int, longest: int) -> list[Asked]:
-    """Windows from short to long, and filters that let less and less through."""
+    """Windows from short to long, and increasingly selective filters."""
     lives = [max(1, round(longest * (number + 1) / count)) for number in range(count)]
     return [Asked(life, max(1, life * 2 // 3), 800 * number // count, 1000) for number, life in enumerate(lives)]
 
 
 def selective(count: int, longest: int, share: float = 1 / 16) -> list[Asked]:
-    """Filters that let one row in 16 through, spread over all values, and windows in no order; the first has the longest."""
+    """Filters that pass one row in 16, spread over all values, and windows in no order; the first has the longest."""
     draw = np.random.default_rng(3)
     width = round(1000 * share)
     lows = np.linspace(0, 1000 - width, count).round().astype(int).tolist()
@@ -96,14 +97,14 @@ def selective(count: int, longest: int, share: float = 1 / 16) -> list[Asked]:
 
 
 def opposed(count: int, longest: int) -> list[Asked]:
-    """Three streams whose windows are in different orders: the longer that of a, the shorter that of b, and that of c in neither order."""
+    """Three streams with windows in different orders: the longer that of a, the shorter that of b; that of c varies."""
     lives = [max(1, round(longest * (number + 1) / count)) for number in range(count)]
     return [
         Asked(lives[n], lives[-1 - n], 800 * n // count, 1000, lives[(n + count // 2) % count]) for n in range(count)
     ]
 
 
-# -- the sides, each in its own process ------------------------------------------------------------------------------------
+# -- the sides, each in its own process -------------------------------------------------------------------------------
 
 
 def penstock_run(spark, folder: Path, inputs: Path, queries: Sequence[Asked], **options: str) -> tuple[Json, list[int]]:
@@ -148,7 +149,7 @@ def native_run(spark, folder: Path, inputs: Path, queries: Sequence[Asked]) -> t
 
 
 def worker(job: Json) -> Json:
-    """One measured run. A new process warms up for the same time on every side; later only Python workers, which die when idle."""
+    """One measured run. A new process warms up for the same time on every side; later only idle Python workers."""
     with harness.scratch() as folder:
         if job["side"] == "planning":
             return planning_whole(harness.session(job["cores"]), folder, Path(job["inputs"]), job["count"])
@@ -172,7 +173,7 @@ def worker(job: Json) -> Json:
         }
 
 
-# -- what is expected --------------------------------------------------------------------------------------------------------
+# -- what is expected -------------------------------------------------------------------------------------------------
 
 
 def expected(inputs: Path, queries: Sequence[Asked]) -> list[int]:
@@ -198,12 +199,15 @@ def in_reach(inputs: Path, queries: Sequence[Asked], progress: dict[str, int]) -
             own = ", ".join(f"CASE WHEN n >= {q.low} AND n < {q.high} THEN {q.life_a} ELSE 0 END" for q in queries)
             life = f"greatest(0, {own})"
         until = min(value for other, value in progress.items() if other != name)
-        sql = f"SELECT count(*) FROM '{inputs}/{name}/*.parquet' WHERE {life} > 0 AND epoch_us(ts) + 1000000 * {life} > {until}"
+        sql = (
+            f"SELECT count(*) FROM '{inputs}/{name}/*.parquet' WHERE {life} > 0 AND epoch_us(ts) + 1000000 * "
+            f"{life} > {until}"
+        )
         total += int(duckdb.connect().execute(sql).fetchone()[0])
     return total
 
 
-# -- the benchmark -----------------------------------------------------------------------------------------------------------
+# -- the benchmark ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -224,13 +228,14 @@ class Case:
         return harness.streams(self.streams, self.rows, self.files, keys, seed, **shape)
 
     def warm_up(self) -> Path:
-        """A quarter of the rows, and of the files as far as that goes."""
+        """A quarter of the rows, and of the files as far as possible."""
         return replace(self, rows=self.rows // 4, files=max(2, self.files // 4)).inputs(seed=101)
 
 
 def job(case: Case, side: str, queries: Sequence[Asked], cores: int, **options: str) -> Json:
     return {
-        "side": side, "inputs": str(case.inputs()), "warm_up": str(case.warm_up()), "rows": len(case.streams) * case.rows,
+        "side": side, "inputs": str(case.inputs()), "warm_up": str(case.warm_up()),
+        "rows": len(case.streams) * case.rows,
         "queries": [asdict(asked) for asked in queries], "cores": cores, "options": options,
         "rewarm": side == "penstock", "warm_seconds": WARM_UP,
     }  # fmt: skip
@@ -261,13 +266,13 @@ def beside_spark(peers: Callable[[str], harness.Peer], case: Case, count: int, p
 
 
 def reach(case: Case, queries: Sequence[Asked], run: Json) -> Json:
-    """Rows that some query can still use at the end of a run, and how many times as many are held."""
+    """Rows that some query can still use at the end of a run, and how many times as many are stored."""
     wanted = in_reach(case.inputs(), queries, run["progress"])
     return {"rows_in_reach": wanted, "state_ratio": round(run["state_rows"] / max(1, wanted), 4)}
 
 
 def by_number(peers: Callable[[str], harness.Peer], case: Case, counts: Sequence[int], pairs: int, cores: int) -> Json:
-    """Step times and state of K selective queries, for each K; a step's time is without its slowest task's write phase."""
+    """Step times and state of K selective queries, for each K; step times exclude the slowest task's write phase."""
     say(f"{', '.join(map(str, counts))} selective queries, {2 * case.rows:,} rows in {case.files} steps")
     asked = {count: selective(count, case.longest) for count in counts}
     answers = {count: expected(case.inputs(), queries) for count, queries in asked.items()}
@@ -295,7 +300,7 @@ def by_number(peers: Callable[[str], harness.Peer], case: Case, counts: Sequence
 
 
 def planning(count: int) -> Json:
-    """What it takes to plan one more query beside `count` others: its SQL, the network of all, and the chains."""
+    """The time to plan one more query beside `count` others: its SQL, the network of all, and the chains."""
     from penstock.model import Column, Stream
     from penstock.planner.build import build_network
     from penstock.planner.network import StandingQuery
@@ -313,10 +318,10 @@ def planning(count: int) -> Json:
 
 
 def planning_whole(spark, folder: Path, inputs: Path, count: int) -> Json:
-    """What it takes an engine with `count` queries to take one more: the call, and what a step boundary then does for all of them.
+    """The time for an engine with `count` queries to add one: the call, and the work of the next step boundary.
 
-    The call parses the query and lets Spark analyze it; at the boundary the registry is written, and the network and its chains are
-    made. Nothing runs, so that no step is waited for.
+    The call parses the query and lets Spark analyze it; at the boundary the registry is written, and the network and
+    its chains are made. Nothing runs, so that no step is waited for.
     """
     from penstock import Engine
     from penstock.catalog.check_query import prepare
@@ -366,7 +371,7 @@ def measure(
     many: int = 1000,
     figures: Callable[[Callable[[str], harness.Peer], int], Json] | None = None,
 ) -> Report:
-    """The cases behind the ratios, planning beside `many` queries, and on top whatever `figures` measures."""
+    """The cases behind the ratios, planning beside `many` queries, and whatever `figures` measures."""
     load = harness.load()
     started: dict[str, harness.Peer] = {}
 

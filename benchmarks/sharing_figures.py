@@ -1,7 +1,7 @@
-"""The larger pictures of sharing: cost by number of queries, strategies over windows and selectivities, chains, three streams.
+"""Figures of sharing: cost by number of queries, strategies over windows and selectivities, chains, three streams.
 
-Windows and selectivities are those of the experiments in Wang 2008, 8.2 and 8.3; rates are ours. What state slicing saves is shown
-beside what the model of that thesis predicts for the same windows and selectivity.
+Windows and selectivities are those of the experiments in Wang 2008, 8.2 and 8.3; rates are ours. Savings of state
+slicing are shown beside the prediction of that thesis for the same windows and selectivity.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHAINS = {
     ),
 }
 
-# Steps enough for runs to be merged: before that rows stay until their whole run is out of reach, whatever the queries.
+# Enough steps for runs to be merged: before, rows stay until their whole run has expired, whatever the queries.
 SWEEP = Case(rows=240_000, files=48, seconds=3.0, longest=110)
 GRID = Case(rows=80_000, files=20, seconds=3.0, longest=30)
 LONG = Case(rows=400_000, files=16, seconds=4.0, longest=36)
@@ -40,7 +40,7 @@ CELLS = (
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is run; windows are shares of the longest one of a case."""
+    """Sizes of the figures; windows are shares of the longest one of a case."""
 
     sweep: Case = SWEEP
     numbers: tuple[int, ...] = (1, 2, 4, 8, 16, 64, 256)
@@ -68,7 +68,7 @@ def all_figures(peers: Peers, cores: int, sizes: Sizes | None = None, folder: Pa
     return found
 
 
-# -- measured -------------------------------------------------------------------------------------------------------------------
+# -- measured ---------------------------------------------------------------------------------------------------------
 
 
 def by_number(peers: Peers, cores: int, sizes: Sizes) -> Json:
@@ -85,7 +85,7 @@ def by_number(peers: Peers, cores: int, sizes: Sizes) -> Json:
 
 
 def grid(peers: Peers, cores: int, sizes: Sizes) -> Json:
-    """Rows held and rate of each strategy: q1 without a filter and the shortest window, q2 and q3 with the same filter on a."""
+    """Stored rows and rate of each strategy: q1 without a filter and the shortest window, q2 and q3 with one on a."""
     shown: Json = {}
     for name in sizes.mixes:
         lives = [max(1, round(share * sizes.grid.longest)) for share in MIXES[name]]
@@ -111,13 +111,13 @@ def grid(peers: Peers, cores: int, sizes: Sizes) -> Json:
 
 
 def _middle(runs: Sequence[Json]) -> Json:
-    """Several runs of the same as one: the median of what is timed."""
+    """Several equal runs as one: the median of all times."""
     timed = {name: round(median([run[name] for run in runs])) for name in ("rows_per_second", "step_ms")}
     return {**runs[-1], **timed, "equal": all(run["equal"] for run in runs)}
 
 
 def modelled(lives: Sequence[int], share: float) -> dict[str, float]:
-    """The share of rows that state slicing saves: the queries with the same filter count as one, with the longer window."""
+    """Rows saved by state slicing: queries with the same filter count as one, with the longer window."""
     saved = savings(TwoQueries(rate=1, short=lives[0], long=lives[-1], passing=share, matching=0.1))
     return {"pull_up": round(saved.memory_of_pull_up, 3), "push_down": round(saved.memory_of_push_down, 3)}
 
@@ -125,8 +125,8 @@ def modelled(lives: Sequence[int], share: float) -> dict[str, float]:
 def chains(peers: Peers, cores: int, sizes: Sizes) -> Json:
     """The chain with the fewest rows against the cheapest.
 
-    The longer a window on a, the fewer rows of a it wants: else every row would live longest, and both chains would lay out the same
-    runs. b has one short window, so that rows of b probe a's chain and have none of their own.
+    The longer a window on a, the fewer rows of a it wants: else every row would live longest, and both chains would
+    produce the same runs. b has one short window, so that rows of b probe a's chain and have none of their own.
     """
     shown: Json = {}
     for name, windows in CHAINS.items():
@@ -142,7 +142,7 @@ def chains(peers: Peers, cores: int, sizes: Sizes) -> Json:
 
 
 def three_streams(peers: Peers, cores: int, sizes: Sizes) -> Json:
-    """Many three-way queries with windows in different orders and filters of their own, shared and not."""
+    """Many three-way queries with windows in different orders and their own filters, shared and isolated."""
     shown: Json = {}
     for count in sizes.three:
         cell = {}
@@ -169,7 +169,7 @@ def _run(peers: Peers, case: Case, queries: Sequence[Asked], cores: int, **optio
     }
 
 
-# -- the charts -----------------------------------------------------------------------------------------------------------------
+# -- the charts -------------------------------------------------------------------------------------------------------
 
 
 def draw(found: Json, sizes: Sizes, folder: Path | None = None) -> None:
@@ -232,11 +232,19 @@ def draw_grid(grid: Json, sizes: Sizes, folder: Path | None = None) -> None:
         ("rate", "rows_per_second", "input rows per second", "Rate by strategy"),
     ):
         panels = [
-            Panel(f"Windows {name}", "share of rows that the filter lets pass", unit, shares,
-                  {strategy: [grid[f"{name}, {share}"][strategy][measure] for share in shares] for strategy in STRATEGIES},
-                  "bars")
+            Panel(
+                f"Windows {name}",
+                "share of rows that the filter lets pass",
+                unit,
+                shares,
+                {
+                    strategy: [grid[f"{name}, {share}"][strategy][measure] for share in shares]
+                    for strategy in STRATEGIES
+                },
+                "bars",
+            )
             for name in sizes.mixes
-        ]  # fmt: skip
+        ]
         charts.draw(f"sharing-strategies-{what}", title, "measured", panels, folder, level=True, note=CELLS)
     panels = []
     for name in sizes.mixes:
@@ -245,5 +253,14 @@ def draw_grid(grid: Json, sizes: Sizes, folder: Path | None = None) -> None:
         for other in ("pull_up", "push_down"):
             series[f"less than {other}"] = [100 * cell["saved"][other] for cell in cells]
             series[f"less than {other}, by the model"] = [100 * cell["saved_by_model"][other] for cell in cells]
-        panels.append(Panel(f"Windows {name}", "share of rows that the filter lets pass", "rows of state saved, %", shares, series, "bars"))  # fmt: skip
+        panels.append(
+            Panel(
+                f"Windows {name}",
+                "share of rows that the filter lets pass",
+                "rows of state saved, %",
+                shares,
+                series,
+                "bars",
+            )
+        )
     charts.draw("sharing-saved", "Rows of state that slicing saves", "measured", panels, folder, level=True, note=CELLS)

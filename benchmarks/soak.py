@@ -1,11 +1,13 @@
-"""A long run of small steps: nothing that a step costs or leaves behind may depend on how many steps there were.
+"""A long run of small steps: neither the cost nor the leftovers of a step may depend on how many steps there were.
 
-Each step brings two streams some rows on time, some late and some invalid ones. Three queries stand all the time (a join into a folder, a join
-and a window aggregate into functions), their results expire after a few steps, and every so many steps one more query comes, an older one is
-altered, and the oldest is dropped. The ratio is the worst growth from the first tenth of the steps to the last one: of the time of a step, memory (PSS of
-all processes), the part of the JVM's heap that survives a full collection, open files, files in the state directory, and bytes of the manifest.
+Each step brings two streams some rows on time, some late and some invalid ones. Three queries run all the time (a join
+into a folder, a join and a window aggregate into functions), their results expire after a few steps, and every so many
+steps one more query is added, an older one is altered, and the oldest is dropped. The ratio is the worst growth from
+the first tenth of the steps to the last: of the time of a step, memory (PSS of all processes), the part of the JVM's
+heap that survives a full collection, open files, files in the state directory, and bytes of the manifest.
 
-The JVM's heap is resident as a whole from the start: else a collector that has room touches more and more of it, up to its limit, whatever is kept.
+The whole heap of the JVM is resident from the start: else a collector with free memory touches more and more of it, up
+to its limit, whatever is live.
 """
 
 from __future__ import annotations
@@ -39,14 +41,15 @@ SECOND = 1_000_000
 DELAY = "1 second"  # rows on time are less than a second out of order
 RETAIN = "20 seconds"  # as many steps, since each covers a second
 SIDE_RETAIN = "20 seconds"  # of the clock, fewer than the warm-up takes: late and invalid rows come and go too
-AHEAD = 4  # files that wait to be read, so that every step finds one of each stream
-BEHIND = 10  # steps after which a file that was read is taken out of the folder that Spark lists
-ROUND = 64  # steps between two snapshots, and between two rounds of upkeep: what is held rises and falls with them
-GRACE = 5.0  # seconds before files that were given up are deleted
+AHEAD = 4  # files ready to be read, so that every step finds one of each stream
+BEHIND = 10  # steps after which a file that was read is removed from the folder that Spark lists
+ROUND = 64  # steps between two snapshots, and between two rounds of upkeep: sizes rise and fall with them
+GRACE = 5.0  # seconds before released files are deleted
 SAMPLE_EVERY = 4  # steps
-LIMIT = 1.2  # the growth that is allowed
+LIMIT = 1.2  # the maximal growth
 HEAP = "1g"
-# What is kept by count or by time has to be full before growth is measured: Spark keeps 100 batches, and source logs for ten minutes.
+# All caches by count or by time must be full before growth is measured: Spark keeps 100 batches, and source logs for
+# ten minutes.
 SETTINGS = {
     "spark.driver.memory": HEAP,
     "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC -Xms{HEAP} -XX:+AlwaysPreTouch",
@@ -55,15 +58,19 @@ SETTINGS = {
 }
 STANDING = {
     "pairs": "SELECT a.id AS a_id, b.id AS b_id FROM a [RANGE 5 SECONDS] JOIN b [RANGE 3 SECONDS] ON a.k = b.k",
-    "dear": "SELECT a.id AS a_id, b.v AS b_v FROM a [RANGE 4 SECONDS] JOIN b [RANGE 4 SECONDS] ON a.k = b.k WHERE b.v > 500",
+    "dear": "SELECT a.id AS a_id, b.v AS b_v FROM a [RANGE 4 SECONDS] JOIN b [RANGE 4 SECONDS] ON a.k = "
+    "b.k WHERE b.v > 500",
     "sums": "SELECT k, count(*) AS c, sum(v) AS total, window_end FROM a [RANGE 4 SECONDS SLIDE 1 SECOND] GROUP BY k",
 }
-COMING = "SELECT a.id AS a_id, b.id AS b_id FROM a [RANGE {seconds} SECONDS] JOIN b [RANGE 2 SECONDS] ON a.k = b.k WHERE a.v > {least}"
+COMING = (
+    "SELECT a.id AS a_id, b.id AS b_id FROM a [RANGE {seconds} SECONDS] JOIN b [RANGE 2 SECONDS] ON a.k = b.k "
+    "WHERE a.v > {least}"
+)
 
 
 @dataclass(frozen=True)
 class Case:
-    """The rows of a step, and how long it goes on: for so many seconds and at least so many steps, but never more than `most`."""
+    """The rows of a step, and the length of the run: `seconds`, and from `least` to `most` steps."""
 
     rows: int = 100  # of each stream, on time
     late: int = 3
@@ -76,7 +83,7 @@ class Case:
     change_every: int = 50
 
     def table(self, stream: int, number: int) -> pa.Table:
-        """What a step brings to a stream: rows of its second, of an hour ago (not in the first one, which has nothing before it), and without a time."""
+        """The rows of a step: of its second, of an hour before (not in the first step), and without a time."""
         draw = np.random.default_rng((number, stream))
         late = self.late if number else 0
         count = self.rows + late + self.bad
@@ -95,7 +102,7 @@ class Case:
 
 
 class Feed:
-    """Files of the streams: written some steps ahead, and taken away again once they have been read."""
+    """Files of the streams: written some steps ahead, and removed once they have been read."""
 
     def __init__(self, case: Case, root: Path) -> None:
         self.case, self.root = case, root
@@ -115,7 +122,7 @@ class Feed:
         self.written = max(self.written, number)
 
     def take(self, number: int) -> None:
-        """Take the files before this one out of the way."""
+        """Remove the files before this one."""
         for step in range(self.taken, number):
             for name in NAMES:
                 file = self.root / "in" / name / f"{step:08d}.parquet"
@@ -125,7 +132,7 @@ class Feed:
 
 @dataclass
 class Sum:
-    """How many rows there were, and a checksum that does not depend on their order: the rows themselves would fill the memory that is measured."""
+    """A number of rows and an order-independent checksum: the rows themselves would need the measured memory."""
 
     rows: int = 0
     checksum: int = 0
@@ -142,7 +149,7 @@ class Sum:
         self.checksum = (self.checksum + int(total.sum(dtype=np.uint64))) % 2**64
 
 
-# -- what is measured ------------------------------------------------------------------------------------------------------
+# -- what is measured -------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -154,7 +161,7 @@ class Watch:
     moved: threading.Condition = field(default_factory=threading.Condition)
 
     def wait(self, batches: int, run: Any) -> int:
-        """Until so many batches are done; how many are."""
+        """Wait for so many batches; returns how many are done."""
         with self.moved:
             while len(self.done) < batches:
                 if not self.moved.wait(timeout=1.0) and not run.active:
@@ -169,7 +176,7 @@ class Watch:
 
 @contextlib.contextmanager
 def watched(watch: Watch) -> Iterator[None]:
-    """Note each batch, and delete what is given up soon."""
+    """Note each batch, and delete released files soon."""
     from penstock.step import stepper as step
 
     run_batch, collect, versions = step.Stepper.run_batch, step.collect_orphans, step.collect_versions
@@ -193,7 +200,7 @@ def watched(watch: Watch) -> Iterator[None]:
 
 
 def sample(state: Path) -> dict[str, float]:
-    """What all processes of the run hold now, and what lies in the state directory, by folder."""
+    """The memory of all processes of the run, and the content of the state directory, by folder."""
     found: Counter[str] = Counter()
     own = psutil.Process()
     for process in (own, *own.children(recursive=True)):
@@ -212,7 +219,7 @@ def sample(state: Path) -> dict[str, float]:
 
 
 def live_heap(spark: Any) -> int:
-    """Bytes of the JVM's heap that are in use after full collections: Spark lets go of some things only after the first."""
+    """Bytes of the JVM's heap in use after full collections: Spark releases some objects only after the first."""
     for _ in range(2):
         spark._jvm.System.gc()  # noqa: SLF001
         time.sleep(0.5)
@@ -224,7 +231,7 @@ MEASURED = ("step", "memory", "open_files", "files", "manifest")
 
 
 def growth(times: Sequence[float], samples: Mapping[int, Mapping[str, float]], warm_up: int) -> Json:
-    """Of each quantity the first tenth after the warm-up, the last one, and last / first; a tenth is at least one round of snapshots."""
+    """Of each quantity the first tenth after warm-up, the last, and their ratio; a tenth is at least one round."""
     counted = len(times) - warm_up
     length = max(1, min(max(ROUND, counted // 10), counted // 2))
     tenths = (range(warm_up, warm_up + length), range(len(times) - length, len(times)))
@@ -242,12 +249,12 @@ def grown(first: float, last: float) -> Json:
     return {"first": round(first, 4), "last": round(last, 4), "growth": round(last / first, 3) if first else 1.0}
 
 
-# -- the run ---------------------------------------------------------------------------------------------------------------
+# -- the run ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Came:
-    """A query that came: its first form, the one it was altered to, and the versions with which it began, was altered and ended."""
+    """An added query: its first form, the altered one, and the versions with which it began, was altered and ended."""
 
     name: str
     texts: list[str]
@@ -348,18 +355,19 @@ def soak(case: Case, cores: int, folder: Path) -> Json:
     }
 
 
-# -- the check -------------------------------------------------------------------------------------------------------------
+# -- the check --------------------------------------------------------------------------------------------------------
 
 
 class Answer:
-    """What DuckDB answers over all rows that were on time, of the steps that a query has seen."""
+    """DuckDB's answers over all rows on time, of the steps that a query has seen."""
 
     def __init__(self, feed: Feed, watch: Watch) -> None:
         self.watch, self.base = watch, duckdb.connect()
         for name in NAMES:
             files = f"{feed.root}/read/{name}/*.parquet"
             self.base.execute(
-                f"CREATE TABLE {name} AS SELECT *, epoch_us(ts) AS t FROM '{files}' WHERE epoch_us(ts) >= {EPOCH} + (step - 1) * {SECOND}"
+                f"CREATE TABLE {name} AS SELECT *, epoch_us(ts) AS t FROM '{files}' WHERE epoch_us(ts) >= "
+                f"{EPOCH} + (step - 1) * {SECOND}"
             )
 
     def _sum(self, sql: str) -> Sum:
@@ -384,7 +392,7 @@ class Answer:
         return self._sum(f"SELECT k, count(*), sum(v)::BIGINT, ended FROM ({ends}) GROUP BY k, ended")
 
     def came(self, one: Came) -> Sum:
-        """Each form of a query saw the rows of its own steps alone."""
+        """Each form of a query saw only the rows of its own steps."""
         begins = [*(self.watch.first(version) for version in one.versions), len(self.watch.versions)]
         found = Sum()
         for text, *steps in zip(one.texts, begins, begins[1:], strict=False):
@@ -394,7 +402,7 @@ class Answer:
         return found
 
 
-# -- the benchmark ---------------------------------------------------------------------------------------------------------
+# -- the benchmark ----------------------------------------------------------------------------------------------------
 
 
 def measure(case: Case, cores: int) -> Report:

@@ -1,7 +1,7 @@
-"""What a nearly empty step costs: 200 rows per stream and step, two streams, eight queries.
+"""The cost of a nearly empty step: 200 rows per stream and step, two streams, eight queries.
 
-The time of a step without work is what every trigger pays: planning, one Spark job, the exchange with the Python workers, the
-commit. It is measured without and with syncs to disk, over steps after a warm-up.
+Every trigger pays the fixed cost of a step: planning, one Spark job, the exchange with the Python workers, the commit.
+It is measured with and without syncs to disk, over steps after a warm-up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks import command, harness
 from benchmarks.command import CORES
 from benchmarks.harness import Json, Report, median, medians
 
-BUDGET_MS = 300  # what a step without work may take
+BUDGET_MS = 300  # maximal time of a step without work
 QUERIES = 8
 SIDES = {"unsynced": False, "synced": True}  # name -> durable
 WARM_UP = 60  # steps that are not counted: the JVM compiles hot code for that long
@@ -49,7 +49,8 @@ def worker(job: Json) -> Json:
 def sql(number: int) -> str:
     """Queries that differ in windows and selections."""
     return (
-        f"SELECT a.id AS a_id, b.id AS b_id FROM a [RANGE {number + 1} SECONDS] JOIN b [RANGE {2 * number + 1} SECONDS] "
+        f"SELECT a.id AS a_id, b.id AS b_id FROM a [RANGE {number + 1} SECONDS] JOIN b [RANGE "
+        f"{2 * number + 1} SECONDS] "
         f"ON a.k = b.k WHERE a.n >= {100 * number} AND b.v < {1 - number / 16}"
     )
 
@@ -71,7 +72,7 @@ def expected(inputs: Path) -> list[int]:
 
 
 def summary(run: Json) -> Json:
-    """Milliseconds per step after the warm-up, and where they go."""
+    """Milliseconds per step after the warm-up, and their parts."""
     batches, steps = run["batches"][WARM_UP:], run["steps"][WARM_UP:]
     total = [b["triggerExecution"] for b in batches]
     return {
@@ -84,7 +85,7 @@ def summary(run: Json) -> Json:
 
 
 def measure(sizes: Sequence[int], steps: int, cores: int, sides: Mapping[str, bool]) -> Report:
-    """All sides for every number of rows per stream and step; the first size and side are held against the budget."""
+    """All sides for every number of rows per stream and step; the first size and side are compared with the budget."""
     load = harness.load()
     equal, found = True, {}
     for rows in sizes:

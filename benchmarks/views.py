@@ -1,9 +1,10 @@
-"""Join views over six sources kept fresh: every strategy beside `auto` and a full recompute, on PostgreSQL and on Parquet files.
+"""Join views over six sources: every strategy beside `auto` and a full recompute, on PostgreSQL and on Parquet files.
 
-All strategies maintain the same changes from the same version of the view, in turns, each into a view of its own; installing is part of every
-time. After each turn every view must hold what DuckDB makes of the true rows. `recompute` is that of Penstock, `native` the system's own: the
-server's, or DuckDB's over the files. `auto` has kept the view fresh for a while before it is measured, and deletions fall into few of the files.
-`right_deep` is about the first computation, on Spark.
+All strategies maintain the same changes from the same version of the view, in turns, each into its own view; installing
+is part of every time. After each turn every view must equal DuckDB's answer over the true rows. `recompute` is that of
+Penstock, `native` the system's own: the server's, or DuckDB's over the files. `auto` has maintained the view for a
+while before it is measured, and deletions affect few of the files. `right_deep` is about the first computation, on
+Spark.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SLOW = 0.020  # seconds added to each request
 
 
 class Keeper:
-    """One strategy with a view of its own, which begins as a copy of another one."""
+    """One strategy with its own view, which begins as a copy of another one."""
 
     def __init__(self, view: View, readers: Mapping[str, Any], root: Path, strategy: str) -> None:
         self.root = root
@@ -48,13 +49,13 @@ class Keeper:
         return Keeper(self.handle.view, readers, root, strategy)
 
     def refresh(self) -> Json:
-        """What a refresh did, and the seconds that its caller waited: the view is installed, and the next plans are made."""
+        """A refresh, and the seconds that its caller waited: the view is installed, and the next plans are computed."""
         started = perf_counter()
         facts = self.handle.refresh()
         return {**facts, "seconds": perf_counter() - started}
 
     def recompute_natively(self, system: System, sql: str, delay: float) -> Json:
-        """As one would without Penstock: the system computes the view anew, and all of it is installed."""
+        """As without Penstock: the system computes the view from scratch, and all of it is installed."""
         started = perf_counter()
         sleep(delay)
         found = system.native(sql)
@@ -66,7 +67,7 @@ class Keeper:
 
 @dataclass
 class Case:
-    """Changes of a share of the rows of a view's relations in one system, with so many seconds added to a request."""
+    """Changes of a share of the rows of a view's relations in one system, with extra seconds per request."""
 
     share: float
     delay: float = 0.0
@@ -81,7 +82,7 @@ class Case:
 
 
 class Bench:
-    """One system with a workload in it, and the keepers that take turns."""
+    """One system with a workload, and the keepers that take turns."""
 
     def __init__(
         self, workload: Any, system: System, folder: Path, names: Sequence[str] = SINGLE, learning: int = 12
@@ -94,7 +95,7 @@ class Bench:
         self.auto.refresh()
 
     def run(self, case: Case, turns: int) -> Json:
-        """All strategies over the same changes, after one turn to warm up and some that `auto` alone learns from."""
+        """All strategies over the same changes, after one warm-up turn and some from which only `auto` learns."""
         self.cases += 1
         delays = case.delay, case.each_row
         readers = {name: Delayed(r, *delays) if any(delays) else r for name, r in self.system.readers.items()}
@@ -134,7 +135,7 @@ class Bench:
                 equal = equal and same
         for keeper in (scout, *(keepers[name] for name in (*self.names, NATIVE))):
             keeper.handle.close()
-        if isinstance(self.system, Files):  # only the first to ask for these pays for them, but everybody needs them
+        if isinstance(self.system, Files):  # only the first request for these pays for them, but all need them
             for of in runs.values():
                 for run, look, sort in zip(of, looks, sorts, strict=True):
                     run["seconds"] += {NATIVE: 0.0, RECOMPUTE: look}.get(run["strategy"], look + sort)
@@ -168,7 +169,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Size:
-    """How large everything is: rows of each relation (fewer where many of them change), of the random queries' largest, turns, cores."""
+    """Sizes: rows of each relation (fewer where many of them change), of the random queries' largest, turns, cores."""
 
     postgres: int = 150_000
     parquet: int = 1_000_000
@@ -251,7 +252,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def all_equal(figures: Any) -> bool:
-    """Whether everything was equal to its truth that says, at any depth, whether it was."""
+    """Whether all comparisons in the figures, at any depth, were equal."""
     if isinstance(figures, Mapping):
         return all(bool(value) if name == "equal" else all_equal(value) for name, value in figures.items())
     return all(map(all_equal, figures)) if isinstance(figures, list | tuple) else True

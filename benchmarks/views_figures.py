@@ -1,7 +1,7 @@
-"""The larger pictures of views: shapes by number of relations, strategies over updates, ratios, sources and delays, cyclic views, TPC-H.
+"""Figures of views: shapes by number of relations, strategies over updates, ratios, sources and delays, cycles, TPC-H.
 
-Each follows an experiment of Liu 2005 (3.4, 10.5, 11.4) at sizes for one machine; figures go to `docs/figures` as SVG. Nothing here stands
-behind a ratio of the benchmark.
+Each follows an experiment of Liu 2005 (3.4, 10.5, 11.4) at sizes for one machine; figures go to `docs/figures` as SVG.
+No ratio of the benchmark depends on them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from penstock.views.sources.source import COUNT
 FOLDER = harness.ROOT / "docs" / "figures"
 NAMES = (BATCH, "parallel_batch", "adjacent", "conditional", "parallel_conditional", RECOMPUTE)
 CYCLE_NAMES = (BATCH, "parallel_batch", "conditional", "parallel_conditional", RECOMPUTE)
-SLOW_ROW = 0.0005  # seconds; the thesis takes ten times as many, and days for it
+SLOW_ROW = 0.0005  # seconds; the thesis uses ten times as many, and runs for days
 SIX = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5), (1, 4)]
 CYCLES = {
     "V1, a chain": [(0, 1), (1, 2), (2, 3)],
@@ -61,12 +61,12 @@ def all_figures(size: Size) -> Json:
         found |= on_system(Systems("postgres", url, folder), size, small)
         found["parquet"] = on_system(Systems("parquet", url, folder), size, small)
         found["tpch"] = tpch(url, folder, size, small)
-    if not small:  # tiny sizes show that it runs, and nothing that is worth a picture
+    if not small:  # tiny sizes only show that it runs
         draw(found)
     return found
 
 
-# -- first computation ----------------------------------------------------------------------------------------------------------
+# -- first computation ------------------------------------------------------------------------------------------------
 
 
 def shapes_by_relations(size: Size, small: bool) -> Json:
@@ -103,7 +103,7 @@ def group_sizes(size: Size, small: bool) -> Json:
 
 
 def final_groups(size: Size, small: bool) -> Json:
-    """How many relations the group has whose rows go through all others last (Fig. 3.11): the more, the slower."""
+    """How many relations are in the group whose rows go through all others last (Fig. 3.11): the more, the slower."""
     from penstock.planner.views.bushy import by_cost, groups, segmented_bushy
     from penstock.planner.views.shape_cost import Costs
     from penstock.views.refresh.compute import count_relations
@@ -132,20 +132,20 @@ def final_groups(size: Size, small: bool) -> Json:
 
 
 def short_of_memory(size: Size, small: bool) -> Json:
-    """Tables that do not fit: pieces that are bushy against pieces that are not (Fig. 3.13)."""
+    """Tables that do not fit: bushy pieces against right-deep ones (Fig. 3.13)."""
     count = 8 if small else 32
     rows = size.query_rows // (2 if small else 10)
     queries = [Random(count, seed, rows) for seed in range(1 if small else 4)]
-    memory = rows * 0.4 * 48 * count / 3  # a third of all tables, of about so many rows and bytes
+    memory = rows * 0.4 * 48 * count / 3  # a third of all tables, estimated by rows and bytes
     say(f"shapes, {count} relations, {memory / 2**20:.1f} MB for tables")
     return views_shapes.measure(queries, size.cores, size.turns, memory)
 
 
-# -- requests -------------------------------------------------------------------------------------------------------------------
+# -- requests ---------------------------------------------------------------------------------------------------------
 
 
 def requests(url: str, size: Size) -> Json:
-    """Ways to ask PostgreSQL for the rows of so many keys (Figs. 10.8-10.10), in ms."""
+    """Kinds of requests to PostgreSQL for the rows of a number of keys (Figs. 10.8-10.10), in ms."""
     chain = Chain(1, size.postgres)
     system = Postgres(chain.relations, url)
     draw, shown = np.random.default_rng(1), {}
@@ -202,7 +202,7 @@ def requests(url: str, size: Size) -> Json:
 
 
 def regression(url: str, size: Size) -> Json:
-    """What a request takes by keys and columns, against the model that is fitted to it (Fig. 11.8), in ms."""
+    """The time of a request by keys and columns, against the fitted model (Fig. 11.8), in ms."""
     draw = np.random.default_rng(3)
     names = ["k", *(f"x{n}" for n in range(5))]
     rows = pa.table({name: draw.integers(0, size.postgres, size.postgres) for name in names})
@@ -225,7 +225,7 @@ def regression(url: str, size: Size) -> Json:
     return {"measured_and_fitted": lines, "median_error": round(median(errors), 3)}
 
 
-# -- strategies -----------------------------------------------------------------------------------------------------------------
+# -- strategies -------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -281,7 +281,7 @@ def strategies(systems: Systems, size: Size, small: bool) -> Json:
 
 
 def cyclic(systems: Systems, size: Size, small: bool) -> Json:
-    """Views with cycles, and one in which every path must use an edge with fifty matches a row (Figs. 11.7, 11.9-11.12)."""
+    """Views with cycles, and one in which every path must use an edge with fifty matches per row (11.7, 11.9-11.12)."""
     shown = {}
     rows = size.postgres // 10
     for name, edges in CYCLES.items():
@@ -299,7 +299,7 @@ def cyclic(systems: Systems, size: Size, small: bool) -> Json:
 
 
 def six_relations(systems: Systems, size: Size, small: bool) -> Json:
-    """Six relations in cycles, one in ten to one in a hundred rows changed (Fig. 11.14); all of them on one server here."""
+    """Six relations in cycles, one in ten to one in a hundred rows changed (Fig. 11.14); all on one server here."""
     bench, shown = systems.bench(Cyclic(SIX, size.postgres // 10), CYCLE_NAMES, 2 if small else 12), {}
     for share in (0.1,) if small else (0.01, 0.03, 0.1):
         say(f"six relations, {100 * share:g} % changed")
@@ -320,7 +320,7 @@ def _cycle(view: Cyclic, systems: Systems, size: Size, small: bool, case: Case |
 def plans(bench: Bench, case: Case, turns: int, most: int = 12) -> Json:
     """The best plan against the worst of each strategy (Figs. 11.7, 11.11, 11.12), of a sample, and all paths.
 
-    One change is maintained by each of them, from the same version; nothing is installed.
+    Each of them maintains one change from the same version; nothing is installed.
     """
     handle, draw = bench.auto.handle, np.random.default_rng(11)
     graph = graph_of(handle.view)
@@ -356,11 +356,10 @@ def plans(bench: Bench, case: Case, turns: int, most: int = 12) -> Json:
 
 
 def estimates(bench: Bench, found: Json) -> Json:
-    """What the model of requests alone says of each strategy, and what it took, in ms (Figs. 11.9, 11.10): do they agree in order?"""
+    """Predicted time of each strategy by the model of requests alone, and measured time, in ms (Figs. 11.9, 11.10)."""
     handle = bench.auto.handle
-    known = [
-        facts["changed"] for facts in handle.store.newest.facts if any(facts["changed"])
-    ]  # not of a foreseen recompute
+    # Not of a foreseen recompute.
+    known = [facts["changed"] for facts in handle.store.newest.facts if any(facts["changed"])]
     deltas = [float(n) for n in known[-1]]
     chooser = handle._prepared([int(n) for n in deltas])  # noqa: SLF001  (the model alone, which no refresh asks for)
     offers = priced(handle._graph, chooser.statistics, deltas, [n for n in CYCLE_NAMES if n != RECOMPUTE])  # noqa: SLF001
@@ -373,7 +372,7 @@ def estimates(bench: Bench, found: Json) -> Json:
 
 
 def plan_search() -> Json:
-    """How well and how fast a beam finds the order of every step (Table 11.3), on a graph of nine nodes and twelve edges."""
+    """How well and how fast a beam finds the order of every step (Table 11.3), on nine nodes and twelve edges."""
     graph = JoinGraph(9, (), [*((n, (n + 1) % 9) for n in range(9)), (0, 4), (2, 6), (3, 8)])
     draw = np.random.default_rng(7)
     rows = tuple(float(n) for n in draw.integers(1_000, 100_000, 9))
@@ -394,7 +393,7 @@ def plan_search() -> Json:
 
 
 def tpch(url: str, folder: Path, size: Size, small: bool) -> Json:
-    """Refreshing views like Q3, Q5 and Q9 against computing them anew, by the share of orders that come or go."""
+    """Refreshing views like Q3, Q5 and Q9 against recomputing them, by the share of orders added or removed."""
     shown = {}
     files = tpch_files(0.01 if small else 0.1)
     for query in ("q3", "q5", "q9"):
@@ -411,7 +410,7 @@ def tpch(url: str, folder: Path, size: Size, small: bool) -> Json:
     return shown
 
 
-# -- pictures -------------------------------------------------------------------------------------------------------------------
+# -- pictures ---------------------------------------------------------------------------------------------------------
 
 
 def draw(found: Mapping[str, Json]) -> None:

@@ -1,6 +1,7 @@
 """First computation of join views: random acyclic queries, each computed by every shape that runs (Liu 2005, 3.4).
 
-Relations have a thousand to some ten thousand rows and sizes of results are near that of a relation, as there; the cluster is this machine.
+Relations have a thousand to some ten thousand rows, and results are about as large as a relation, as in the thesis; the
+cluster is this machine.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ KEYS = 2**61 - 1
 
 @dataclass(frozen=True)
 class Random:
-    """A random acyclic query: relation n > 0 hangs on an earlier one, and joining it multiplies rows by about one."""
+    """A random acyclic query: relation n > 0 is joined to an earlier one, and the join multiplies rows by about one."""
 
     relations: int
     seed: int
@@ -63,7 +64,7 @@ class Random:
         return View("v", "", nodes, edges, (), items)
 
     def answer(self) -> list[int]:
-        """DuckDB's own rows of the same query: their number, and the sum of what identifies them."""
+        """DuckDB's rows of the same query: their number, and the sum of their ids."""
         tables = ", ".join(f"'{self.inputs()}/r{n}.parquet' r{n}" for n in range(self.relations))
         tied = " AND ".join(f"r{a}.e{n} = r{b}.e{n}" for n, (a, b) in enumerate(self.edges()))
         mixed = " + ".join(f"r{n}.id * {n + 1}" for n in range(self.relations))
@@ -101,7 +102,7 @@ def of_query(spark, case: Random, costs: Costs, pairs: int, cores: int, memory: 
     answer, equal = case.answer(), True
     shapes = {kind: choice.best[kind] for kind in RUNNABLE if kind in choice.best}
     if memory == inf and shapes["segmented_right_deep"].segments == shapes[RIGHT_DEEP].segments:
-        shapes.pop("segmented_right_deep")  # with enough memory there is nothing to cut
+        shapes.pop("segmented_right_deep")  # with enough memory there is nothing to split
     seconds: dict[str, list[float]] = {kind: [] for kind in shapes}
     used: dict[str, list[float]] = {kind: [] for kind in shapes}
     for turn in range(pairs + 1):

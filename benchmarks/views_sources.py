@@ -1,6 +1,6 @@
-"""Sources for measuring views: relations held as Arrow tables (the truth), and the same in PostgreSQL or in Parquet files.
+"""Sources for measuring views: relations as Arrow tables (the truth), and the same in PostgreSQL or in Parquet files.
 
-Changes are made to the truth and to the system alike; what a view must hold follows from the truth alone, by DuckDB.
+Changes are made to both; the expected content of a view follows from the truth alone, by DuckDB.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from benchmarks import harness
 from penstock.model import Column, Source
 from penstock.views.rows.types import spark_type
 
-FILES = 50  # of a relation, when it is first written
+FILES = 50  # of a relation, when first written
 
 
 @dataclass
 class Relation:
-    """Rows, the columns that tell them apart, those with an index, and in which file each row is."""
+    """Rows, their key columns, their indexed columns, and the file of each row."""
 
     rows: pa.Table
     key: tuple[str, ...]
@@ -46,7 +46,7 @@ class Relation:
         return tuple(Column(f.name, spark_type(f.type)) for f in self.rows.schema)
 
     def change(self, gone: np.ndarray, come: pa.Table) -> tuple[pa.Table, list[int]]:
-        """Take rows away by number, add others in a file of their own; (what went, the files that changed)."""
+        """Remove rows by number, add others in a new file; returns (removed rows, changed files)."""
         kept = np.ones(len(self.rows), np.bool_)
         kept[gone] = False
         went, touched = self.rows.take(pa.array(gone)), sorted(set(self.file[gone].tolist()))
@@ -76,7 +76,7 @@ class Postgres:
             for name, relation in relations.items():
                 cursor.execute(f"DROP TABLE IF EXISTS {name} CASCADE")
                 cursor.adbc_ingest(name, relation.rows, mode="create")
-                for column in relation.columns:  # the driver forgets the digits
+                for column in relation.columns:  # the driver drops precision and scale
                     if column.type.startswith("decimal"):
                         digits = column.type.replace("decimal", "numeric")
                         cursor.execute(f"ALTER TABLE {name} ALTER COLUMN {column.name} TYPE {digits}")
@@ -106,7 +106,7 @@ class Postgres:
                 cursor.adbc_ingest(name, come, mode="append")
 
     def native(self, sql: str) -> pa.Table:
-        """The system's own way to compute a view. The driver gives numbers with decimals as text."""
+        """The system's own way to compute a view. The driver returns decimals as text."""
         found = self.pool.fetch(sql)
         for place, column in enumerate(found.columns):
             if isinstance(column.type, pa.BaseExtensionType):
@@ -122,7 +122,7 @@ class Postgres:
 
 
 class Files:
-    """The relations as folders of Parquet files, which are looked at and compared."""
+    """The relations as folders of Parquet files, which are listed and compared."""
 
     name = "parquet"
 
@@ -162,7 +162,7 @@ class Files:
 
 
 class Delayed:
-    """A reader behind a slow link: every request takes so much longer, and every row of an answer."""
+    """A reader behind a slow link: every request takes longer, and every row of an answer."""
 
     def __init__(self, reader: Any, seconds: float, each_row: float = 0.0) -> None:
         self.reader, self.seconds, self.each_row = reader, seconds, each_row
@@ -182,7 +182,7 @@ class Delayed:
 
 
 def fingerprint(rows: pa.Table, names: Sequence[str]) -> list[str]:
-    """The number of rows and a checksum that does not depend on their order; rows may have counts."""
+    """The number of rows and an order-independent checksum; rows may have counts."""
     count = "_count" if "_count" in rows.column_names else "1"
     sql = f"SELECT sum({count}), sum({count} * (hash({', '.join(names)}) % 1000000007)::HUGEINT) FROM given"
     base = duckdb.connect()
@@ -191,7 +191,7 @@ def fingerprint(rows: pa.Table, names: Sequence[str]) -> list[str]:
 
 
 def expected(relations: Mapping[str, Relation], sql: str) -> pa.Table:
-    """What a view must hold, from the truth."""
+    """The expected content of a view, from the truth."""
     base = duckdb.connect()
     for name, relation in relations.items():
         base.register(name, relation.rows)
@@ -199,7 +199,7 @@ def expected(relations: Mapping[str, Relation], sql: str) -> pa.Table:
 
 
 def links(source: Path, target: Path) -> None:
-    """A copy of a folder that shares its files, which are never written twice."""
+    """A copy of a folder that shares its files, which are never written again."""
     for folder, _, names in os.walk(source):
         there = target / Path(folder).relative_to(source)
         there.mkdir(parents=True)
@@ -207,7 +207,7 @@ def links(source: Path, target: Path) -> None:
             os.link(Path(folder) / name, there / name)
 
 
-# -- the workloads ------------------------------------------------------------------------------------------------------------
+# -- the workloads ----------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -264,7 +264,7 @@ class Chain:
 def tree_of(
     rows: int, draw: np.random.Generator, first: int, columns: Sequence[str], coarse: frozenset[str]
 ) -> pa.Table:
-    """Rows that agree in all columns or in none; in a `coarse` one, fifty times as many agree."""
+    """Rows that are equal in all columns or in none; in a `coarse` one, fifty times as many are equal."""
     group = draw.integers(0, rows, rows) if first else draw.permutation(rows)
     values = {name: group // 50 if name in coarse else group for name in columns}
     return pa.table({"id": np.arange(first, first + rows), **values})
@@ -292,7 +292,7 @@ class Cyclic:
         return f"SELECT {items} FROM {', '.join(self.relations)} WHERE {tied}"
 
     def change(self, system: Postgres | Files, share: float, changed: int | None = None) -> int:
-        """Replace rows by new ones of the same keys, or of others."""
+        """Replace rows by new ones with the same or other keys."""
         total = 0
         for node, (name, relation) in list(enumerate(self.relations.items()))[: changed or self.nodes]:
             half = max(1, (self.deltas[node] if self.deltas else round(share * self.rows)) // 2)
@@ -306,7 +306,7 @@ class Cyclic:
         return total
 
 
-# -- TPC-H --------------------------------------------------------------------------------------------------------------------
+# -- TPC-H ------------------------------------------------------------------------------------------------------------
 
 TPCH = {
     "q3": """SELECT l_orderkey, l_linenumber, l_extendedprice, l_discount, o_orderdate, o_shippriority
@@ -317,17 +317,21 @@ TPCH = {
         FROM customer, orders, lineitem, supplier, nation, region
         WHERE c_custkey = o_custkey AND l_orderkey = o_orderkey AND l_suppkey = s_suppkey AND c_nationkey = s_nationkey
           AND s_nationkey = n_nationkey AND n_regionkey = r_regionkey AND r_name = 'ASIA'""",
-    "q9": """SELECT n_name, o_orderdate, l_orderkey, l_linenumber, l_extendedprice, l_discount, ps_supplycost, l_quantity
+    "q9": """SELECT n_name, o_orderdate, l_orderkey, l_linenumber, l_extendedprice, l_discount, ps_supplycost,
+               l_quantity
         FROM part, supplier, lineitem, partsupp, orders, nation
         WHERE s_suppkey = l_suppkey AND ps_suppkey = l_suppkey AND ps_partkey = l_partkey AND p_partkey = l_partkey
           AND o_orderkey = l_orderkey AND s_nationkey = n_nationkey AND p_size < 5""",
 }
 KEYS = {
-    "customer": ("c_custkey",), "orders": ("o_orderkey",), "lineitem": ("l_orderkey", "l_linenumber"), "supplier": ("s_suppkey",),
-    "nation": ("n_nationkey",), "region": ("r_regionkey",), "part": ("p_partkey",), "partsupp": ("ps_partkey", "ps_suppkey"),
+    "customer": ("c_custkey",), "orders": ("o_orderkey",), "lineitem": ("l_orderkey", "l_linenumber"),
+    "supplier": ("s_suppkey",),
+    "nation": ("n_nationkey",), "region": ("r_regionkey",), "part": ("p_partkey",),
+    "partsupp": ("ps_partkey", "ps_suppkey"),
 }  # fmt: skip
 INDEXED = {
-    "customer": ("c_nationkey",), "orders": ("o_custkey",), "lineitem": ("l_suppkey", "l_partkey"), "supplier": ("s_nationkey",),
+    "customer": ("c_nationkey",), "orders": ("o_custkey",), "lineitem": ("l_suppkey", "l_partkey"),
+    "supplier": ("s_nationkey",),
     "nation": ("n_regionkey",), "partsupp": ("ps_suppkey",),
 }  # fmt: skip
 
@@ -340,7 +344,7 @@ class Tpch:
         names = [name for name in KEYS if re.search(rf"\b{name}\b", self.sql)]
         tables = {name: self._read(folder / f"{name}.parquet") for name in names}
         orders = tables["orders"]["o_orderkey"].to_numpy()
-        self.held = self.draw.permutation(orders)[: len(orders) // 5]  # orders that are yet to come, or have gone
+        self.held = self.draw.permutation(orders)[: len(orders) // 5]  # orders not yet added, or removed
         self.kept = {name: tables[name] for name in ("orders", "lineitem")}
         self.relations = {}
         for name, table in tables.items():
@@ -378,7 +382,7 @@ class Tpch:
 
 
 def tpch_files(scale: float) -> Path:
-    """The tables as `tpchgen-cli` makes them, kept among the temporary files."""
+    """The tables made by `tpchgen-cli`, stored among the temporary files."""
 
     def make(folder: Path) -> None:
         program = Path(sys.executable).parent / "tpchgen-cli"

@@ -1,8 +1,8 @@
 """The chain of sliced binary joins, tuple at a time (Wang 2008, 5.2, 7.1, 7.3, 7.4): many window joins from one state.
 
-Slices and unions are operators that run one message at a time, in any order that a scheduler picks. Windows are
-half-open: a tuple as old as a slice's end is purged. A probe that a selection stops travels on as a marker that
-still purges and punctuates; without it the unions would wait and states would keep what nobody needs.
+Slices and unions are operators that run one message at a time, in any order that a scheduler chooses. Windows are
+half-open: a tuple as old as a slice's end expires. A probe that a selection stops continues as a marker that still
+expires rows and punctuates; without it the unions would wait and states would keep unneeded rows.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ENTRANCE: Lengths = (0, 0)
 
 @dataclass(frozen=True)
 class Pipe:
-    """The way from a slice to a query's union, with the tests that the slice itself does not make superfluous."""
+    """The path from a slice to a query's union, with the tests that the slice itself does not make redundant."""
 
     query: JoinQuery
     union: PunctuatedUnion | SortingUnion
     timed: bool  # compare the result's age with the query's window
-    selected: tuple[int, ...]  # the streams whose selection is to be tested
+    selected: tuple[int, ...]  # the streams whose selection must be tested
 
 
 def slice_ends(queries: Sequence[JoinQuery]) -> tuple[Lengths, ...]:
@@ -45,10 +45,10 @@ def slice_ends(queries: Sequence[JoinQuery]) -> tuple[Lengths, ...]:
 
 
 class Chain:
-    """Slices of growing age, joined by FIFO queues, and one union for each query.
+    """Slices of growing age, connected by FIFO queues, and one union for each query.
 
-    `one_way` is the chain of Def. 1: A only builds and B only probes. With `ordered=False` the streams need be in order
-    each for itself only (15.2): then a probe also meets younger tuples, and the unions sort.
+    `one_way` is the chain of Def. 1: A only builds and B only probes. With `ordered=False` only each stream by itself
+    must be in order (15.2): then a probe also meets younger tuples, and the unions sort.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Chain:
 
     @property
     def answers(self) -> dict[str, list[Match]]:
-        """What each query's union has let out so far."""
+        """What each query's union has emitted so far."""
         return {query.name: union.output for query, union in zip(self.queries, self.unions, strict=True)}
 
     def arrive(self, arrival: Arrival) -> None:
@@ -91,11 +91,11 @@ class Chain:
             self._forward_build(tagged, self.slices[0])
 
     def ready(self) -> list[Operator]:
-        """The operators that have a message to work on."""
+        """The operators that have a message."""
         return [operator for operator in (*self.slices, *self.unions) if operator.ready]
 
     def run(self, operator: Operator) -> None:
-        """Let one operator work on one message."""
+        """Let one operator process one message."""
         self.counts.messages += 1
         if isinstance(operator, SlicedJoin):
             self._run_slice(operator)
@@ -108,13 +108,13 @@ class Chain:
             self.run(schedule(ready))
 
     def finish(self) -> None:
-        """The streams have ended: work off all messages and let out what the unions hold."""
+        """The streams have ended: process all messages and emit what the unions hold."""
         self.drain()
         for union in self.unions:
             union.finish()
 
     def split(self, index: int, at: Lengths) -> None:
-        """Cut a slice in two at ages inside it; nothing moves, the next purges fill the new slice (7.3)."""
+        """Split a slice in two at ages inside it; nothing moves, the next probes fill the new slice (7.3)."""
         first = self._slice(index)
         inside = all(start <= age <= end for start, age, end in zip(first.start, at, first.end, strict=True))
         if not inside or at in (first.start, first.end):
@@ -124,7 +124,7 @@ class Chain:
         self._rewire()
 
     def merge(self, index: int, following: int) -> None:
-        """Make two neighbouring slices one: the queue between them is drained first, older state goes first (7.3)."""
+        """Merge two neighbouring slices: the queue between them is drained first, older state goes first (7.3)."""
         first, second = self._slice(index), self._slice(following)
         if following != index + 1:
             raise LabError(f"slices {index} and {following} are not neighbours; merge a slice with the one after it")
@@ -137,7 +137,7 @@ class Chain:
         self._rewire()
 
     def explain(self) -> str:
-        """The slices with what they hold and whom they serve."""
+        """The slices with their state and the queries they serve."""
         lines = []
         for piece in self.slices:
             served = [q.name for q, u in zip(self.queries, self.unions, strict=True) if piece in u.feeders]
@@ -189,17 +189,17 @@ class Chain:
         return 0
 
     def _forward_build(self, arrival: Arrival, to: SlicedJoin) -> None:
-        """The selection in front of a slice: a tuple that no query wants at that age is dropped."""
+        """The selection before a slice: a tuple that no query wants at that age is dropped."""
         if arrival.life > to.start[arrival.stream]:
             to.queue.append(Message(Copy.BUILD, arrival))
 
     def _forward_probe(self, arrival: Arrival, to: SlicedJoin) -> None:
-        """The same for a probe, which must not vanish: it goes on as a marker."""
+        """The same for a probe, which must not vanish: it continues as a marker."""
         copy = Copy.PROBE if arrival.reach > to.start[1 - arrival.stream] else Copy.MARKER
         to.queue.append(Message(copy, arrival))
 
     def _route(self, piece: SlicedJoin, probe: Arrival, match: Match) -> None:
-        """Give a result of one slice to the queries whose window and selections it satisfies."""
+        """Emit a result of one slice to the queries whose window and selections it satisfies."""
         for pipe in self._pipes[piece, 1 - probe.stream]:
             if self._passes(pipe, match):
                 pipe.union.receive(piece, probe, match)
@@ -231,9 +231,9 @@ class Chain:
         self._pipes = {(piece, side): self._connect(piece, side) for piece in self.slices for side in (A, B)}
 
     def _connect(self, piece: SlicedJoin, side: int) -> list[Pipe]:
-        """The ways of results found in one state of a slice to the queries whose windows reach into it."""
+        """The paths of results found in one state of a slice to the queries whose windows reach into it."""
         served = [(q, u) for q, u in zip(self.queries, self.unions, strict=True) if q.windows[side] > piece.start[side]]
-        # In front of the slice one of these was seen to hold; where they are all the same, it holds for every query.
+        # One of these held before the slice; if they are all the same, it holds for every query.
         let_in = [{query.selections[stream] for query, _ in served} for stream in (A, B)]
         known = self.ordered or piece is not self.slices[0]  # only the first slice can hold tuples younger than a probe
         return [

@@ -1,7 +1,7 @@
 """Costs of shared window joins by closed formula (Wang 2008, with its printed errors corrected).
 
-CPU counts comparisons of a nested loop: probing, purging, routing, filtering and union weigh the same. Memory is that
-of the join state alone. Choosing a chain from measured costs is the work of `chain`, not of this module.
+CPU counts comparisons of a nested loop: probing, expiring, routing, filtering and union weigh the same. Memory is that
+of the join state alone. `chain` chooses a chain from measured costs.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def merge_gain(
     """Comparisons saved per unit of time by merging links `first`..`last` (from 1) into one with a router (7.2).
 
     `overhead` is that of one operator for each of its input rows. The router is an operator too, so that two merged
-    links save only a purge; nothing merged saves nothing.
+    links save only one expiry test; nothing merged saves nothing.
     """
     merged = last - first
     start = windows[first - 2] if first > 1 else 0.0
@@ -211,7 +211,7 @@ def merge_gain(
 
 @dataclass(frozen=True)
 class Probed:
-    """A stream on the way of a row through a multi-way join: rows per second, and seconds of window.
+    """A stream on the path of a row through a multi-way join: rows per second, and seconds of window.
 
     `matching` is the share of probed pairs that join, `passing` the share of rows that some query's selection keeps.
     """
@@ -224,7 +224,7 @@ class Probed:
 
 @dataclass(frozen=True)
 class RingTimes:
-    """Seconds to insert or purge a row, to join a pair, to send and receive a row, and of one hop's latency."""
+    """Seconds to insert or expire a row, to join a pair, to send and receive a row, and of one hop's latency."""
 
     insert: float
     purge: float
@@ -244,13 +244,13 @@ def ring_work(order: Sequence[Probed], times: RingTimes, nodes: int) -> float:
 
 
 def ring_latency(order: Sequence[Probed], times: RingTimes, nodes: int) -> float:
-    """Seconds until a result is out, averaged over the nodes of a balanced ring (13.5, 21.2)."""
+    """Seconds until a result is emitted, averaged over the nodes of a balanced ring (13.5, 21.2)."""
     rounds = (len(order) + 1) * nodes * times.hop
     return (nodes - 1) / 2 * times.hop + max(ring_work(order, times, nodes) / nodes, rounds)
 
 
 def best_ring(order: Sequence[Probed], times: RingTimes, most: int) -> int:
-    """The number of nodes, at most `most`, with the lowest latency; the smaller one of equals."""
+    """The number of nodes, at most `most`, with the lowest latency; ties go to fewer."""
     return min(range(1, most + 1), key=lambda nodes: ring_latency(order, times, nodes))
 
 

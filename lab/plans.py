@@ -1,6 +1,6 @@
 """The plans that the chain is compared with, tuple at a time and with the same counters (Wang 2008, 4.1, 4.2, 6.3.1).
 
-All figures from here are simulated: they count what the algorithms do, and say nothing about seconds.
+All figures from here are simulated: they count the work of the algorithms, not seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Answers = dict[str, list[Match]]
 
 @dataclass(frozen=True)
 class Trial:
-    """One plan after a run; `states` are the tuples it held after each arrival that was not in the warm-up."""
+    """One plan after a run; `states` are the tuples it stored after each arrival that was not in the warm-up."""
 
     plan: str
     answers: Answers
@@ -35,14 +35,15 @@ class Trial:
     def __str__(self) -> str:
         results = sum(map(len, self.answers.values()))
         return (
-            f"simulated: {self.plan} holds {self.mean_state:,.1f} tuples on average ({self.counts.peak_state:,} at most), "
+            f"simulated: {self.plan} holds {self.mean_state:,.1f} tuples on average "
+            f"({self.counts.peak_state:,} at most), "
             f"makes {self.counts.comparisons:,} comparisons and {results:,} results"
         )
 
 
 @dataclass
 class Plan:
-    """What a plan is made for, and where it counts and leaves its answers."""
+    """The input of a plan, and its counters and answers."""
 
     queries: tuple[JoinQuery, ...]
     theta: Theta
@@ -57,7 +58,7 @@ class Plan:
         return SlicedJoin(ENTRANCE, windows, self.counts)
 
     def matches(self, join: SlicedJoin, x: Arrival) -> list[Match]:
-        """The regular window join (3.2): purge, probe, insert."""
+        """The regular window join (3.2): expire, probe, insert."""
         self.counts.messages += 1
         join.purge(x)
         found = join.probe(x, self.theta)
@@ -106,10 +107,10 @@ def pull_up(plan: Plan) -> Arrive:
 
 
 def push_down(plan: Plan) -> Arrive:
-    """Cut the streams into cells on which every selection is constant; one join for each pair of cells.
+    """Split the streams into cells on which every selection is constant; one join for each pair of cells.
 
     Each join has the longest windows of the queries that want its cells, and its own state of both streams. NULL is in
-    the cell where the selection is false. Cells that no arrival lies in count as unsatisfiable.
+    the cell where the selection is false. Cells without arrivals count as unsatisfiable.
     """
     cuts: tuple[list[Selection], list[Selection]] = [], []
     for query, stream in product(plan.queries, (A, B)):

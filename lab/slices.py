@@ -1,7 +1,7 @@
 """The sliced binary join (Wang 2008, 5.2, Def. 3): the part of a window join whose ages lie in [start, end).
 
-It tests no lower bound: the slice before it hands on only what is old enough. A slice from 0 is the regular
-window join (3.2). What travels to the next slice, and where results go, is decided by who runs it.
+It tests no lower bound: the slice before it passes on only what is old enough. A slice from 0 is the regular window
+join (3.2). The caller decides what goes to the next slice, and where results go.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lab.workload import A, Arrival, Lengths, Match, Theta
 
 
 class Copy(Enum):
-    """What a reference to a tuple does in a slice: look for partners, be found as one, or only purge and punctuate."""
+    """What a reference to a tuple does in a slice: probe, be stored, or only expire rows and punctuate."""
 
     PROBE = "probe"
     BUILD = "build"
@@ -45,7 +45,7 @@ class SlicedJoin:
         return bool(self.queue)
 
     def purge(self, probe: Arrival) -> list[Arrival]:
-        """Take out of the other stream's state what is as old as the slice's end or older, oldest first."""
+        """Remove from the other stream's state what is as old as the slice's end or older, oldest first."""
         state = self.states[1 - probe.stream]
         limit = probe.time - self.end[1 - probe.stream]
         gone: list[Arrival] = []
@@ -58,7 +58,7 @@ class SlicedJoin:
         return gone
 
     def probe(self, probe: Arrival, theta: Theta) -> list[Match]:
-        """The matches with the other stream's state, oldest first; neither bound is tested."""
+        """The matches with the other stream's state, oldest first, without testing either bound."""
         state = self.states[1 - probe.stream]
         self.counts.probes += len(state)
         if probe.stream == A:

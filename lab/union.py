@@ -1,7 +1,7 @@
 """Unions: the results of several slices as one answer in order of result time.
 
-The punctuated union (Wang 2008, 5.3) compares no results, but needs tuples in one order of time. The sorting
-union (15.2) also serves streams that are in order each for itself only.
+The punctuated union (Wang 2008, 5.3) compares no results, but needs tuples in one order of time. The sorting union
+(15.2) also supports streams of which only each by itself is in order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.model.time import NEVER
 
 @dataclass(eq=False)
 class PunctuatedUnion:
-    """Keeps the results of one probe in one bucket for each slice, until the probe leaves the last slice."""
+    """Stores the results of one probe in one bucket per slice, until the probe leaves the last slice."""
 
     counts: Counts
     feeders: list[SlicedJoin] = field(default_factory=list)
@@ -46,7 +46,7 @@ class PunctuatedUnion:
         self.punctuations.append(probe)
 
     def run(self) -> None:
-        """Let out the buckets of one probe; one slice alone needs no union and costs nothing."""
+        """Emit the buckets of one probe; a single slice needs no union and costs nothing."""
         probe = self.punctuations.popleft()
         self.counts.union_steps += len(self.feeders) > 1
         for feeder, buffer in list(self.buffers.items()):
@@ -56,15 +56,15 @@ class PunctuatedUnion:
                 del self.buffers[feeder]
 
     def finish(self) -> None:
-        """Nothing is owed: every probe has been punctuated."""
+        """Nothing remains: every probe has been punctuated."""
 
 
 @dataclass(eq=False)
 class SortingUnion:
-    """Lets a result out when no slice can bring an older one.
+    """Emits a result when no slice can bring an older one.
 
-    For results t before t' of one slice some component of t is older than that of t' (Lemma 15.2). So what follows
-    t' is not older than the least time in t', and results up to that time may go.
+    For results t before t' of one slice some component of t is older than that of t' (Lemma 15.2). So what follows t'
+    is not older than the least time in t', and results up to that time can be emitted.
     """
 
     counts: Counts
@@ -79,20 +79,20 @@ class SortingUnion:
         return [match for _, _, match in self.waiting]
 
     def receive(self, feeder: SlicedJoin, _probe: Arrival, match: Match) -> None:
-        """Keep the result, and let out all up to what the slices' newest results promise."""
+        """Store the result, and emit all up to what the slices' newest results guarantee."""
         self.counts.union_steps += 1
         heapq.heappush(self.waiting, (match.time, self.counts.union_steps, match))
         self.bounds[feeder] = min(match.a.time, match.b.time)
         self._release(min(self.bounds.get(piece, NEVER) for piece in self.feeders))
 
     def punctuate(self, probe: Arrival) -> None:
-        """A probe says nothing here: the other stream may still bring older ones."""
+        """A probe has no effect here: the other stream may still bring older ones."""
 
     def run(self) -> None:
-        """Never ready: results go out as others come in."""
+        """Never ready: results are emitted as others arrive."""
 
     def finish(self) -> None:
-        """The streams have ended: let out everything."""
+        """The streams have ended: emit everything."""
         self._release(max((time for time, _, _ in self.waiting), default=NEVER))
 
     def _release(self, bound: int) -> None:

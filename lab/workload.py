@@ -1,4 +1,4 @@
-"""What the algorithms of the lab run on: Poisson arrivals of two streams, join conditions, selections and queries.
+"""Input of the lab's algorithms: Poisson arrivals of two streams, join conditions, selections and queries.
 
 Everything is deterministic: arrivals follow from a seed, and whether a pair matches from the pair alone, so that
 different plans can be compared result by result (Wang 2008, 8.1).
@@ -21,15 +21,15 @@ Selection = Callable[[float | None], bool | None]  # of a tuple's value, never o
 
 
 class LabError(PenstockError):
-    """An algorithm of the lab was given what it cannot work on; its state is unchanged."""
+    """An algorithm of the lab got invalid input; its state is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A tuple of stream A or B; `number` counts the arrivals of both, `value` is what selections look at.
+    """A tuple of stream A or B; `number` counts the arrivals of both, `value` is the input of selections.
 
-    A chain tags it at its entrance: in a state it can serve a query up to the age `life`, and as a probe it can
-    find partners of less than the age `reach`.
+    A chain tags it at its entrance: in a state it can serve a query up to the age `life`, and as a probe it can find
+    partners of less than the age `reach`.
     """
 
     stream: int
@@ -121,7 +121,7 @@ def hashed(selectivity: float) -> Theta:
 
 
 def poisson(rates: tuple[float, float], seconds: float, seed: int) -> list[Arrival]:
-    """Arrivals of both streams in order of time, at so many tuples a second; values are uniform in [0, 1)."""
+    """Arrivals of both streams in order of time, at these rates per second; values are uniform in [0, 1)."""
     drawn: list[tuple[int, int, float]] = []
     for stream, rate in enumerate(rates):
         if rate < 0:

@@ -1,1 +1,1 @@
-"""Window aggregates over skewed groups, tuple at a time: few dense groups as partials, many sparse ones as rows (Li 2008, 6.3)."""
+"""Aggregates over skewed groups, tuple at a time: dense groups as partials, sparse ones as rows (Li 2008, 6.3)."""

@@ -1,7 +1,7 @@
-"""Streams of skewed groups: many with a single row, some with about fifteen, few with about three hundred (Li 2008, Table 6-2).
+"""Streams of skewed groups: many with a single row, some with about fifteen, few with about three hundred.
 
-The thesis gives shares of rows and of groups, not how rows lie in time. Here the rows of a group lie within one window's length, begun at any
-time, so that the sizes are those of a group in a window.
+After Li 2008, Table 6-2, which gives shares of rows and of groups but not the times of rows. Here the rows of a group
+lie within one window's length, starting at any time, so that the sizes are those of a group in a window.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from penstock.model.windows import Sliding
 
 SMALL = {"DS1": 0.01, "DS2": 0.03, "DS3": 0.05, "DS4": 0.07, "DS5": 0.09}  # of all rows
 MEDIUM = 0.20
-SIZES = ((1, 1), (5, 25), (100, 500))  # rows of a small, a medium, a large group
+SIZES = ((1, 1), (5, 25), (100, 500))  # rows of a small, a medium and a large group
 
 
 def skewed_rows(name: str, rows: int, length: int, spans: int = 6, seed: int = 1) -> list[Row]:
-    """About so many rows, by time, over `spans` stretches of `length`; keys of one size follow those of the size below."""
+    """About `rows` rows, by time, over `spans` intervals of `length`; keys ascend with the size of groups."""
     draw = random.Random(seed)  # noqa: S311  (a simulation)
     shares = (SMALL[name], MEDIUM, 1 - SMALL[name] - MEDIUM)
     found: list[Row] = []

@@ -1,8 +1,8 @@
-"""AdaptWID: each group is held as partials or as rows, whichever is less, and changes while it lives (Li 2008, 6.3.4).
+"""AdaptWID: each group is stored as partials or as rows, whichever is smaller, and may switch (Li 2008, 6.3.4).
 
-An *eager* group has a partial for each of its open windows, a *lazy* one its rows, in a buffer that all lazy groups share. An eager group
-that turns lazy keeps its partials until they are out (*transition*); if it turns eager again meanwhile, they take in its rows.
-The policies `eager` and `lazy` never change, to be compared with.
+An *eager* group has a partial for each of its open windows; the rows of a *lazy* group are in a buffer that all lazy
+groups share. An eager group that turns lazy keeps its partials until they are emitted (*transition*); if it turns eager
+again meanwhile, its rows are added to them. The policies `eager` and `lazy` never switch, for comparison.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Result(NamedTuple):
 
 @dataclass
 class Partial:
-    """What a window knows of a group. `leaving` are the rows of each source, among those it has seen, whose last window this is."""
+    """A group's aggregates in a window. `leaving`: of its rows, those whose last window this is, by source."""
 
     leaving: list[int]
     rows: int = 0
@@ -74,10 +74,10 @@ class Group:
 
 @dataclass
 class AdaptWid:
-    """Count, sum and maximum by group. `partial_size` and `row_size` say in one unit what holding either takes.
+    """Count, sum and maximum by group. `partial_size` and `row_size` are the sizes of both in one unit.
 
-    `back` is the share of the threshold below which an eager group turns lazy. `offsets` are how far each source is behind the
-    earliest one; without them they are estimated from the newest times.
+    `back` is the share of the threshold below which an eager group turns lazy. `offsets` are how far each source is
+    behind the earliest one; without them they are estimated from the newest times.
     """
 
     windows: Sliding
@@ -91,10 +91,10 @@ class AdaptWid:
     buffer: list[Row] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     bound: int = NEVER
-    partials: int = 0  # held by all groups
-    peak: float = 0.0  # the most that was held after a row or a punctuation
+    partials: int = 0  # of all groups
+    peak: float = 0.0  # the most memory after a row or a punctuation
     updates: int = 0  # of partials
-    scanned: int = 0  # rows of the buffer looked at
+    scanned: int = 0  # rows of the buffer that were read
     switches: int = 0
 
     def __post_init__(self) -> None:
@@ -102,18 +102,21 @@ class AdaptWid:
             msg = f"a group is held by one of {', '.join(POLICIES)}, not {self.policy!r}"
             raise LabError(msg)
         if not 0 < self.back <= 1 or min(self.partial_size, self.row_size) <= 0:
-            msg = f"sizes are above 0 and the way back is in (0, 1], not {self.partial_size}, {self.row_size} and {self.back}"
+            msg = (
+                f"sizes are above 0 and the way back is in (0, 1], not {self.partial_size}, {self.row_size} and "
+                f"{self.back}"
+            )
             raise LabError(msg)
         self.duration = self.windows.range  # of the last window that closed: its `wed`
         self.newest = [NEVER] * self.sources
-        self.started: dict[int, int] = {}  # open windows that hold a row, with the progress when the first came
+        self.started: dict[int, int] = {}  # open windows with a row, by the progress when the first row came
 
     @property
     def held(self) -> float:
         return self.partials * self.partial_size + len(self.buffer) * self.row_size
 
     def threshold(self, group: Group) -> float:
-        """The right side of Cond. 6.9: a group with more live rows is better off with partials."""
+        """The right side of Cond. 6.9: above it, partials are smaller than the group's live rows."""
         partials = self.partial_size * self.duration / (self.row_size * self.windows.slide)
         return partials + sum(
             live / self.windows.range * offset for live, offset in zip(group.live, self._offsets(), strict=True)
@@ -142,7 +145,7 @@ class AdaptWid:
         self.peak = max(self.peak, self.held)
 
     def punctuate(self, bound: int) -> None:
-        """No later row is below the bound: windows that end by then come out, then groups may turn lazy."""
+        """No later row is below the bound: windows that end by then are emitted, then groups may turn lazy."""
         if bound <= self.bound:
             return
         still_open = self.windows.closed(bound)
@@ -159,7 +162,7 @@ class AdaptWid:
         self.peak = max(self.peak, self.held)
 
     def _insert(self, group: Group, row: Row) -> None:
-        """Into the partials of the row's windows that are open; rows that come from the buffer may have lost some."""
+        """Add it to the partials of the row's open windows; rows from the buffer may have lost some windows."""
         wids = self.windows.wids(row.time)
         first = wids[0] if self.bound == NEVER else max(wids[0], self.windows.closed(self.bound))
         for window in range(first, wids[-1] + 1):
@@ -181,7 +184,7 @@ class AdaptWid:
         self.switches += 1
 
     def _from_rows(self, still_open: int) -> dict[int, dict[int, Partial]]:
-        """The closed windows of lazy groups, from their rows; those whose last window it is leave the buffer."""
+        """The closed windows of lazy groups, from their rows; rows in their last window leave the buffer."""
         done: dict[int, dict[int, Partial]] = {}
         kept = []
         self.scanned += len(self.buffer)
@@ -211,9 +214,9 @@ class AdaptWid:
             del self.groups[key]
 
     def _measure(self, still_open: int) -> None:
-        """How long the last window to close was open: from the progress at its start to the newest time now.
+        """How long the last closed window was open: from the progress at its start to the newest time now.
 
-        Of a window that began before any punctuation the start is not known, and the duration stays as it was.
+        For a window that began before any punctuation the start is unknown, and the duration does not change.
         """
         closed = [window for window in self.started if window < still_open]
         since = self.started[max(closed)] if closed else NEVER
@@ -225,5 +228,5 @@ class AdaptWid:
     def _offsets(self) -> Sequence[int]:
         if self.offsets is not None:
             return self.offsets
-        # A source that has not been heard of has no volume either.
+        # A source without rows so far has no volume either.
         return [max(self.newest) - newest if newest > NEVER else 0 for newest in self.newest]

@@ -1,7 +1,7 @@
 """Aggregation at two levels: a small table of slots below, totals above, and how old slots leave it (Li 2008, 8.3.3).
 
-Keeping order (`iop`) forces a burst when two groups of a new window want one slot; without order old slots leave when they are in the way
-(`lazy`) or one every few rows (`slow`), and at most `most` windows late.
+Order (`iop`) forces a burst when two groups of a new window need one slot. Without order, old slots leave when they are
+in the way (`lazy`) or one every few rows (`slow`), at most `most` windows late.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ class TwoLevels:
     size: int
     policy: str
     most: int = 2  # windows that a slot may be late
-    every: int = 1  # rows between two slots that a slow flush lets out
+    every: int = 1  # rows between two slots that a slow flush emits
     counts: Counts = field(default_factory=Counts)
     totals: Counter[tuple[int, int]] = field(default_factory=Counter)
-    emitted: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # (window of the row that came, window of the slot that left)
+    # (window of the row that came, window of the slot that left).
+    emitted: list[tuple[int, int]] = field(default_factory=list)
     largest: int = 0  # slots that left at one row
 
     def __post_init__(self) -> None:
@@ -49,13 +48,13 @@ class TwoLevels:
 
     @property
     def progress(self) -> int | None:
-        """The first window of which something is still below; None before the first row."""
+        """The first window with a slot in the lower table; None before the first row."""
         return min((slot.window for slot in self.slots if slot), default=self.window)
 
     def arrive(self, window: int, key: int) -> None:
         before = len(self.emitted)
         if window != self.window:
-            # In order, what an earlier window left must be out before this one's slots begin to leave.
+            # In order, all slots of an earlier window must be emitted before this one's.
             older = window - 1 if self.policy == "iop" else window - self.most
             self._flush(older, window)
             self.window, self.cursor = window, 0
@@ -66,7 +65,7 @@ class TwoLevels:
         self.largest = max(self.largest, len(self.emitted) - before)
 
     def finish(self) -> None:
-        """The stream has ended: everything leaves."""
+        """The stream has ended: emit everything."""
         if self.window is not None:
             self._flush(self.window + 1, self.window)
 
@@ -84,7 +83,7 @@ class TwoLevels:
         self.counts.stored()
 
     def _step(self, window: int) -> None:
-        """Let out the next old slot, if there is one."""
+        """Emit the next old slot, if there is one."""
         while self.cursor < self.size:
             slot = self.slots[self.cursor]
             self.counts.purge_tests += 1
@@ -94,7 +93,7 @@ class TwoLevels:
                 return
 
     def _flush(self, before: int, now: int) -> None:
-        """Let out all slots of windows before this one, oldest first."""
+        """Emit all slots of windows before this one, oldest first."""
         old = sorted((slot.window, place) for place, slot in enumerate(self.slots) if slot and slot.window < before)
         for _, place in old:
             self._emit(place, now)

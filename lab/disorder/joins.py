@@ -1,6 +1,7 @@
-"""The order-agnostic join of two streams, and the two that give their results in the order of the first (Li 2008, 7.1).
+"""The order-agnostic join of two streams, and two joins with results in the order of the first (Li 2008, 7.1).
 
-A pair matches if its keys are equal and neither time is a window or more behind the other: `ts_1 - ts_0 < lengths[0]` and the reverse.
+A pair matches if its keys are equal and neither time is a window or more behind the other: `ts_1 - ts_0 < lengths[0]`
+and the reverse.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Pair = tuple[Timed, Timed]
 
 @dataclass
 class OrderAgnosticJoin:
-    """Each row meets what is there and stays while a partner may come; the progress of a stream purges the other's store."""
+    """Each row probes the other store and is stored while a partner may come; progress expires the other's store."""
 
     lengths: tuple[int, int]
     counts: Counts = field(default_factory=Counts)
@@ -43,9 +44,9 @@ class OrderAgnosticJoin:
 
     @property
     def box(self) -> tuple[int, int]:
-        """No later pair has its first time below the first of these *and* its second below the second (7.2, clipped to the band).
+        """No later pair has its first time below box[0] *and* its second below box[1] (7.2, clipped to the band).
 
-        It does not wait for a window, so that who groups by both times learns of a group no later than from `progress`.
+        It does not wait for a window, so that grouping by both times closes a group no later than `progress` does.
         """
         return min(self.bounds[0], self.bounds[1] + self.lengths[1]), min(
             self.bounds[1], self.bounds[0] + self.lengths[0]
@@ -71,7 +72,7 @@ class OrderAgnosticJoin:
         self._purge(other, self.bounds[stream] - self.lengths[other])
 
     def _purge(self, stream: int, at: int) -> None:
-        """Rows of this time or before can meet nobody any more."""
+        """Rows at or before this time can join no later row."""
         kept = [row for row in self.stores[stream] if row.time > at]
         self.counts.purge_tests += len(self.stores[stream])
         for _ in range(len(self.stores[stream]) - len(kept)):
@@ -87,7 +88,7 @@ class OrderAgnosticJoin:
 
 
 class OutputBufferedJoin(OrderAgnosticJoin):
-    """OPOB: pairs wait in a heap until progress has passed them; it holds what the join makes of its rows."""
+    """OPOB: pairs wait in a heap until progress has passed them; it stores results instead of rows."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,7 +106,7 @@ class OutputBufferedJoin(OrderAgnosticJoin):
 
 
 class InputBufferedJoin(OrderAgnosticJoin):
-    """OPIB: rows of the first stream wait, in order, until all their partners are there; every pair waits for a whole window."""
+    """OPIB: rows of the first stream wait, in order, until all partners are there: all pairs wait for a window."""
 
     def arrive(self, stream: int, row: Timed) -> None:
         self.stores[stream].append(row)

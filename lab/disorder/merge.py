@@ -1,4 +1,4 @@
-"""Union of streams that are each in order: Merge keeps the order and holds rows back, Meld passes them on (Li 2008, 8.2)."""
+"""Union of ordered streams: Merge keeps the order and delays rows, Meld passes them on at once (Li 2008, 8.2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.model.time import NEVER
 
 @dataclass
 class Merge:
-    """A row goes on when no other input can bring an older one: what it holds grows with skew and with silence."""
+    """A row passes when no other input can bring an older one: its buffer grows with skew and with idle inputs."""
 
     inputs: int
     counts: Counts = field(default_factory=Counts)
@@ -40,7 +40,7 @@ class Merge:
 
 @dataclass
 class Meld:
-    """Rows pass at once; progress is the least of the inputs', stated only when it has grown."""
+    """Rows pass at once; progress is the least of the inputs', emitted only when it has advanced."""
 
     inputs: int
     output: list[int] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Meld:
         self.output.append(time)
 
     def punctuate(self, source: int, bound: int) -> int | None:
-        """The new progress of the union, if this moves it."""
+        """The new progress of the union, if this advances it."""
         self.bounds[source] = max(self.bounds[source], bound)
         least = min(self.bounds)
         if least <= (self.stated[-1] if self.stated else NEVER):

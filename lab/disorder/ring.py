@@ -1,7 +1,7 @@
-"""How fast rows may come before some are lost: a ring buffer of fixed length before aggregation at two levels (Li 2008, 8.3.3).
+"""The highest rate without lost rows: a ring buffer of fixed length before aggregation at two levels (Li 2008, 8.3.3).
 
-Rows come evenly; each takes its time, and so does every slot that leaves while it is served. A row that finds the ring full is lost. Times are
-simulated: only their ratios mean something.
+Rows arrive evenly; serving one takes a fixed time, and so does every slot that leaves meanwhile. A row that finds the
+ring full is lost. Times are simulated: only their ratios have a meaning.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lab.disorder.flush import TwoLevels
 
 @dataclass(frozen=True)
 class Ring:
-    """`places` for rows that wait or are served; `row` and `slot` are the seconds that serving one takes."""
+    """`places` for rows that wait or are served; `row` and `slot` are the seconds to serve one of them."""
 
     places: int = 24
     row: float = 1e-3
@@ -33,7 +33,7 @@ class Load:
 
 
 def keeps_up(levels: TwoLevels, ring: Ring, load: Load, rate: float) -> bool:
-    """Whether no row is lost at so many rows a second."""
+    """Whether no row is lost at this many rows per second."""
     draw = random.Random(load.seed)  # noqa: S311  (a repeatable workload, no secret)
     keys = [draw.randrange(2**32) for _ in range(load.groups)]
     ends: deque[float] = deque()  # when each row in the ring will have been served
@@ -53,9 +53,9 @@ def keeps_up(levels: TwoLevels, ring: Ring, load: Load, rate: float) -> bool:
 def sustained_rate(
     size: int, policy: str, load: Load, ring: Ring | None = None, *, every: int = 16, step: float = 25.0
 ) -> float:
-    """The highest rate, in steps, at which no row is lost; by halving, since what is lost at a rate is lost at a higher one."""
+    """The highest rate, in steps, without lost rows; by bisection, since loss grows with the rate."""
     used = ring or Ring()
-    low, high = 0, int(1 / used.row / step) + 2  # no rate can stay above the time of a row itself
+    low, high = 0, int(1 / used.row / step) + 2  # the time to serve a row bounds the rate
     while high - low > 1:
         middle = (low + high) // 2
         if keeps_up(TwoLevels(size, policy, 2, every), used, load, middle * step):

@@ -1,7 +1,7 @@
-"""The greatest value over windows of rows, in three ways, with what each touches (Li 2008, 6.1 and 6.2).
+"""The greatest value over windows of rows, in three ways, with the work of each (Li 2008, 6.1 and 6.2).
 
-Window n ends with row (n + 1) * slide and holds the `length` rows before it. `probes` counts values that are compared, so that a plain scan is
-one for each row.
+Window n ends with row (n + 1) * slide and holds the `length` rows before it. `probes` counts compared values, so that a
+plain scan has one per row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def by_window(values: Sequence[int], length: int, slide: int) -> tuple[Answers, 
 
 
 def buffered(values: Sequence[int], length: int, slide: int) -> tuple[Answers, Counts]:
-    """The rows of the last window are kept, and gone through when one ends."""
+    """The rows of the last window are stored, and scanned when one ends."""
     counts, answers = Counts(), Answers()
     held: deque[int] = deque()
     for place, value in enumerate(values):
@@ -49,7 +49,7 @@ def buffered(values: Sequence[int], length: int, slide: int) -> tuple[Answers, C
 
 
 def paned(values: Sequence[int], length: int, slide: int) -> tuple[Answers, Counts]:
-    """Rows go into panes of the widest width that both lengths are made of, and windows are put together from panes."""
+    """Rows go into the widest panes that divide both lengths, and windows are assembled from panes."""
     width = gcd(length, slide)
     counts, answers = Counts(), Answers()
     panes: deque[int] = deque()

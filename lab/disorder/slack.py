@@ -1,7 +1,8 @@
-"""Counting with slack: rows wait for `slack` units of time, go on in order, and what comes later still is late (Li 2008, 6.1.5).
+"""Counting with slack: rows wait for `slack` units of time and pass in order; still later rows are late.
 
-`consistent` drops a late row from all its windows if one of them has closed, `generous` counts it where it still can. Rows have
-gone on once the newest time has passed them by `slack`, whether or not one was there to go: the printed form takes the last row that went.
+After Li 2008, 6.1.5. `consistent` drops a late row from all its windows if one of them has closed, `generous` counts it
+in the open ones. Rows have passed once the newest time is `slack` ahead of them, whether or not any row was there to
+pass: the printed form uses the last row that passed.
 """
 
 from __future__ import annotations
@@ -28,9 +29,8 @@ class SlackCount:
     counts: Counts = field(default_factory=Counts)
     waiting: list[int] = field(default_factory=list)  # a heap
     ordered: list[int] = field(default_factory=list)
-    late: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # rows that still count, with the last window closed before them
+    # Rows that still count, with the last window closed before them.
+    late: list[tuple[int, int]] = field(default_factory=list)
     answers: dict[int, int] = field(default_factory=dict)
     newest: int = NEVER
     dropped: int = 0
@@ -42,11 +42,11 @@ class SlackCount:
 
     @property
     def passed(self) -> int:
-        """Rows below this have gone on; windows that end at or before it have closed."""
+        """Rows below this have passed; windows that end at or before it have closed."""
         return self.newest - self.slack
 
     def arrive(self, time: int) -> list[int]:
-        """The windows that the row closes, now answered."""
+        """The windows that the row closes."""
         if self.newest > NEVER and time < self.passed:
             self._late(time)
             return []
@@ -55,7 +55,7 @@ class SlackCount:
         return self._advance(max(self.newest, time))
 
     def finish(self) -> list[int]:
-        """The stream has ended: everything goes on and closes."""
+        """The stream has ended: everything passes and closes."""
         return self._advance(self.newest + self.windows.length + self.slack) if self.newest > NEVER else []
 
     def _late(self, time: int) -> None:

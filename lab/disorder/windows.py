@@ -1,4 +1,4 @@
-"""Sliding windows over integer time, and the count in each by its definition and by punctuation (Li 2008, 5.1 and 6.1)."""
+"""Sliding windows over integer time, and their counts by definition and by punctuation (Li 2008, 5.1 and 6.1)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Sliding:
 
 
 def true_counts(windows: Sliding, times: Iterable[int]) -> Counter[int]:
-    """Rows by window, all rows known: the oracle."""
+    """Rows by window, with all rows known: the oracle."""
     return Counter(window for time in times for window in windows.wids(time))
 
 
 @dataclass
 class PunctuatedCount:
-    """One partial count for each open window; a punctuation lets out all that it closes. No row is kept or put in order."""
+    """One partial count per open window; a punctuation emits all that it closes. No row is stored or sorted."""
 
     windows: Sliding
     counts: Counts = field(default_factory=Counts)
@@ -51,7 +51,7 @@ class PunctuatedCount:
             self.partial[window] += 1
 
     def punctuate(self, bound: int) -> list[int]:
-        """The windows that it closes, now answered. One that skips ahead closes all that it passes."""
+        """The windows that it closes. One that skips ahead closes all that it passes."""
         self.bound = max(self.bound, bound)
         done = sorted(window for window in self.partial if self.windows.end(window) <= self.bound)
         for window in done:

@@ -1,8 +1,8 @@
-"""The multi-way joins of Golab & Ozsu 2003, chapter 3: when they evaluate, when they expire, and in which order they loop.
+"""The multi-way joins of Golab & Ozsu 2003, chapter 3: when they evaluate, when rows expire, and the order of loops.
 
 NAIVE has one order whatever tuple is new; EAGER and LAZY put the new tuples outermost; GENERAL has an order for each
-stream's new tuples. With buckets they are the MULTI-WAY HASH JOIN (3.4), with buckets for some windows the HYBRID (3.5).
-Arrivals come in order of time. Figures are simulated: they count operations, not seconds.
+stream's new tuples. With buckets they are the MULTI-WAY HASH JOIN (3.4), with buckets for some windows the HYBRID
+(3.5). Arrivals come in order of time. Figures are simulated: they count operations, not seconds.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from lab.multijoin.windows import window
 from lab.workload import Arrival, LabError
 from penstock.model.time import NEVER
 
-AT_ONCE = 0  # the interval of what is done with every arrival
+AT_ONCE = 0  # the interval of what is done at every arrival
 
 
 class Operator:
-    """A join that runs: `orders[i]` are its loops for new tuples of stream i, `every` and `expire_every` its intervals.
+    """A running join: `orders[i]` are its loops for new tuples of stream i, `every` and `expire_every` its intervals.
 
-    Evaluation at intervals allows expiration only after an evaluation (4.1): a tuple that is too old by now may have
-    been young enough for one that is still waiting. Results are never taken back.
+    Evaluation at intervals allows expiration only after an evaluation (4.1): a tuple that is too old now may have been
+    young enough for one that still waits. Results are never retracted.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class Operator:
             for extent, size in zip(query.windows, buckets or (1,) * count, strict=True)
         ]
         self._nests = [nest(query, order) for order in orders]
-        self._newest = NEVER  # the time until which all is known
+        self._newest = NEVER  # all tuples up to this time have arrived
         self._last = NEVER  # the number of the last arrival
         self._joined = NEVER  # the number of the last arrival that was joined
         self._due: int | None = None  # the time of the next evaluation
         self._expire_at = NEVER
 
     def arrive(self, x: Arrival) -> None:
-        """Take a tuple in, after all evaluations that were due before its time; without an interval, join it at once."""
+        """Store a tuple after all evaluations that were due before its time; without an interval, join it at once."""
         self._check(x)
         if self.every == AT_ONCE:
             self._expire(x.time)
@@ -77,13 +77,13 @@ class Operator:
         self._insert(x)
 
     def execute(self, now: int) -> None:
-        """Join the tuples that have come since the last time, and expire if it is time; all until `now` have come."""
+        """Join the tuples since the last evaluation, and expire if it is time; all tuples until `now` have arrived."""
         self._newest = max(self._newest, now)
         self._evaluate(self.query.streams)
         self._expire(self._newest)
 
     def finish(self) -> None:
-        """The streams have ended: join what still waits."""
+        """The streams have ended: join the waiting tuples."""
         if self._joined != self._last:
             self.execute(self._newest)
 
@@ -95,7 +95,7 @@ class Operator:
         return self.output
 
     def fill(self, arrivals: Iterable[Arrival]) -> None:
-        """Put tuples into the windows without joining them, and count nothing of it but the state (6.1)."""
+        """Put tuples into the windows without joining them, counting only the state (6.1)."""
         if self._joined != self._last:
             raise LabError("tuples wait that filling would leave unjoined; call execute first")
         for x in arrivals:
@@ -141,16 +141,16 @@ class Operator:
 
 
 def naive(query: MultiJoin, order: Order, *, every: int = AT_ONCE, buckets: Sequence[int] = ()) -> Operator:
-    """NAIVE (3.1): the loops stand in one order; the new tuples take the place of their own window wherever it is.
+    """NAIVE (3.1): one order of loops; the new tuples replace their own window wherever it is.
 
-    At intervals each composite is checked against the new tuple's time, without which it finds rows that are none.
+    At intervals each composite is checked against the new tuple's time; otherwise it would find expired rows.
     """
     orders = [order] * len(query.windows)
     return Operator(query, orders, every=every, expire_every=every, buckets=buckets)
 
 
 def eager(query: MultiJoin, order: Order, *, expire_every: int = AT_ONCE, buckets: Sequence[int] = ()) -> Operator:
-    """EAGER (3.2): join with every arrival; the new tuple is outermost, the others follow in the global order."""
+    """EAGER (3.2): join at every arrival; the new tuple is outermost, the others follow in the global order."""
     return Operator(query, effective_orders(order), expire_every=expire_every, buckets=buckets)
 
 
@@ -169,7 +169,7 @@ def general(
     expire_every: int | None = None,
     buckets: Sequence[int] = (),
 ) -> Operator:
-    """GENERAL LAZY (3.3): join at intervals, with an order for each stream's new tuples, which may stand anywhere."""
+    """GENERAL LAZY (3.3): join at intervals, with an order for each stream's new tuples, at any place in it."""
     if every <= 0:
         raise LabError(f"the interval of evaluation is {every}; it is longer than 0")
     return Operator(
@@ -178,5 +178,5 @@ def general(
 
 
 def effective_orders(order: Order) -> list[Order]:
-    """For each stream the order with this stream outermost and the others as they are (Table 4)."""
+    """For each stream the order with this stream outermost and the others unchanged (Table 4)."""
     return [(origin, *(stream for stream in order if stream != origin)) for origin in sorted(order)]

@@ -1,4 +1,4 @@
-"""How a number of hash buckets is dealt out to windows (Golab & Ozsu 2003, 6.5)."""
+"""How hash buckets are distributed over windows (Golab & Ozsu 2003, 6.5)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def equal(streams: int, average: int) -> tuple[int, ...]:
 
 
 def few_to_small(sizes: Sequence[float], average: int, few: int) -> tuple[int, ...]:
-    """The largest window gets what is left after all others have got a few."""
+    """The largest window gets what remains after all others have got a few."""
     rest = average * len(sizes) - few * (len(sizes) - 1)
     if few < 1 or rest < few:
         raise LabError(f"of {average * len(sizes)} buckets, {few} to each small window leave {rest} to the largest")

@@ -1,7 +1,7 @@
-"""Costs of joins as nested loops over windows, by closed formula, and the ordering rules that go with them.
+"""Costs of joins as nested loops over windows, by closed formula, and the ordering rules for them.
 
-All of it after Golab & Ozsu 2003: uniform values, where the window with fewer distinct values holds a part of those of
-the other; comparisons per unit of time, without storing and expiring. An order here is a global one, outermost first.
+After Golab & Ozsu 2003: uniform values, where the window with fewer distinct values contains a part of the other's;
+comparisons per unit of time, without storing and expiring. An order here is a global one, outermost first.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Window:
             )
 
     def rows(self, tau: float = 0.0) -> float:
-        """The rows of the window and of the `tau` since it was last looked at."""
+        """The rows of the window and of the `tau` since the last evaluation."""
         return self.rate * (self.length + tau)
 
 
 def phi(windows: Sequence[Window], members: Sequence[int], tau: float = 0.0) -> float:
-    """The size of the join of some windows (appendix A); the same in whatever sequence they are named."""
+    """The size of the join of some windows (appendix A), independent of their sequence."""
     size, values = 1.0, 0.0
     for p in members:
         size *= windows[p].rows(tau) / (max(values, windows[p].values) if values else 1.0)
@@ -74,7 +74,7 @@ def naive_of(windows: Sequence[Window], order: Order, origin: int, tau: float = 
 
 
 def general(windows: Sequence[Window], orders: Sequence[Order], tau: float) -> float:
-    """The rows of the last `tau` together, each origin in an order of its own, where it need not be outermost."""
+    """The rows of the last `tau` together, each origin in its own order, not necessarily outermost."""
     return sum(naive_of(windows, order, origin, tau) for origin, order in enumerate(orders))
 
 
@@ -94,10 +94,10 @@ def best_general(windows: Sequence[Window], tau: float) -> float:
 
 
 def greedy_orders(windows: Sequence[Window]) -> list[Order]:
-    """The orders of both greedy readings, from both sequences of the pair with the smallest join (5.1).
+    """The orders of both greedy rules, from both sequences of the pair with the smallest join (5.1).
 
-    One reading appends the window that makes the smallest next join, the other the one with the lowest selectivity,
-    which is that with the most distinct values on either side.
+    One rule appends the window that makes the smallest next join, the other the one with the lowest selectivity, which
+    is that with the most distinct values on either side.
     """
 
     def smallest(order: Order, p: int) -> float:
@@ -121,14 +121,14 @@ def candidates(windows: Sequence[Window], fast: float = 1.0) -> list[Order]:
 
 
 def heuristic_order(windows: Sequence[Window], fast: float = 1.0) -> Order:
-    """The candidate that `eager` makes cheapest; of windows with as many values each, the smaller ones come first."""
+    """The cheapest candidate for `eager`; among windows with equally many values, smaller ones come first."""
     return min(candidates(windows, fast), key=lambda order: (eager(windows, order), order))
 
 
 def _compared(windows: Sequence[Window], order: Order, origin: int, fresh: float, tau: float) -> float:
     """Rows accessed by the loops over `fresh` new rows of the origin and the windows of the others.
 
-    The scan of the outermost loop is the same for all orders of interest, and not counted.
+    The scan of the outermost loop is the same for all relevant orders, and not counted.
     """
     bound, values, total = 1.0, 0.0, 0.0
     for k, p in enumerate(order):

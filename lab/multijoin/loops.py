@@ -1,7 +1,7 @@
-"""The nest of loops in which all algorithms join (Golab & Ozsu 2003, GENERAL COMPUTE JOIN, 3.3): one loop a window.
+"""The nest of loops in which all algorithms join (Golab & Ozsu 2003, GENERAL COMPUTE JOIN, 3.3): one loop per window.
 
-The loop over the new tuples may stand anywhere. Above it the new tuple is not known yet, and only values can be
-compared; in it all that is bound so far must count at the new tuple's time; below it each tuple is tested as it is met.
+The loop over the new tuples may be at any depth. Above it the new tuple is unknown, and only values can be compared; in
+it all bound tuples must be live at the new tuple's time; below it each tuple is tested when it is met.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def nest(query: MultiJoin, order: Order) -> tuple[Loop, ...]:
 class Execution:
     """One run of a nest for the tuples of one stream that came after the arrival `last`.
 
-    A tuple that a loop meets is one probe; the outermost loop has nothing to compare its tuples with, and counts none.
+    A tuple that a loop meets is one probe; the outermost loop has nothing to compare with, and counts none.
     """
 
     windows: Sequence[Window]

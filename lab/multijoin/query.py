@@ -1,7 +1,7 @@
-"""What is joined: one window on each stream, and conditions between named pairs of streams.
+"""A join of one window per stream, with conditions between named pairs of streams.
 
-The document compares values with the newest tuple in one algorithm and with the outermost in another, which is the
-same for equality only. Here a query says between which streams a condition holds, and so all algorithms answer it alike.
+The paper compares values with the newest tuple in one algorithm and with the outermost in another, which is the same
+for equality only. Here a query names the streams of each condition, so that all algorithms give the same answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Composite = tuple[Arrival, ...]  # a result: one tuple of each stream, in the or
 
 @dataclass(frozen=True)
 class Within:
-    """The tuples of less than a certain age; of `closed` windows also those of exactly that age (1.1)."""
+    """The tuples of less than a certain age; for `closed` windows also those of exactly that age (1.1)."""
 
     length: int
     closed: bool = False
@@ -31,7 +31,7 @@ class Within:
 
 @dataclass(frozen=True)
 class Last:
-    """The newest tuples, so many of them (3.6)."""
+    """The newest tuples, `count` of them (3.6)."""
 
     length: int
 
@@ -60,7 +60,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class MultiJoin:
-    """The join of all windows: stream i has the window `windows[i]`; where no edge is, every pair matches."""
+    """The join of all windows: stream i has the window `windows[i]`; streams without an edge match in every pair."""
 
     windows: tuple[Within | Last, ...]
     edges: tuple[Edge, ...]
@@ -85,5 +85,5 @@ class MultiJoin:
 
 
 def equal_values(*windows: Within | Last) -> MultiJoin:
-    """The join on one attribute that all streams have in common."""
+    """The join on one attribute that all streams have."""
     return MultiJoin(windows, tuple(Edge(i, j) for i, j in combinations(range(len(windows)), 2)))

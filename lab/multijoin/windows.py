@@ -1,7 +1,7 @@
-"""What a window holds: lists with the newest tuple last, one for each bucket of its hash index (Golab & Ozsu 2003, 6.1).
+"""Contents of windows: lists with the newest tuple last, one per bucket of the hash index (Golab & Ozsu 2003, 6.1).
 
-Whether a tuple counts is judged at the time of the new tuple it meets, never at the time of processing (3.1). A window
-may therefore hold more than counts; how much more is up to whoever expires it.
+Whether a tuple is live is decided at the time of the new tuple it meets, never at the time of processing (3.1). So a
+window may store expired tuples too; how many depends on when they are expired.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class Window(ABC):
         return chain.from_iterable(self._lists(probe))
 
     def since(self, number: int, probe: Arrival | None) -> Iterator[Arrival]:
-        """The same of those alone that came after the arrival of that number."""
+        """As `tuples`, but only those after the arrival of that number."""
         newest_first = (reversed(one) for one in self._lists(probe))
         return chain.from_iterable(takewhile(lambda u: u.number > number, one) for one in newest_first)
 
     @abstractmethod
     def live(self, u: Arrival, k: Arrival) -> bool:
-        """Whether u came before k and counts at the time of k. Equal times are told apart by the order of arrival."""
+        """Whether u came before k and is live at the time of k. Equal times are ordered by arrival."""
 
     @abstractmethod
     def expire(self, now: int) -> None:
-        """Drop what counts for no tuple that is still to come; every bucket is visited, and every tuple that goes."""
+        """Drop what is live for no later tuple; visits every bucket, and every expired tuple."""
 
     def _lists(self, probe: Arrival | None) -> Sequence[deque[Arrival]]:
         return self.lists if probe is None else (self._bucket(probe),)
@@ -53,7 +53,7 @@ class Window(ABC):
 
 
 class TimeWindow(Window):
-    """The last so many units of time; expiration is a step of a list's head."""
+    """The last `length` units of time; expiration removes the heads of lists."""
 
     def __init__(self, extent: Within, buckets: int, counts: Counts) -> None:
         super().__init__([deque() for _ in range(buckets)], counts)
@@ -72,9 +72,9 @@ class TimeWindow(Window):
 
 
 class CountWindow(Window):
-    """The last so many tuples as of an earlier moment: those whose counters are near enough to the newest one's (3.6).
+    """The last tuples as of an earlier moment: those whose counters are near enough to the newest one's (3.6).
 
-    The printed listing lets one tuple too many in and also those younger than k; the text above it is right.
+    The printed listing admits one tuple too many and also those younger than k; the text above it is right.
     """
 
     def __init__(self, extent: Last, counts: Counts) -> None:
@@ -101,7 +101,7 @@ class CountWindow(Window):
 
 
 class CircularWindow(Window):
-    """The last so many tuples in a circular array: an insertion overwrites the oldest, and what is held counts (3.6)."""
+    """The last tuples in a circular array: an insertion overwrites the oldest, and all stored tuples are live (3.6)."""
 
     def __init__(self, extent: Last, counts: Counts) -> None:
         super().__init__([deque(maxlen=extent.length)], counts)
@@ -112,7 +112,7 @@ class CircularWindow(Window):
             self.counts.removed()
         super().insert(x)
 
-    def live(self, u: Arrival, k: Arrival) -> bool:  # noqa: ARG002  (no test is the point of it)
+    def live(self, u: Arrival, k: Arrival) -> bool:  # noqa: ARG002  (no test is needed)
         return True
 
     def expire(self, now: int) -> None:
@@ -120,7 +120,7 @@ class CircularWindow(Window):
 
 
 def window(extent: Within | Last, buckets: int, counts: Counts, *, eagerly: bool) -> Window:
-    """The empty window of that extent; `eagerly` says that it is expired with every arrival."""
+    """The empty window of that extent; `eagerly` means that it is expired at every arrival."""
     if buckets < 1:
         raise LabError(f"a window has {buckets} buckets; without an index it has 1")
     if isinstance(extent, Within):

@@ -1,6 +1,6 @@
 """The input of the experiments (Golab & Ozsu 2003, 6.1): streams mixed at random in proportion to their rates.
 
-Values are uniform over the first so many whole numbers, so that the values of one stream contain those of another.
+Values are uniform over the first whole numbers, so that the values of one stream contain those of another.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from penstock.model.time import SECOND
 
 
 def mixed(rates: Sequence[float], distinct: Sequence[int], seconds: float, seed: int) -> list[Arrival]:
-    """Arrivals at equal distances, of each stream about `rates` a second, with values from 1 to `distinct`.
+    """Arrivals at equal distances, about `rates` per second of each stream, with values from 1 to `distinct`.
 
-    The document takes the running number for the time. Then one tuple comes in a unit of time over all streams, and
-    windows hold fewer tuples than rate times length; here the number is divided by the sum of the rates.
+    The paper uses the running number as time. Then one tuple arrives per unit of time over all streams, and windows
+    hold fewer tuples than rate times length; here the number is divided by the sum of the rates.
     """
     if len(rates) != len(distinct):
         raise LabError(f"there are {len(rates)} rates and {len(distinct)} numbers of values; give one for each stream")

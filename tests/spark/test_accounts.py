@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from penstock.model import Column, Stream
 from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
+from penstock.results.layout import OWN
 from penstock.sql import parse_query
 from penstock.step.accounts import bounded, counters_of, refused_by, results_of, suspended_by
 from penstock.step.bound import Bound
-from penstock.step.results import OWN
 from penstock.step.task import Report
 from tests.effort import examples
 

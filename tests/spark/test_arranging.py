@@ -14,8 +14,8 @@ from penstock.model import Sliding
 from penstock.planner.pane_sharing import Known
 from penstock.planner.panes import PLANS, PaneSet, Rates, pane_sets, pane_width
 from penstock.reference import admit, aggregate_results
+from penstock.results.layout import PANES
 from penstock.sql import parse_query
-from penstock.step.panes import PANES
 from tests.aggregates import STREAM, same_bag
 from tests.effort import examples
 from tests.spark.replay import Replay, drain, rows_of

@@ -10,9 +10,8 @@ import pytest
 from penstock import Engine, RegistrationError
 from penstock.model.time import SECOND
 from penstock.results import folder, retention
-from penstock.results.own import MERGED
+from penstock.results.layout import MERGED, OWN
 from penstock.spark import job
-from penstock.step.results import OWN
 from tests.oracle import bag
 from tests.spark.replay import Replay, drain, rows_of, stream
 

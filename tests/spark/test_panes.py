@@ -8,7 +8,7 @@ from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
 from penstock.model import Sliding
-from penstock.step.panes import PANES
+from penstock.results.layout import PANES
 from tests.aggregates import ROWS, STREAM, arriving, cases, same_bag
 from tests.effort import examples
 from tests.spark.replay import Replay, drain, rows_of

@@ -13,9 +13,9 @@ from py4j.protocol import Py4JJavaError
 from penstock.errors import StateError
 from penstock.model import Sink
 from penstock.results.folder import claim
+from penstock.results.layout import OWN
 from penstock.results.sinks import Deliveries, Recipient, group_sinks
 from penstock.state.manifest import Manifest, ResultFile
-from penstock.step.results import OWN
 from penstock.storage.local import LocalStore
 
 

@@ -33,7 +33,8 @@ def state_of(*queries, tasks=2):
     standing = [StandingQuery(n, f"q{n}", parse_query(text, STREAMS)) for n, text in enumerate(queries, 1)]
     network = build_network(standing, STREAMS)
     return State(
-        Manifest(), network, Registry(), MemoryStore(), tasks, build_routes(network), lambda _: (), Heard(0.0, read=LAYOUT.order), {}, Scans(),
+        Manifest(), network, Registry(), MemoryStore(), tasks, build_routes(network), lambda _: (), Heard(0.0,
+        read=LAYOUT.order), {}, Scans(),
     )  # fmt: skip
 
 

@@ -13,11 +13,11 @@ from penstock.model import Column, Stream
 from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
 from penstock.reference.evaluate import holds
+from penstock.results.layout import OWN
 from penstock.sql import parse_query
 from penstock.state.buckets import BucketMap
 from penstock.step.bound import Bound
 from penstock.step.mapper import Asked, Mapper
-from penstock.step.results import OWN
 from penstock.storage.local import LocalStore
 from tests.effort import examples
 

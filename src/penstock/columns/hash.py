@@ -1,6 +1,6 @@
 """Spark's `xxhash64` over Arrow columns, bit for bit: the hash by which keys are exchanged and runs are sorted.
 
-Callers convert keys to their common type first (`planner/keys.py`).
+Keys are this hash by decision 0013. Callers convert them to their common type first (`planner/keys.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rows of one stream on their way to a task: columns, and per row a mask of the state tables that it is for.
 
-A row is sent at most once to a task, however many of its tables need it. The purposes of a row in a table are *marks*,
-a bit each, so that one task may store the row, another probe with it, and all see it.
+A row is sent at most once to a task, however many of its tables need it (decision 0009). The purposes of a row in a
+table are *marks*, a bit each, so that one task may store the row, another probe with it, and all see it.
 """
 
 from __future__ import annotations

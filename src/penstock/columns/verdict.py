@@ -1,6 +1,6 @@
 """Verdicts on arriving rows, and what rows contribute to the progress of their stream.
 
-Progress itself is computed once per step from what all mappers saw (`state/progress.py`).
+Progress itself is computed once per step from what all mappers saw (`state/progress.py`, decision 0005).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A condition that may raise is evaluated at its hop too, but only rows that it refutes are dropped there; rows on which
 it raised continue. At the end a whole result is an error if some of its conditions raise and all others are TRUE. So
-neither the order of lookups nor that of conditions changes the answer.
+neither the order of lookups nor that of conditions changes the answer (decision 0015).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The joins of one task in one step: each start position's delta along its own route, as pure functions.
 
-By the telescoped delta rule a delta joins this step's rows at earlier positions too, and only older rows at later
-positions: every result is found exactly once, by its last row in the order (step, position).
+By the telescoped delta rule (decision 0002) a delta joins this step's rows at earlier positions too, and only older
+rows at later positions, so every result is found exactly once.
 """
 
 from __future__ import annotations

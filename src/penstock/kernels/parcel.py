@@ -1,4 +1,4 @@
-"""Composites as bytes for an exchange: a parcel holds many, so that the exchange costs by bytes and not by rows.
+"""Composites as bytes for an exchange: a parcel holds many (decision 0011).
 
 A parcel carries of each joined row only what is still needed: columns of results and conditions, keys of later lookups.
 """

@@ -1,8 +1,8 @@
-"""Where window aggregates are kept: which queries share a state table, by what it is keyed, and what it holds of each row.
+"""The state tables of window aggregates: which queries share one, what it is keyed by, and what it stores of each row.
 
-Queries over one stream with the same groups share partials, whatever their windows are; queries that need single rows share rows. Where
-windows are made of rows, those that began together and count the same rows share a table, since a rank means something only among these. How
-windows are computed is decided in `aggregates` and `panes`.
+Queries over one stream with the same groups share partials, whatever their windows; queries that need single rows share
+rows. Where windows count rows, queries that began together and count the same rows share a table, since a rank has a
+meaning only among these. `aggregates` and `panes` decide how windows are computed.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def grouped_tables(
     wanted: str | None = None,
     ticks: Mapping[str, TickColumn] = NO_TICKS,
 ) -> Iterator[tuple[tuple[StateTable, ...], WindowAggregate]]:
-    """The state tables of aggregated queries, numbered from `first`, and what each aggregate makes of its own; by a plan that is `wanted`.
+    """The state tables of aggregated queries, numbered from `first`, and the aggregates on them.
 
-    `ticks` are those of streams whose rows count at several.
+    `wanted` is a plan by name; `ticks` are those of streams whose rows count at several ticks.
     """
     sets: dict[_Set, list[StandingQuery]] = {}
     for standing in queries:
@@ -102,18 +102,26 @@ def grouped_tables(
 
 
 def check_aggregated(standing: StandingQuery) -> None:
-    """Refuse aggregates that SQL can say and no plan is made for yet."""
+    """Refuse aggregates that SQL can express and no plan supports yet."""
     query = standing.query
     assert query.aggregation is not None
-    assert len(query.roles) == 1 and query.roles[0].on is None, "one over a join is taken apart first, see `derived`"  # noqa: PT018
+    assert len(query.roles) == 1 and query.roles[0].on is None, (  # noqa: PT018
+        "one over a join is taken apart first, see `derived`"
+    )
     refusal = None
     by_time = query.aggregation.window is None or isinstance(query.aggregation.window, Sliding | Landmark)
     if query.aggregation.emit is not None and not by_time:
-        refusal = "EMIT EARLY is for windows that slide by time: a session that was shown may grow, or become part of another, and would never be final; leave it out, and each window is shown once it is over"
+        refusal = (
+            "EMIT EARLY is for windows that slide by time: a session that was shown may grow, or become part of "
+            "another, and would never be final; leave it out, and each window is shown once it is over"
+        )
     elif standing.flush is not None and not by_time:
         refusal = "flush= is for windows that slide by time, of which many groups end at once; leave it out"
     elif query.aggregation.emit is not None and not _stays_true(query.aggregation):
-        refusal = "a window that EMIT EARLY has shown may fail HAVING in the end, and would never be final; take a condition that stays true, as count(*) > 10 does, or filter the final results"
+        refusal = (
+            "a window that EMIT EARLY has shown may fail HAVING in the end, and would never be final; take a "
+            "condition that stays true, as count(*) > 10 does, or filter the final results"
+        )
     elif standing.flush is not None and query.aggregation.emit is not None:
         refusal = "flush= holds results back and EMIT EARLY shows them before their time; leave out one of both"
     elif query.aggregation.top is not None:
@@ -123,23 +131,27 @@ def check_aggregated(standing: StandingQuery) -> None:
 
 
 def _refused_top(standing: StandingQuery, aggregation: Aggregation) -> str | None:
-    """What cannot be beside ORDER BY .. LIMIT."""
+    """What cannot be combined with ORDER BY .. LIMIT."""
     if aggregation.emit is not None:
         return (
             "a row that EMIT EARLY has shown may not be among the first ones in the end; leave out EMIT EARLY, or LIMIT"
         )
     if standing.flush is not None:
-        return "flush= lets rows of a window out before all are known, and LIMIT takes the first of all; leave out one of both"
+        return (
+            "flush= lets rows of a window out before all are known, and LIMIT takes the first of all; leave out "
+            "one of both"
+        )
     if isinstance(aggregation.window, SlidingRows | PerRow) and not is_cut_by_kernels(aggregation, standing.own):
         return (
-            "windows of rows are cut to their first rows where they are put together, and this HAVING or ORDER BY can only be computed"
+            "windows of rows are cut to their first rows where they are put together, and this HAVING or "
+            "ORDER BY can only be computed"
             " afterwards; compare groups and aggregates as they stand, or sums of them"
         )
     return None
 
 
 def _stays_true(aggregation: Aggregation) -> bool:
-    """Whether HAVING, once it holds for a window, holds whatever else comes into it."""
+    """Whether HAVING, once true for a window, stays true whatever rows are added."""
 
     def stays(term: Term) -> bool:
         match term:
@@ -163,7 +175,7 @@ def reach(aggregation: Aggregation) -> int:
             return length + 1
         case None:
             return 1
-    return FOREVER  # rows may continue a session for ever
+    return FOREVER  # rows may extend a session without end
 
 
 def _set_of(standing: StandingQuery, strategy: str) -> _Set:
@@ -188,7 +200,7 @@ def _plans(members: Sequence[StandingQuery], streams: Mapping[str, Stream], want
             if aggregate.argument is not None:
                 types[aggregate.argument] = kind
     aggregations = {standing.id: _aggregation(standing) for standing in members}
-    # Where windows are made of rows, a selection is known by the entry of the state table that stands for it.
+    # Where windows count rows, a selection is identified by its entry of the state table.
     selections = {
         q.id: (q.bits_of if isinstance(_aggregation(q).window, SlidingRows | PerRow) else q.id) * MAX_ROLES
         for q in members
@@ -258,7 +270,10 @@ def _aggregate(
     by_groups = any(stream.patterns for stream in streams)
     slowly = next((q for q in mine if q.flush is not None or _every(q) is not None), None)
     if by_groups and slowly is not None:
-        msg = "punctuations of its stream end single groups, so that windows are over at different times; leave out flush= and EMIT EARLY"
+        msg = (
+            "punctuations of its stream end single groups, so that windows are over at different times; leave "
+            "out flush= and EMIT EARLY"
+        )
         raise RegistrationError(f"query {slowly.name!r}: {msg}")
     shown = tuple(
         AggregateMember(
@@ -288,8 +303,8 @@ def _table(
     order: Sequence[str],
     columns: Columns,
 ) -> StateTable:
-    """The state table through which the rows of one stream come."""
-    # Rows are counted in partitions, so that a partition must be with one task; it is the last of the groups.
+    """The state table that receives the rows of one stream."""
+    # Rows are counted per partition, so that a partition must be at one task; it is the last of the groups.
     parts = len(key.partition) if key.partition is not None else len(key.groups)
     keyed = list(zip(key.groups, types, strict=True))[len(key.groups) - parts :]
     common = [common_type([kind]) or kind for _, kind in keyed]
@@ -316,7 +331,7 @@ def _table(
         used = {e for q in asked for e in _expressions(q)}
         truths = (*truths, *(watch for e, watch in watched.items() if e in used))
         entries.append(Entry(share, 0, -1, 0, _lives(stream), truths, tuple(terms)))
-    if key.partition is not None:  # all rows count, whatever the predicates say of them
+    if key.partition is not None:  # all rows count, before any predicate
         entries.append(Entry(mine[0].bits_of, 0, -1, 0, _lives(stream), (), counting=True))
     last = () if source.ticks is None else (source.ticks.last,)
     stored = dict.fromkeys([*source.groups, *source.arguments, *order, *last])
@@ -324,27 +339,28 @@ def _table(
         source.table, name, stream.name, texts, tuple(common), guards, (), tuple(entries), tuple(stored),
         tuple(build_index(c, pairs, len(entries)) for c, pairs in sorted(indexed.items())),
         order=(stream.event_time, *order) if key.partition is not None else (), grouped=True,
-        watched=frozenset(watched.values()), hashed=columns.hashed(stream, texts, common, known, [e.total for e, _ in keyed]),
+        watched=frozenset(watched.values()),
+        hashed=columns.hashed(stream, texts, common, known, [e.total for e, _ in keyed]),
     )  # fmt: skip
 
 
 def first_start(standing: StandingQuery) -> int:
-    """Windows of time that start earlier have rows that came before the query did."""
+    """Windows of time that start earlier contain rows from before the query began."""
     known, role = dict(standing.complete_from), standing.query.roles[0]
     first = max(known.get(stream, NEVER) for stream in role.streams)
     match _aggregation(standing).window:
         case Session(gap) if first > NEVER:
-            return first + gap - 1  # a row just before the first one seen would continue into earlier ones
+            return first + gap - 1  # a row just before the first one seen would extend into earlier sessions
         case Sliding() | PerRow() | None:
             return first
     return NEVER
 
 
 def is_paned(standing: StandingQuery) -> bool:
-    """Whether results are fewer as panes than as rows: windows that overlap, made of panes as wide as a slide, and all of them shown.
+    """Whether panes store fewer results than windows: overlapping windows of panes as wide as a slide, all delivered.
 
-    Each pane of a group is the last one of a window of its own, and the windows in which nothing new came need none. A query that stops where
-    a sum is too large must see it when the window is closed.
+    Each pane of a group is the last pane of some window, and windows without new rows need no pane. A query that stops
+    on an overflowing sum must evaluate it when the window closes.
     """
     aggregation = _aggregation(standing)
     if standing.on_error == "stop" and any(a.function in {"sum", "avg"} for a in aggregation.aggregates):
@@ -359,7 +375,7 @@ def is_paned(standing: StandingQuery) -> bool:
 
 
 def has_runs(standing: StandingQuery) -> bool:
-    """Whether windows that hold the same need no rows of their own: they are written out where they are read, a few at a time."""
+    """Whether windows of equal content share one row: they are expanded on read, in bounded pieces."""
     return standing.flush is None and isinstance(_aggregation(standing).window, Sliding | Landmark)
 
 
@@ -373,7 +389,7 @@ def _lives(stream: Stream) -> tuple[tuple[str, int], ...]:
 
 
 def _column(expression: Expression, stream: Stream, columns: Columns) -> str:
-    """The column that holds an expression: a declared one as it stands, or one that Spark computes."""
+    """The column of an expression: a declared one, or one that Spark computes."""
     bare = expression.parts[0] if len(expression.parts) == 1 else None
     if isinstance(bare, Ref):
         return bare.column

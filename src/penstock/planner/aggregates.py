@@ -1,7 +1,7 @@
-"""The plans of window aggregates: what the queries of one stream with the same groups keep together, and how each is computed.
+"""The plans of window aggregates: what the queries of one stream with the same groups share, and how each is computed.
 
-Queries share pieces as far as they can: panes of partials where these will do, rows where single rows are needed. How wide panes are and
-which plan is taken is decided in `panes`; what is done with a plan, in the kernels.
+Queries share pieces as far as possible: panes of partials where these suffice, rows where single rows are needed.
+`panes` decides the pane width and the plan; the kernels execute the plan.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from penstock.planner.taxonomy import ROWS, SKETCHES, Nature, Piece, nature, pie
 
 @dataclass(frozen=True)
 class Windowed:
-    """One aggregated query, made ready: `measures` are its aggregates, each with the numbers of the pieces it reads.
+    """One aggregated query, prepared: `measures` are its aggregates, each with the numbers of the pieces it reads.
 
-    `selection` is the number by which rows are known to serve it: queries of one pane set that ask the same of rows may share one. Kernels
-    cut windows to their `top` if `cut`; else only Spark can tell which rows these are. With `stacks` sums are merged with two stacks where
-    differences would do as well.
+    `selection` identifies the rows that serve it: queries of one pane set with the same predicates may share one. If
+    `cut`, kernels reduce windows to their `top`; else only Spark can rank these rows. With `stacks`, sums are merged
+    with two stacks although differences would do.
     """
 
     query: int
@@ -55,11 +55,12 @@ class Windowed:
 
 @dataclass(frozen=True)
 class AggregatePlan:
-    """Queries of one stream that share what is kept of it: partials in panes or, if `width` is None, only rows.
+    """Queries of one stream that share state: partials in panes or, if `width` is None, only rows.
 
-    `pieces` are what partials hold. Every window is made of panes [base + n * width, base + (n + 1) * width); new rows are kept for each of the
-    `sets` of queries in its own panes, and in its own form. `arguments` are the expressions that pieces are about, `types` Spark's names of their
-    types, `groups` the number of group columns. `choices` say for each query how it is computed and why.
+    `pieces` are the contents of partials. Every window consists of panes [base + n * width, base + (n + 1) * width);
+    each of the `sets` of queries stores new rows in its own panes and its own form. `arguments` are the expressions
+    that pieces aggregate, `types` their Spark types, `groups` the number of group columns. `choices` give each query's
+    plan and the reason.
     """
 
     groups: int
@@ -74,7 +75,7 @@ class AggregatePlan:
     sets: tuple[PaneSet, ...] = ()
 
     def arranged(self, sets: Sequence[PaneSet], wanted: str | None = None, rates: Rates | None = None) -> AggregatePlan:
-        """The same queries over other pane sets; with `rates`, choices say what each plan would cost."""
+        """The same queries over other pane sets; with `rates`, choices include the estimated cost of each plan."""
         of = {number: own for own in sets for number in own.queries}
         found = []
         for query in self.queries:
@@ -97,30 +98,30 @@ class AggregatePlan:
 
     @property
     def ordered(self) -> bool:
-        """Whether rows of one time must be told apart, so that the columns that order them are needed."""
+        """Whether rows of equal time must be ordered, so that the columns that order them are needed."""
         kinds = {piece.kind for piece in self.pieces}
         picked = kinds & {"first", "last", "valid_first", "valid_last", "list"}
         return bool(picked) or any(isinstance(q.window, SlidingRows | PerRow) for q in self.queries)
 
     @property
     def spreads(self) -> bool:
-        """Whether rows that count at several ticks become partials at once, and are never a row of each tick.
+        """Whether rows that count at several ticks become partials directly, without a row per tick.
 
-        Where the order of rows matters they are told apart, and sketches are made of many values faster than they are merged.
+        Not where the order of rows matters; and sketches are made of many values faster than they are merged.
         """
         sketched = any(piece.function in SKETCHES for piece in self.pieces)
         return not (self.buffered or self.ordered or sketched) and all(own.kept == PARTIALS for own in self.sets)
 
     @property
     def ranked(self) -> bool:
-        """Whether rows are counted, so that those that go must be remembered by their number."""
+        """Whether windows count rows, so that the number of expired rows must be stored."""
         return any(
             isinstance(q.window, SlidingRows) or (isinstance(q.window, PerRow) and q.window.rows > 1)
             for q in self.queries
         )
 
     def explain(self) -> list[str]:
-        """One line about the panes, and one for each query."""
+        """One line about the panes, and one per query."""
         held = "rows" if self.width is None else f"panes of {format_duration(self.width)}"
         lines = [f"{held}: {', '.join(_piece_text(p) for p in self.pieces)}"]
         for query, choice in zip(self.queries, self.choices, strict=True):
@@ -138,9 +139,9 @@ def plan_aggregates(
     wanted: str | None = None,
     own: Mapping[str, UserAggregate] | None = None,
 ) -> list[AggregatePlan]:
-    """The plans for queries (by number) over one stream with the same groups: on panes, and one on rows for those that need them.
+    """The plans for queries (by number) over one stream with the same groups: one on panes, one on rows if needed.
 
-    `types` are Spark's names of the arguments' types; `wanted` is a plan by name, to compare plans by hand.
+    `types` are the Spark types of the arguments; `wanted` forces a plan by name, to compare plans.
     """
     users = dict(own or {})
     reasons = {}
@@ -165,15 +166,15 @@ def plan_aggregates(
 def plan_of_panes(
     number: int, aggregation: Aggregation, types: Mapping[Expression, str], own: Mapping[str, UserAggregate]
 ) -> AggregatePlan:
-    """The plan of one query over panes that are there already."""
+    """The plan of one query over existing panes."""
     return _plan({number: aggregation}, {number: Choice(PANED, "its results are kept as panes")}, types, False, {}, own)
 
 
-_LISTS = frozenset({"collect_list", "approx_top_k", "heavy_hitters"})  # their values are lists
+_LISTS = frozenset({"collect_list", "approx_top_k", "heavy_hitters"})  # functions whose values are lists
 
 
 def is_cut_by_kernels(aggregation: Aggregation, own: Mapping[str, UserAggregate]) -> bool:
-    """Whether kernels can tell the first rows of a window: they know what passes HAVING, and can compare the keys."""
+    """Whether kernels can rank the rows of a window: they can evaluate HAVING and compare the keys."""
     if aggregation.top is None or (aggregation.having is not None and aggregation.having.term is None):
         return False
     keys = [key.expression for key in aggregation.top.keys]
@@ -202,7 +203,7 @@ def _plan(
     own: Mapping[str, UserAggregate],
 ) -> AggregatePlan:
     arguments: dict[Expression, int] = {}
-    kept: dict[Piece, int] = {Piece("count", ROWS): 0}  # how many rows: a group without any has no result
+    kept: dict[Piece, int] = {Piece("count", ROWS): 0}  # the number of rows: an empty group has no result
     queries = []
     for number, aggregation in aggregations.items():
         measures = []

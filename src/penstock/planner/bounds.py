@@ -1,9 +1,9 @@
 """How far apart in event time the rows of a result may lie: one closed upper bound for each pair of roles.
 
-`bounds[i][j]` says `ts_j - ts_i <= bounds[i][j]` for every result of the query. Windows and bands are both such
-inequalities, so their conjunction is a graph of time differences and its shortest paths are the
+`bounds[i][j]` means `ts_j - ts_i <= bounds[i][j]` for every result of the query. Windows and bands are both such
+inequalities (decision 0014), so their conjunction is a graph of time differences, and its shortest paths are the
 tightest bounds (a window of role i binds i to every other role, a band binds its pair only). Windows that count rows
-bound no time: their rows go when enough others have come.
+bound no time: their rows expire when enough others have come.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Bounds = tuple[tuple[int, ...], ...]
 
 
 def time_bounds(query: Query) -> Bounds:
-    """The tightest bounds implied by the query's windows and bands; FOREVER where there is none.
+    """The tightest bounds implied by the query's windows and bands; FOREVER if there is none.
 
     Raises if the conditions contradict each other: such a query could never have a result.
     """
@@ -44,7 +44,7 @@ def time_bounds(query: Query) -> Bounds:
 
 
 def unbounded_roles(query: Query, bounds: Bounds) -> list[str]:
-    """Aliases of roles whose rows would have to be kept for ever although `[RANGE ALL]` was not asked for."""
+    """Aliases of roles whose rows would never expire although `[RANGE ALL]` was not requested."""
     found = []
     for i, role in enumerate(query.roles):
         asked = role.window == Window(None) or isinstance(role.window, Landmark)
@@ -55,7 +55,7 @@ def unbounded_roles(query: Query, bounds: Bounds) -> list[str]:
 
 
 def check_bounded(query: Query, bounds: Bounds) -> None:
-    """Refuse a join that could never forget a row, with the fix."""
+    """Refuse a join whose state would never expire, with the remedy."""
     loose = unbounded_roles(query, bounds)
     if loose:
         alias = loose[0]
@@ -68,7 +68,7 @@ def check_bounded(query: Query, bounds: Bounds) -> None:
 
 
 def describe(query: Query, bounds: Bounds) -> list[str]:
-    """One line per role: for how long its rows can find partners."""
+    """One line per role: how long its rows can join."""
     lines = []
     for i, role in enumerate(query.roles):
         lives = [_plus(b, 1) for j, b in enumerate(bounds[i]) if j != i]
@@ -85,9 +85,8 @@ def describe(query: Query, bounds: Bounds) -> list[str]:
 def _reach(role: Role) -> int:
     """How much later than a row of this role, by its window alone, the other rows of a result can be."""
     if isinstance(role.window, Sliding):
-        return (
-            role.window.range - 1
-        )  # all rows of a result lie before the end of one window, which its own begins a range before
+        # All rows of a result lie in one window.
+        return role.window.range - 1
     if not isinstance(role.window, Window | Tumbling) or role.window.length is None:
         return FOREVER
     return role.window.length - 1

@@ -1,4 +1,4 @@
-"""Compile standing queries to a network: keys to state tables, roles to bits, predicates to indexes, windows to chains."""
+"""Compile standing queries to a network: tables for keys, bits for roles, indexes for predicates, chains for lives."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def build_network(
 ) -> Network:
     """Compile the queries. Pure: the same arguments give the same network. Every life is the end of a link.
 
-    `derived` are those of the streams that are results of other queries. `plan` is that of all window aggregates, if it is not left open.
+    `derived` are the streams that are results of other queries. `plan` forces the plan of all window aggregates.
     """
     whole = {**streams, **{d.name: d.stream for d in derived}}
     ticks = {d.name: d.ticks.column for d in derived if d.ticks is not None}
@@ -59,7 +59,7 @@ def build_network(
 
 
 class _Builder:
-    """Collects tables, joins and derived values while queries are laid out one after the other."""
+    """Collects tables, joins and computed columns while queries are compiled one by one."""
 
     def __init__(
         self,
@@ -95,12 +95,13 @@ class _Builder:
         )
         derived = tuple(self.derived.values())
         return Network(
-            self.version, dict(self.streams), (*tables, *(table for own, _ in grouped for table in own)), joins, derived, tuple(queries),
+            self.version, dict(self.streams), (*tables, *(table for own, _ in grouped for table in own)), joins,
+            derived, tuple(queries),
             self.strategy, tuple(aggregate for _, aggregate in grouped),
         )  # fmt: skip
 
     def _lay_out(self, standing: StandingQuery) -> _Laid:
-        """Decide the key classes, the state tables of each role, and the order of positions (by table names)."""
+        """Choose the key classes, the state tables of each role, and the order of positions (by table names)."""
         check_supported(standing)
         classes, implied = self._key_classes(standing)
         query = replace(standing.query, residuals=(*standing.query.residuals, *implied))
@@ -126,7 +127,7 @@ class _Builder:
         return _Laid(standing, query, bounds, roles, tuple(tuple(tables[i]) for i in roles), tuple(sorted(named)))
 
     def _key_classes(self, standing: StandingQuery) -> tuple[list[dict[int, TableKey]], list[Expression]]:
-        """The key classes as role -> key, and the equalities that are conditions: those among roles that another class ties as well."""
+        """The key classes as role -> key, and equalities that are conditions: another class has their roles too."""
         query = standing.query
         groups: dict[tuple[int, ...], list[KeyPart]] = {}
         for number, part in enumerate(query.keys):
@@ -145,7 +146,7 @@ class _Builder:
             if within_another(roles, groups):
                 implied += [equation(part, one, other) for part in parts for one, other in pairwise(roles)]
                 continue
-            # The order of conditions in WHERE means nothing: queries with the same key must get the same tables.
+            # The order of conditions in WHERE does not matter: queries with the same key must get the same tables.
             parts.sort(key=lambda part: part.text(query))
             classes.append({i: table_key(query.roles[i].stream, i, parts) for i in roles})
         return classes, implied
@@ -159,7 +160,7 @@ class _Builder:
             query = plan.query
             items = [remap_expression(item.expression, position) for item in query.items]
             residuals = tuple(remap_expression(r, position) for r in query.residuals)
-            # Spark sees a result row only as the result table holds it, so what it must evaluate has to be held.
+            # Spark reads a result row from the result table, so the table must hold every column that Spark evaluates.
             for expression in (*items, *(r for r in residuals if r.term is None)):
                 for ref in expression.refs:
                     if ref.role != PSEUDO_ROLE and not plan.mapped:
@@ -235,19 +236,19 @@ class _Builder:
             mapped=key.mapped,
         )
         if built.by_cell:
-            cells(built)  # refuses too many
+            cells(built)  # refuses too many cells
         return built
 
     def _hold(
         self, held: _Held, join: Join, position: int, key: TableKey, linked: Mapping[str, str],
         keys: Mapping[str, TableKey], plans: Mapping[int, _Laid],
     ) -> None:  # fmt: skip
-        """What a table holds for one position of a join: an entry for each share of its members, and the columns that they need.
+        """Add what a table stores for one position of a join: an entry per share of its members, and their columns.
 
-        `linked` are the columns in which rows there hold their keys in the position's other tables.
+        `linked` are the columns with a row's keys in the position's other tables.
         """
         stream = held.stream
-        # A key that cannot be computed matches nothing, and is an error of every query that joins on it.
+        # A key that cannot be computed joins nothing, and is an error of every query that joins on it.
         computable = tuple(
             self.derive(
                 key.stream, ("(", *part, ") IS NOT NULL"), risky=True, term=None if term is None else Not(IsNull(term))
@@ -285,18 +286,18 @@ class _Builder:
             )  # fmt: skip
 
     def _linked(self, position: int, index: int, join: Join, names: Sequence[str]) -> dict[str, str]:
-        """The columns in which rows at a position hold their keys in the position's other tables."""
+        """The columns with a row's keys in the position's other tables."""
         return {key_column(names[t]): names[t] for p, t in join.places if p == position and t != index}
 
     def _told_apart(self, key: TableKey, stream: Stream) -> tuple[str, ...]:
-        """The columns by which keys of the same hash are told apart; none if the hash is one-to-one."""
+        """The columns that distinguish keys of the same hash; none if the hash is one-to-one."""
         exact = len(key.types) == 1 and key.types[0] in INTEGRAL
         return () if exact else self._verify(key, stream)
 
     def predicates(self, query: Query, role: int, stream: Stream) -> tuple[list[tuple[str, Term]], tuple[str, ...]]:
         """Split a role's predicates into those the index decides and those Spark evaluates before the exchange.
 
-        Predicates that may raise are evaluated as one, behind all that cannot, so that a guard like `w <> 5 AND
+        Predicates that may raise are evaluated as one, after all that cannot, so that a guard like `w <> 5 AND
         1/(w-5) > 0` still guards.
         """
         own = [remap_expression(p, {role: 0}) for p in query.predicates if p.roles in ((role,), ())]
@@ -320,7 +321,7 @@ class _Builder:
         return terms, tuple(dict.fromkeys(truths))
 
     def _verify(self, key: TableKey, stream: Stream) -> tuple[str, ...]:
-        """Columns that hold the key's real values: the declared column itself where it is the key as it stands."""
+        """Columns with the key's values: the declared column itself if it is the key."""
         names = []
         for part, kind, total, term in zip(key.key, key.types, key.total, key.terms, strict=True):
             bare = part[0] if len(part) == 1 else None
@@ -336,7 +337,7 @@ class _Builder:
         self, stream: Stream, key: Sequence[tuple[str | Ref, ...]], types: Sequence[str], terms: Sequence[Term | None],
         total: Sequence[bool],
     ) -> tuple[str, ...] | None:  # fmt: skip
-        """The columns, declared or computed by mappers, that hold the parts of a key; None if Spark has to compute some part."""
+        """The columns, declared or computed by mappers, with the parts of a key; None if Spark must compute a part."""
         names = []
         for part, kind, term, safe in zip(key, types, terms, total, strict=True):
             bare = bare_columns([part], [kind], stream)
@@ -346,10 +347,10 @@ class _Builder:
         return tuple(names)
 
     def derive(self, stream: str, parts: tuple[str | Ref, ...], *, risky: bool, term: Term | None = None) -> str:
-        """The name of a value that is computed for each row."""
+        """The name of a column that is computed for each row."""
         found = self.derived.get((stream, parts))
         if found is None:
-            # Stored runs hold derived columns, so a name must mean the same in every network: it follows from the text.
+            # Stored runs contain computed columns, so their names follow from the text and mean the same everywhere.
             text = "".join(p if isinstance(p, str) else f"\0{p.column}\0" for p in parts)
             digest = hashlib.sha256(f"{stream}\0{text}".encode()).hexdigest()[:12]
             found = Derived(f"_d{digest}", stream, parts, risky, None if isinstance(term, Ref | Literal) else term)
@@ -359,10 +360,10 @@ class _Builder:
 
 @dataclass
 class _Held:
-    """What a state table is found to hold, position by position.
+    """The contents of a state table, collected position by position.
 
-    `others` = column -> the other table of the stream whose key it holds. `stored` are all columns that somebody needs of its rows;
-    `watched` are the computed predicates that only tell whether something raised.
+    `others` = column -> the other table of the stream whose key it holds. `stored` are all columns that some query
+    needs of its rows; `watched` are the computed predicates that only report whether something raised.
     """
 
     stream: Stream
@@ -374,7 +375,7 @@ class _Held:
     def add(self, entry: Entry) -> None:
         self.entries.append(entry)
         if entry.counts is not None:
-            # All rows count, whatever the predicates say of them, and rows without a key too.
+            # All rows count, before any predicate, and rows without a key too.
             needs = frozenset(self.stream.order[1:])
             self.entries.append(replace(entry, truths=(), terms=(), needs=needs, counting=True))
             self.stored |= needs
@@ -395,7 +396,7 @@ class _Held:
 
 @dataclass(frozen=True)
 class _Laid:
-    """A query laid out: `roles[p]` is the role at join position p, `tables[p]` its state tables, `classes` its key classes as (position, table)."""
+    """A compiled query: join position p has role `roles[p]` and tables `tables[p]`; `classes` as (position, table)."""
 
     standing: StandingQuery
     query: Query
@@ -422,7 +423,7 @@ class _Laid:
     def name(self) -> str:
         """The name of the join: the same for all queries over the same tables and keys."""
         text = " x ".join(" + ".join(t.name for t in own) for own in self.tables)
-        if self.closes:  # evaluated at another time than joins that wait for nothing
+        if self.closes:  # evaluated later than joins that do not wait for progress
             text += f" closed by {', '.join(self.closes)}"
         if len(self.classes) == 1 and len(self.classes[0]) == len(self.tables):
             return text
@@ -431,7 +432,7 @@ class _Laid:
 
 
 def check_supported(standing: StandingQuery) -> None:
-    """Refuse what SQL can say and no plan is made for yet."""
+    """Refuse what SQL can express and no plan supports yet."""
     query = standing.query
     if query.aggregation is not None:
         check_aggregated(standing)
@@ -450,7 +451,7 @@ def pulled_up(query: Query) -> Query:
 
 
 def cells(table: StateTable) -> tuple[int, ...]:
-    """The satisfiable combinations of a table's predicates, as masks of the entries they serve; refused if very many.
+    """The satisfiable combinations of a table's predicates, as masks of the entries they serve; refuses too many.
 
     A predicate that is NULL counts as false.
     """
@@ -468,7 +469,8 @@ def cells(table: StateTable) -> tuple[int, ...]:
 def _check_cells(table: StateTable, count: int) -> None:
     if count > MAX_CELLS:
         msg = (
-            f"push_down would split state table {table.name} into more than {MAX_CELLS} cells: the queries have too many different "
+            f"push_down would split state table {table.name} into more than {MAX_CELLS} cells: the queries "
+            "have too many different "
             "predicates for it; use strategy 'state_slice'"
         )
         raise RegistrationError(msg)
@@ -484,13 +486,13 @@ def _declared(query: Query, part: Sequence[Expression | None], streams: Mapping[
 
 
 def _truth(predicates: Sequence[Expression]) -> Term | None:
-    """The conjunction of predicates; None if one of them is for Spark alone."""
+    """The conjunction of predicates; None if one of them needs Spark."""
     known = tuple(p.term for p in predicates if p.term is not None)
     return And(known) if len(known) == len(predicates) and is_decided_in_order(known) else None
 
 
 def _lives(plan: _Laid, position: int) -> tuple[tuple[str, int], ...]:
-    """For each stream that another role reads: how long after its own time a row here can still meet it."""
+    """For each stream that another role reads: how long after its own time a row here can still join it."""
     role = plan.roles[position]
     lives: dict[str, int] = {}
     longest = 1
@@ -500,5 +502,5 @@ def _lives(plan: _Laid, position: int) -> tuple[tuple[str, int], ...]:
             life = FOREVER if bound >= FOREVER else bound + 1
             lives[used.stream] = max(lives.get(used.stream, NEVER), life)
             longest = max(longest, life)
-    # Where windows count rows, a row is needed until its results are out, and not only until its partners have come.
+    # Where windows count rows, a row is needed until its results are delivered, not only until its partners have come.
     return (*lives.items(), *((closing(stream), longest) for stream in plan.closes))

@@ -1,8 +1,9 @@
-"""Choosing a chain: at which lives the state of one stream is cut into links (Wang 2008, ch. 7).
+"""Choosing a chain: the lives at which the state of one stream is cut into links (Wang 2008, ch. 7).
 
-A chain is the tuple of its cuts, the ends of its links, ascending; the last is the longest life. More cuts let each row
-go as soon as no query wants it; fewer cuts spare probes, and route more results instead. Nodes of the search
-are ages: node 0 is age 0, node k the k-th life. The memory of a chain is its rows held, its cost is per microsecond.
+A chain is the tuple of its cuts, the ends of its links, ascending; the last is the longest life. More cuts let rows
+expire earlier; fewer cuts save probes and route more results instead. Nodes of the search are ages: node 0 is age 0,
+node k the k-th life. The memory of a chain is its stored rows; its cost is per microsecond. What chains are for is
+decision 0020.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from penstock.model.time import FOREVER
 Chain = tuple[int, ...]
 
 _EFFORT = 1 << 14  # links that the search under a budget may try: all chains of up to 14 lives
-_ROUNDING = 1e-12  # share of a sum by which it may differ with the order of its terms
-_HIGHEST = 1e300  # price of a held row: finite, however few rows there are
+_ROUNDING = 1e-12  # relative difference of a sum that the order of its terms may cause
+_HIGHEST = 1e300  # price of a stored row: finite, however few rows there are
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a chain has to carry: `rates[k]` rows per microsecond are stored whose own life is exactly `lives[k]`.
+    """The load of a chain: `rates[k]` rows per microsecond are stored whose own life is exactly `lives[k]`.
 
-    `lives` are distinct and ascend; `probes` rows per microsecond of other streams visit every link; `selectivity`
-    is results per probed pair. Rows that live for ever form a link of their own whatever the chain; what they cost
-    there and the room they take are the same for all chains and left out.
+    `lives` are distinct and ascend; `probes` rows per microsecond of other streams visit every link; `selectivity` is
+    results per probed pair. Rows that live for ever form a link of their own in every chain; their cost and memory are
+    the same for all chains and left out.
     """
 
     lives: Chain
@@ -47,24 +48,24 @@ class Load:
 
     @cached_property
     def finite(self) -> int:
-        """The number of lives that end."""
+        """The number of finite lives."""
         return bisect_left(self.lives, FOREVER)
 
     @cached_property
     def ages(self) -> tuple[int, ...]:
-        """The age of each node up to the longest life that ends; a row is never held for less than no time."""
+        """The age of each node up to the longest finite life; never negative."""
         return (0, *(max(life, 0) for life in self.lives[: self.finite]))
 
     @cached_property
     def entering(self) -> tuple[float, ...]:
-        """For each node the rows per microsecond that reach its age: those whose own life is longer, but ends."""
+        """For each node the rows per microsecond that reach its age: those with a longer but finite life."""
         return tuple(accumulate(reversed(self.rates[: self.finite])))[::-1]
 
 
 @dataclass(frozen=True)
 class UnitCosts:
-    """Measured costs: of a probing row for each `link`, of a candidate `pair`, of a held `row` for each microsecond,
-    and to `route` a result past one inner cut of a merged link. All in one unit, for example seconds.
+    """Measured costs: of a probing row per `link`, of a candidate `pair`, of a stored `row` per microsecond, and to
+    `route` a result past one inner cut of a merged link. All in one unit, for example seconds.
     """
 
     link: float
@@ -78,12 +79,12 @@ class UnitCosts:
 
 
 def mem_opt(lives: Iterable[int]) -> Chain:
-    """The chain that holds the fewest rows: a cut at every distinct life."""
+    """The chain that stores the fewest rows: a cut at every distinct life."""
     return tuple(sorted(set(lives)))
 
 
 def link_of(chain: Sequence[int], life: int) -> int:
-    """The end of the link in which rows of this life end: the first cut at or after it."""
+    """The end of the link in which rows of this life expire: the first cut at or after it."""
     position = bisect_left(chain, life)
     if position == len(chain):
         raise ValueError(f"no link of the chain {tuple(chain)} reaches a life of {life}")
@@ -91,16 +92,16 @@ def link_of(chain: Sequence[int], life: int) -> int:
 
 
 def chain_memory(load: Load, chain: Sequence[int]) -> float:
-    """Rows that the chain is expected to hold: each stays until the first cut at or after its own life."""
+    """Expected stored rows of the chain: each stays until the first cut at or after its own life."""
     cuts = [link_of(chain, life) for life in load.lives[: load.finite]]
     stays = [inf if cut >= FOREVER else max(cut, 0) for cut in cuts]
     return sum(rate * stay for rate, stay in zip(load.rates, stays, strict=False) if rate)
 
 
 def edge_cost(load: Load, costs: UnitCosts, i: int, j: int) -> float:
-    """Cost per microsecond of one link from node `i` to node `j`; no other link has a part in it.
+    """Cost per microsecond of one link from node `i` to node `j`, independent of all other links.
 
-    Every row that reaches the link stays until its end, also if its own life ends inside; every result found there is
+    Every row that reaches the link stays until its end, even if its own life ends inside; every result found there is
     compared with each of the inner cuts.
     """
     return _edges(load, costs)(i, j)
@@ -114,15 +115,15 @@ def chain_cost(load: Load, costs: UnitCosts, chain: Sequence[int]) -> float:
 
 
 def cpu_opt(load: Load, costs: UnitCosts) -> Chain:
-    """The cheapest chain: the shortest path over all links from age 0 to the longest life; of equals, the shorter link."""
+    """The cheapest chain: the shortest path over links from age 0 to the longest life; ties go to the shorter link."""
     return _walk(load, _cheapest(load, costs)[1])
 
 
 def budget_chain(load: Load, costs: UnitCosts, surplus: float) -> Chain:
-    """The cheapest chain that holds at most (1 + `surplus`) times the rows of `mem_opt`.
+    """The cheapest chain that stores at most (1 + `surplus`) times the rows of `mem_opt`.
 
-    Held rows are given a price that rises until the cheapest chain fits. A search then looks for a better one that no
-    price reaches; it sees all chains of up to 14 lives; with more it may stop early, and the best chain so far stands.
+    Stored rows get a price that rises until the cheapest chain fits. A search then looks for a better chain that no
+    price selects; it covers all chains of up to 14 lives. With more it may stop early and return the best chain so far.
     """
     if not surplus >= 0:
         raise ValueError(f"the surplus of memory must not be negative: {surplus}")
@@ -168,11 +169,11 @@ def _walk(load: Load, steps: Sequence[int] | Mapping[int, int]) -> Chain:
 
 
 def _cheapest(load: Load, costs: UnitCosts) -> tuple[list[float], list[int]]:
-    """For each node the cost from there to the longest life that ends, and the next cut on the cheapest way.
+    """For each node the cost from there to the longest finite life, and the next cut on the cheapest way.
 
-    The fewer rows reach a link, the less it costs to make it longer. So a nearer cut, once it is no worse than a
-    farther one, stays so for all earlier nodes; the cuts take over from each other in order, and the node where one
-    does is found by bisection: N log N links are looked at instead of N^2.
+    The fewer rows reach a link, the less it costs to make it longer. So once a nearer cut is no worse than a farther
+    one, it stays so for all earlier nodes: the cuts take over from each other in order, and bisection finds the nodes
+    where they do, with N log N links evaluated instead of N^2.
     """
     togo, steps = [0.0] * (load.finite + 1), [load.finite] * (load.finite + 1)
     leaders: deque[tuple[int, int]] = deque()  # (cut, the last node for which it is the best), farthest cut first
@@ -200,15 +201,15 @@ def _cheapest(load: Load, costs: UnitCosts) -> tuple[list[float], list[int]]:
 
 
 def _search(load: Load, costs: UnitCosts, price: float, togo: Sequence[float], limit: float, known: Chain) -> Chain:
-    """The cheapest chain that holds at most `limit` rows, or the best found with bounded effort; `known` is one of them.
+    """The cheapest chain with at most `limit` rows, or the best found with bounded effort; `known` is one of them.
 
-    Chains are grown from age 0 in the order of what they cost at best: `togo` is the cost of the rest where a held row
-    costs `price` more, and no chain pays that price for more rows than the limit.
+    Chains grow from age 0 in the order of their lower bounds: `togo` is the cost of the rest if a stored row costs
+    `price` more, and no chain pays that price for more rows than the limit.
     """
     edge, ages, end = _edges(load, costs), load.ages, load.finite
     best, ticket, effort = chain_cost(load, costs, known), count(), 0
     needed = [n * (b - a) for n, (a, b) in zip(load.entering, pairwise(ages), strict=True)]
-    rest = [*accumulate(reversed(needed), initial=0.0)][::-1]  # rows that every chain holds beyond a node
+    rest = [*accumulate(reversed(needed), initial=0.0)][::-1]  # rows that every chain stores beyond a node
     spare = limit * (1 + _ROUNDING) - rest[0]
     apart = edge(end, end + 1) if end < len(load.lives) else 0.0
     growing: list[tuple[float, int, float, float, tuple[int, ...]]] = [(-inf, next(ticket), apart, 0.0, (0,))]

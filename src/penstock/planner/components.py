@@ -1,4 +1,4 @@
-"""The connected parts of a graph, for join graphs of every kind."""
+"""The connected components of a graph, for join graphs of every kind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 
 def components(near: Sequence[Collection[int]], members: Iterable[int]) -> tuple[frozenset[int], ...]:
-    """The members in parts with no edge between any two parts, the part of the lowest number first; `near[m]` are those next to m."""
+    """The connected components of the members, in order of their lowest number; `near[m]` are the neighbours of m."""
     parts, left = [], set(members)
     while left:
         part: set[int] = set()

@@ -1,4 +1,4 @@
-"""From which time on the rows that a query needs are all held, when it begins from the state that others have kept."""
+"""From which time on state holds all rows of a query that begins from stored rows."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def held_from(
     progress: Mapping[str, int],
     newest: Mapping[str, int],
 ) -> dict[str, int]:
-    """Stream -> the time from which on all its rows take part; a stream of which all rows do is not there.
+    """Stream -> the time from which all its rows take part; streams whose rows all take part are left out.
 
-    `since` (first step) and `complete` are those of the queries of the network `before`; `newest` is the first time that no row
-    has reached yet: rows that nobody wanted are gone up to there.
+    `since` (first step) and `complete` are those of the queries of the network `before`; `newest` is the first time
+    that no row has reached yet: rows that no query needed have expired up to there.
     """
     kept = {table.name: table for table in before.tables}
     found: dict[str, int] = {}
@@ -44,11 +44,11 @@ def _held(
     complete: Mapping[int, Mapping[str, int]],
     progress: Mapping[str, int],
 ) -> int | None:
-    """The time after which every row that serves `entry` is held, and known to serve it, because it serves `other`; or None."""
+    """The time after which every row that serves `entry` is stored and marked, because it serves `other`; or None."""
     stored = frozenset[str]().union(*(e.needs for e in table.entries if since[e.query] <= since[other.query]))
     tested = {column for column, term in entry.terms if (column, term) not in other.terms}
     if other.counts is not None:
-        return None  # its rows go when others have come, whatever their time
+        return None  # its rows expire when others have come, whatever their time
     weaker = set(other.terms) <= set(entry.terms) and set(other.truths) == set(entry.truths)
     if not weaker or not (entry.needs | tested) <= stored:
         return None

@@ -1,16 +1,16 @@
-"""EXPLAIN of probe orders: how often those of a join were checked, and what the last check looked at, did, and why."""
+"""EXPLAIN of probe orders: how often those of a join were checked, and what the last check found and did."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-Decisions = Sequence[Mapping[str, Any]]  # as `Decision.to_json` has them, each with its step; oldest first
+Decisions = Sequence[Mapping[str, Any]]  # in the form of `Decision.to_json`, each with its step; oldest first
 Checks = Mapping[str, Mapping[str, int]]  # by join
 
 
 def explain_orders(join: str, label: Callable[[int], str], decisions: Decisions, checks: Checks) -> list[str]:
-    """The lines of one join, if its orders are a matter of choice; `label` names a position."""
+    """The lines of one join, if it has a choice of orders; `label` names a position."""
     lines = []
     if join in checks:
         counts = checks[join]
@@ -40,7 +40,7 @@ def _drawn(decision: Mapping[str, Any]) -> str:
 
 
 def _outcome(outcome: Mapping[str, Any], label: Callable[[int], str]) -> str:
-    """The order of one start: what was done with it, the costs of both orders, and why."""
+    """The order of one start: what was changed, the costs of both orders, and why."""
     old, new = (" -> ".join(map(label, outcome[name])) for name in ("previous", "order"))
     text = f"{label(outcome['start'])} {outcome['action']}: "
     text += new if old == new else f"{old} becomes {new}"

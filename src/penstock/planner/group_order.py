@@ -1,7 +1,7 @@
-"""GROUP BY has no order: queries with the same groups, in whatever order these were written, share what is kept of them.
+"""Normalizes the order of GROUP BY, so that queries with the same groups share state.
 
-Groups are numbered by their texts. They keep the order in which they were written where it has a meaning: with LIMIT, which takes rows that
-are equal otherwise in the order of their groups, and behind windows of rows, which are counted in the last of them.
+Groups are numbered by their texts. They keep the written order where it matters: with LIMIT, which orders ties by their
+groups, and after windows that count rows, whose partition is the last of the groups.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.planner.remap import rename_expression
 
 
 def in_one_order(query: Query) -> Query:
-    """The same query with its groups in the order of their texts, if any other order means the same."""
+    """The same query with its groups in the order of their texts, if the order does not matter."""
     aggregation = query.aggregation
     if aggregation is None or aggregation.top is not None or isinstance(aggregation.window, SlidingRows | PerRow):
         return query

@@ -1,8 +1,8 @@
 """The predicate index: which of many predicates a value satisfies, by one search in sorted literals.
 
-The literals of all predicates over one column cut its domain into cells: each literal is a cell of its own, and so
-is each gap between two of them, the NULLs, and (above all gaps) NaN. A predicate is constant on a cell, so each cell
-has one mask. Pure data and evaluation by position; searching many rows at once is the kernels' work.
+The literals of all predicates over one column cut its domain into cells: each literal, each gap between two of them,
+NULL, and NaN (above all literals). A predicate is constant on a cell, so each cell has one mask. Pure data; the kernels
+search many rows at once (decision 0016).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def indexable(term: Term | None) -> str | None:
 
 
 def build_index(column: str, predicates: Iterable[tuple[int, Term]], width: int) -> ColumnIndex:
-    """Index `predicates`, pairs of (entry, term over `column`); entries without one keep their bit in every cell."""
+    """Index `predicates`, pairs of (entry, term over `column`); entries without one have their bit in every cell."""
     pairs = list(predicates)
     found: set[int | float | str | bool] = set()
     for _, term in pairs:
@@ -109,10 +109,10 @@ def _literals(term: Term) -> list[int | float | str | bool]:
 
 @dataclass(frozen=True)
 class _Steps:
-    """The truth of a term over the cells of a column, by the cells where it changes, and in the last one, which is NULL.
+    """The truth of a term over the cells of a column, by the cells where it changes; the last cell is NULL.
 
-    A comparison changes three times at most, and a conjunction no more often than its terms: so thousands of terms take time and
-    memory by their number, not by its square.
+    A comparison changes at most three times, and a conjunction no more often than its terms together: so thousands of
+    terms take time and memory by their number, not its square.
     """
 
     changes: tuple[tuple[int, int], ...]  # (cell, truth from there on); the first is of cell 0
@@ -120,7 +120,7 @@ class _Steps:
 
 
 class _Domain:
-    """The cells of one column, with the three-valued truth of a term in all of them at once; the last cell is NULL."""
+    """The cells of one column, with the three-valued truth of a term in all of them; the last cell is NULL."""
 
     def __init__(self, places: Mapping[Any, int], cells: int) -> None:
         self.places, self.cells = places, cells
@@ -155,7 +155,7 @@ class _Domain:
     def _compare(self, op: str, value: object) -> _Steps:
         if value is None:
             return _same(UNKNOWN)
-        place = self.places[value]  # never the first cell, nor the last but one: there are gaps around all literals
+        place = self.places[value]  # neither the first cell nor the last but one: all literals have gaps on both sides
         below, at, above = (TRUE if _OPERATORS[op](side) else FALSE for side in (-1, 0, 1))
         return _Steps(((0, below), (place, at), (place + 1, above)), UNKNOWN)
 
@@ -169,7 +169,7 @@ def _not(steps: _Steps) -> _Steps:
 
 
 def _any(several: Sequence[_Steps]) -> _Steps:
-    """The greatest of them in each cell: how many are true, and how many unknown, is counted from change to change."""
+    """The greatest truth in each cell: counts how many are true and how many unknown, from change to change."""
     events = sorted((cell, number, truth) for number, steps in enumerate(several) for cell, truth in steps.changes)
     now = [FALSE] * len(several)
     count = {FALSE: len(several), UNKNOWN: 0, TRUE: 0}

@@ -1,7 +1,7 @@
-"""Join keys: the common type in which the parts of a key compare, and the SQL that brings a column to it.
+"""Join keys: the common type in which the parts of a key are compared, and the SQL that casts a column to it.
 
-Keys compare as in Spark: NULL never matches, NaN equals NaN, -0.0 equals 0.0. A key travels as one 64-bit hash;
-for a single integral part the hash is one-to-one, so that equal hashes are equal keys and nothing has to be verified.
+Keys compare as in Spark: NULL never matches, NaN equals NaN, -0.0 equals 0.0. A key travels as one 64-bit hash; for a
+single integral part the hash is one-to-one, so that equal hashes are equal keys and need no verification.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from penstock.model import Call, Choice, Compare, Expression, Literal, Ref, Stream, Term, Typed
 from penstock.model.stream import INTEGER_TYPES
 
-# Types whose value is one integer: the hash of one such part is a bijection on 64 bits.
+# Types whose value is one integer: the hash of a single such part is a bijection on 64 bits.
 INTEGRAL = {"bigint": "{}", "date": "unix_date({})", "timestamp": "unix_micros({})", "boolean": "CAST({} AS BIGINT)"}
 _PLAIN = {"string", "binary", "timestamp_ntz", "date", "timestamp", "boolean"}
 _FLOATING = {"float", "double"}
@@ -26,7 +26,7 @@ def is_typed(kind: str) -> bool:
 
 
 def common_type(types: Sequence[str]) -> str | None:
-    """The type in which values of all these types compare without loss of meaning, or None if there is none."""
+    """The type in which values of all these types compare without loss, or None."""
     kinds = set(types)
     if kinds <= INTEGER_TYPES:
         return "bigint"
@@ -45,7 +45,7 @@ def common_type(types: Sequence[str]) -> str | None:
 
 
 def normalized(expression: Expression, declared: str | None, common: str) -> tuple[str | Ref, ...]:
-    """SQL (with columns left open) of a key part in its common type, so that equal keys have equal bytes."""
+    """SQL (with placeholders for columns) of a key part in its common type, so that equal keys have equal bytes."""
     parts = expression.parts
     if common == "double":
         return ("(CASE WHEN CAST(", *parts, " AS DOUBLE) = 0 THEN 0D ELSE CAST(", *parts, " AS DOUBLE) + 0D END)")
@@ -71,7 +71,7 @@ def normalized_term(expression: Expression, declared: str | None, common: str) -
 
 
 def typed(term: Term | None, declared: str | None) -> Term | None:
-    """A term whose values have the type that Spark gives them; None for one of which that is not known."""
+    """A term with values of Spark's type; None if that type is unknown."""
     match term:
         case Ref() if declared is not None and is_typed(declared):
             return Typed(term, declared)
@@ -81,7 +81,7 @@ def typed(term: Term | None, declared: str | None) -> Term | None:
 
 
 def bare_columns(key: Sequence[tuple[str | Ref, ...]], types: Sequence[str], stream: Stream) -> tuple[str, ...] | None:
-    """The columns that are the parts of a key, as they stand or as wider numbers; None if some part is anything else.
+    """The columns that are the parts of a key, unchanged or widened; None if some part is anything else.
 
     Kernels hash such keys as Spark does (`columns/hash.py`); all others Spark hashes itself.
     """

@@ -1,6 +1,7 @@
-"""Queries whose rows go to a folder: whether the tasks that find them can write them as the select list says.
+"""Queries with a folder as sink: whether the tasks that find their rows can write them as the select list says.
 
-Then they lie in files of their own, which the folder gets by links. All other rows lie in the result table of their join, which all its queries share.
+If so, the rows are in files of their own, which the folder links. All other rows are in the result table of their join,
+which all its queries share.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from penstock.planner.network import StandingQuery
 
 
 class Derive(Protocol):
-    """Lets Spark compute a value for each row of a stream before it is mapped; the name of the column."""
+    """Lets Spark compute a value for each row of a stream before it is mapped; returns the name of the column."""
 
     def __call__(self, parts: tuple[str | Ref, ...], *, risky: bool) -> str: ...
 
@@ -26,9 +27,9 @@ _TIMES = {"timestamp", "bigint", "int"}
 def listed_items(
     standing: StandingQuery, items: Sequence[Expression], *, mapped: bool = False
 ) -> tuple[Expression, ...]:
-    """The select list if it can be written as it is, else nothing; `items` are its expressions as the tasks see them.
+    """The select list if tasks can write it, else nothing; `items` are its expressions as the tasks see them.
 
-    Of a query that is `mapped`, Spark can compute any value of a row before.
+    For a query that is `mapped`, Spark can compute any value of a row beforehand.
     """
     kinds = [kind for _, kind in standing.listed]
     able = _can_map if mapped else _can_list
@@ -37,19 +38,19 @@ def listed_items(
 
 
 def computed_items(items: Sequence[Expression], listed: Sequence[Expression]) -> tuple[tuple[int, Expression], ...]:
-    """The items whose values are computed before results are written: what may raise, and all that is not a column if the select `listed` is."""
+    """The items to compute before results are written: what may raise; if the select is `listed`, all but columns."""
     return tuple((n, e) for n, e in enumerate(items) if not e.total or (listed and bare(e) is None))
 
 
 def is_mapped(standing: StandingQuery) -> bool:
-    """Whether mappers can answer a query by themselves: each row of its one stream is a result or none."""
+    """Whether mappers can answer a query by themselves: each row of its only stream is a result or none."""
     query = standing.query
     alone = len(query.roles) == 1 and not isinstance(query.roles[0].window, Rows)
     return alone and bool(listed_items(standing, [item.expression for item in query.items], mapped=True))
 
 
 def as_mapped(standing: StandingQuery, derive: Derive) -> tuple[Expression, ...]:
-    """The select list of a query that is mapped; what no kernel makes is a column that Spark has computed, under the name that `derive` gives it."""
+    """The select list of a mapped query; what no kernel computes is a column of Spark, under the name from `derive`."""
     found = []
     for item, (_, kind) in zip(standing.query.items, standing.listed, strict=True):
         expression = item.expression
@@ -61,14 +62,14 @@ def as_mapped(standing: StandingQuery, derive: Derive) -> tuple[Expression, ...]
 
 
 def watched_items(standing: StandingQuery, derive: Derive) -> tuple[str, ...]:
-    """The names of predicates that tell on which rows Spark could not compute an item of a query that is mapped."""
+    """The predicates that report the rows on which Spark could not compute an item of a mapped query."""
     items = zip((item.expression for item in standing.query.items), standing.listed, strict=True)
     raising = [e.parts for e, (_, kind) in items if not (_is_known(e, kind) or e.total)]
     return tuple(derive(("(", *parts, ") IS NULL"), risky=True) for parts in raising)
 
 
 def listed_windows(standing: StandingQuery) -> tuple[Expression, ...]:
-    """The same of a window aggregate: its select list, if tasks decide alone what its results are and it is columns as they stand."""
+    """As `listed_items` for a window aggregate: if tasks alone decide its results and it selects plain columns."""
     aggregation = standing.query.aggregation
     assert aggregation is not None
     decided = aggregation.having is None or aggregation.having.term is not None
@@ -79,7 +80,7 @@ def listed_windows(standing: StandingQuery) -> tuple[Expression, ...]:
 
 
 def bare(expression: Expression) -> Ref | None:
-    """The column that an expression is as it stands."""
+    """The column that an expression is."""
     part = expression.parts[0] if len(expression.parts) == 1 else None
     return part if isinstance(part, Ref) else None
 
@@ -89,7 +90,7 @@ def _can_list(item: Expression, kind: str) -> bool:
     if ref is not None:
         return ref.role != PSEUDO_ROLE or kind in _TIMES
     if item.term is None:
-        return not item.total  # what may raise is computed before it is written, the rest when it is read
+        return not item.total  # what may raise is computed before it is written, the rest on read
     return _is_made(item, kind)
 
 
@@ -100,10 +101,10 @@ def _can_map(item: Expression, kind: str) -> bool:
 
 
 def _is_known(item: Expression, kind: str) -> bool:
-    """Whether a mapper can make an item of the columns of its stream."""
+    """Whether a mapper can compute an item from the columns of its stream."""
     return bare(item) is not None or _is_made(item, kind)
 
 
 def _is_made(item: Expression, kind: str) -> bool:
-    """Whether kernels make an item, as a column of its type."""
+    """Whether kernels compute an item, as a column of its type."""
     return item.term is not None and not isinstance(item.term, Literal) and is_typed(kind)

@@ -1,7 +1,8 @@
-"""What terms mean under the SQL settings of a state directory: the session's time zone, and whether Spark raises (ANSI mode).
+"""The meaning of terms under the SQL settings of a state directory: the session's time zone, and ANSI mode.
 
-Terms are made for UTC and ANSI mode. In a zone at a fixed distance from UTC they are told the distance; in any other zone what depends on it
-is left to Spark. Without ANSI mode all that computes is: Spark has other casts then, and wraps around where it would raise.
+Terms are made for UTC and ANSI mode. For a zone with a fixed offset they get the offset; in any other zone, terms that
+depend on it are left to Spark. Without ANSI mode all computing terms are: Spark then casts differently, and wraps
+around instead of raising.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Part = TypeVar("Part")
 
 
 def settled(query: Query, settings: Mapping[str, str]) -> Query:
-    """The query, with the terms only that say under these settings what Spark says."""
+    """The query with only those terms that agree with Spark under these settings."""
     if _is_usual(settings):
         return query
 
@@ -36,7 +37,7 @@ def settled(query: Query, settings: Mapping[str, str]) -> Query:
 
 
 def settled_term(term: Term, settings: Mapping[str, str]) -> Term | None:
-    """The term that says under these settings what Spark says; None if there is none."""
+    """The term that agrees with Spark under these settings; None if there is none."""
     if _is_usual(settings) or not any(isinstance(part, Call | Arithmetic) for part in parts_of(term)):
         return term
     if settings.get(ANSI, "true") != "true":
@@ -52,7 +53,7 @@ def _is_usual(settings: Mapping[str, str]) -> bool:
 
 
 def offset_of(zone: str) -> int | None:
-    """How many microseconds a zone is ahead of UTC, if that is always the same."""
+    """A zone's offset from UTC in microseconds, if it is constant."""
     if zone in _UTC:
         return 0
     fixed = _FIXED.fullmatch(zone)
@@ -75,13 +76,13 @@ def parts_of(term: Term) -> list[Term]:
 
 
 def _moved(term: Term, offset: int) -> Term:
-    """The term with the distance of the zone wherever it is asked for."""
+    """The term with the zone's offset in all calls that depend on it."""
     found = rebuilt(term, lambda t: _moved(t, offset))
     return replace(found, options=(offset,)) if isinstance(found, Call) and found.function in _ZONED else found
 
 
 def _mapped(value: Part, rule: Callable[[Expression], Expression]) -> Part:
-    """The same with other expressions, wherever they are in it."""
+    """The same object with all expressions in it mapped by the rule."""
     if isinstance(value, Expression):
         return rule(value)  # type: ignore[return-value]
     if isinstance(value, tuple):

@@ -1,8 +1,9 @@
 """The network: all standing queries compiled into one plan of state tables and joins.
 
-This one object is what runs, what EXPLAIN prints and what the tests check. Queries over the same streams and key
-share a *join*: its state tables are probed once for all of them, and a result row carries one bit per query. A state
-table (stream x key class) is shared by all joins that use it; a stored row carries one bit per query role it serves.
+This one object is what runs, what EXPLAIN prints and what the tests check. Queries over the same streams and key share
+a *join*: its state tables are probed once for all of them, and a result row carries one bit per query. A state table
+(stream x key class) is shared by all joins that use it; a stored row carries one bit per query role it serves
+(decision 0003).
 """
 
 from __future__ import annotations

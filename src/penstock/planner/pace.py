@@ -1,7 +1,7 @@
 """How long to wait between steps: the longest interval that keeps a bound on latency.
 
-A step costs something by itself and something for each row (Golab & Ozsu 2003, on lazy evaluation): rarer steps cost less in all, and make
-rows wait longer. Both costs, and the rate of rows, are measured while the engine runs.
+A step has a fixed cost and a cost per row (Golab & Ozsu 2003, on lazy evaluation): fewer steps cost less in all, and
+make rows wait longer. Both costs, and the rate of rows, are measured while the engine runs.
 """
 
 from __future__ import annotations
@@ -12,28 +12,27 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 REMEMBERED = 64  # steps
-POLLING = 0.01  # seconds from one look for new rows to the next, where no trigger is given (Spark's default)
-PAUSE = 1.0  # seconds without a batch that looking for one does not explain: there was nothing to find
+POLLING = 0.01  # seconds between polls for new rows without a trigger (Spark's default)
+PAUSE = 1.0  # seconds without a batch that polling does not explain: there were no rows
 
 
 @dataclass
 class Pace:
-    """Learns the cost of steps. `bound` is the most seconds from a row's arrival to its results."""
+    """Learns the cost of steps. `bound` is the maximal number of seconds from a row's arrival to its results."""
 
     bound: float
     steps: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))  # (rows, seconds)
-    spans: deque[float] = field(
-        default_factory=lambda: deque(maxlen=REMEMBERED)
-    )  # seconds from one step's start to the next's
+    # Seconds from one step's start to the next's.
+    spans: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
     def observe(self, rows: float, seconds: float, span: float) -> None:
-        """One step took so long for so many rows, and began `span` seconds after the one before."""
+        """Record a step: its rows, its duration, and `span`, the seconds since the start of the previous step."""
         self.steps.append((rows, seconds))
         self.spans.append(span)
 
     @property
     def costs(self) -> tuple[float, float]:
-        """Seconds of a step by itself, and for each row: the straight line through the steps that fits best."""
+        """Seconds per step and per row: the best straight line through the steps."""
         count = len(self.steps)
         if count == 0:
             return 0.0, 0.0
@@ -43,29 +42,29 @@ class Pace:
         if spread == 0:
             return seconds, 0.0
         each = max(0.0, sum((r - rows) * (s - seconds) for r, s in self.steps) / spread)
-        each = min(each, seconds / rows if rows else 0.0)  # a step by itself costs something, never less than nothing
+        each = min(each, seconds / rows if rows else 0.0)  # the fixed cost of a step is never negative
         return seconds - each * rows, each
 
     @property
     def rate(self) -> float:
-        """Rows that arrive in a second."""
+        """Rows that arrive per second."""
         time = sum(self.spans)
         return sum(r for r, _ in self.steps) / time if time > 0 else 0.0
 
     @property
     def interval(self) -> float:
-        """Seconds from one step's start to the next's: a row waits so long at most, and then for the step that takes all such rows."""
+        """Seconds between the starts of steps: a row waits at most that long, and then for the step that takes it."""
         fixed, each = self.costs
         return max(0.0, (self.bound - fixed) / (1 + each * self.rate))
 
     def wait(self, seconds: float) -> float:
-        """How long to wait after a step that took so long."""
+        """How long to wait after a step of this duration."""
         return max(0.0, self.interval - seconds)
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One batch by the clock: when Spark had `planned` it, when its results were `done`, and when Spark was free again."""
+    """One batch by the clock: when Spark `planned` it, when its results were `done`, and when Spark was free again."""
 
     planned: float
     done: float
@@ -73,11 +72,11 @@ class Turn:
 
 
 def longest_delay(before: Turn, turn: Turn, trigger: float) -> float:
-    """The most seconds from the arrival of a row of this turn to its results, after the turn `before`.
+    """The maximal seconds from the arrival of a row of this turn to its results, after the turn `before`.
 
-    Spark looks for new rows once in each trigger, or as soon as it is free; it calls no batch when it finds none. A row was there at none of
-    those looks: it has waited since the one before at most, however long nothing came. The look itself, and what a source or the engine
-    holds back, are not counted.
+    Spark polls for new rows once per trigger, or as soon as it is free; it starts no batch when there are none. No poll
+    before this one found the row, so it has waited at most since the previous poll, however long no row came. The poll
+    itself, and delays in the source or the engine, are not counted.
     """
     trigger = max(trigger, POLLING)
     free = max(before.returned, before.planned + trigger)
@@ -89,11 +88,11 @@ def longest_delay(before: Turn, turn: Turn, trigger: float) -> float:
 
 
 def longest_delays(turns: Sequence[Turn], trigger: float) -> list[float]:
-    """The longest delay in each turn but the first, of which it is not known since when its rows were there."""
+    """The longest delay in each turn but the first, for which the arrival of rows is unknown."""
     return [longest_delay(before, turn, trigger) for before, turn in pairwise(turns)]
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
-    """The value that this share of all values does not exceed."""
+    """The smallest value that at least this share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None

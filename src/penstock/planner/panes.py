@@ -1,9 +1,10 @@
-"""Panes: which window aggregates of a stream share them, how wide they are, in what form rows are kept, and where panes pay.
+"""Panes: which window aggregates of a stream share them, their width, the form of stored rows, and where panes pay.
 
-All queries over a stream with the same groups may share one set of *panes*, pieces of time so narrow that every window is made of
-whole ones (Li 2008, 6.2, over all queries instead of one). Functions and windows that need single rows are *buffered* instead. The costs of
-Li 2008, Eqs. 6.1 - 6.4, have the number of panes in a slide put in where it was taken to be one; the engine reads all that a window
-needs whenever one is closed, which is their form for rows put into windows one by one.
+All queries over a stream with the same groups may share one set of *panes*, intervals of time so narrow that every
+window consists of whole ones (Li 2008, 6.2, over all queries instead of one). Functions and windows that need single
+rows are *buffered* instead (decision 0017). The costs of Li 2008, Eqs. 6.1 - 6.4, use the actual number of panes in a
+slide where it was taken to be one; the engine reads all that a window needs when it closes, which corresponds to their
+form for rows put into windows one by one.
 """
 
 from __future__ import annotations
@@ -18,23 +19,22 @@ from penstock.planner.taxonomy import Nature, Piece
 PANED, WID, DIFFERENTIAL, BUFFERED, ADAPT = "paned", "wid", "differential", "buffered", "adapt"
 PLANS = (PANED, WID, DIFFERENTIAL, BUFFERED, ADAPT)
 
-INSTANT = Sliding(
-    1, 1
-)  # how long groups that hold their event time are open: progress closes them once it has passed it
+# How long groups that contain their event time are open: progress closes them once it has passed it.
+INSTANT = Sliding(1, 1)
 
-# What is kept of new rows: partials of their panes, the rows, or in each bucket whichever takes less room.
+# The form of new rows in state: partials of their panes, the rows, or per bucket whichever is smaller.
 PARTIALS, ROWS_KEPT, EITHER = "partials", "rows", "either"
 
 _TRIES = 10_000
 
-SINGLE_ROWS = frozenset({"list"})  # pieces that lose their meaning when rows are put together
+SINGLE_ROWS = frozenset({"list"})  # pieces that cannot be merged
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What is known of a stream: rows in a unit of time, and groups that are active in a time of `width` (None: in any pane).
+    """Rates of a stream: rows per unit of time, and groups that are active in a time of `width` (None: in any pane).
 
-    A step covers `step` units of event time, in which `active` groups turn up.
+    A step covers `step` units of event time, in which `active` groups occur.
     """
 
     rows: float
@@ -44,7 +44,7 @@ class Rates:
     active: float = 0.0
 
     def held(self, width: float) -> float:
-        """How many partials a pane of this width has: never more than rows, as many as were counted, and in between what lies between."""
+        """How many partials a pane of this width has: at most its rows, as many as counted, interpolated in between."""
         inside = self.rows * width
         if self.width is None:
             return min(self.groups, inside)
@@ -57,7 +57,7 @@ class Rates:
         return min(inside, float(self.groups * (wide[1] / self.groups) ** share))
 
     def _like(self, width: float, counted: tuple[float, float]) -> float:
-        """Of so many groups that as many as counted turn up in some time, if rows are of any of them: how many do so in another time."""
+        """How many groups occur in another time, if as many as counted occur in one and rows hit groups at random."""
         seen, inside, active = self.rows * counted[0], self.rows * width, counted[1]
         if active >= 0.999 * seen:
             return inside
@@ -70,9 +70,9 @@ class Rates:
 
 @dataclass(frozen=True)
 class Costs:
-    """Per row put into a pane, per pane row put out, per pane row added to a window, per row added to a window (Eqs. 6.1 - 6.4).
+    """Per row put into a pane, per pane row emitted, per pane row added to a window, per row added to a window.
 
-    `kept` is that of a row which is kept as it is.
+    Eqs. 6.1 - 6.4; `kept` is that of a row which is stored unchanged.
     """
 
     row: float = 1.0
@@ -82,13 +82,13 @@ class Costs:
     kept: float = 0.3
 
 
-# As the kernels were measured: 0.1 us to put a sorted row into a pane is the unit. A partial is larger than a row.
+# As measured with the kernels; the unit is 0.1 us, to put a sorted row into a pane. A partial is larger than a row.
 MEASURED = Costs(row=1.0, out=0.6, pane=1.0, direct=0.8, kept=0.3)
 
 
 @dataclass(frozen=True)
 class PaneSet:
-    """Queries that share panes of a width, [base + n * width, base + (n + 1) * width), and in which form new rows are `kept` for them."""
+    """Queries that share panes [base + n * width, base + (n + 1) * width), and the form (`kept`) of their new rows."""
 
     queries: tuple[int, ...]
     width: int
@@ -98,7 +98,7 @@ class PaneSet:
 
 @dataclass(frozen=True)
 class Choice:
-    """A plan with its reason, as EXPLAIN shows them, and the work that each plan is estimated to take for one result of a window."""
+    """A plan with its reason for EXPLAIN, and each plan's estimated work for one result of a window."""
 
     plan: str
     reason: str
@@ -106,7 +106,7 @@ class Choice:
 
 
 def window_class(window: AggregateWindow | None) -> str:
-    """CF: a row's windows follow from its time; FCF: from rows before it; FCA: from rows after it too (Li 2008, 6.1.2)."""
+    """CF: a row's windows depend on its time; FCF: on rows before it; FCA: on rows after it too (Li 2008, 6.1.2)."""
     match window:
         case Sliding() | Landmark() | None:
             return "CF"
@@ -117,7 +117,7 @@ def window_class(window: AggregateWindow | None) -> str:
 
 
 def pane_width(windows: Sequence[AggregateWindow | None]) -> tuple[int, int] | None:
-    """(width, base) of the widest panes that all these windows are made of; None if one needs single rows.
+    """(width, base) of the widest panes that all these windows consist of; None if one needs single rows.
 
     A session needs panes no wider than its gap: rows of one pane are then always in one session.
     """
@@ -147,7 +147,7 @@ def pane_width(windows: Sequence[AggregateWindow | None]) -> tuple[int, int] | N
 
 
 def _divisor(width: int, most: int) -> int:
-    """The greatest divisor up to `most`, searched from both ends; if that takes long, one that both have."""
+    """The greatest divisor up to `most`, searched from both ends; if that takes too long, a common one."""
     parts = -(-width // most)
     for tried in range(min(_TRIES, most)):
         if width % (parts + tried) == 0:
@@ -172,7 +172,7 @@ def window_costs(window: Sliding, width: int, rates: Rates, costs: Costs) -> dic
 
 
 def only_rows(window: AggregateWindow | None, kept: Sequence[Piece]) -> str | None:
-    """Why a query needs single rows; None if panes will do."""
+    """Why a query needs single rows; None if panes suffice."""
     if isinstance(window, PerRow | SlidingRows):
         return "windows that end with rows or count them need single rows"
     if any(piece.kind in SINGLE_ROWS for piece in kept):
@@ -183,10 +183,13 @@ def only_rows(window: AggregateWindow | None, kept: Sequence[Piece]) -> str | No
 def choose(
     window: AggregateWindow | None, natures: Sequence[Nature], own: PaneSet, wanted: str | None = None
 ) -> Choice:
-    """How a query is computed whose rows are kept as its pane set says."""
+    """The plan of a query whose rows are stored as its pane set says."""
     exact = all(n.by_differences for n in natures)
     if wanted == DIFFERENTIAL and not exact:
-        msg = "the differential plan cannot compute functions that are not differential; leave the plan open or ask for 'paned'"
+        msg = (
+            "the differential plan cannot compute functions that are not differential; leave the plan open or "
+            "ask for 'paned'"
+        )
         raise ValueError(msg)
     if wanted is not None:
         return Choice(wanted, "asked for")
@@ -210,10 +213,10 @@ def possible(wanted: str | None, reason: str) -> Choice:
 
 
 def set_costs(windows: Sequence[AggregateWindow | None], rates: Rates, costs: Costs = MEASURED) -> dict[str, float]:
-    """What one set of panes for these windows costs in a unit of time, by the form in which rows are kept.
+    """The cost of one set of panes for these windows per unit of time, by the form of stored rows.
 
-    What is held for the longest window is read whenever one is closed, once for all and once more for each. Landmarks and sessions
-    need what is left of all time, so that rows will not do.
+    The state of the longest window is read whenever one closes, once for all windows and once more for each. Landmarks
+    and sessions need a total over all time, so that rows are not possible.
     """
     found = pane_width(windows)
     assert found is not None
@@ -232,7 +235,7 @@ def set_costs(windows: Sequence[AggregateWindow | None], rates: Rates, costs: Co
 def cost_of(
     sets: Iterable[PaneSet], windows: Mapping[int, AggregateWindow | None], rates: Rates, costs: Costs = MEASURED
 ) -> float:
-    """What these sets cost together; either form in each bucket costs no more than the better one in all."""
+    """The cost of these sets together; either form per bucket costs no more than the better one for all."""
     total = 0.0
     for own in sets:
         estimated = set_costs([windows[n] for n in own.queries], rates, costs)
@@ -247,10 +250,10 @@ def pane_sets(
     *,
     wanted: str | None = None,
 ) -> list[PaneSet]:
-    """Which queries share panes, and what is kept: all, and partials, unless it costs less otherwise, or a plan is `wanted` by name.
+    """Which queries share panes, and the stored form: all, and partials, unless another plan is cheaper or `wanted`.
 
-    Panes that fit all queries may be so narrow that several sets cost less, though each gets every row; rows are kept where a pane
-    has about as many groups as rows.
+    Panes that fit all queries may be so narrow that several sets cost less, although each stores every row; rows are
+    stored where a pane has about as many groups as rows.
     """
     if not windows:
         return []
@@ -265,13 +268,13 @@ def pane_sets(
     def cost(members: Sequence[int]) -> float:
         return min(set_costs([windows[n] for n in members], known, costs).values())
 
-    # Queries with panes of their own that are alike share them at no price.
+    # Queries whose own panes are equal share them for free.
     alike: dict[tuple[int, int] | None, tuple[int, ...]] = {}
     for number, window in windows.items():
         own = pane_width([window])
         alike[own] = (*alike.get(own, ()), number)
     sets = list(alike.values())
-    more: dict[tuple[int, ...], float] = {}  # what two sets together cost more than apart
+    more: dict[tuple[int, ...], float] = {}  # extra cost of two sets merged
     while len(sets) > 1:
         for i, one in enumerate(sets):
             for other in sets[i + 1 :]:

@@ -1,4 +1,4 @@
-"""Other columns, or other expressions, in place of the columns inside expressions, e.g. the positions of a shared join for a query's own roles."""
+"""Replacing columns inside expressions, e.g. a query's own roles by the positions of a shared join."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def rename_expression(expression: Expression, rename: Rename) -> Expression:
 
 
 def map_term(term: Term, instead: Callable[[Ref], Term]) -> Term:
-    """The same term with another one in place of each column."""
+    """The same term with each column replaced by a term."""
     return instead(term) if isinstance(term, Ref) else rebuilt(term, lambda inner: map_term(inner, instead))
 
 
 def rebuilt(term: Term, each: Callable[[Term], Term]) -> Term:
-    """The same term over other ones."""
+    """The same term with mapped subterms."""
     match term:
         case Compare(op, left, right):
             return Compare(op, each(left), each(right))
@@ -70,7 +70,7 @@ def rebuilt(term: Term, each: Callable[[Term], Term]) -> Term:
 
 
 def replace_columns(expression: Expression, instead: Mapping[Ref, Expression]) -> Expression:
-    """The same expression with other expressions in place of some columns; outside the kernel subset if one of them is."""
+    """The same expression with some columns replaced by expressions; it loses its term if one of them has none."""
     used = [instead[ref] for ref in expression.refs if ref in instead]
     if not used:
         return expression

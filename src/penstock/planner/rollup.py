@@ -1,8 +1,8 @@
-"""Which partials a mapper can make of other partials instead of rows: those by (a) of those by (a, b), where that pays.
+"""Which partials a mapper can make from other partials instead of rows: those by (a) from those by (a, b), if cheaper.
 
-A mapper that sends partials of both aggregates then sorts and folds its rows once. It needs no state and no common key: partials of each go to
-their own owners, as ever. The rule is narrow, so that what is made is what rows would give: the same rows by the same predicates, nested
-panes, and windows that every row is in.
+A mapper that sends partials of both aggregates then sorts and folds its rows once. It needs no state and no common key
+(decision 0018). The rule is narrow, so that the result is the same as from rows: the same rows by the same predicates,
+nested panes, and windows that leave out no row.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from penstock.planner.network import MAX_ROLES, Entry, Network, StateTable, Wind
 from penstock.planner.panes import PaneSet
 from penstock.planner.taxonomy import ROWS, Piece
 
-# Microseconds of CPU, as `python -m benchmarks.grouping` finds them: from 2.9 rows a partial on it pays, and below 1.8 no more.
-FOLD = 0.07  # a row is hashed, sorted and folded
-ROLL = 0.16  # a partial is
+# Microseconds of CPU, from `python -m benchmarks.grouping`: it pays from 2.9 rows per partial on, and not below 1.8.
+FOLD = 0.07  # to hash, sort and fold a row
+ROLL = 0.16  # to do the same with a partial
 
 
 @dataclass(frozen=True)
 class Rollup:
-    """How partials of an aggregate are made of those of another one: by group column, piece, pane set and selection, which is the other's."""
+    """How partials of an aggregate are made from another's: its group columns, pieces, pane sets and selections."""
 
     groups: tuple[int, ...]
     pieces: tuple[int, ...]
@@ -34,7 +34,7 @@ class Rollup:
 
 
 def rollup_of(network: Network, coarse: WindowAggregate, fine: WindowAggregate) -> Rollup | str:
-    """How partials of `coarse` can be made of those of `fine`, or why they cannot; mappers can make partials of either."""
+    """How partials of `coarse` can be made from those of `fine`, or why not; mappers can make partials of both."""
     if len(coarse.sources) > 1 or len(fine.sources) > 1 or coarse.streams != fine.streams:
         return "their rows are not those of one stream"
     own, other = coarse.sources[0], fine.sources[0]
@@ -65,7 +65,7 @@ def rollup_of(network: Network, coarse: WindowAggregate, fine: WindowAggregate) 
 
 
 def is_cut_alike(rollup: Rollup, coarse: WindowAggregate, fine: WindowAggregate, cuts: Mapping[int, int]) -> bool:
-    """Whether no partial of `fine` reaches across a cut of `coarse`; `cuts` are times by query, across which none of its partials may reach."""
+    """Whether no partial of `fine` crosses a cut of `coarse`; `cuts` are times by query that no partial may cross."""
     for panes, number in zip(coarse.plan.sets, rollup.sets, strict=True):
         narrow = fine.plan.sets[number]
         known = {cuts[q] for q in narrow.queries if q in cuts}
@@ -76,7 +76,7 @@ def is_cut_alike(rollup: Rollup, coarse: WindowAggregate, fine: WindowAggregate,
 
 
 def rolled_in(network: Network, stored: Mapping[str, Any]) -> dict[int, int]:
-    """The aggregates whose partials mappers make of those of another one, and which that is, by number."""
+    """The aggregates whose partials mappers make from another's, and the number of that one."""
     folded = folded_in(network, stored)
     by_name = {a.name: a for a in network.aggregates if a.index in folded}
     found = {}
@@ -88,7 +88,7 @@ def rolled_in(network: Network, stored: Mapping[str, Any]) -> dict[int, int]:
 
 
 def check_rollups(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str, Any], list[Change]]:
-    """Of what mappers make partials from now on, and what has changed in that; `stored` says for which aggregates they make any."""
+    """What mappers make partials from now on, and the changes; `stored` says for which aggregates they make any."""
     after, changes = dict(stored), []
     folded = [a for a in network.aggregates if a.index in folded_in(network, stored)]
     now = rolled_in(network, stored)
@@ -116,7 +116,7 @@ def check_rollups(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str
 
 
 def rolled_text(network: Network, stored: Mapping[str, Any], coarse: WindowAggregate) -> str | None:
-    """Of what mappers make the partials of an aggregate, if not of rows, as EXPLAIN shows it."""
+    """What mappers make an aggregate's partials from, if not from rows, for EXPLAIN."""
     fine = rolled_in(network, stored).get(coarse.index)
     if fine is None:
         return None
@@ -125,7 +125,7 @@ def rolled_text(network: Network, stored: Mapping[str, Any], coarse: WindowAggre
 
 
 def _leaves_out(aggregate: WindowAggregate) -> bool:
-    """Whether a row that a query selects may be in no window of it."""
+    """Whether a row that a query selects may be in none of its windows."""
     windows = [query.window for query in aggregate.plan.queries]
     origins = any(isinstance(w, Sliding | Landmark) and w.origin is not None for w in windows)
     return origins or any(isinstance(w, Sliding) and w.range < w.slide for w in windows)
@@ -134,7 +134,10 @@ def _leaves_out(aggregate: WindowAggregate) -> bool:
 def _pieces(coarse: WindowAggregate, fine: WindowAggregate) -> tuple[int, ...] | str:
     """For each piece of one the number of the same piece of the other."""
     if any(piece.kind in ("bag", "state") for piece in coarse.plan.pieces):
-        return "values that are kept each by itself, sketches and states of users' own are no cheaper to merge than to make"
+        return (
+            "values that are kept each by itself, sketches and states of users' own are no cheaper to merge than "
+            "to make"
+        )
     known = {_about(fine, piece): number for number, piece in enumerate(fine.plan.pieces)}
     found = [known.get(_about(coarse, piece)) for piece in coarse.plan.pieces]
     return "the other does not keep all that it keeps" if None in found else tuple(n for n in found if n is not None)
@@ -163,7 +166,7 @@ def _entries(aggregate: WindowAggregate, table: StateTable) -> dict[int, Entry]:
 
 
 def _filters(entry: Entry, table: StateTable) -> tuple[object, ...]:
-    """All that keeps a row from an entry."""
+    """Everything that excludes rows from an entry."""
     return (*entry.terms, *(truth for truth in entry.truths if truth not in table.watched))
 
 
@@ -175,7 +178,7 @@ def _equal(one: Iterable[object], other: Iterable[object]) -> bool:
 def _served(
     panes: PaneSet, narrow: PaneSet, coarse: WindowAggregate, fine: WindowAggregate, asked: Mapping[int, set[int]]
 ) -> dict[int, int] | None:
-    """By selection of a pane set that of another one which sees the same rows; None if there is none for some."""
+    """By selection of a pane set the selection of another that sees the same rows; None if some has none."""
     selections = {q.query: q.selection for a in (coarse, fine) for q in a.plan.queries}
     found = {}
     for query in panes.queries:

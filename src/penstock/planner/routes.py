@@ -1,10 +1,11 @@
-"""Routes: how new rows of each position walk through the others, and where in the cluster each lookup happens.
+"""Routes: how new rows of each position pass through the others, and where in the cluster each lookup happens.
 
-An *order* says which position is looked up after which; a *route* adds by which key, and who does it. Composites (rows
-joined so far) lie at the task that owns their key. A lookup in a table that is sorted by the same key happens there (`here`). For another
-key the composites go through an exchange to the tasks that own it (`moved`), or every task looks into the whole table and
-this step's rows of that table are sent to every task (`whole`). Without any equality the rows of the table are scanned: new rows are sent
-to every task and each scans its own share (`here`), or composites scan the whole table (`whole`). No state is ever copied.
+An *order* is the sequence of positions looked up; a *route* adds by which key, and where. Composites (rows joined so
+far) are at the task that owns their key. A lookup in a table sorted by the same key happens there (`here`). For another
+key the composites go through an exchange to the tasks that own it (`moved`), or every task looks into the whole table
+and this step's rows of that table are sent to every task (`whole`). Without any equality the rows of the table are
+scanned: new rows are sent to every task and each scans its own share (`here`), or composites scan the whole table
+(`whole`). State is never copied (decision 0011).
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ HERE, MOVED, WHOLE = "here", "moved", "whole"
 class Hop:
     """One lookup: the rows of `position` in `table`; `fresh` includes those of this very step.
 
-    Rows are found by their key in `key_class`, which has to equal that of the known position `source`; without a source the table is
-    scanned. `rekey` if the composites are not sorted by this key yet. `checks` are the other equalities that hold between this position and
-    known ones: (known position, key class).
+    Rows are found by their key in `key_class`, which must equal that of the known position `source`; without a source
+    the table is scanned. `rekey` if the composites are not sorted by this key yet. `checks` are the other equalities
+    between this position and known ones: (known position, key class).
     """
 
     position: int
@@ -40,7 +41,7 @@ class Hop:
 
 @dataclass(frozen=True)
 class Route:
-    """The walk of new rows of `start`, taken from `table`; `everywhere` if every task has them all."""
+    """The path of new rows of `start`, taken from `table`; `everywhere` if every task has them all."""
 
     start: int
     table: int
@@ -70,7 +71,7 @@ class Routes:
 
     @cached_property
     def exchanges(self) -> int:
-        """Exchanges of composites that a step needs: those of the longest route, since all routes share them."""
+        """The exchanges of composites in a step: those of the longest route, since all routes share them."""
         return max((route.stages[-1] for routes in self.joins for route in routes if route.hops), default=0)
 
     @cached_property
@@ -82,12 +83,12 @@ class Routes:
 
     @cached_property
     def whole(self) -> frozenset[int]:
-        """Tables of which some task looks at all rows."""
+        """Tables of which some task reads all rows."""
         return frozenset(h.table for routes in self.joins for route in routes for h in route.hops if h.access == WHOLE)
 
     @cached_property
     def later(self) -> frozenset[int]:
-        """Tables whose new rows are looked up behind an exchange."""
+        """Tables whose new rows are looked up after an exchange."""
         return frozenset(
             hop.table
             for routes in self.joins
@@ -98,13 +99,13 @@ class Routes:
 
 
 def neighbours(join: Join, known: Collection[int]) -> set[int]:
-    """Positions that an equality, a condition or a band ties to a known one."""
+    """Positions that an equality, a condition or a band connects to a known one."""
     tied = [*(c.positions.keys() for c in join.classes), *join.ties]
     return {p for positions in tied if positions & set(known) for p in positions} - set(known)
 
 
 def default_order(join: Join, start: int) -> Order:
-    """By equality where there is one, else by a condition or a band, else by position."""
+    """By equality if there is one, else by a condition or a band, else by position."""
     known = [start]
     while len(known) < len(join.tables):
         left = [p for p in range(len(join.tables)) if p not in known]
@@ -129,7 +130,7 @@ def build_routes(
 ) -> Routes:
     """Routes for the given orders (by join and start; for others, any connected order).
 
-    `replicate(table)` says whether to send this step's rows of a table to every task rather than the composites to the table's tasks.
+    `replicate(table)` tells whether to send a table's new rows to every task rather than composites to its tasks.
     """
     found = []
     for join in network.joins:
@@ -141,7 +142,7 @@ def build_routes(
 
 @dataclass(frozen=True)
 class _Walk:
-    """A route half way: where the composites lie (the key class, None if anywhere), and by which class they are sorted."""
+    """A partial route: the key class that distributes the composites (None if any), and the one that sorts them."""
 
     hops: tuple[Hop, ...]
     place: int | None
@@ -149,7 +150,7 @@ class _Walk:
 
 
 def route_of(join: Join, start: int, order: Order, replicate: Callable[[int], bool]) -> Route:
-    """Of all choices of keys for an order (or the first part of one), the route with the fewest exchanges, then with the fewest lookups in whole tables."""
+    """For an order or a prefix of one, the keys with the fewest exchanges, then the fewest `whole` lookups."""
     if not order:
         return Route(start, join.tables[start], everywhere=False, hops=())
     first = [i for i, c in enumerate(join.classes) if {start, order[0]} <= c.positions.keys()]

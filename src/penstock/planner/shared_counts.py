@@ -1,7 +1,7 @@
-"""What the joins of a network can tell each other: how many composites some streams make, where two joins ask the same of them.
+"""Counts that the joins of a network can share: composites of the same streams under the same conditions.
 
-An order only shows the sets that it passes through; another join may pass through others (Wang 2013, Example 1.3.2). Rows and state
-are the same for all joins, so a count that one of them lacks is taken over as it stands, and never added to its own.
+An order only shows the sets that it passes through; another join may pass through others (Wang 2013, Example 1.3.2).
+Rows and state are the same for all joins, so a count that a join lacks is copied as it is, never added to its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.planner.orders.statistics import Flow, Statistics
 
 
 class Lending:
-    """Which joins of a network may take over counts from which others, and the counts themselves."""
+    """Which joins of a network may copy counts from which others, and the counts themselves."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -23,7 +23,7 @@ class Lending:
         self._streams = [_streams(network, join) for join in network.joins]
 
     def lenders(self, borrower: int) -> list[int]:
-        """The joins that have two streams or more in common with this one."""
+        """The joins that have at least two streams in common with this one."""
         own = self._streams[borrower].keys()
         return [
             join.index
@@ -32,7 +32,7 @@ class Lending:
         ]
 
     def lent(self, counted: Mapping[int, Statistics], borrower: int) -> Statistics:
-        """What others counted in a step of sets that this join has too, from starts from which it did not count them itself."""
+        """Counts by others in a step of sets that this join has too, from starts where it did not count them itself."""
         own = counted[borrower]
         flows: dict[Flow, float] = {}
         chances: dict[Flow, float] = {}
@@ -50,7 +50,7 @@ class Lending:
         return replace(Statistics.none(len(own.held)), flows=flows, chances=chances)
 
     def asked(self, index: int, positions: Positions) -> Hashable:
-        """What the queries of a join ask of rows at these positions: where it is the same in two joins, so are the composites."""
+        """What the queries of a join require of rows at these positions: if equal in two joins, composites are too."""
         place = (index, positions)
         if place not in self._asked:
             join = self.network.joins[index]
@@ -60,7 +60,7 @@ class Lending:
         return self._asked[place]
 
     def _by_member(self, join: Join, member: Member, positions: Positions) -> Hashable:
-        """Selections, bounds on time, and the conditions that are decided as soon as these positions are joined."""
+        """Selections, bounds on time, and the conditions evaluated as soon as these positions are joined."""
         stream = {p: self.network.tables[join.tables[p]].stream for p in positions}
         entries = [
             entry
@@ -84,6 +84,6 @@ class Lending:
 
 
 def _streams(network: Network, join: Join) -> dict[str, int]:
-    """The position of each stream that has one only. Rows that wait for progress are counted at other times than others."""
+    """The position of each stream that has only one. Rows that wait for progress are counted at other times."""
     streams = [] if join.closes else [network.tables[table].stream for table in join.tables]
     return {stream: p for p, stream in enumerate(streams) if streams.count(stream) == 1}

@@ -1,7 +1,8 @@
-"""Which streams have run ahead of others in event time, so that what they bring would only wait in state.
+"""Which streams have run so far ahead of others in event time that their new rows would only wait in state.
 
-A row waits for the streams it can still meet. If one of these replays an older time, the other's rows pile up until it has caught up, however
-short the windows are. A pure choice from how far streams have come; reading less of a leader is up to the run, and no answer depends on it.
+A row waits for the streams it can still join. If one of these replays an older time, the other's rows pile up until it
+has caught up, however short the windows are. Here leaders are found from progress alone; the run decides to read less
+of them, and no answer depends on it.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.model.windows import PerRow, Session, Sliding
 from penstock.planner.network import Network
 
-LIVES = 4  # a stream may be ahead by so many times the time for which its rows are needed anyway
+LIVES = 4  # a stream may be ahead by this multiple of the time for which its rows are needed anyway
 
 
 def waits(network: Network) -> dict[tuple[str, str], int]:
-    """For each stream and another one: how long past its time a row of the first is kept for the second at most.
+    """For each stream and another one: the longest time past its own that a row of the first is kept for the second.
 
     Pairs that wait for ever (`[RANGE ALL]`, landmarks) are left out: reading later would not shorten that.
     """
@@ -43,10 +44,10 @@ def waits(network: Network) -> dict[tuple[str, str], int]:
 def leaders(
     network: Network, progress: Mapping[str, int], newest: Mapping[str, int], active: Collection[str]
 ) -> frozenset[str]:
-    """The streams whose progress is too far ahead of the newest row of one that they wait for and that still brings rows (`active`).
+    """The streams whose progress is too far ahead of the newest row of an `active` stream that they wait for.
 
-    For a stream that brings none nobody waits here: there is nothing that it could catch up with. A leader is known by its progress, since a
-    single row of a distant future must not keep a stream from being read.
+    No stream waits here for one without new rows: it has nothing to catch up with. A leader is judged by its progress,
+    since a single row of a distant future must not keep a stream from being read.
     """
     return frozenset(
         one

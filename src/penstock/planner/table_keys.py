@@ -26,18 +26,18 @@ class TableKey:
 
 @dataclass(frozen=True)
 class KeyPart:
-    """One equality of a key: by role the expression and its type, and the type in which they compare."""
+    """One equality of a key: by role the expression and its type, and the type of the comparison."""
 
     ends: Mapping[int, tuple[Expression, str]]
     common: str
 
     def text(self, query: Query) -> list[tuple[str, str]]:
-        """As text, whatever the order of FROM."""
+        """As text, independent of the order of FROM."""
         return sorted((query.roles[i].stream, e.sql(lambda ref: ref.column)) for i, (e, _) in self.ends.items())
 
 
 def table_key(stream: str, role: int, parts: Sequence[KeyPart]) -> TableKey:
-    """The key of a role's state table: its end of every part, in the common type."""
+    """The key of a role's state table: its side of every part, in the common type."""
     ends = [(*part.ends[role], part.common) for part in parts]
     key = tuple(normalized(remap_expression(e, {role: 0}), declared, common) for e, declared, common in ends)
     text = ", ".join("".join(p if isinstance(p, str) else p.column for p in part) for part in key)
@@ -51,7 +51,7 @@ def within_another(roles: Sequence[int], groups: Collection[Sequence[int]]) -> b
 
 
 def tumble(groups: dict[tuple[int, ...], list[KeyPart]], roles: Sequence[int], window: Tumbling) -> None:
-    """Rows join only within one piece of time: its number is a part of every key, or the key where the keys do not tie all roles."""
+    """Add the number of the piece of time to every key, or as the key where no key connects all roles."""
     start, length = window.origin, window.length
 
     def number(role: int) -> tuple[Expression, str]:

@@ -1,7 +1,7 @@
-"""What is known of each aggregate function before any row is seen: how large its partials are, whether parts can be taken out, what is kept.
+"""Properties of each aggregate function: the size of its partials, whether they can be subtracted, and its pieces.
 
-A *piece* is what partials hold for one argument, and functions share pieces: avg(x) reads the sum and the count that sum(x) and
-count(x) keep anyway. The classes are those of Li 2008, 6.2.2. How pieces are computed is for the kernels.
+A *piece* is what partials hold for one argument, and functions share pieces: avg(x) reads the sum and the count that
+sum(x) and count(x) need anyway. The classes are those of Li 2008, 6.2.2. The kernels compute the pieces.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from penstock.model.aggregate import Aggregate
 
-ROWS = -1  # the argument of a piece that is about rows and not about values
+ROWS = -1  # the argument of a piece that is about rows, not values
 
 DISTRIBUTIVE, ALGEBRAIC, HOLISTIC = "distributive", "algebraic", "holistic"
 FULL, PSEUDO, NONE = "full", "pseudo", "none"
@@ -26,9 +26,9 @@ _FLOATING = frozenset({"float", "double"})
 class Piece:
     """What partials hold: `kind` over the argument of that number (`ROWS` for none).
 
-    Kinds: count; sum; moments (count, mean, squared deviations; of exact numbers count, sum, sum of squares); least; greatest; first; last; valid_first and valid_last (NULLs
-    passed over); bag (values with counts); state (of a sketch, or of a user's own function); list (all values in order); span
-    (first and last time).
+    Kinds: count; sum; moments (count, mean, squared deviations; of exact numbers count, sum, sum of squares); least;
+    greatest; first; last; valid_first and valid_last (skipping NULLs); bag (values with counts); state (of a sketch or
+    of a user's own function); list (all values in order); span (first and last time).
     """
 
     kind: str
@@ -39,10 +39,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class Nature:
-    """`size` of partials (holistic: no constant bound), and whether they are `differential`: can be taken out again.
+    """`size` of partials (holistic: unbounded), and whether they are `differential`: can be subtracted again.
 
-    Differential is `full` at constant size, `pseudo` if what must be kept for it grows, and `exact` says that taking out leaves no
-    error, as it does with integers and not with floating numbers.
+    Differential is `full` at constant size, `pseudo` if the state for it grows, and `exact` if subtracting leaves no
+    error, as with integers and unlike floating numbers.
     """
 
     size: str
@@ -55,7 +55,7 @@ class Nature:
 
     @property
     def by_differences(self) -> bool:
-        """Whether windows may be computed by taking old panes out."""
+        """Whether windows may be computed by subtracting old panes."""
         return self.differential == FULL and self.exact
 
 
@@ -83,7 +83,7 @@ def nature(aggregate: Aggregate, kind: str = "bigint") -> Nature:
 
 
 def pieces(aggregate: Aggregate, argument: int) -> tuple[Piece, ...]:
-    """What must be kept for this aggregate, whose argument has that number."""
+    """The pieces of this aggregate, whose argument has that number."""
     count = Piece("count", argument)
     function = aggregate.function
     if function == "collect_list":

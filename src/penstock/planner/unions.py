@@ -1,7 +1,8 @@
-"""Queries over unions as several queries without any, whose results together are the answer.
+"""Queries over unions as several queries without unions, whose results together are the answer.
 
-A join, like a filter, distributes over a bag union: each result takes one row of each role, and that row is of one stream. So there is one
-query for each combination of the streams. Windows that count rows do not distribute, since the rows of all streams count; SQL refuses them.
+A join, like a filter, distributes over a bag union: each result takes one row of each role, and that row is of one
+stream. So there is one query per combination of the streams. Windows that count rows do not distribute, since the rows
+of all streams count; SQL refuses them.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from itertools import product
 from penstock.model import Expression, Item, Query, Ref, Role, Stream
 from penstock.planner.remap import remap_expression, replace_columns
 
-Shown = Mapping[Ref, Expression]  # what stands for a column of a union in one of its streams
+Shown = Mapping[Ref, Expression]  # the expressions of a union's columns in one of its streams
 
 
 def distribute(query: Query, streams: Mapping[str, Stream]) -> tuple[Query, ...]:
-    """The queries, over one stream a role, whose bags of results make up that of the query; itself, if it has no unions or aggregates."""
+    """Queries with one stream per role whose united results are the query's; itself if aggregated or without unions."""
     if query.aggregation is not None or not any(role.union or role.branches for role in query.roles):
         return (query,)
     choices = product(*(range(len(role.streams)) for role in query.roles))
@@ -25,7 +26,7 @@ def distribute(query: Query, streams: Mapping[str, Stream]) -> tuple[Query, ...]
 
 
 def reunited(query: Query, streams: Mapping[str, Stream]) -> Query:
-    """The first combination, with all streams of the query in its roles: what progress and life follow from."""
+    """The first combination, with all streams of the query in its roles: it determines progress and lives."""
     first = distribute(query, streams)[0]
     roles = tuple(replace(own, union=role.union) for own, role in zip(first.roles, query.roles, strict=True))
     return replace(first, roles=roles)
@@ -46,7 +47,7 @@ def _combination(query: Query, chosen: Sequence[int], streams: Mapping[str, Stre
         return replace_columns(expression, shown)
 
     conditions = [over(p) for p in (*query.predicates, *query.residuals)]
-    # A key may have a constant at one end: so it has the same types, and the other end the same state table, in all combinations.
+    # A key may be a constant on one side: so its types, and the state table of the other side, are always the same.
     keys = [tuple(None if end is None else over(end) for end in key) for key in query.keys]
     return replace(
         query,
@@ -59,7 +60,7 @@ def _combination(query: Query, chosen: Sequence[int], streams: Mapping[str, Stre
 
 
 def _shown(number: int, role: Role, branch: int, streams: Mapping[str, Stream]) -> dict[Ref, Expression]:
-    """What a role's columns are in one of its streams: those of its SELECT, or of the same name (whatever its case)."""
+    """A role's columns in one of its streams: those of its SELECT, or those of the same name (ignoring case)."""
     if role.branches:
         columns = role.branches[branch].columns
         return {Ref(number, str(c.name)): remap_expression(c.expression, {0: number}) for c in columns}

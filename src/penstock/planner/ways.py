@@ -1,18 +1,18 @@
-"""How the rows of a step come to its tasks: the bounds by which that is chosen, and what EXPLAIN says of the last step."""
+"""How the rows of a step come to its tasks: the bounds for that choice, and EXPLAIN of the last step's rows."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-MOST_TASKS = 4  # with more of them, an exchange is cheaper than that each takes all rows
-# With so many rows in a step, sending all of them to every task costs less than a stage of mappers between the source and the tasks.
+MOST_TASKS = 4  # with more of them, an exchange is cheaper than all rows at every task
+# With at most so many rows in a step, sending all to every task costs less than a stage of mappers before the tasks.
 FEW_ROWS = 1 << 14
 
 
 @dataclass(frozen=True)
 class Way:
-    """What is known of the rows that come: those of each stream in the last step, and the streams that come in `pieces`; None if nothing has come."""
+    """The rows of each stream in the last step, and the streams that come in `pieces`; None before the first rows."""
 
     tasks: int
     rows: Mapping[str, int] | None = None

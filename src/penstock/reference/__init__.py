@@ -1,6 +1,6 @@
 """The executable specification: slow, obvious, one tuple at a time. Every plan, kernel and step must give its bag.
 
-It does not know slices, buckets, bits or the inner structure of steps, and imports only the model.
+It does not know slices, buckets, bits or the inner structure of steps, and imports only the model (decision 0029).
 """
 
 from penstock.reference.aggregate import Answer, aggregate_results, answers

@@ -13,10 +13,10 @@ from penstock.kernels.aggregate.panes import Closing, assembled
 from penstock.kernels.aggregate.repeats import cut
 from penstock.model import Sliding
 from penstock.planner.aggregates import AggregatePlan
+from penstock.results.layout import piece_columns
 from penstock.results.part import Part
 from penstock.results.stored import columns, read
 from penstock.state.buckets import BUCKETS, BucketMap
-from penstock.step.panes import piece_columns
 
 AT_ONCE = 500_000  # windows that are put together at once, about
 

@@ -12,17 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.model import Column
+from penstock.results.layout import MERGED, OWN, OWN_KINDS, STEP
 from penstock.results.part import Part
 from penstock.results.stored import VERIFIED, batches, checked, read
 from penstock.sql.spelling import ddl, quote
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord
-from penstock.step.results import OWN
 from penstock.storage.store import Store
 
-MERGED = "own merged"  # the kind of a file that was put together
-OWN_KINDS = (OWN, MERGED)
-STEP = "_step"
 _STEP_OF_NAME = r"([0-9]+)-[0-9a-f]+\.parquet"
 
 

@@ -26,13 +26,12 @@ from penstock.model import Expression, Literal, Query, Ref, Stream, UserAggregat
 from penstock.model.expression import PSEUDO_ROLE, WINDOW_START
 from penstock.planner.keys import is_typed
 from penstock.planner.network import result_column
-from penstock.results.own import OWN_KINDS, own_files, own_frames, own_rows, own_tables
+from penstock.results.layout import OWN_KINDS, PANES, WINDOWS, computed_column
+from penstock.results.own import own_files, own_frames, own_rows, own_tables
 from penstock.results.part import Part
 from penstock.results.stored import VERIFIED, batches, checked
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, RegistryLog
-from penstock.step.panes import PANES
-from penstock.step.windows import KIND
 from penstock.storage.store import Store
 
 AT_ONCE = 1_000_000  # rows of a table, about
@@ -208,7 +207,7 @@ class ResultView:
         found = []
         for number, (item, kind) in enumerate(zip(self.query.items, self.record.item_types, strict=True)):
             total = item.expression.total
-            text = item.expression.sql(self._column) if total else f"x{self.record.id}_{number}"
+            text = item.expression.sql(self._column) if total else computed_column(self.record.id, number)
             found.append((text, kind, self.record.item_names[number]))
         return found
 
@@ -217,7 +216,7 @@ class ResultView:
         fields = {"_time": "bigint", "_step": "bigint"}
         for number, (item, kind) in enumerate(zip(self.query.items, self.record.item_types, strict=True)):
             if not item.expression.total:
-                fields[f"x{self.record.id}_{number}"] = kind
+                fields[computed_column(self.record.id, number)] = kind
                 continue
             for ref in item.expression.refs:
                 declared = None if ref.role == PSEUDO_ROLE else self.streams[ref.role].column(ref.column)
@@ -270,7 +269,7 @@ def is_computed(expression: Expression) -> bool:
 
 def holds_runs(file: ResultFile) -> bool:
     """Whether some rows of a file stand for several windows."""
-    return file.kind == KIND and file.rows < sum(count for _, count in file.counts)
+    return file.kind == WINDOWS and file.rows < sum(count for _, count in file.counts)
 
 
 def gathered(pieces: Iterable[pa.Table], at_once: int) -> Iterator[pa.Table]:

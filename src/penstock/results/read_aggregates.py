@@ -26,12 +26,11 @@ from penstock.planner.aggregate_tables import first_start
 from penstock.planner.aggregates import is_cut_by_kernels, plan_of_panes
 from penstock.planner.network import StandingQuery
 from penstock.results.assemble import Assembly
+from penstock.results.layout import FINAL, PANES, measure_column
 from penstock.results.part import Part
 from penstock.results.read import AT_ONCE, LONG, SHORT, ResultView, StoredFile, holds_runs
 from penstock.spark.ingest import try_eval
 from penstock.state.manifest import Manifest, ResultFile
-from penstock.step.panes import PANES
-from penstock.step.windows import FINAL, measure_column
 
 BATCH = 1 << 16  # rows of a batch in which windows are written out
 LISTED = 1 << 16  # windows that Spark lists for a row

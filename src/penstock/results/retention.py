@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.model.time import NEVER
-from penstock.planner.network import Network
-from penstock.results.own import MERGED, OWN_KINDS, with_steps
+from penstock.results.layout import MERGED, OWN_KINDS
+from penstock.results.own import with_steps
 from penstock.results.stored import checked, read
 from penstock.state.manifest import Manifest, ResultFile
 from penstock.state.registry import QueryRecord, Registry
-from penstock.step import derived
 from penstock.storage.store import Store, file_name
 
 UPKEEP_EVERY = 64  # steps between two rounds of upkeep
@@ -35,16 +34,17 @@ def following_upkeep(step: int) -> int:
 
 def renew_results(
     store: Store,
-    network: Network,
     registry: Registry,
     manifest: Manifest,
     owes: Callable[[ResultFile], bool],
     horizon: Horizon,
+    taken: int,
 ) -> tuple[tuple[ResultFile, ...], tuple[str, ...]]:
-    """(files that were merged from small ones, files to give up). `owes` says whether a sink has yet to get rows of a file."""
+    """(files that were merged from small ones, files to give up). `owes` says whether a sink has yet to get rows of a file; derived streams
+    have taken in those of step `taken` and earlier ones.
+    """
     horizons = {q.id: horizon(q, manifest) for q in registry.queries}
     below = registry.below()
-    taken = derived.unread_since(network, manifest)
     settled = [f for f in manifest.results.values() if f.step <= taken and not owes(f)]
     gone = expired_results(settled, horizons.keys(), horizons, below)
     merged = merge_results(store, [f for f in settled if f.name not in gone], manifest.step)

@@ -26,10 +26,10 @@ from penstock.model import Sink
 from penstock.model.secrets import is_withheld
 from penstock.model.time import NEVER
 from penstock.results.folder import claim, link, publish
+from penstock.results.layout import OWN
 from penstock.results.part import Part
 from penstock.spark.analysis import spark_message
 from penstock.state.manifest import Manifest, ResultFile
-from penstock.step.results import OWN
 from penstock.storage.crash_points import kill_point
 from penstock.storage.local import LocalStore
 from penstock.storage.secrets import redacted, resolved

@@ -1,6 +1,7 @@
 """Spark runs the mappers and workers of steps: the executor that engines have.
 
-It holds what belongs to a running engine on Spark: the network's job, the sessions in which steps run, and what is known of how rows come.
+It holds what belongs to a running engine on Spark: the network's job, the sessions in which steps run, and what is
+known of how rows come.
 """
 
 from __future__ import annotations

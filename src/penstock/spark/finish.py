@@ -13,10 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from penstock.model import Expression, Ref
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.planner.network import Join, Member, Network, result_column
+from penstock.results.layout import computed_column
 from penstock.spark.ingest import try_eval
 from penstock.step.finish import residual_column, residual_of
 from penstock.step.handover import finished_joins, prefixed
-from penstock.step.results import computed_column
 
 
 def finish_projection(handed: DataFrame, network: Network) -> DataFrame:
@@ -28,7 +28,7 @@ def finish_projection(handed: DataFrame, network: Network) -> DataFrame:
             if residual is not None:
                 added.append(_evaluated(network, join, member, residual).alias(residual_column(join, member)))
             for item, expression in member.computed:
-                name = prefixed(join, computed_column(member, item))
+                name = prefixed(join, computed_column(member.id, item))
                 added.append(_evaluated(network, join, member, expression).alias(name))
     return handed.select("*", *added)
 

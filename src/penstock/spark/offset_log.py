@@ -1,4 +1,4 @@
-"""Spark's own log: what a batch reads, what of the log is made durable before the manifest names the batch, the check at start."""
+"""Spark's own log: what a batch reads, what is made durable before the manifest names it, and the check at start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class OffsetLog:
         if spark in (last_batch, last_batch - 1):
             return
         if spark > last_batch:
-            cause = f"Spark's log holds batch {spark} as done, but the manifest ends at batch {last_batch}: rows would be lost"
+            behind = f"but the manifest ends at batch {last_batch}: rows would be lost"
+            cause = f"Spark's log holds batch {spark} as done, {behind}"
         else:
             cause = (
                 f"the manifest holds batch {last_batch}, but Spark's log ends at batch {spark}: rows would be repeated"
@@ -57,8 +58,8 @@ class OffsetLog:
             return
         msg = (
             f"Spark offers batch {batch} again with other rows than the manifest's step {manifest.step} consumed "
-            f"(state directory {self.store.root}): Spark's log has lost entries. Restore checkpoint/ and manifest/ from the "
-            "same backup, or start with a new state directory and replay the sources"
+            f"(state directory {self.store.root}): Spark's log has lost entries. Restore checkpoint/ and manifest/ from "
+            "the same backup, or start with a new state directory and replay the sources"
         )
         raise StateError(msg)
 
@@ -92,7 +93,7 @@ class OffsetLog:
         return found
 
     def _source_logs(self, batch: int) -> list[str]:
-        """Entries of file source logs that belong to this batch: those between its offsets and those of the batch before."""
+        """Entries of file source logs of this batch: those between its offsets and those of the batch before."""
         now, old = self.last_offsets(batch), self.last_offsets(batch - 1)
         names: list[str] = []
         for source, offset in now.items():

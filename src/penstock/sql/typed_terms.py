@@ -1,8 +1,8 @@
 """Bound syntax trees to typed terms: what kernels compute as in Spark's ANSI mode, with its types and implicit casts.
 
-A tree has such a term only if all of it does. Groups and aggregates have none, nor has what depends on the clock. What
-depends on the session's time zone passes through `local` and `instant`, to which `planner/meaning` supplies the zone.
-Functions are in `typed_functions`.
+A tree has such a term only if all of it does (decision 0012). Groups and aggregates have none, nor has what depends on
+the clock. What depends on the session's time zone passes through `local` and `instant`, to which `planner/meaning`
+supplies the zone. Functions are in `typed_functions`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ _ARITHMETIC: dict[type[exp.Expr], str] = {
     exp.Div: "/",
     exp.IntDiv: "div",
 }
-_PARTS = frozenset(
-    {"year", "quarter", "month", "day", "hour", "minute"}
-)  # of EXTRACT; the others have different names there
+# Of EXTRACT; the others have different names there.
+_PARTS = frozenset({"year", "quarter", "month", "day", "hour", "minute"})
 
 
 def typed_term(node: exp.Expr) -> Found | None:

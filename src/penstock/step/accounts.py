@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.planner.network import Network
+from penstock.results.layout import OWN
 from penstock.state.manifest import Entry, Manifest, ResultFile, SideFile
 from penstock.state.run import RunEntry
 from penstock.step.bound import Bound
-from penstock.step.results import OWN
 from penstock.step.suspended import RAISED
 
 

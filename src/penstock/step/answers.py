@@ -15,11 +15,12 @@ from penstock.model import Expression, Ref, Stream
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.planner.listed import bare
 from penstock.planner.network import Member, Network, StateTable
+from penstock.results.layout import OWN
 from penstock.state.run import Ints
 from penstock.step.account import Account, add_counts
 from penstock.step.bound import Bound
 from penstock.step.keys import Valid
-from penstock.step.results import OWN, Schemas, has_bit
+from penstock.step.results import Schemas, has_bit
 from penstock.step.rows import RowFile
 from penstock.storage.store import Store
 

@@ -1,4 +1,4 @@
-"""The order of durable writes: a step exists once its record does, and nothing that the record names may be lost before it."""
+"""The order of durable writes: a step exists once its record does, and nothing that the record names may be lost."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ def commit(
 ) -> tuple[Manifest, Mapping[str, int]]:
     """Commit the record of a step behind this manifest; the manifest after it, and how far sinks have come.
 
-    A crash before the record is there leaves files without a name, which are collected as orphans; the step is done again. A crash after it leaves rows
-    to deliver, which the next start does, and files to delete, which are orphans too.
+    A crash before the record is there leaves files without a name, which are collected as orphans; the step is done
+    again. A crash after it leaves rows to deliver, which the next start does, and files to delete, which are orphans
+    too.
     """
     log = ManifestLog(store)
     # What the source says of the batch, since it does not sync it: the record must not outlive it.

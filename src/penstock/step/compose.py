@@ -46,8 +46,8 @@ def compose_task(
 ) -> Task:
     """The task of the step after the manifest's, with this progress, at this clock.
 
-    `scans` says what tables without a key cost; runs of registry versions below `stale` may hold rows that only dropped queries needed;
-    `bound` is how much one query may produce.
+    `scans` says what tables without a key cost; runs of registry versions below `stale` may hold rows that only dropped
+    queries needed; `bound` is how much one query may produce.
     """
     runs = _in_reach(network, manifest, reached)
     ahead, closed = ahead_by(network, manifest, progress), closed_keys(network, manifest.progress)
@@ -57,8 +57,8 @@ def compose_task(
         for t in network.tables
         if not t.grouped
         for merge in choose_merges(
-            t.name, runs.get(t.index, ()), buckets.tasks, MERGE_ROWS, reached.get(t.stream, NEVER), stale, reached, counted=bool(t.counted),
-            ended=t.name in over,
+            t.name, runs.get(t.index, ()), buckets.tasks, MERGE_ROWS, reached.get(t.stream, NEVER), stale, reached,
+            counted=bool(t.counted), ended=t.name in over,
         )
     ]  # fmt: skip
     settled = [

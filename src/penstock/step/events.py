@@ -1,4 +1,4 @@
-"""What happens to a run and becomes a step: rows have come, time has passed, queries begin with the rows that are held."""
+"""What happens to a run and becomes a step: rows come, time passes, queries begin with the rows that are held."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Tick:
-    """No rows, but time: progress as it is known now, which may be that of the last step. `final`: the streams have ended."""
+    """No rows, but time: progress as known now, perhaps that of the last step. `final`: the streams have ended."""
 
     progress: Mapping[str, Progress]
     final: bool = False

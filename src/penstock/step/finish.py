@@ -1,7 +1,7 @@
 """What follows where only Spark can evaluate residuals or select items: rows that still serve a query are written.
 
-Between the probe and the write such rows leave the task, and come back with the truth of residuals and the computed items, each NULL where
-evaluating it raised, which is counted.
+Between the probe and the write such rows leave the task, and come back with the truth of residuals and the computed
+items, each NULL where evaluating it raised, which is counted.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from penstock.kernels.probe import word_count
 from penstock.model import Expression, Ref
 from penstock.planner.network import Join, Member, Network
+from penstock.results.layout import computed_column
 from penstock.step.handover import finished_joins, handed_columns, prefixed
-from penstock.step.results import ResultWriter, computed_column, has_bit
+from penstock.step.results import ResultWriter, has_bit
 from penstock.step.task import Plan, Report, Task, report_batch, result_writer
 
 
@@ -63,9 +64,9 @@ def _finish_batch(
             bits[serves & ~true, member.bit // 64] &= ~np.uint64(1 << (member.bit % 64))
             serves &= true
         for item, _ in member.computed:
-            evaluated = own.column(prefixed(join, computed_column(member, item)))
+            evaluated = own.column(prefixed(join, computed_column(member.id, item)))
             raised |= serves & pc.is_null(evaluated).to_numpy(zero_copy_only=False)
-            columns[computed_column(member, item)] = pc.struct_field(evaluated, "v")
+            columns[computed_column(member.id, item)] = pc.struct_field(evaluated, "v")
         if raised.any():
             errors[member.id] = errors.get(member.id, 0) + int(raised.sum())
     alive = np.flatnonzero(bits.any(axis=1))

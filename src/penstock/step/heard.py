@@ -1,7 +1,7 @@
-"""How far the streams have come after a step: by what its rows said, by the clock, and for derived streams by what they are made of.
+"""How far streams have come after a step: by its rows, by the clock, and derived streams by what they are made of.
 
-What the clock needs to know of streams is not committed, and begins anew with every start. What is found with it is committed with the step, and
-only then used.
+What the clock needs to know of streams is not committed, and begins anew with every start. What is found with it is
+committed with the step, and only then used.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from penstock.step.task import Reports
 
 MANY_GROUPS = 100_000  # punctuations of groups that every step can look at without being slow
 _MANY = (
-    "stream {!r} has more than {:,} groups whose punctuations are ahead of the stream itself; every step looks at all of them, and the"
-    " stream's own progress forgets those that it has passed: let punctuations of the whole stream follow, or give it a delay"
+    "stream {!r} has more than {:,} groups whose punctuations are ahead of the stream itself; every step looks at"
+    " all of them, and the stream's own progress forgets those that it has passed: let punctuations of the whole"
+    " stream follow, or give it a delay"
 )
 
 Moved = tuple[dict[str, Progress], list[str]]  # progress, and warnings
@@ -30,9 +31,10 @@ Moved = tuple[dict[str, Progress], list[str]]  # progress, and warnings
 class Heard:
     """What is known of the streams beside their progress; times are those of the engine's clock, in seconds.
 
-    `read` are the streams that come from the source: what is derived follows these, and not the other way round. `last_rows` is when each stream last
-    had rows, `held` are those of which nothing is read for now. `follows_clock`: whether event time may be compared with the clock, not while only
-    present input is read. `planned_before`: the next batch may have been planned before the source was started.
+    `read` are the streams that come from the source: what is derived follows these, and not the other way round.
+    `last_rows` is when each stream last had rows, `held` are those of which nothing is read for now. `follows_clock`:
+    whether event time may be compared with the clock, not while only present input is read. `planned_before`: the next
+    batch may have been planned before the source was started.
     """
 
     started: float
@@ -55,7 +57,7 @@ class Heard:
 def by_clock(
     network: Network, heard: Heard, progress: Mapping[str, Progress], names: Iterable[str], now: float
 ) -> Moved:
-    """Progress with that of these streams by the clock: of none while one is not read, or while only present input is."""
+    """Progress with that of these streams by the clock; of none that is not read, or while only present input is."""
     if not heard.follows_clock:
         return dict(progress), []
     streams = [network.streams[n] for n in names if n in network.streams and n not in heard.held]

@@ -1,4 +1,4 @@
-"""Where the columns of streams travel: columns of equal type share a slot, so that rows of all streams are as wide as the widest."""
+"""Where the columns of streams travel: columns of equal type share a slot, so all rows are as wide as the widest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Layout:
 
 
 def lay_out(streams: Sequence[Stream], read: Mapping[str, Collection[str]] = MappingProxyType({})) -> Layout:
-    """Give each column a slot of its type; streams re-use one another's slots. Of a stream in `read` there are these columns alone."""
+    """Give each column a slot of its type, the same to all streams. Of a stream in `read` only those columns."""
     slots: dict[str, dict[str, str]] = {}
     names: dict[tuple[str, int], str] = {}
     types: list[tuple[str, str]] = []
@@ -47,7 +47,7 @@ def lay_out(streams: Sequence[Stream], read: Mapping[str, Collection[str]] = Map
 
 
 def lay_out_all(layout: Layout, network: Network) -> Layout:
-    """The layout of the streams that Spark reads, and behind them the derived ones; what the former have stays where it is."""
+    """The layout of the streams that the source reads, and behind them the derived ones; the former stay in place."""
     own = [network.streams[name] for name in layout.order]
     whole = lay_out([*own, *(d.stream for d in network.derived_streams)], layout.slots)
     assert whole.types[: len(layout.types)] == layout.types

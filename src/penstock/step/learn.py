@@ -1,4 +1,4 @@
-"""What a step teaches the optimizer: decisions about probe orders, pane sets and partials in mappers, committed with the step that they come from.
+"""What a step teaches the optimizer: decisions about probe orders, pane sets and partials, committed with the step.
 
 The choices themselves are the planner's; they take effect with the next step.
 """
@@ -27,7 +27,7 @@ REMEMBERED = (
 
 
 def steered(steering: Steering, manifest: Manifest, entry: Entry) -> tuple[dict[str, Any], float]:
-    """What the choice of orders made of the step, as changes of its entry: decisions, and what to remember of them; and the seconds it took."""
+    """What the choice of orders made of the step: decisions and what to remember, as changes; the seconds it took."""
     fresh = [run for run in entry.runs_added if run.level == 0]
     started = time.perf_counter()
     before = steering.routes
@@ -72,7 +72,8 @@ def rearranged(entry: Entry) -> bool:
 class Optimizer:
     """What the last steps have shown of costs: the orders of joins, and tables without a key. It changes no answer.
 
-    Nothing of it is state: records keep what a restart needs, and it begins anew with the network. `steer` chooses the orders of a network.
+    Nothing of it is state: records keep what a restart needs, and it begins anew with the network. `steer` chooses the
+    orders of a network.
     """
 
     steer: Callable[[Network, Manifest], Steering]

@@ -1,12 +1,11 @@
 """Results of window aggregates that are kept as closed panes: one file for a task, step and set of panes, whatever the number of queries.
 
 The file says which windows the step closed and how many results these are for each query; `assemble` puts them together when somebody
-reads them. Pieces lie under names that follow from what they are, so that a file can be read with nothing but the query.
+reads them.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,26 +17,12 @@ from penstock.kernels.aggregate.panes import closed_panes, pane_edge, window_cou
 from penstock.kernels.probe import word_count
 from penstock.model import Sliding
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.aggregates import AggregatePlan, Windowed
+from penstock.planner.aggregates import Windowed
 from penstock.planner.network import AggregateMember, WindowAggregate
-from penstock.planner.taxonomy import ROWS
+from penstock.results.layout import PANES, piece_columns
 from penstock.step.rows import ROW_GROUP, compression_of
 from penstock.step.task import Report, Task
 from penstock.storage.store import file_name
-
-PANES = "panes"  # the kind of result file
-
-
-def piece_columns(plan: AggregatePlan) -> list[str]:
-    """The name under which each piece of a plan is stored, without the number of its part."""
-    names = []
-    for piece in plan.pieces:
-        argument = (
-            "" if piece.argument == ROWS else plan.arguments[piece.argument].shown(lambda ref: f"\0{ref.column}\0")
-        )
-        text = f"{piece.kind}\0{argument}\0{piece.function}\0{piece.parameters}"
-        names.append("p" + hashlib.sha256(text.encode()).hexdigest()[:12])
-    return names
 
 
 def write_panes(

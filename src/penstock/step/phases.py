@@ -1,7 +1,7 @@
-"""What a step adds to the state: `fold`, a pure function of the state, the plan and the reports of tasks, in phases with a name.
+"""What a step adds to the state: `fold`, a pure function of the state, the plan and the reports, in phases with names.
 
-A phase says what it asks of the tasks of a step (fields of `Task`, filled by `compose`) and what it changes in the step's record. No field belongs to
-two phases, and a phase reads of the record only what those before it have put there.
+A phase says what it asks of the tasks of a step (fields of `Task`, filled by `compose`) and what it changes in the
+step's record. No field belongs to two phases, and a phase reads of the record only what those before it have put there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Changes = dict[str, Any]  # of a record, by field
 
 @dataclass(frozen=True)
 class Done:
-    """A step whose work is done, at this clock; `progress` is that of the streams after it, `record` what the phases so far have made."""
+    """A step whose work is done: `progress` is that of the streams after it, `record` what phases have made so far."""
 
     state: State
     plan: StepPlan
@@ -117,7 +117,7 @@ def _learning(done: Done) -> Changes:
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of what a step does: the fields of the task that it fills, those of the record that it changes, and those that it reads there."""
+    """A part of a step: the fields of the task that it fills, those of the record that it changes and that it reads."""
 
     name: str
     fold: Callable[[Done], Changes]

@@ -1,6 +1,7 @@
 """What a step is to do: `plan_step`, a pure function of the state and of what has happened.
 
-Who runs the plan changes nothing in it: mappers and workers turn rows and the plan into reports, `phases.fold` turns these into the record of the step.
+Who runs the plan changes nothing in it: mappers and workers turn rows and the plan into reports, `phases.fold` turns
+these into the record of the step.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from penstock.storage.store import Store
 class State:
     """All that a step begins with; nothing of it changes while the step runs.
 
-    `manifest` is what is committed, `network` and `registry` what is asked, `cursors` say how far sinks have come, `heard` what the clock knows of streams.
-    `routes` and `scans` are what the optimizer has chosen and measured. `views` give the results of queries to those that read them. `sides_due` is the
-    clock at which late and bad rows are to be given up, if that is known.
+    `manifest` is what is committed, `network` and `registry` what is asked, `cursors` say how far sinks have come,
+    `heard` what the clock knows of streams. `routes` and `scans` are what the optimizer has chosen and measured.
+    `views` give the results of queries to those that read them. `sides_due` is the clock at which late and bad rows are
+    to be given up, if that is known.
     """
 
     manifest: Manifest
@@ -60,8 +62,9 @@ class State:
 class StepPlan:
     """A step before its work is done.
 
-    `progress` and `reached` are what it closes by. `task` is what tasks are asked (None: there is nothing to do for them), `fresh` what derived streams
-    have for them; if it `takes_in`, none has anything left after it. `runs_removed` and `sides_removed` are files that nobody needs behind it.
+    `progress` and `reached` are what it closes by. `task` is what tasks are asked (None: there is nothing to do for
+    them), `fresh` what derived streams have for them; if it `takes_in`, none has anything left after it. `runs_removed`
+    and `sides_removed` are files that nobody needs behind it.
     """
 
     event: Event
@@ -86,12 +89,18 @@ def plan_step(state: State, event: Event, now: float) -> StepPlan | None:
 
 
 def _batch(state: State, event: Batch, now: float) -> StepPlan:
-    """A step over rows goes by the progress of the one before: it closes, purges and judges by nothing that its own rows say."""
+    """A step over rows goes by the progress of the one before: what its own rows say counts from the next one on."""
     task = _task(state, state.manifest.progress, state.manifest.reached(), now)
     gone = _out_of_reach(state, task.progress) if task.step % state.expire_every == 0 else []
     return StepPlan(
-        event, state.manifest.progress, task.progress, task, _fresh(state), takes_in=True, runs_removed=_without(gone, task)
-    )  # fmt: skip
+        event,
+        state.manifest.progress,
+        task.progress,
+        task,
+        _fresh(state),
+        takes_in=True,
+        runs_removed=_without(gone, task),
+    )
 
 
 def _take_over(state: State, event: TakeOver, now: float) -> StepPlan:
@@ -104,7 +113,7 @@ def _take_over(state: State, event: TakeOver, now: float) -> StepPlan:
 
 
 def _tick(state: State, event: Tick, now: float) -> StepPlan | None:
-    """A step without rows: tasks have something to do if windows wait for this progress, or are to be shown, or derived streams have rows."""
+    """Without rows tasks have work if windows wait for this progress or are to be shown, or derived streams have rows."""
     network, manifest, final = state.network, state.manifest, event.final
     waiting = not final and bool(derived.waiting(network, manifest, state.views))
     moved = dict(event.progress)
@@ -120,8 +129,14 @@ def _tick(state: State, event: Tick, now: float) -> StepPlan | None:
         task = replace(task, merges=() if final else tuple(m for m in task.merges if m.table in over))
         gone = _out_of_reach(state, all_closed(network, ahead) if final else ahead)
         return StepPlan(
-            event, moved, ahead, task, _fresh(state) if waiting else (), takes_in=waiting, runs_removed=_without(gone, task)
-        )  # fmt: skip
+            event,
+            moved,
+            ahead,
+            task,
+            _fresh(state) if waiting else (),
+            takes_in=waiting,
+            runs_removed=_without(gone, task),
+        )
     gone = _out_of_reach(state, all_closed(network, values) if final else manifest.reached())
     changed = moved != dict(manifest.progress)
     owed = any(manifest.cursors.get(sink, -1) != step for sink, step in state.cursors.items())
@@ -134,9 +149,18 @@ def _tick(state: State, event: Tick, now: float) -> StepPlan | None:
 
 def _task(state: State, progress: Mapping[str, Progress], reached: Mapping[str, int], now: float) -> Task:
     return compose_task(
-        state.network, state.manifest, reached, progress, store=state.store, buckets=BucketMap.even(state.tasks, state.registry.buckets),
-        routes=state.routes, scans=state.scans, stale=state.registry.stale, bound=state.bound, clock=now,
-    )  # fmt: skip
+        state.network,
+        state.manifest,
+        reached,
+        progress,
+        store=state.store,
+        buckets=BucketMap.even(state.tasks, state.registry.buckets),
+        routes=state.routes,
+        scans=state.scans,
+        stale=state.registry.stale,
+        bound=state.bound,
+        clock=now,
+    )
 
 
 def _fresh(state: State) -> tuple[Taken, ...]:

@@ -17,12 +17,11 @@ from penstock.kernels.walk import Work
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.planner.listed import bare
 from penstock.planner.network import Join, Member, Network, result_column
+from penstock.results.layout import OWN, computed_column
 from penstock.state.run import Ints
 from penstock.step.bound import Bound
 from penstock.step.rows import RowFile
 from penstock.storage.store import Store
-
-OWN = "own"  # the kind of a file with the select list of one query and nothing else
 
 Schemas = Mapping[int, pa.Schema]  # by query, of those that have files of their own
 # Of files: the results of each query, and what a manifest says.
@@ -97,7 +96,7 @@ class ResultWriter:
 
     def _columns(self, names: list[str]) -> list[str]:
         """The columns that somebody reads in the result table."""
-        read = {computed_column(m, item) for m in self.others for item, _ in m.computed}
+        read = {computed_column(m.id, item) for m in self.others for item, _ in m.computed}
         for member in self.others:
             for position, columns in enumerate(self.join.columns):
                 stream = self.network.streams[self.network.tables[self.join.tables[position]].stream]
@@ -164,7 +163,7 @@ def _computed(network: Network, join: Join, member: Member, matches: Matches, wo
     for item, expression in member.computed:
         assert expression.term is not None
         found, raised = evaluation.values(expression.term)
-        columns[computed_column(member, item)] = found if mostly else _spread(found, index, len(matches))
+        columns[computed_column(member.id, item)] = found if mostly else _spread(found, index, len(matches))
         work.errors[member.id] += int((raised & has_bit(rows.bits, member.bit)).sum())
     return columns
 
@@ -176,10 +175,6 @@ def _spread(values: pa.Array, index: npt.NDArray[np.int64], rows: int) -> pa.Arr
     return values.take(pa.array(place, mask=place < 0))
 
 
-def computed_column(member: Member, item: int) -> str:
-    return f"x{member.id}_{item}"
-
-
 def own_rows(network: Network, join: Join, member: Member, rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The select list of a query, over rows as the result table has them and its computed items."""
     computed = {item for item, _ in member.computed}
@@ -187,7 +182,7 @@ def own_rows(network: Network, join: Join, member: Member, rows: pa.Table, schem
     for item, (expression, wanted) in enumerate(zip(member.listed, schema, strict=True)):
         ref = bare(expression)
         if ref is None or item in computed:
-            name = computed_column(member, item)
+            name = computed_column(member.id, item)
         elif ref.role == PSEUDO_ROLE:
             name = "_time"
         else:

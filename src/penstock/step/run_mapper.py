@@ -1,4 +1,4 @@
-"""One mapper of a step: the rows that it is given, and pieces that it reads itself, become parcels for the tasks, and its account."""
+"""One mapper of a step: rows that it is given, and pieces that it reads, become parcels for tasks and its account."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The driver of steps: it holds the state, and lets each event become a plan, reports, a record, and the state after it.
+"""The driver of steps: it holds the state; each event becomes a plan, reports, a record, and the state after it.
 
-What a step does is said in `plan` and `phases`, in which order it becomes durable in `commit`. Steps run one at a time under one lock; each sees the
-state exactly as the step before committed it.
+What a step does is said in `plan` and `phases`, in which order it becomes durable in `commit`. Steps run one at a time
+under one lock; each sees the state exactly as the step before committed it.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Stepper:
         follows_clock: bool = True,
         warnings: list[str] | None = None,
     ) -> None:
-        """`bound` is how much one query may produce in a step; `expire_every`: steps between two rounds of dropping runs that are out of reach;
-        `warnings` gets what there is to say of streams.
+        """`bound` is how much one query may produce in a step, `expire_every` the steps between two rounds of dropping
+        runs that are out of reach; `warnings` gets what there is to say of streams.
         """
         self.executor, self.source, self.sinks, self.queries, self.store = executor, source, sinks, queries, store
         self.tasks, self.bound, self.expire_every = tasks, bound or Bound(), expire_every
@@ -106,8 +106,8 @@ class Stepper:
     def state(self) -> State:
         """What the next step begins with."""
         return State(
-            self.manifest, self.network, self.registry, self.store, self.tasks, self.optimizer.steering.routes, self.queries.views,
-            self.heard, self.cursors, self.optimizer.scans, self.bound, self.expire_every,
+            self.manifest, self.network, self.registry, self.store, self.tasks, self.optimizer.steering.routes,
+            self.queries.views, self.heard, self.cursors, self.optimizer.scans, self.bound, self.expire_every,
         )  # fmt: skip
 
     # -- steps ---------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class Stepper:
                 self.tick()
 
     def settle(self) -> None:
-        """Catch up, and let the windows close that this has closed for those above; then only new rows bring anything."""
+        """Catch up, and let the windows above close that this has closed; then only new rows bring anything."""
         with self.lock:
             for _ in range(most_ticks(self.network)):
                 if is_settled(self.network, self.manifest, self.queries.views):
@@ -165,7 +165,7 @@ class Stepper:
                 self.tick()
 
     def finish(self) -> None:
-        """The streams have ended: first those that are read, then level by level those that are derived; then all is final."""
+        """The streams have ended: first those that are read, level by level the derived ones, then all is final."""
         with self.lock:
             own = {d.name for d in self.network.derived_streams}
             read = {n: ended(self.manifest, n) for n in self.network.streams if n not in own}
@@ -207,7 +207,8 @@ class Stepper:
             self.adopt(pane_sharing.arrange(self.network, self.manifest.panes), self.registry)
         if started is not None:
             self.timings = {
-                "plan": planned - started + planning, "job": ran - planned - planning, "commit": time.perf_counter() - ran
+                "plan": planned - started + planning, "job": ran - planned - planning,
+                "commit": time.perf_counter() - ran,
             }  # fmt: skip
         return True
 
@@ -222,8 +223,8 @@ class Stepper:
         bounded(self.network, reports, plan.task.bound)
         for report in reports:
             for stream, example in report["errors"].items():
-                msg = f"stream {stream!r} got a row it must not get ({example}); its policy is 'error', so the step was not committed"
-                raise StepError(msg)
+                said = f"stream {stream!r} got a row it must not get ({example})"
+                raise StepError(f"{said}; its policy is 'error', so the step was not committed")
         return reports, planning
 
     def _commit(self, record: Entry) -> None:

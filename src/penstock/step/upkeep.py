@@ -9,6 +9,7 @@ from penstock.results.sides import merge_sides
 from penstock.state.forgetting import forgotten, handed_on
 from penstock.state.manifest import Entry
 from penstock.state.sides import expired_sides
+from penstock.step import derived
 from penstock.step.accounts import with_dropped
 from penstock.step.compose import out_of_reach
 from penstock.step.phases import begun
@@ -30,7 +31,8 @@ def put_in_order(state: State, sinks: Sinks, horizon: Horizon, clock: float) -> 
     Merged files are written here; they exist with the record.
     """
     store, network, registry, manifest = state.store, state.network, state.registry, state.manifest
-    merged, removed = renew_results(store, network, registry, manifest, sinks.owes, horizon)
+    taken = derived.unread_since(network, manifest)
+    merged, removed = renew_results(store, registry, manifest, sinks.owes, horizon, taken)
     lost = forgotten(registry, manifest, {*state.cursors, *shown_cursors(network)})
     old = {side.name for side in expired_sides(manifest.sides, state.retained, clock)}
     young = [side for side in manifest.sides if side.name not in old]

@@ -7,7 +7,6 @@ evaluate are evaluated when results are read, and runs are written out then.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,27 +17,18 @@ import pyarrow.parquet as pq
 from penstock.kernels.aggregate.close import Closed
 from penstock.kernels.aggregate.repeats import RUN, cut
 from penstock.kernels.probe import word_count
-from penstock.model import Aggregate, Landmark, PerRow, Sliding, SlidingRows
+from penstock.model import Landmark, PerRow, Sliding, SlidingRows
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import Windowed
 from penstock.planner.network import WindowAggregate
+from penstock.results.layout import FINAL, OWN, WINDOWS, measure_column
 from penstock.step.held import Held
 from penstock.step.listed import MOST_LISTED, count_results, write_listed
-from penstock.step.results import OWN
 from penstock.step.rows import ROW_GROUP, compression_of
 from penstock.step.task import Report
 from penstock.storage.store import file_name
 
-KIND = "aggregate"
 UNDECIDED = "undecided"  # rows that are stored of a query, of which those that are results are told when they are read
-FINAL = "_final"  # of queries whose open windows are shown too: whether the window is over
-
-
-def measure_column(aggregate: Aggregate) -> str:
-    """The name under which the values of an aggregate are stored: it follows from what is computed."""
-    argument = "" if aggregate.argument is None else aggregate.argument.shown(lambda ref: f"\0{ref.column}\0")
-    text = f"{aggregate.function}\0{argument}\0{aggregate.distinct}\0{aggregate.parameters}"
-    return "m" + hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: Held) -> None:
@@ -104,7 +94,7 @@ def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: He
             row_group_size=ROW_GROUP,
         )
     report.add_results(
-        counts, names=called, name=name, join=aggregate.name, step=task.step, version=version, rows=len(table), kind=KIND,
+        counts, names=called, name=name, join=aggregate.name, step=task.step, version=version, rows=len(table), kind=WINDOWS,
         bytes=task.store.size(name), min_time=times["min"], max_time=max([times["max"], *ends]),
     )  # fmt: skip
 

@@ -12,8 +12,8 @@ from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.groups import Closed, closed_keys
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network, closing
+from penstock.results.layout import PANES
 from penstock.state.manifest import Manifest, Patterns, Progress
-from penstock.step.panes import PANES
 from penstock.step.task import Task
 
 # Cursors of a query whose open windows are shown: the step that last did so, and when.

@@ -1,8 +1,7 @@
 """Results stored as closed panes: the panes that a step adds, how many windows it closes, and their assembly on read.
 
-All queries over overlapping windows share these panes, so that a long window with a short slide stores no more than
-its rows. The closed windows are recorded elsewhere: a *closing* is (step, after, until), and a window belongs to the
-step with `after` < end <= `until`.
+All queries over overlapping windows share these panes (decision 0017). The closed windows are recorded elsewhere: a
+*closing* is (step, after, until), and a window belongs to the step with `after` < end <= `until`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The engine's own mode: orders change only when that is expected to pay, and a wrong guess is soon taken back.
+"""The engine's own mode: orders change only if the expected gain exceeds the cost, and wrong guesses are reverted soon.
 
 It checks as Wang 2013 does, by arrival rates, ranges and peers, but with sound ranges and pooled selectivities, and
-beyond that weighs cost and benefit. An order through sets that no one has counted is a guess, and a hopeful one: it
-is run on trial, for a part of a period, and all trials together may lose only a small share of the work.
+also weighs cost and benefit. An order through sets that were never counted is an optimistic guess: it runs on trial,
+for part of a period, and all trials together may lose only a small share of the work.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _PROMISE = 0.25  # share of the cost that a guess must promise to save if not ev
 
 
 class Adaptive(Mode):
-    """State beside that of all modes: what is `known`, the ranges and how many checks old they are (`ages`), the order
-    before each running trial (`trials`), all `work` so far and what trials have `lost` of it, whether the last check
-    left all orders as they were (`settled`), and the last `signs`.
+    """State beside that of all modes: all statistics so far (`known`), the ranges and how many checks old they are
+    (`ages`), the order before each running trial (`trials`), all `work` so far and the part of it that trials `lost`,
+    whether the last check left all orders unchanged (`settled`), and the last `signs`.
     """
 
     name = "adaptive"
@@ -45,11 +45,11 @@ class Adaptive(Mode):
         self.work = 0.0
         self.lost = 0.0
         self.settled = False
-        self.signs: tuple[tuple[float, ...], float, float] | None = None  # arrivals, rows held, work of a row
+        self.signs: tuple[tuple[float, ...], float, float] | None = None  # arrivals, stored rows, work per row
 
     @property
     def due(self) -> bool:
-        """Whether a check is due: after a period, or after a part of one if orders are new or selectivities changed."""
+        """Whether a check is due: after a period, or part of one if orders are new or selectivities changed."""
         rows, parameters = self.interval.rows, self.parameters
         if rows >= parameters.period:
             return True
@@ -64,7 +64,7 @@ class Adaptive(Mode):
         self.known = statistics
 
     def observe(self, statistics: Statistics) -> None:
-        """Take in the counts of a step; if selectivities change with it, what was counted before is history."""
+        """Add the counts of a step; if they show changed selectivities, older counts of these are discarded."""
         new = changed(self.known, statistics)
         if self.interval.rows and new and not self._changed:
             self.known = learn(self.known, self.interval, self.parameters.decay)
@@ -104,7 +104,7 @@ class Adaptive(Mode):
         maybe = supposed(self.known, self.interval)
         self.known = learn(self.known, self.interval, self.parameters.decay)
         if new or before != self.known.evidence.keys():
-            self.ranges.clear()  # they hold while what is known of the rivals' sets holds
+            self.ranges.clear()  # they are valid only as long as the statistics of rival orders are
         view = _View(self.graph, self.known, self.model, maybe, self._hints(self.known))
         work = sum(view.cost(start, order) for start, order in self.orders.items())
         self.work += work
@@ -120,18 +120,18 @@ class Adaptive(Mode):
         return replace(decision, distance=moved, probability=chance, draw=drawn, overhead=self.overhead)
 
     def _share(self) -> float:
-        """What one start has to save in an interval like this for the check to pay: its share of the overhead.
+        """What one start must save in an interval like this for the check to pay: its share of the overhead.
 
-        An order goes on saving until it is planned anew, which is after `guard` checks at the latest.
+        An order keeps saving until it is planned again, at the latest after `guard` checks.
         """
         part = min(self.interval.rows / self.parameters.period, 1.0)  # an interval may be shorter than a period
         return self.overhead * part / (self.graph.count * max(self.parameters.guard, 1))
 
     def _moved(self, work: float, restless: bool) -> tuple[float, str]:
-        """How far the signs have moved since the last check, and which the most; what is new or changed is checked.
+        """How far the signs moved since the last check, and which one the most; new or changed orders are checked.
 
         Shares of arrivals do not show a surge of all streams, which changes the best order where windows are of time;
-        the rows held do. Neither shows a change of values; the work of a row does.
+        the stored rows do. Neither shows a change of values; the work per row does.
         """
         signs = (self.interval.arrivals, sum(self.interval.held), work / self.interval.rows)
         before, self.signs = self.signs, signs
@@ -144,10 +144,10 @@ class Adaptive(Mode):
         )
 
     def _checked(self, view: _View, overhead: float, changed: bool) -> list[Outcome]:
-        """Judge trials, plan where anything says that an order may be worse, and begin new trials.
+        """Judge trials, plan where a sign says that an order may be worse, and start new trials.
 
-        One at a time, so that a wrong guess costs little; after a change of selectivities all that promise enough, as
-        then the orders in force are no better founded than the guesses.
+        One trial at a time, so that a wrong guess costs little; after a change of selectivities all promising ones, as
+        the orders in force are then no better founded than guesses.
         """
         ran, violated, suspicions = self.orders, {}, {}
         for start, order in sorted(ran.items()):
@@ -178,7 +178,7 @@ class Adaptive(Mode):
         return outcomes
 
     def _judged(self, start: int, ran: Order, view: _View) -> str | None:
-        """Take a trial back if the order before was better; the verdict, if there was a trial."""
+        """Revert a trial if the order before was better; returns the verdict, if there was a trial."""
         if start not in self.trials:
             return None
         before = self.trials.pop(start)
@@ -206,7 +206,7 @@ class Adaptive(Mode):
         return None if pair is None else f"probing {min(pair - {start})} first makes fewer composites"
 
     def _gated(self, start: int, view: _View, overhead: float) -> tuple[Order, str]:
-        """The order to go on with: another one only if its parts are measured, and it saves enough."""
+        """The order to continue with: another one only if its parts are measured and it saves enough."""
         current = self.orders[start]
         cost = view.cost(start, current)
         order = view.best(start, careful=True)
@@ -217,7 +217,7 @@ class Adaptive(Mode):
         return current, f"no other order saves enough, {saving:g} of {cost:g} at most and not {least:g}"
 
     def _guess(self, starts: Iterable[int], view: _View, overhead: float) -> tuple[int, Order, str] | None:
-        """The most promising order that no one has measured, unless trials have lost too much already."""
+        """The most promising unmeasured order, unless trials have lost too much already."""
         if self.lost > self.parameters.budget * self.work:
             return None
         found = []
@@ -232,7 +232,7 @@ class Adaptive(Mode):
         return max(found)[1:] if found else None
 
     def _remember(self, start: int, order: Order, view: _View) -> None:
-        """Ranges are of use for an order that is the best by all that is known, and is not on trial."""
+        """Compute ranges for an order that is the best by all statistics and not on trial."""
         self.ages[start] = 0
         self.ranges.pop(start, None)
         if self.graph.count > RANGED or start in self.trials:
@@ -242,7 +242,7 @@ class Adaptive(Mode):
 
 
 class _View:
-    """What one check knows: sizes and costs by all estimates, or `careful`, by what is measured alone."""
+    """What one check knows: sizes and costs from all estimates or, if `careful`, from measurements alone."""
 
     def __init__(
         self, graph: JoinGraph, known: Statistics, model: CostModel, supposed: Mapping[Positions, float], hints: Hints
@@ -266,7 +266,7 @@ class _View:
         return self.known.arrivals[start] * order_cost(self.model, self.sizes(start, careful), order)
 
     def doubted(self, start: int, order: Order) -> float:
-        """The cost of the order in force, if what was known of it was lost to a change: that of the part that changed counts."""
+        """The cost of the order in force; parts whose statistics a change discarded count as supposed."""
         return max(
             self.cost(start, order), self.known.arrivals[start] * order_cost(self.model, self._doubtful[start], order)
         )
@@ -279,5 +279,5 @@ class _View:
         return all(map(self.estimates.measured, keys(start, order)))
 
     def founded(self, start: int, order: Order) -> bool:
-        """Whether it depends at least on no set whose pairs were not counted."""
+        """Whether the pairs of every set that it depends on were counted."""
         return all(map(self.estimates.founded, keys(start, order)))

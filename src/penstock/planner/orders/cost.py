@@ -1,7 +1,7 @@
-"""What a probe order costs: by the formulas of the literature, or in the units of the engine.
+"""The cost of a probe order: by the formulas of the literature, or in the units of the engine.
 
-Storing and expiring rows are left out: they cost the same in every order. Costs refer to the interval that was
-counted, and serve as a forecast of the next.
+The cost of storing and expiring rows is left out: it is the same for every order. Costs refer to the interval that was
+counted, and serve as a forecast for the next.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from penstock.planner.orders.sizes import Sizes
 class CostModel(Protocol):
     """The cost of one step of an order: the composites of the start and `prefix` probe the position `following`.
 
-    `ordered` says whether it depends on the last position of the prefix, and not on the set of its positions alone;
-    `costly` are the pairs of positions whose predicates no index serves.
+    `ordered` says whether it depends on the last position of the prefix, not only on the set of its positions; `costly`
+    are the pairs of positions with predicates that no index supports.
     """
 
     @property
@@ -34,8 +34,8 @@ class CostModel(Protocol):
 class IndexCost:
     """Rows accessed through indexes (Wang 2013, 4.3 to 4.5): `each` per access, a hash index with `buckets` or a tree.
 
-    A scan accesses every row held, as a hash index of one bucket does. The logarithm is that of one row more, so that
-    an empty or single-row tree costs neither less than nothing nor nothing.
+    A scan accesses every stored row, as a hash index with one bucket does. The logarithm is that of one row more, so
+    that the cost of an empty or single-row tree is positive.
     """
 
     access: Literal["hash", "tree", "scan"] = "hash"
@@ -64,7 +64,7 @@ class IndexCost:
 
 
 class Price(NamedTuple):
-    """What it costs to move composites to where the next position is held: once an `interval`, and for `each`."""
+    """The cost to move composites to where the next position is stored: per `interval` and per composite (`each`)."""
 
     interval: float
     each: float
@@ -75,8 +75,8 @@ class EngineCost:
     """Rows probed and composites made, and the price of the exchanges between them.
 
     A probe of equal keys looks up one place, one of another predicate searches sorted rows, and a `costly` predicate
-    (any that no sort order serves, a function of the user's) is asked of every row held, as is a product. `price` is
-    told the start, what was probed so far and what comes next; of the former only the set and the last may matter.
+    (that no sort order supports, such as a user's function) or a product is evaluated on every stored row. `price` gets
+    the start, the positions probed so far and the next one; of the former only the set and the last may matter.
     """
 
     graph: JoinGraph
@@ -111,10 +111,10 @@ class EngineCost:
 
 
 def step_costs(model: CostModel, sizes: Sizes, order: Order) -> list[float]:
-    """The cost of each step of an order, or of a first part of one."""
+    """The cost of each step of an order or of a prefix of one."""
     return [model.step(sizes, order[:k], position) for k, position in enumerate(order)]
 
 
 def order_cost(model: CostModel, sizes: Sizes, order: Order) -> float:
-    """The cost of an order, or of a first part of one (4.3)."""
+    """The cost of an order or of a prefix of one (4.3)."""
     return [0.0, *accumulate(step_costs(model, sizes, order))][-1]

@@ -1,4 +1,4 @@
-"""What a check decides, and why, in a form to store and to show."""
+"""The decision of a check and its reasons, in a form to store and to show."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Parameters:
     """How often and how eagerly orders are checked.
 
     All modes: a check is due every `period` rows; `alpha` is the least probability of a full check (1: always); `seed`
-    is that of all chance; where there are too many positions to look at all orders, one is fast that has `fast` times
-    the mean arrivals; ranges are computed anew after `guard` checks that only kept or moved them, or never if 0.
-    `pop` and `card`: `literal` for the statistics, costs and ranges of the thesis, whose search advances by `factor`,
-    and without a guard.
-    `adaptive`: a change must save more than checks have cost of late, which is at least `overhead`, in units of the
-    cost model, and more than the share `margin` of the cost. Orders that no one has measured are tried for the share `trial` of a
-    period, and only while such trials have lost less than the share `budget` of all work; statistics of one
-    check count `decay` as much at the next.
+    is that of all random draws; where there are too many positions to enumerate orders, a position is fast with `fast`
+    times the mean arrivals; ranges are recomputed after `guard` checks that only kept or moved them, or never if 0.
+    `pop` and `card`: `literal` selects the statistics, costs and ranges of the thesis, whose search advances by
+    `factor`, and without a guard.
+    `adaptive`: a change must save more than checks have cost recently, which is at least `overhead`, in units of the
+    cost model, and more than the share `margin` of the cost. Unmeasured orders are tried for the share `trial` of a
+    period, and only while such trials have lost less than the share `budget` of all work; statistics of one check count
+    `decay` as much at the next.
     """
 
     alpha: float = 1 / 3
@@ -92,9 +92,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Decision:
-    """The result of one check: `distance`, `probability` and `draw` are of the arrival rates, if they were looked at.
+    """The result of one check: `distance`, `probability` and `draw` are of the arrival rates, if these were considered.
 
-    `overhead` is what a check costs, if that had a say.
+    `overhead` is the cost of a check, if it was considered.
     """
 
     query: str
@@ -130,7 +130,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Counters:
-    """Checks, those that were bypassed, orders searched for anew, and those of them that came out different."""
+    """The numbers of checks, of bypassed ones, of searches for a new order, and of those that changed the order."""
 
     checks: int = 0
     bypasses: int = 0
@@ -148,7 +148,7 @@ class Counters:
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """One line on a check that was not bypassed: which orders changed and why, or why none did."""
+    """One line about a check that was not bypassed: which orders changed and why, or why none did."""
     changed = [o for o in outcomes if o.changed]
     if changed:
         return "; ".join(f"{o.start}: {_arrow(o.previous)} becomes {_arrow(o.order)}, {o.reason}" for o in changed)

@@ -1,4 +1,4 @@
-"""Modes that do not weigh whether to plan: never, always, or by chance. They are what the others are measured by."""
+"""Modes that do not weigh whether to plan: never, always, or at random. The others are measured against them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Static(Mode):
 
 
 class Random(Static):
-    """Some legal orders, whatever they cost, as an engine without statistics would take."""
+    """Random legal orders, as an engine without statistics would take."""
 
     name = "random"
 
@@ -36,10 +36,10 @@ class Random(Static):
 
 
 class Oracle(Mode):
-    """Plans at every check for the least cost by what was counted since the last one, whatever changing costs.
+    """Plans at every check for the least cost by the counts since the last one, regardless of the cost of changes.
 
-    It is a true oracle if the statistics hold every set, which only a test can count. In the engine, where an order shows
-    the sets that it passes through and no others, it knows no more than other modes do, and what it does is no bound for them.
+    It is a true oracle if the statistics contain every set, which only a test can count. In the engine, where an order
+    shows only the sets that it passes through, it knows no more than other modes and is no bound for them.
     """
 
     name = "oracle"
@@ -56,7 +56,7 @@ class Oracle(Mode):
 
 
 class Worst(Oracle):
-    """Plans at every check for the most cost: what there is to lose."""
+    """Plans at every check for the greatest cost: an upper bound of the loss."""
 
     name = "worst"
 

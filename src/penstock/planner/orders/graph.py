@@ -1,6 +1,6 @@
 """Which positions of a join have a predicate between them, and so which probe orders are legal.
 
-A position is the place of a stream in the join, from 0. The graph knows nothing of values, rows or costs.
+A position is the place of a stream in the join, from 0. The graph does not contain values, rows or costs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import combinations
 from penstock.planner.components import components
 
 Positions = frozenset[int]
-Order = tuple[int, ...]  # what the rows of one start probe, first to last; the start itself is not in it
+Order = tuple[int, ...]  # the positions that rows of one start probe, in order, without the start itself
 Orders = dict[int, Order]  # the order of each start
 
 
@@ -21,8 +21,8 @@ Orders = dict[int, Order]  # the order of each start
 class JoinGraph:
     """`count` positions, the `classes` of positions whose columns are all equal, and pairs with any other predicate.
 
-    All pairs of a class are joined, also those that no one wrote down: equality is transitive. A position may be in
-    several classes, by different columns.
+    All pairs of a class are joined, even if no query states it: equality is transitive. A position may be in several
+    classes, by different columns.
     """
 
     count: int
@@ -49,7 +49,7 @@ class JoinGraph:
 
     @cached_property
     def equalities(self) -> frozenset[Positions]:
-        """The pairs joined by equality, written or derived."""
+        """The pairs joined by equality, stated or derived."""
         return frozenset(frozenset(pair) for members in self.classes for pair in combinations(members, 2))
 
     @cached_property
@@ -70,11 +70,11 @@ class JoinGraph:
         return frozenset().union(*(self._near[p] for p in positions)) - positions
 
     def components(self, positions: Iterable[int]) -> tuple[Positions, ...]:
-        """The positions in parts with no predicate between any two parts, the part of the lowest position first."""
+        """The connected components of the positions, in order of their lowest position."""
         return components(self._near, positions)
 
     def connected(self, positions: Iterable[int] | None = None) -> bool:
-        """Whether predicates link all of these positions, directly or through each other; by default the whole join."""
+        """Whether predicates connect all of these positions, directly or indirectly; by default the whole join."""
         return len(self.components(self.all if positions is None else positions)) <= 1
 
     def inner_join_set(self, positions: Positions) -> bool:
@@ -84,13 +84,13 @@ class JoinGraph:
         return len(positions) >= 2 and self.connected(positions)
 
     def predicates(self, positions: Positions) -> list[Positions]:
-        """What must hold among these positions: their share of each class, and the other edges, none inside another."""
+        """The predicates among these positions: their part of each class, and the other edges, none inside another."""
         parts = {members & positions for members in self.classes} | {edge & positions for edge in self.edges}
         parts = {part for part in parts if len(part) > 1}
         return sorted((part for part in parts if not any(part < other for other in parts)), key=sorted)
 
     def following(self, bound: Positions) -> tuple[int, ...]:
-        """The positions that may be probed next, ascending: joined ones, and any only where no joined one is left."""
+        """The positions that may be probed next, ascending: joined ones, or any if no joined one is left."""
         found = self._following.get(bound)
         if found is None:
             found = tuple(sorted(self.neighbours(bound) or self.all - bound))
@@ -98,7 +98,7 @@ class JoinGraph:
         return found
 
     def legal(self, start: int, order: Order) -> bool:
-        """Whether the order probes every other position once, and never makes a product that it could avoid."""
+        """Whether the order probes every other position once, and makes a product only where it must."""
         if sorted((start, *order)) != list(range(self.count)):
             return False
         return all(p in self.following(frozenset((start, *order[:k]))) for k, p in enumerate(order))

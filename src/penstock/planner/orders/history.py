@@ -1,7 +1,7 @@
-"""What is known from all intervals so far: recent counts tell the most, and a change makes old ones suspect.
+"""Statistics over all intervals: recent counts weigh most, and a change makes old ones suspect.
 
-Orders show only the sets they pass through. What other sets made is remembered from the time when some order did,
-until a set that is still counted has clearly changed: then the memory of its neighbours is worth nothing.
+Orders show only the sets that they pass through. Counts of other sets are kept from the time when some order passed
+through them, until a set that is still counted has clearly changed: then those of its neighbours are discarded.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from math import inf, log, sqrt
 from penstock.planner.orders.graph import Positions
 from penstock.planner.orders.statistics import Statistics, chances
 
-_CHANGE = 1.5  # ratio of two counts from which they may differ by more than chance
-_SIGMAS = 4.0  # and by how many standard deviations of a count they must
-_FAINT = 1e-6  # share of what one interval would show, below which a memory is let go
+_CHANGE = 1.5  # ratio of two counts from which the difference may be more than chance
+_SIGMAS = 4.0  # standard deviations of a count by which they must differ too
+_FAINT = 1e-6  # share of what one interval would show, below which counts are discarded
 
 
 def learn(known: Statistics, interval: Statistics, decay: float) -> Statistics:
-    """What is known after an interval: its own rows, and the flows of both, the older ones times `decay`."""
+    """The statistics after an interval: its rows, and the flows of both, the older ones times `decay`."""
     stale = changed(known, interval)
     fresh = interval.evidence.keys()
     suspects = {
@@ -29,7 +29,7 @@ def learn(known: Statistics, interval: Statistics, decay: float) -> Statistics:
 
 
 def changed(known: Statistics, interval: Statistics) -> set[Positions]:
-    """The sets whose flow is clearly not what their selectivity so far lets one expect."""
+    """The sets whose flow clearly deviates from what their selectivity so far predicts."""
     found = set()
     for members, (count, among) in interval.evidence.items():
         if members in known.selectivities:
@@ -41,9 +41,9 @@ def changed(known: Statistics, interval: Statistics) -> set[Positions]:
 
 
 def supposed(known: Statistics, interval: Statistics) -> dict[Positions, float]:
-    """What sets that contain a changed one may let through now: of that part, the share that they did before.
+    """Assumed selectivities of sets that contain a changed one: that of the changed part, times their earlier share.
 
-    Of several parts that have changed, the one that has changed the most counts.
+    Of several changed parts, the one that changed the most counts.
     """
     found = {}
     least = [part for part in _least(changed(known, interval)) if known.selectivities[part] > 0]
@@ -56,12 +56,12 @@ def supposed(known: Statistics, interval: Statistics) -> dict[Positions, float]:
 
 
 def _least(sets: set[Positions]) -> list[Positions]:
-    """Those that contain no other: where a change began."""
+    """The minimal sets: where a change began."""
     return [members for members in sets if not any(other < members for other in sets)]
 
 
 def _faint(known: Statistics, interval: Statistics) -> set[Positions]:
-    """The sets whose memory has faded next to what one interval would show of them."""
+    """The sets whose counts have decayed far below what one interval would show."""
 
     def shown(members: Positions) -> float:
         return sum(chances(interval.arrivals, interval.held, start, members) for start in members)

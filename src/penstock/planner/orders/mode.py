@@ -1,7 +1,7 @@
 """What all modes have in common: the orders in force, the counts since the last check, and the state to store.
 
-Orders have no effect on results, and no state of a join depends on them: they may change between any two steps.
-Everything a mode decides follows from what it was told, and that is part of its state.
+Orders do not affect results, and no state of a join depends on them: they may change between any two steps. Every
+decision of a mode follows from its input, which is part of its state.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from penstock.planner.orders.sizes import sound_estimates, sound_sizes
 from penstock.planner.orders.statistics import Statistics
 
 _REMEMBERED = 8  # checks whose arrivals show whether those of a position fluctuate
-_TIMED = 5  # checks whose cost is remembered: the median of so many is not moved by a pause
+_TIMED = 5  # checks whose cost is kept: a pause does not change the median of so many
 
 
 class Mode(ABC):
-    """The orders in force of one join, what has been counted since the last check, and what the last checks have `spent`.
+    """The orders in force of one join, the counts since the last check, and what the last checks have `spent`.
 
-    Call `observe` after every step, and `check` when `due`; `orders` are then those of the next step. Tell `spend` what
-    the check cost, as far as it was measured. `pool` adds what other queries have found among the same positions.
-    `to_json` is all that a restart needs.
+    Call `observe` after every step, and `check` when `due`; `orders` are then those of the next step. Report the
+    measured cost of the check to `spend`. `pool` adds what other queries counted among the same positions. `to_json` is
+    all that a restart needs.
     """
 
     name: ClassVar[str]
@@ -50,24 +50,24 @@ class Mode(ABC):
 
     @property
     def overhead(self) -> float:
-        """What a check costs, in units of the cost model: as measured, but at least what the parameters say."""
+        """The cost of a check in units of the cost model: as measured, but at least the parameter."""
         return max(self.parameters.overhead, median(self.spent) if self.spent else 0.0)
 
     @property
     def due(self) -> bool:
-        """Whether so many rows were counted that a check is due."""
+        """Whether enough rows were counted for a check."""
         return self.interval.rows >= self.parameters.period
 
     def begin(self, statistics: Statistics) -> None:
-        """Choose the first orders, from what is known of the streams; that may be nothing."""
+        """Choose the first orders from the statistics of the streams, which may be empty."""
         self.orders = self._planned(statistics)
 
     def observe(self, statistics: Statistics) -> None:
-        """Take in the counts of a step, made by the orders in force."""
+        """Add the counts of a step, made by the orders in force."""
         self.interval = self.interval + statistics
 
     def pool(self, statistics: Statistics) -> None:
-        """Take in what another query counted in the meantime, renamed to the positions of this join."""
+        """Add what another query counted in the meantime, renamed to the positions of this join."""
         self.interval = self.interval.pooled(statistics)
 
     def check(self) -> Decision:
@@ -80,7 +80,7 @@ class Mode(ABC):
         return decision
 
     def spend(self, cost: float) -> None:
-        """Remember what a check has cost that was not bypassed, in units of the cost model."""
+        """Record the cost of a check that was not bypassed, in units of the cost model."""
         self.spent = (*self.spent, cost)[-_TIMED:]
 
     def to_json(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Mode(ABC):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a stored state; raises `ValueError` if it is of another mode, query or join."""
+        """Restore a stored state; raises `ValueError` if it is of another mode, query or join."""
         orders = {start: tuple(order) for start, order in state["orders"]}
         if (state["mode"], state["query"]) != (self.name, self.query):
             raise ValueError(f"state of {state['mode']} for {state['query']} is none of {self.name} for {self.query}")
@@ -120,7 +120,7 @@ class Mode(ABC):
         }
 
     def _hints(self, statistics: Statistics) -> Hints:
-        """What is known beside sizes, for joins of so many positions that orders are found by greedy rules."""
+        """Hints for joins with so many positions that greedy rules find the orders."""
         return Hints(statistics.arrivals, self.parameters.fast, fluctuating(self.arrivals), self.model.costly)
 
     def _decision(self, number: int, outcomes: Sequence[Outcome], reason: str | None = None) -> Decision:

@@ -1,6 +1,6 @@
 """All modes by name: when and how the probe orders of a running join are changed.
 
-`static` plans once, `random` not at all; `oracle` and `worst` plan at every check, for the least and the most cost;
+`static` plans once, `random` not at all; `oracle` and `worst` plan at every check, for the least and the greatest cost;
 `pop` and `card` are those of Wang 2013; `adaptive` is the default of the engine.
 """
 
@@ -33,10 +33,10 @@ def make_mode(
     statistics: Statistics | None = None,
     state: Mapping[str, Any] | None = None,
 ) -> Mode:
-    """A mode with its first orders, or as it was stored.
+    """A mode with its first orders, or as stored.
 
-    `query` names the join in all that is decided and drawn; `limits` has the rows of each window of rows, and `inf`
-    for others; `statistics` is what is known when the query is registered, `state` what `to_json` gave.
+    `query` names the join in all decisions and random draws; `limits` has the rows of each window of rows, and `inf`
+    for others; `statistics` is what is known when the query is registered, `state` a result of `to_json`.
     """
     if name not in MODES:
         raise ValueError(f"no mode is called {name!r}; there are {', '.join(MODES)}")

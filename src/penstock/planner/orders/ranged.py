@@ -1,4 +1,4 @@
-"""The modes of Wang 2013, to compare with: an order is planned anew when a range or a peer says that it may be worse."""
+"""The modes of Wang 2013, for comparison: an order is planned again when a range or a peer suggests it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.planner.orders.statistics import Statistics
 
 
 class Pop(Mode):
-    """Plans an order anew when one of its numbers leaves its range (the POP' of Wang 2013)."""
+    """Plans an order again when one of its numbers leaves its range (the POP' of Wang 2013)."""
 
     name = "pop"
 
@@ -36,7 +36,7 @@ class Pop(Mode):
                 self._plan(start, self._sizes(statistics, start))
 
     def pool(self, statistics: Statistics) -> None:
-        """As in the thesis, a literal reading knows the counts of its own query only."""
+        """As in the thesis, a literal mode knows only the counts of its own query."""
         if not self.parameters.literal:
             super().pool(statistics)
 
@@ -73,7 +73,7 @@ class Pop(Mode):
             return "it has no ranges yet"
         if violated:
             return f"{outside(violated[0])}"
-        guard = 0 if self.parameters.literal else self.parameters.guard  # the thesis moves ranges for ever
+        guard = 0 if self.parameters.literal else self.parameters.guard  # the thesis moves ranges without a limit
         if guard and max(r.shifts for r in self.ranges[start]) >= guard:
             return f"its ranges were moved {guard} times"
         return None
@@ -93,7 +93,7 @@ class Pop(Mode):
         order = best_order(self.graph, sizes, self.model, self._hints(self.interval))
         self.orders = {**self.orders, start: order}
         if self.graph.count > RANGED:
-            return  # to plan at every check is less work than to find out when
+            return  # planning at every check is less work than computing ranges
         if self.parameters.literal:
             found = literal_ranges(self.graph, sizes, self.model, order, self.limits, self.parameters.factor)
         else:
@@ -107,7 +107,7 @@ class Pop(Mode):
 
 
 class Card(Pop):
-    """Three phases (the CARD of Wang 2013): arrival rates may spare the check; then ranges; then peers' first probes."""
+    """Three phases (the CARD of Wang 2013): arrival rates may bypass the check; then ranges; then peers' probes."""
 
     name = "card"
 
@@ -146,12 +146,12 @@ class Card(Pop):
 
 
 def violations(ranges: Sequence[Range], sizes: Sizes) -> tuple[Violation, ...]:
-    """The ranges that do not hold the present number of their set."""
+    """The ranges that do not contain the present number of their set."""
     return tuple(Violation.of(r, sizes.of(r.positions)) for r in ranges if not r.holds(sizes.of(r.positions)))
 
 
 def outside(violation: Violation) -> str:
-    """What is wrong, in words."""
+    """The violation in words."""
     names = ", ".join(map(str, violation.positions))
     return f"{violation.value:g} rows of {names} are outside {violation.low:g} to {violation.high:g}"
 

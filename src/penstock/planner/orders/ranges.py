@@ -1,9 +1,9 @@
-"""For how long an order stays the best: a range for each number it depends on (Wang 2013, 5.2).
+"""For how long an order stays the best: a range for each number that it depends on (Wang 2013, 5.2).
 
-The numbers are the rows held at each probed position and the composites of each part of the order; those of the start
-and of the whole join have none, as they count the same in every order. Sound ranges keep what a range promises: while
-one number moves inside its range and no other moves, the order stays optimal. Literal ranges follow the thesis, where
-that can fail, and are kept to compare with.
+The numbers are the stored rows of each probed position and the composites of each prefix of the order; those of the
+start and of the whole join have no range, as they count the same in every order. Sound ranges are correct: while one
+number moves inside its range and no other moves, the order stays optimal. Literal ranges follow the thesis, where that
+can fail, and serve for comparison.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from penstock.planner.orders.graph import JoinGraph, Order, Positions
 from penstock.planner.orders.search import Offer, best_order, offers
 from penstock.planner.orders.sizes import Sizes
 
-RANGED = 8  # positions up to which finding ranges is less work than planning a few times
-_FAR = 1e15  # a number beyond which none is looked for
-_ROUNDING = 1e-9  # share by which equal costs may differ
-_ROUNDS = 100  # of the search for a crossing; each rival is met once, so that a handful is the rule
+RANGED = 8  # positions up to which computing ranges is less work than planning a few times
+_FAR = 1e15  # upper limit of the search
+_ROUNDING = 1e-9  # relative difference of equal costs
+_ROUNDS = 100  # of the search for a crossing; each rival is met once, so that usually a few suffice
 
 
 @dataclass(frozen=True)
 class Range:
-    """The closed range of the rows of `positions`, and the value it was computed or last moved for."""
+    """The closed range of the rows of `positions`, and the value for which it was computed or last moved."""
 
     positions: Positions
     low: float
@@ -39,9 +39,9 @@ class Range:
         return self.low <= value <= self.high
 
     def shifted(self, value: float, limit: float = inf) -> Range:
-        """The range moved along with its value, to put off another search (5.2.4.2).
+        """The range moved along with its value, to delay another search (5.2.4.2).
 
-        A window of so many rows has its own upper `limit`; once it is full, its upper end stays there (Table 5.1).
+        A window of rows has an upper `limit`; once it is full, the upper end of the range stays there (Table 5.1).
         """
         by = value - self.value
         high = limit if value >= limit else min(self.high + by, limit)
@@ -58,7 +58,7 @@ class Range:
 
 
 def keys(start: int, order: Order) -> list[Positions]:
-    """The sets whose rows an order depends on: each probed position, and each of its parts but the whole."""
+    """The sets whose rows an order depends on: each probed position, and each proper prefix."""
     parts = [frozenset((start, *order[:k])) for k in range(1, len(order))]
     return [frozenset((p,)) for p in order] + parts
 
@@ -66,11 +66,11 @@ def keys(start: int, order: Order) -> list[Positions]:
 def sound_ranges(
     graph: JoinGraph, sizes: Sizes, model: CostModel, order: Order, limits: Sequence[float]
 ) -> tuple[Range, ...]:
-    """The widest ranges that keep the order optimal, all rivals re-costed with it.
+    """The widest ranges that keep the order optimal, with all rivals costed for the changed number.
 
-    In one number every order's cost is linear, or linear in what an index makes of it, so that the cheapest of all is
-    concave and the order stays optimal on one interval. Its ends are found by asking far out for the best rival, then
-    where that one crosses the order's own cost, and again from there, until no rival is left.
+    In one number every order's cost is linear, or linear in an index function of it, so that the minimum over orders is
+    concave and the order stays optimal on one interval. Its ends are found by computing the best rival far out, then
+    where its cost crosses the order's, and again from there, until no rival is left.
     """
     found = []
     for positions in keys(sizes.start, order):
@@ -84,9 +84,9 @@ def sound_ranges(
 def literal_ranges(
     graph: JoinGraph, sizes: Sizes, model: CostModel, order: Order, limits: Sequence[float], factor: float = 2.0
 ) -> tuple[Range, ...]:
-    """The ranges of the thesis, in whole numbers: against the second-best order of each part, its cost held fixed.
+    """The ranges of the thesis, in integers: against the second-best order of each prefix, with its cost held fixed.
 
-    Composites have no lower bound, and the position probed first no upper one.
+    Composites have no lower bound, and the position probed first has no upper one.
     """
     table = offers(graph, sizes, model)
     value = {positions: sizes.of(positions) for positions in keys(sizes.start, order)}
@@ -109,9 +109,9 @@ def literal_ranges(
 
 
 def upper(cost: Callable[[float], float], value: float, rival: float, factor: float = 2.0, limit: float = inf) -> float:
-    """The first whole number from `value` on at which a rising cost exceeds the rival's (Algorithm 3); inf if none.
+    """The first integer from `value` on at which a rising cost exceeds the rival's (Algorithm 3); inf if none.
 
-    A number cannot exceed its `limit`: if there is no such number up to there, the first beyond it is returned.
+    A number cannot exceed its `limit`: if there is none up to the limit, the first integer beyond it is returned.
     """
     if factor <= 1:
         raise ValueError(f"the factor by which the search advances must be more than 1: {factor}")
@@ -133,8 +133,8 @@ def upper(cost: Callable[[float], float], value: float, rival: float, factor: fl
 def lower_bounds(model: CostModel, sizes: Sizes, other: Order, optimal: float) -> dict[Positions, float]:
     """For each position of a rival order, the lowest number at which it does not undercut the optimal cost (5.2.3).
 
-    The optimal cost is a base line that is handed down the rival's steps: what the last ones cost, the earlier ones
-    cannot spend. Where nothing is left to spend, no number is low enough, and the bound is 0.
+    The optimal cost is a budget passed down the rival's steps: what the last ones cost, the earlier ones cannot spend.
+    Once the budget is spent, no number is low enough, and the bound is 0.
     """
     found: dict[Positions, float] = {}
     base = optimal
@@ -163,7 +163,7 @@ def _end(graph: JoinGraph, sizes: Sizes, model: CostModel, order: Order, positio
 def _crossing(own: Callable[[float], float], rival: Callable[[float], float], inside: float, outside: float) -> float:
     """A number between the two where the costs are equal; at `outside` the rival is cheaper, at `inside` it is not.
 
-    The secant finds it at once where both are linear; halving in between bounds the search where they are not.
+    The secant finds it at once if both are linear; bisection bounds the search otherwise.
     """
     behind, beyond = own(inside) - rival(inside), own(outside) - rival(outside)
     for k in range(2 * _ROUNDS):

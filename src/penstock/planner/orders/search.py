@@ -1,7 +1,7 @@
 """Finding the probe order of one start: exactly, by dynamic programming, or by greedy rules for very many positions.
 
-A product is made only where no joined position is left. Of orders that cost the same, the one with the lower positions
-first is taken, so that equal statistics give equal orders.
+A product is made only if no joined position is left. Among orders of equal cost the one with lower positions first
+wins, so that equal statistics give equal orders.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from penstock.planner.orders.cost import CostModel, order_cost
 from penstock.planner.orders.graph import JoinGraph, Order, Positions
 from penstock.planner.orders.sizes import EXACT, Sizes
 
-_TRIED = 1000  # orders that the greedy rules look at
+_TRIED = 1000  # orders that the greedy rules cost
 
-Offer = tuple[float, Order]  # a cost, and the order that has it
+Offer = tuple[float, Order]  # a cost, and the order with this cost
 
 
 @dataclass(frozen=True)
 class Hints:
-    """What the greedy rules know beside sizes (Golab & Ozsu 2003, ch. 5).
+    """Inputs of the greedy rules beside sizes (Golab & Ozsu 2003, ch. 5).
 
-    A position is fast if its `rates` entry is more than `fast` times the mean. `early` positions change so much that
-    they should be probed before others; a position that only `costly` predicates reach waits until no other is left.
+    A position is fast if its `rates` entry is more than `fast` times the mean. `early` positions fluctuate so much that
+    they should be probed before others; a position that only `costly` predicates reach comes after all others.
     """
 
     rates: tuple[float, ...] = ()
@@ -45,16 +45,16 @@ def best_order(graph: JoinGraph, sizes: Sizes, model: CostModel, hints: Hints = 
 
 
 def worst_order(graph: JoinGraph, sizes: Sizes, model: CostModel) -> Order:
-    """The dearest legal order, as a measure of what there is to lose; found greedily with very many positions."""
+    """The most expensive legal order, as a bound of the loss; found greedily with very many positions."""
     if graph.count > EXACT:
         return _greedy(graph, sizes, NO_HINTS, lambda prefix, p: -model.step(sizes, prefix, p))
     return offers(graph, sizes, model, sign=-1.0)[graph.all][0][1]
 
 
 def offers(graph: JoinGraph, sizes: Sizes, model: CostModel, sign: float = 1.0) -> dict[Positions, list[Offer]]:
-    """For each set with the start in it, the orders that were compared for it, best first (Wang 2013, Algorithm 1).
+    """For each set that contains the start, the orders compared for it, best first (Wang 2013, Algorithm 1).
 
-    Only the best order of a set is extended; if the model looks at the last position, the best for each last one.
+    Only the best order of a set is extended; if the model depends on the last position, the best for each last one.
     """
     begin = frozenset((sizes.start,))
     table: dict[Positions, list[Offer]] = {begin: [(0.0, ())]}
@@ -83,12 +83,12 @@ def every_order(graph: JoinGraph, start: int) -> Iterator[Order]:
 
 
 def brute_force(graph: JoinGraph, sizes: Sizes, model: CostModel) -> Offer:
-    """The cheapest of all legal orders with its cost, by looking at each: for few positions, and to check the others."""
+    """The cheapest of all legal orders with its cost, by enumeration: for few positions, and to verify the others."""
     return min((order_cost(model, sizes, order), order) for order in every_order(graph, sizes.start))
 
 
 def random_order(graph: JoinGraph, start: int, draw: Callable[[int], float]) -> Order:
-    """A legal order by chance: `draw(k)`, from 0 up to but not 1, chooses among the positions that may come k-th."""
+    """A random legal order: `draw(k)` in [0, 1) selects among the positions that may come k-th."""
     order: Order = ()
     for k in range(graph.count - 1):
         following = graph.following(frozenset((start, *order)))
@@ -97,10 +97,10 @@ def random_order(graph: JoinGraph, start: int, draw: Callable[[int], float]) -> 
 
 
 def greedy_order(graph: JoinGraph, sizes: Sizes, model: CostModel, hints: Hints = NO_HINTS) -> Order:
-    """The cheapest order among those of both greedy readings, with the fast positions moved up (Golab & Ozsu 2003).
+    """The cheapest order of both greedy rules, with the fast positions moved up (Golab & Ozsu 2003).
 
-    One reading probes next what makes the fewest composites, the other what has the lowest selectivity. With f fast
-    positions, about n^f orders are looked at instead of n!; if those are too many, only the fastest are moved.
+    One rule probes next what makes the fewest composites, the other what has the lowest selectivity. With f fast
+    positions, about n^f orders are costed instead of n!; if those are too many, only the fastest positions are moved.
     """
 
     def smallest(prefix: Order, p: int) -> float:

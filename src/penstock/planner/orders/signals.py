@@ -1,7 +1,7 @@
-"""Cheap signs that an order may no longer be the best: moved arrival rates, and a better first probe seen elsewhere.
+"""Cheap signs that an order may no longer be the best: changed arrival rates, and a better first probe seen elsewhere.
 
-After Wang 2013, 5.3 and 5.4. Chance is a hash of the seed, the query and the number of the check, so that a replayed
-check decides the same.
+After Wang 2013, 5.3 and 5.4. Random draws are hashes of the seed, the query and the number of the check, so that a
+replayed check decides the same.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from penstock.planner.orders.graph import Order, Positions
 from penstock.planner.orders.statistics import Statistics
 
 WIDE = 0.5
-_LEAST = 4  # checks from which a scatter can be told
+_LEAST = 4  # checks needed to estimate a scatter
 
 
 def distance(some: Sequence[float], others: Sequence[float]) -> float:
-    """How far the shares of two vectors of arrivals are apart: 0 if they are proportional, 1 if none has both (5.3).
+    """The distance of the shares in two vectors of arrivals: 0 if proportional, 1 if disjoint (5.3).
 
-    Nothing is as far from something as can be, and no way from nothing.
+    Nothing is at distance 1 from something, and at distance 0 from nothing.
     """
     first, second = sum(some), sum(others)
     if first == 0 or second == 0:
@@ -29,19 +29,19 @@ def distance(some: Sequence[float], others: Sequence[float]) -> float:
 
 
 def magnitude(some: float, other: float) -> float:
-    """How far two amounts are apart, as a share of the larger one: what `distance` does not see of a common surge."""
+    """The difference of two amounts as a share of the larger one: a common surge shows here, not in `distance`."""
     return 1 - min(some, other) / max(some, other) if some != other else 0.0
 
 
 def probability(alpha: float, moved: float) -> float:
-    """The probability of a full check after the signs have moved so far; `alpha` if they have not (5.3)."""
+    """The probability of a full check after the signs have moved that far; `alpha` if they have not (5.3)."""
     return alpha + (1 - alpha) * moved
 
 
 def fluctuating(arrivals: Sequence[Sequence[float]]) -> Positions:
     """The positions whose share of the arrivals scatters widely over the last checks, given the arrivals at each.
 
-    Widely is by a standard deviation of more than `WIDE` times the mean, on top of the scatter that counts have by chance.
+    Widely: with a standard deviation of more than `WIDE` times the mean, beyond the random scatter of counts.
     """
     seen = [rows for rows in arrivals if sum(rows) > 0]
     if len(seen) < _LEAST:
@@ -53,18 +53,18 @@ def fluctuating(arrivals: Sequence[Sequence[float]]) -> Positions:
 
 
 def draw(seed: int, *parts: object) -> float:
-    """A number from 0 up to but not 1, by chance and yet always the same for the same seed and parts."""
+    """A pseudo-random number in [0, 1), always the same for the same seed and parts."""
     text = "\0".join(str(part) for part in (seed, *parts))
     return (int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 11) / 2**53
 
 
 def comparable(some: Positions, others: Positions, shared: int) -> bool:
-    """Whether two composites may be compared: as many positions, not the same, `shared` among both (5.4.1)."""
+    """Whether two composites may be compared: as many positions, not the same ones, `shared` in both (5.4.1)."""
     return len(some) == len(others) and some != others and shared in some & others
 
 
 def literal_stuck(statistics: Statistics, start: int, order: Order) -> Positions | None:
-    """A pair with the start that any start made fewer of than the start makes of its own first one (Algorithm 4)."""
+    """A pair with the start that any start made fewer of than the start makes of its own first pair (Algorithm 4)."""
     own = frozenset((start, order[0]))
     flows = {members: rows for (_, members), rows in sorted(statistics.flows.items(), key=_by_start)}
     made = statistics.flows.get((start, own), flows.get(own, 0.0))
@@ -73,7 +73,7 @@ def literal_stuck(statistics: Statistics, start: int, order: Order) -> Positions
 
 
 def sound_stuck(statistics: Statistics, start: int, order: Order) -> Positions | None:
-    """The same for each row of the start, by pooled selectivity: who made the composites no longer matters."""
+    """The same per row of the start, by pooled selectivity, regardless of which start made the composites."""
 
     def made(pair: Positions) -> float:
         return statistics.selectivities[pair] * statistics.held[min(pair - {start})]

@@ -1,7 +1,7 @@
-"""How many composites each set of positions makes, also sets that no order has passed through.
+"""How many composites each set of positions makes, even sets that no order has passed through.
 
-One number for each set, whatever the order that reaches it: only then is dynamic programming exact. Sets without a
-count are estimated from the sets around them (Wang 2013, Algorithm 2, on connected parts). Two readings: `sound`, of
+One number per set, whatever the order that reaches it: only then is dynamic programming exact. Sets without a count are
+estimated from neighbouring sets (Wang 2013, Algorithm 2, on connected components). Two kinds: `sound`, from
 selectivities, and `literal`, which takes flows for sizes as the thesis does.
 """
 
@@ -15,17 +15,17 @@ from itertools import combinations
 from penstock.planner.orders.graph import JoinGraph, Order, Positions
 from penstock.planner.orders.statistics import MOST, Statistics, product
 
-EXACT = 12  # positions up to which all sets are looked at; beyond, the work would double with each
+EXACT = 12  # positions up to which all sets are enumerated; beyond, each one would double the work
 
 
 @dataclass
 class Estimates:
     """A number for every set: the `collected` one, else the least of the sets one position larger.
 
-    Of known numbers those with the fewest further positions tell the most. `alone` is the number of a single
-    position; `growth` converts the number of a set with that position into one of the set without it, and `most`
-    bounds an estimate. Parts without a predicate between them multiply. Collected numbers are never changed. Where
-    `likely` has a better guess, that is taken.
+    Among known numbers those with the fewest further positions are the best evidence. `alone` is the number of a single
+    position; `growth` converts the number of a set with that position into one of the set without it, and `most` bounds
+    an estimate. Components multiply. Collected numbers are never changed. Where `likely` has a better guess, it is
+    taken.
     """
 
     graph: JoinGraph
@@ -47,7 +47,7 @@ class Estimates:
         return self._filled[positions]
 
     def measured(self, positions: Positions) -> bool:
-        """Whether the number of a set follows from collected ones alone, and is no estimate."""
+        """Whether the number of a set follows from collected ones alone, without an estimate."""
         parts = () if positions in self.collected else self.graph.components(positions)
         return all(len(part) == 1 or part in self.collected for part in parts)
 
@@ -72,9 +72,9 @@ class Estimates:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What one start's orders work with: the rows `held` at each position, and the composites of each set.
+    """The input for one start's orders: the stored rows at each position (`held`), and the composites of each set.
 
-    `interval` is how much of an interval the numbers stand for: 1, or one row of the start out of all that came.
+    `interval` is the part of an interval that the numbers stand for: 1, or one row of the start out of all arrivals.
     """
 
     start: int
@@ -84,7 +84,7 @@ class Sizes:
     fixed: Mapping[Positions, float] = field(default_factory=dict)
 
     def of(self, positions: Positions) -> float:
-        """The rows of a set; a single position other than the start counts the rows it holds."""
+        """The rows of a set; a single position other than the start counts its stored rows."""
         if positions in self.fixed:
             return self.fixed[positions]
         if len(positions) == 1 and self.start not in positions:
@@ -92,11 +92,11 @@ class Sizes:
         return min(self.composites(positions), MOST)
 
     def rows(self, position: int) -> float:
-        """The rows held at a position."""
+        """The stored rows at a position."""
         return self.held[position]
 
     def changed(self, positions: Positions, value: float) -> Sizes:
-        """The same with one number changed: of the rows held at a position, or of the composites of a set."""
+        """The same with one number changed: the stored rows at a position, or the composites of a set."""
         if len(positions) > 1:
             return replace(self, fixed={**self.fixed, positions: value})
         place = min(positions)
@@ -104,7 +104,7 @@ class Sizes:
 
 
 def sound_estimates(graph: JoinGraph, statistics: Statistics) -> Estimates:
-    """The selectivity of every set, from what all starts and all queries found together."""
+    """The selectivity of every set, from the counts of all starts and all queries."""
     ones = (1.0,) * graph.count
     return Estimates(graph, statistics.selectivities, ones, statistics.held, most=1.0)
 
@@ -112,10 +112,10 @@ def sound_estimates(graph: JoinGraph, statistics: Statistics) -> Estimates:
 def independent_estimates(
     graph: JoinGraph, statistics: Statistics, supposed: Mapping[Positions, float] | None = None
 ) -> Estimates:
-    """The same, with sets that no one measured composed from their pairs as if predicates held independently.
+    """As `sound_estimates`, with unmeasured sets composed from their pairs as if predicates were independent.
 
     Members of one class are not independent: each next one is only as selective as its most selective pair (4.2).
-    `supposed` selectivities stand in for measured ones that a change has made worthless.
+    `supposed` selectivities replace measured ones that a change has discarded.
     """
     supposed = supposed or {}
     all_known = {**supposed, **statistics.selectivities}
@@ -131,7 +131,7 @@ def independent_estimates(
 
 
 def sound_sizes(statistics: Statistics, estimates: Callable[[Positions], float], start: int) -> Sizes:
-    """Composites for each row of the start, so that a change of rates alone changes no size."""
+    """Composites per row of the start, so that a change of rates alone changes no size."""
 
     @cache
     def composites(positions: Positions) -> float:
@@ -141,7 +141,7 @@ def sound_sizes(statistics: Statistics, estimates: Callable[[Positions], float],
 
 
 def measured_sizes(statistics: Statistics, estimates: Estimates, start: int) -> Sizes:
-    """The same, but a set that no one has measured is taken for enormous: only what is known looks cheap."""
+    """The same, but an unmeasured set counts as enormous: only what is known looks cheap."""
 
     @cache
     def careful(positions: Positions) -> float:
@@ -151,7 +151,7 @@ def measured_sizes(statistics: Statistics, estimates: Estimates, start: int) -> 
 
 
 def literal_estimates(graph: JoinGraph, statistics: Statistics, start: int) -> Estimates:
-    """The cardinality of every set as the thesis reads it: a flow, whichever start made it; the start's own first."""
+    """The cardinality of every set as defined in the thesis: a flow of any start, preferably the start's own."""
     collected = {graph.all: statistics.outputs} if statistics.output_chances > 0 else {}
     flows = sorted(statistics.flows, key=lambda flow: (flow[0] == start, -flow[0]))
     collected |= {members: statistics.flows[s, members] for s, members in flows if len(members) > 1}
@@ -159,14 +159,14 @@ def literal_estimates(graph: JoinGraph, statistics: Statistics, start: int) -> E
 
 
 def literal_sizes(graph: JoinGraph, statistics: Statistics, start: int) -> Sizes:
-    """Composites of an interval as the thesis reads them (4.4), with one number for each set."""
+    """Composites of an interval as defined in the thesis (4.4), with one number for each set."""
     estimates = literal_estimates(graph, statistics, start)
     arrived = {frozenset((start,)): statistics.arrivals[start]}
     return Sizes(start, statistics.held, estimates, fixed=arrived)
 
 
 def literal_selectivity(graph: JoinGraph, statistics: Statistics, start: int, prefix: Order, following: int) -> float:
-    """The selectivity of a step as the thesis reads it: of cardinalities if all are collected (4.1), else the least
+    """The selectivity of a step as defined in the thesis: of cardinalities if all are collected (4.1), else the least
     of the pairs (4.2). A pair without a predicate, and a step that meets no row, has selectivity 1.
     """
     estimates = literal_estimates(graph, statistics, start)
@@ -182,10 +182,10 @@ def literal_selectivity(graph: JoinGraph, statistics: Statistics, start: int, pr
 
 
 def _pairs(graph: JoinGraph, known: Mapping[Positions, float]) -> dict[Positions, float]:
-    """How selective each joined pair may be, by the measured steps that it had a part in.
+    """The possible selectivity of each joined pair, by the measured steps that contained it.
 
-    What a step to a position let through is a guess of each of its pairs with what was bound. Of several the lowest
-    is taken: it is right for columns of one class, and hopeful for independent predicates.
+    The selectivity of a step is a guess for each of its pairs with a bound position. Of several guesses the lowest is
+    taken: it is right for columns of one class, and optimistic for independent predicates.
     """
     found: dict[Positions, float] = {}
     for members, share in known.items():
@@ -201,8 +201,8 @@ def _pairs(graph: JoinGraph, known: Mapping[Positions, float]) -> dict[Positions
 def _composed(known: Mapping[Positions, float], members: Positions) -> float | None:
     """The selectivity of a class of equal columns, from its pairs; `None` if one is missing.
 
-    The pair that lets through the most comes first, then always the member that does: that is the sequence of
-    ascending numbers of distinct values, in which no member takes away what another has taken already.
+    The least selective pair comes first, then always the least selective member: that is the sequence of ascending
+    numbers of distinct values, in which no member filters what another has filtered already.
     """
     if members in known:
         return known[members]

@@ -1,8 +1,8 @@
-"""What was counted while the orders ran: rows that arrived, rows held, and composites by start and set.
+"""Counts made while orders ran: rows that arrived, stored rows, and composites by start and set.
 
-Two starts make the same composites at different rates, so a count alone compares with nothing. Beside each goes the
-number of combinations it was found among; their ratio, the selectivity of the set, may be pooled over the starts of a
-join, over intervals, and over queries with the same predicates (Wang 2013, ch. 4, with flows told from stocks).
+Two starts make the same composites at different rates, so counts alone are not comparable. With each goes the number of
+combinations among which it was found; their ratio, the selectivity of the set, may be pooled over the starts of a join,
+over intervals, and over queries with the same predicates (Wang 2013, ch. 4, with flows separated from stocks).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 
 from penstock.planner.orders.graph import Positions
 
-Flow = tuple[int, Positions]  # composites of the set that rows of the start made
+Flow = tuple[int, Positions]  # the composites of a set that rows of the start made
 _COUNTED = 2**63
-MOST = 1e100  # any larger number of rows counts as this many: products stay finite
+MOST = 1e100  # larger numbers of rows are cut to this one: products stay finite
 
 
 @dataclass(frozen=True)
 class Statistics:
     """Counts of one interval or of several.
 
-    `arrivals` are the rows that came to each position, `held` the rows of its window that a probe can see, `flows`
-    the composites, `chances` the combinations they were found among, `outputs` the results of all starts together and
-    `output_chances` theirs. Only the sets that some order passed through have a flow.
+    `arrivals` are the rows that came to each position, `held` the rows of its window that a probe can see, `flows` the
+    composites, `chances` the combinations among which they were found, `outputs` the results of all starts together and
+    `output_chances` theirs. Only sets that some order passed through have a flow.
     """
 
     arrivals: tuple[float, ...]
@@ -45,11 +45,11 @@ class Statistics:
         outputs: float | None = None,
         seen: Sequence[Sequence[float]] | None = None,
     ) -> Statistics:
-        """The counts of one interval; raises `ValueError` for numbers that no count can have.
+        """The counts of one interval; raises `ValueError` for impossible numbers.
 
-        `outputs` may be left out where every start counts the set of all positions itself. `seen` are the rows of every
-        position that rows of each start could meet, where that is not the same for all starts: of two rows of one step,
-        only one meets the other.
+        `outputs` may be left out if every start counts the set of all positions itself. `seen` are the rows of every
+        position that rows of each start could join, if that differs between starts: of two rows of one step, only one
+        joins the other.
         """
         flows = dict(flows or {})
         if len(arrivals) != len(held):
@@ -66,22 +66,22 @@ class Statistics:
 
     @classmethod
     def none(cls, count: int) -> Statistics:
-        """Nothing counted yet."""
+        """No counts."""
         return cls((0.0,) * count, (0.0,) * count, {}, {})
 
     @property
     def rows(self) -> float:
-        """The rows that arrived, on all positions."""
+        """The rows that arrived, at all positions."""
         return sum(self.arrivals)
 
     def __add__(self, later: Statistics) -> Statistics:
-        """The counts of this and a later interval; the rows held are those of the later one."""
+        """The counts of this and a later interval; the stored rows are those of the later one."""
         self._check(later)
         arrived = tuple(a + b for a, b in zip(self.arrivals, later.arrivals, strict=True))
         return replace(later.pooled(self), arrivals=arrived)
 
     def pooled(self, other: Statistics) -> Statistics:
-        """These counts, with what another query found among the same positions: it tells of selectivity, not of rows."""
+        """These counts with those of another query among the same positions, for selectivities only, not for rows."""
         self._check(other)
         return replace(
             self,
@@ -92,7 +92,7 @@ class Statistics:
         )
 
     def faded(self, weight: float) -> Statistics:
-        """The same with all counts but the rows held times `weight`, so that what is added later tells more."""
+        """The same with all counts but the stored rows times `weight`, so that later counts weigh more."""
         return replace(
             self,
             arrivals=tuple(rows * weight for rows in self.arrivals),
@@ -103,7 +103,7 @@ class Statistics:
         )
 
     def without(self, sets: Iterable[Positions]) -> Statistics:
-        """The same, with the flows of these sets forgotten; those of all results only with the set of all positions."""
+        """The same without the flows of these sets; results are dropped only with the set of all positions."""
         gone = frozenset(sets)
         whole = frozenset(range(len(self.held))) in gone
         return replace(
@@ -115,9 +115,9 @@ class Statistics:
         )
 
     def renamed(self, positions: Mapping[int, int], count: int) -> Statistics:
-        """The flows whose positions all have a name in a join of `count` positions, under those names; no rows.
+        """The flows whose positions all have a name in a join of `count` positions, under those names; without rows.
 
-        The results of a join with other positions, or with fewer, are no results of that one.
+        The results of a join with other or fewer positions are not results of that join.
         """
 
         def found(flows: Mapping[Flow, float]) -> dict[Flow, float]:
@@ -135,9 +135,9 @@ class Statistics:
 
     @cached_property
     def evidence(self) -> dict[Positions, tuple[float, float]]:
-        """For each set that someone looked for: the composites found, by any start, and the combinations seen.
+        """For each set that some start looked up: the composites found, by any start, and the combinations seen.
 
-        The set of all positions has one more witness, the count of results, where no start counted its own.
+        For the set of all positions the count of results is used too, where no start counted its own.
         """
         flows: dict[Positions, list[Flow]] = {}
         for flow, among in self.chances.items():
@@ -153,7 +153,7 @@ class Statistics:
 
     @cached_property
     def selectivities(self) -> dict[Positions, float]:
-        """For each set that someone looked for, the share of its combinations that are composites."""
+        """For each set that some start looked up, the share of its combinations that are composites."""
         return {members: min(found / among, 1.0) for members, (found, among) in self.evidence.items()}
 
     def step_selectivity(self, start: int, bound: Positions, following: int) -> float | None:
@@ -200,7 +200,7 @@ def product(numbers: Iterable[float]) -> float:
 
 
 def chances(arrivals: Sequence[float], held: Sequence[float], start: int, positions: Iterable[int]) -> float:
-    """The combinations that arriving rows of the start and held rows of the other positions make."""
+    """The number of combinations of arriving rows of the start and stored rows of the other positions."""
     return product((arrivals[start], *(held[p] for p in positions if p != start)))
 
 

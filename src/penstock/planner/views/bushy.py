@@ -1,7 +1,8 @@
-"""Segmented bushy trees: groups of relations joined at the same time, and one last segment that joins what they give (Liu 2005, ch. 3).
+"""Segmented bushy trees: groups of relations joined at the same time, and a last segment that joins their results.
 
-A group is a pipelined segment of its own. Groups depend on nothing but relations, and only the last segment depends on groups. When not
-all tables fit in memory, the join is first cut into pieces, and each piece is composed this way.
+After Liu 2005, ch. 3. A group is a pipelined segment of its own. Groups depend only on relations, and only the last
+segment depends on groups. If not all tables fit in memory, the join is first split into pieces, and each piece is
+composed this way.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from penstock.planner.views.shapes import (
     ordered,
 )
 
-MANY = 1.5  # times the average: a relation with more rows is worth a group of its own
+MANY = 1.5  # times the average: a relation with more rows gets a group of its own
 BREADTH = 400  # candidates for a group that are kept at each size
 
 Price = Callable[[Shape], float]
 Judge = Callable[[Relations, Members, int], float]
 
 
-# -- groups -----------------------------------------------------------------------------------------------------------------------
+# -- groups -----------------------------------------------------------------------------------------------------------
 
 
 def by_cost(costs: Costs, cores: int) -> Judge:
-    """Groups whose pipelined segment is fast."""
+    """Prefer groups whose pipelined segment is fast."""
 
     def judge(relations: Relations, members: Members, probe: int) -> float:
         shape, segment = _alone(relations, members, probe)
@@ -45,18 +46,18 @@ def by_cost(costs: Costs, cores: int) -> Judge:
 
 
 def by_key(relations: Relations, members: Members, probe: int) -> float:
-    """Groups on one join key: the fewest exchanges within."""
+    """Prefer groups on one join key: the fewest exchanges within."""
     shape, segment = _alone(relations, members, probe)
     return exchanges(relations, shape, segment)
 
 
 def by_output(relations: Relations, members: Members, probe: int) -> float:  # noqa: ARG001  (a judge is told the probe)
-    """Groups that give few rows."""
+    """Prefer groups with few result rows."""
     return relations.size(members)
 
 
 def _alone(relations: Relations, members: Members, probe: int) -> tuple[Shape, Segment]:
-    """The segment of a group, within a shape that is complete only if the group is."""
+    """The segment of a group, in a shape that is complete only if the group is."""
     segment = Segment(probe, ordered(relations, probe, members - {probe}))
     rest = tuple(sorted(relations.all - members))
     last = (Segment(relations.count, rest, wave=1),) if rest else ()
@@ -64,9 +65,9 @@ def _alone(relations: Relations, members: Members, probe: int) -> tuple[Shape, S
 
 
 def groups(relations: Relations, most: int, judge: Judge) -> list[tuple[int, Members]]:
-    """Algorithm 1: as (probe, members), of `most` relations at most, until no two relations that are left are tied.
+    """Algorithm 1: groups as (probe, members) of at most `most` relations, until no two remaining relations are joined.
 
-    Each time the largest free relation probes, with the best connected set around it. What is left are groups of one.
+    Each time the largest free relation probes, with the best connected set around it. The rest are groups of one.
     """
     if most < 2:
         raise ValueError(f"a group has at least two relations, not {most}")
@@ -83,7 +84,7 @@ def groups(relations: Relations, most: int, judge: Judge) -> list[tuple[int, Mem
 
 
 def around(relations: Relations, probe: int, within: Members, size: int, judge: Judge) -> list[Members]:
-    """The connected sets of a size with the probe in them; of very many, those that grew from the best smaller ones."""
+    """The connected sets of a size that contain the probe; of very many, those grown from the best smaller ones."""
     sets = [frozenset((probe,))]
     for _ in range(size - 1):
         larger = {s | {n} for s in sets for n in relations.neighbours(s) & within}
@@ -93,7 +94,7 @@ def around(relations: Relations, probe: int, within: Members, size: int, judge: 
     return sets
 
 
-# -- the whole tree ---------------------------------------------------------------------------------------------------------------
+# -- the whole tree ---------------------------------------------------------------------------------------------------
 
 
 def allocate(cores: int, builds: Sequence[float]) -> tuple[int, ...] | None:
@@ -113,19 +114,19 @@ def allocate(cores: int, builds: Sequence[float]) -> tuple[int, ...] | None:
 
 
 def probe_steps(sizes: Sequence[int], chosen: int) -> int:
-    """Tables that a row of the chosen group's probe visits before it is a result."""
+    """Tables that a row of the chosen group's probe visits until it is a result."""
     return sizes[chosen] - 1 + len(sizes) - 1
 
 
 def fewest_steps(relations: Relations, parts: Sequence[Members]) -> int:
-    """The group, not a relation alone, whose rows visit the fewest tables; of equal ones the one with the most rows."""
+    """The group (not a single relation) whose rows visit the fewest tables; ties go to the one with the most rows."""
     sizes = [len(part) for part in parts]
     several = [n for n, part in enumerate(parts) if len(part) > 1] or list(range(len(parts)))
     return min(several, key=lambda n: (probe_steps(sizes, n), -relations.size(parts[n]), n))
 
 
 def largest_result(relations: Relations, parts: Sequence[Members]) -> int:
-    """The first rule of the thesis: the group with the most rows. Slower the larger the groups are (3.4.2)."""
+    """The first rule of the thesis: the group with the most rows. The larger the groups, the slower it is (3.4.2)."""
     return max(range(len(parts)), key=lambda n: (relations.size(parts[n]), -n))
 
 
@@ -136,7 +137,7 @@ FINAL_PROBES: dict[str, FinalProbe] = {"fewest_steps": fewest_steps, "largest": 
 def compose(
     relations: Relations, most: int, judge: Judge, cores: int, final: str | FinalProbe = "fewest_steps"
 ) -> tuple[Segment, ...]:
-    """The segments of a bushy tree with groups of `most` relations at most; of one group alone, its segment.
+    """The segments of a bushy tree with groups of at most `most` relations; for a single group, its segment.
 
     Groups run at the same time if there is a core for each, else one after the other.
     """
@@ -165,7 +166,7 @@ def compose(
 def share_of_wave(relations: Relations, segments: Sequence[Segment], cores: int) -> list[tuple[int, int]]:
     """(wave, cores) of each group, cores by the rows that it reads. The last segment follows them, on all cores.
 
-    On Spark a stage begins when its inputs are there, so that keeping cores for the last segment would leave them idle.
+    On Spark a stage starts when its inputs are ready, so cores reserved for the last segment would be idle.
     """
     shares = allocate(cores, [sum(relations.rows[i] for i in s.inputs) for s in segments])
     return [(number, 0) for number in range(len(segments))] if shares is None else [(0, share) for share in shares]
@@ -178,14 +179,14 @@ def segmented_bushy(
 
 
 def size_by_heuristic(relations: Relations) -> int:
-    """As many groups as relations far above the average, between two and half of all; the size that follows."""
+    """As many groups as relations far above the average, at least two and at most half of all; the resulting size."""
     average = sum(relations.rows) / relations.count
     large = sum(rows > MANY * average for rows in relations.rows)
     return max(2, ceil(relations.count / max(2, min(large, relations.count // 2))))
 
 
 def cheapest_bushy(relations: Relations, judge: Judge, cores: int, price: Price) -> Shape:
-    """The size of groups by cost: every size from half of the relations down to two, and both rules for the last probe."""
+    """The group size by cost: every size from half of the relations down to two, with both rules for the last probe."""
     sizes = range(max(2, ceil(relations.count / 2)), 1, -1)
     shapes = [segmented_bushy(relations, size, judge, cores, final) for size in sizes for final in FINAL_PROBES]
     return min(shapes, key=price)
@@ -196,7 +197,7 @@ def cluster_price(relations: Relations, costs: Costs, cores: int) -> Price:
     return lambda shape: bushy_time(relations, shape, costs, cores)
 
 
-# -- short of memory --------------------------------------------------------------------------------------------------------------
+# -- short of memory --------------------------------------------------------------------------------------------------
 
 
 def pieced_bushy(
@@ -209,7 +210,7 @@ def pieced_bushy(
 ) -> Shape:
     """Algorithm 2: pieces whose tables fit, one after the other, each composed as a bushy tree.
 
-    A piece stays one segment where the results of its groups would not fit as tables.
+    A piece stays one segment if the results of its groups would not fit as tables.
     """
     if relations.count == 1:
         return Shape(SEGMENTED_BUSHY, 1, (Segment(0, ()),))
@@ -251,9 +252,9 @@ def _within(relations: Relations, parts: Sequence[Members]) -> Relations:
 
 
 def table_bytes(shape: Shape, relations: Relations) -> float:
-    """The most memory that the tables of segments take which are there at the same time: those of a piece.
+    """The peak memory of tables that exist at the same time: those of a piece.
 
-    The tables of a piece's last segment fill while its groups still run, so they count together.
+    The tables of a piece's last segment are filled while its groups still run, so they count together.
     """
     most = piece = 0.0
     for wave in shape.waves:

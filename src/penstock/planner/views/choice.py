@@ -1,7 +1,7 @@
-"""Choosing how to refresh a view: every strategy's best plan is priced, and prices are corrected by what refreshes took.
+"""Choosing how to refresh a view: every strategy's best plan is priced, and prices are corrected by measurements.
 
-Strategies that are close in price are each tried, once or twice, before one is settled on: a model of requests alone is
-not good enough to tell them apart. What is clearly dearer is never tried.
+Strategies of similar price are each tried once or twice before one is chosen for good: a model of requests alone cannot
+tell them apart. Clearly more expensive ones are never tried.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from penstock.planner.views.search import best_order
 from penstock.planner.views.statistics import Sample, Statistics, learned
 from penstock.planner.views.strategies import STRATEGIES, adjacent, batch, conditional, default_orders, recompute, sweep
 
-_PATHS = 200  # paths that are priced by formula, of which the best are played through
-_TRIED = 2  # refreshes after which what a strategy takes is believed
+_PATHS = 200  # paths priced by formula, the best of which are simulated
+_TRIED = 2  # refreshes after which a strategy's measured time is trusted
 _CLOSE = 1.5  # times the best, within which a strategy is worth a try
-_NEARBY = 1.1  # the same for one that is known from changes half or twice as many
-_AGAIN = 1.3  # times the best, within which it is worth a second one
-_CLEAR = 1.1  # times a recompute, above which changes need not be looked at
-_MOST = 10.0  # no price is corrected by more than this
+_NEARBY = 1.1  # the same for one that was measured with half or twice as many changes
+_AGAIN = 1.3  # times the best, within which it is worth a second try
+_CLEAR = 1.1  # times a recompute, above which changes need not be counted
+_MOST = 10.0  # maximal correction of a price
 _KEPT = 5  # refreshes of a strategy whose times are kept
-_PATIENCE = 32  # refreshes after which models are fitted anew, once they have settled
+_PATIENCE = 32  # refreshes after which stable models are fitted again
 _FORGOTTEN = 64  # refreshes after which a strategy that was not used may be tried again
-_BLIND = 3  # recomputes in a row that are foreseen without looking at the changes
+_BLIND = 3  # consecutive recomputes without counting the changes
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The plan to use, the seconds it should take, and what the others were priced at."""
+    """The plan to use, its expected seconds, and the prices of the others."""
 
     plan: MaintenancePlan
     seconds: float
     prices: tuple[tuple[str, float], ...]
 
     def explain(self, names: Sequence[str] | None = None) -> str:
-        """The plan as text, and what it was preferred to."""
+        """The plan as text, and the alternatives it was preferred to."""
         others = ", ".join(f"{name} {seconds * 1000:.1f} ms" for name, seconds in self.prices)
         return f"{self.plan.explain(names)}\n  priced: {others}"
 
 
 @dataclass
 class _Record:
-    """How a strategy did with changes of one size: what the last refreshes took, the last price, when last used."""
+    """Measurements of a strategy with changes of one size: the last refreshes, the last price, when last used."""
 
     times: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
     foretold: float = 0.0
@@ -58,17 +58,16 @@ class _Record:
 
     @property
     def seconds(self) -> float:
-        """The better of the first two, which may have met cold caches; then the median, for one slow refresh tells nothing."""
+        """The better of the first two, which may have met cold caches; then the median, robust to one slow refresh."""
         return min(self.times) if len(self.times) <= _TRIED else sorted(self.times)[(len(self.times) - 1) // 2]
 
 
 @dataclass
 class Chooser:
-    """Decides refresh by refresh for one view, and learns from each.
+    """Chooses the strategy of each refresh of one view, and learns from each refresh.
 
-    What was measured counts for more than any price: prices say which strategies are worth a try, and with which plan.
-    What every refresh takes besides its requests (fetching changes, installing) is the overhead, the least of what was
-    lately left over.
+    Measurements outweigh prices: prices say which strategies are worth a try, and with which plan. The time of a
+    refresh beside its requests (fetching changes, installing) is the overhead, the least of the last remainders.
     """
 
     graph: JoinGraph
@@ -79,7 +78,7 @@ class Chooser:
     _made: dict[tuple[int, ...], dict[str, tuple[float, MaintenancePlan]]] = field(default_factory=dict)
     _refreshes: int = 0
     _taus: dict[tuple[int, int], Tau] | None = None
-    _blind: int | None = None  # foreseen recomputes since the changes were last looked at
+    _blind: int | None = None  # recomputes since the changes were last counted
 
     def choose(self, deltas: Sequence[int]) -> Choice:
         """The plan for a refresh with so many changed rows at each node."""
@@ -97,9 +96,9 @@ class Chooser:
         return Choice(offers[best][1], expected[best], tuple(ranked))
 
     def foreseen(self) -> MaintenancePlan | None:
-        """A recompute, if the last choice was clearly one: then changes need not be fetched to choose it again.
+        """A recompute, if the last choice was clearly one: then the changes need not be fetched to choose it again.
 
-        Every few refreshes it is None all the same, for the changes may have become fewer.
+        Every few refreshes it is None nevertheless, since there may be fewer changes now.
         """
         if self._blind is None or self._blind >= _BLIND:
             return None
@@ -107,7 +106,7 @@ class Chooser:
         return recompute(self.graph)
 
     def learn(self, choice: Choice, deltas: Sequence[int], samples: Sequence[Sample], seconds: float) -> None:
-        """Take in what a refresh took: its requests, and the whole of it. Of a foreseen one the deltas are not known."""
+        """Add the times of a refresh: its requests, and the whole. After `foreseen` the deltas are unknown."""
         self.statistics = learned(self.statistics, samples)
         self._refreshes += 1
         seldom = self._refreshes & (self._refreshes - 1) == 0 or self._refreshes % _PATIENCE == 0
@@ -116,7 +115,7 @@ class Chooser:
             self._made.clear()
         self._remember(choice, deltas, seconds)
         if deltas:
-            self._offers(deltas)  # while nobody waits for it
+            self._offers(deltas)  # computed now, while no refresh waits for it
 
     def _remember(self, choice: Choice, deltas: Sequence[int], seconds: float) -> None:
         strategy = choice.plan.strategy
@@ -129,12 +128,12 @@ class Chooser:
         if strategy == "recompute":
             self.statistics = replace(self.statistics, recompute=record.seconds)
             return
-        # Against what is known by now: the first predictions knew nothing of these sources.
+        # Compared with the present models: the first predictions had no data of these sources.
         record.foretold = price(self.graph, self.statistics, choice.plan, [float(d) for d in deltas], self._taus)
         self._beside.append(max(0.0, seconds - record.foretold))
 
     def _offers(self, deltas: Sequence[int]) -> dict[str, tuple[float, MaintenancePlan]]:
-        """The priced plans for changes of about this size, made once for each fit of the models."""
+        """The priced plans for changes of about this size, computed once per fit of the models."""
         about = tuple((int(changed).bit_length() + 1) // 2 for changed in deltas)
         if about not in self._made:
             taus = self._taus if self._taus is not None else _fitted(self.graph, self.statistics)
@@ -143,11 +142,11 @@ class Chooser:
 
     @property
     def overhead(self) -> float:
-        """Seconds of a refresh that no choice of plan can save."""
+        """Seconds of a refresh that are the same for every plan."""
         return min(self._beside, default=0.0)
 
     def _expected(self, strategy: str, offers: Mapping[str, tuple[float, MaintenancePlan]], kind: _Kind) -> float:
-        """What was measured with such changes, else the price, by as much too low as it was for other strategies."""
+        """The time measured with such changes, else the price, corrected by the error for other strategies."""
         cost = offers[strategy][0]
         known = self._records.get((strategy, kind))
         if strategy == "recompute" or known is not None:
@@ -161,7 +160,7 @@ class Chooser:
         return (cost + overhead) * min(_MOST, max(1 / _MOST, ratio))
 
     def _worth_a_try(self, strategy: str, kind: _Kind, times_the_least: float) -> bool:
-        """Close to the best, and not well known: not tried, tried but once, or long ago."""
+        """Close to the best and insufficiently measured: never tried, tried once, or long ago."""
         record = self._records.get((strategy, _EVERY if strategy == "recompute" else kind))
         if record is None or self._refreshes - record.used > _FORGOTTEN:
             nearby = any(name == strategy and at != kind and at.near(kind) for name, at in self._records)
@@ -171,7 +170,7 @@ class Chooser:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Changes that are alike: of the same nodes, and in all about as many."""
+    """A class of similar changes: to the same nodes, and of about the same total size."""
 
     nodes: frozenset[int] = frozenset()
     size: int = 0
@@ -180,7 +179,7 @@ class _Kind:
         return self.nodes == other.nodes and abs(self.size - other.size) <= 2
 
 
-_EVERY = _Kind()  # a recompute takes the same whatever has changed
+_EVERY = _Kind()  # a recompute takes the same time for any changes
 
 
 def _kind(deltas: Sequence[int]) -> _Kind:
@@ -194,7 +193,7 @@ def priced(
     allowed: Collection[str] = STRATEGIES,
     taus: dict[tuple[int, int], Tau] | None = None,
 ) -> dict[str, tuple[float, MaintenancePlan]]:
-    """The best plan of each strategy that is allowed, with its price."""
+    """The best plan of each allowed strategy, with its price."""
     taus = taus if taus is not None else _fitted(graph, statistics)
     offers: dict[str, tuple[float, MaintenancePlan]] = {}
     for plan in _candidates(graph, statistics, deltas, allowed, taus):
@@ -225,7 +224,7 @@ def _candidates(
     }
     for orders in (by_cost, near):
         plans += [batch(graph, orders), batch(graph, orders, parallel=True)]
-        plans += [sweep(graph, orders)] if "batch" not in allowed else []  # it asks the same, more often
+        plans += [sweep(graph, orders)] if "batch" not in allowed else []  # it makes the same requests, more often
     paths = [(grouping_cost(statistics, tau, deltas, path), path) for path in spread_paths(graph, _PATHS)]
     best = [path for _, path in sorted(paths)[:3]]
     for way in [Group(path) for path in best] or [contraction(graph)]:

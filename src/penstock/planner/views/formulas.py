@@ -1,7 +1,7 @@
-"""The cost formulas of Liu 2005 as printed (10.4, 11.3.1), with their indices put right.
+"""The cost formulas of Liu 2005 as printed (10.4, 11.3.1), with corrected indices.
 
-`Statistics` gives sizes and selectivities; `tau(v, j)` the time of a request to j by keys of v, for C rows with A
-attributes. They add requests up; what runs at once is priced in `price`.
+`Statistics` has sizes and selectivities; `tau(v, j)` is the time of a request to j by keys of v, for C rows with A
+attributes. The formulas add requests; `price` takes concurrent requests into account.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TauOf = Callable[[int, int], Callable[[float, float], float]]
 def uniform_costs(
     sizes: Sequence[float], group: int, ship: Callable[[float], float], evaluate: Callable[[float], float]
 ) -> tuple[float, float, float]:
-    """Batch, adjacent (of `group`) and conditional for n like sources (10.4); `sizes` are of a delta after each join."""
+    """Batch, adjacent (of `group`) and conditional for n equal sources (10.4); `sizes`: a delta after each join."""
     n = len(sizes)
     s = (0.0, *sizes)  # counted from 1, as printed
 
@@ -35,7 +35,7 @@ def uniform_costs(
 
 
 def grown(graph: JoinGraph, statistics: Statistics, held: frozenset[int], start: int) -> float:
-    """Rows made of one row of `start`: other cardinalities times the selectivities of all edges inside."""
+    """Rows made from one row of `start`: other cardinalities times the selectivities of all edges inside."""
     rows = 1.0
     for v in held:
         if v != start:
@@ -76,13 +76,13 @@ def grouping_cost(
     rows, attributes = deltas[path[0]], float(a[path[0]])
     for i in range(n - 1):
         cost += tau(path[i], path[i + 1])(rows, attributes)
-        # All who have come so far meet the next node, and its own delta sets out.
+        # All members so far are joined with the next node, and its own delta starts.
         rows, attributes = rows * r[path[i + 1]] * sigma[i] + deltas[path[i + 1]], attributes + a[path[i + 1]]
     rows, attributes, whole = deltas[path[-1]], float(a[path[-1]]), r[path[-1]]
     for i in range(n - 1, 0, -1):
         node = path[i - 1]
         cost += tau(path[i], node)(rows, attributes)
-        # The next delta has been up already: it brings all that the places above make of it.
+        # The next delta has been up already, with everything that the nodes above made of it.
         rows = (rows * r[node] + deltas[node] * whole) * sigma[i - 1]
         whole, attributes = whole * r[node] * sigma[i - 1], attributes + a[node]
     return cost + leftover(rows, attributes)
@@ -107,9 +107,9 @@ def cheapest(
 def stepper(
     graph: JoinGraph, statistics: Statistics, tau: TauOf, deltas: Sequence[float], start: int
 ) -> Callable[[frozenset[int], int], float]:
-    """The cost of asking a node when others are bound: combined edges take their mean time, all selectivities count.
+    """The cost of a request to a node for a bound set: edges count with their mean time, and all selectivities.
 
-    Searches bind one node more at a time, so the rows of a larger set are made from those of the one it grew from.
+    Searches bind one node at a time, so the rows of a set are computed from those of the set it grew from.
     """
     near = selectivities(graph, statistics)
     known = {frozenset((start,)): (deltas[start], float(statistics.widths[start]))}
@@ -132,6 +132,6 @@ def stepper(
 
 
 def selectivities(graph: JoinGraph, statistics: Statistics) -> list[list[tuple[int, float]]]:
-    """For each node those it is joined to, with the share of pairs that match."""
+    """For each node its neighbours, with the share of pairs that match."""
     near = (sorted(graph.neighbours(frozenset((node,)))) for node in range(graph.count))
     return [[(v, statistics.selectivity(v, node)) for v in found] for node, found in enumerate(near)]

@@ -1,7 +1,7 @@
-"""How a whole view is computed: in this process or on Spark, and there by which shape, from what is known of its sources.
+"""How a whole view is computed: in this process or on Spark, and there by which shape, from statistics of its sources.
 
-Everything is a figure in seconds: what a row has cost here, what Spark's joins cost by calibration, corrected by what the last
-computations took. Nothing is counted here; what nobody has counted is estimated.
+All costs are seconds: what a row has cost here, what Spark's joins cost by calibration, corrected by the last
+computations. Nothing is counted here; missing counts are estimated.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from penstock.planner.views.relations import COMPARED, Counted, Relations, equal
 from penstock.planner.views.shape_choice import Choice, choose, explain_choice
 from penstock.planner.views.shape_cost import Costs
 
-HERE = 2.5e-7  # seconds that a row costs which is read or made here, where none was measured
-_COPIES = 4  # times the bytes of all rows that joining them here holds in memory
+HERE = 2.5e-7  # seconds per row that is read or made here, until measured
+_COPIES = 4  # memory for joining here, as a multiple of the bytes of all rows
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a source says of itself without being read: its rows, and how many different values a column has, where it knows."""
+    """A source's own estimates: its rows, and the number of different values of some columns."""
 
     rows: float
     distinct: Mapping[str, float] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Machine:
-    """What rows cost: on Spark, with so many cores and so many bytes for tables, and here, a row in so many seconds.
+    """Costs and capacities: on Spark with these cores and bytes for tables, and seconds per row in this process.
 
     `room` are the bytes of memory of this process's machine.
     """
@@ -45,7 +45,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class First:
-    """The computation of a whole view: the shapes it could have on Spark, and the seconds it should take here."""
+    """The computation of a whole view: the possible shapes on Spark, and the seconds it should take here."""
 
     choice: Choice
     relations: Relations
@@ -60,11 +60,11 @@ class First:
 
     @property
     def on_spark(self) -> bool:
-        """Whether Spark is the faster, or the only one with room for it."""
+        """Whether Spark is faster, or the only one with enough memory."""
         return self.spark < self.here
 
     def explain(self, names: Sequence[str]) -> str:
-        """Where, and the shape on Spark as a tree, with what its figures rest on."""
+        """Where it runs, and the shape on Spark as a tree, with the origin of the figures."""
         here = f"{self.here:.2f} s" if self.here < inf else "not enough memory"
         rests = [
             "rows counted" if self.counted else "rows estimated",
@@ -79,7 +79,7 @@ class First:
 
 
 def first(view: View, counted: Sequence[Counted], machine: Machine, *, really: bool = True) -> First:
-    """Every way to compute a view of two nodes or more, priced. `really`: its relations were counted, not estimated."""
+    """Every way to compute a view of at least two nodes, priced. `really`: its relations were counted."""
     relations = relations_of(view, counted)
     choice = choose(relations, machine.costs, machine.cores, machine.memory)
     held = _COPIES * sum(rows * width for rows, width in zip(relations.rows, relations.widths, strict=True))
@@ -88,19 +88,19 @@ def first(view: View, counted: Sequence[Counted], machine: Machine, *, really: b
 
 
 def handled(rows: Sequence[float], results: float) -> float:
-    """The rows that a computation here is measured by: those it reads and those it makes."""
+    """The rows by which a computation here is measured: those it reads and those it makes."""
     return sum(rows) + results
 
 
 def keyed(estimate: Estimate, source: Source) -> Estimate:
-    """With what the key of the source tells: a key of one column has as many values as there are rows."""
+    """The estimate with the source's key: a key of one column has as many values as there are rows."""
     return Estimate(
         estimate.rows, {**estimate.distinct, **dict.fromkeys(source.key if len(source.key) == 1 else (), estimate.rows)}
     )
 
 
 def estimated(view: View, sources: Mapping[str, Source], known: Mapping[str, Estimate]) -> list[Counted]:
-    """What the nodes of a view should have, from what their sources say of themselves."""
+    """The expected counts of a view's nodes, from the estimates of their sources."""
     counted = []
     places = equal_places(view)
     for number, node in enumerate(view.nodes):
@@ -114,7 +114,7 @@ def estimated(view: View, sources: Mapping[str, Source], known: Mapping[str, Est
 
 
 def _share(condition: Expression, estimate: Estimate) -> float:
-    """The share of rows that a filter keeps."""
+    """The share of rows that satisfy a filter."""
     match condition.term:
         case Compare("=", Ref(_, column), Literal()) | Compare("=", Literal(), Ref(_, column)):
             return 1 / max(1.0, estimate.distinct.get(column, 1 / COMPARED))
@@ -123,7 +123,7 @@ def _share(condition: Expression, estimate: Estimate) -> float:
 
 
 def corrected(costs: Costs, runs: Sequence[tuple[float, float]]) -> Costs:
-    """Costs by as much higher or lower as the last computations took longer than estimated; runs are (estimated, measured) seconds."""
+    """Costs scaled by measured over estimated times of the last computations; `runs`: (estimated, measured) seconds."""
     ratios = [log(measured / foretold) for foretold, measured in runs if foretold > 0 and measured > 0]
     if not ratios:
         return costs

@@ -1,6 +1,6 @@
-"""How many keys to put into one request of a kind that grows dearer with them: the knee of what was measured (Liu 2005, 10.5.2).
+"""How many keys to put into one request: the knee of the measured times (Liu 2005, 10.5.2).
 
-A request has a fixed part that more keys share, and a part that grows faster than they do: a statement of many parts has to be
+A request has a fixed part that its keys share, and a part that grows faster than their number: a long statement must be
 parsed and planned. In between lies a size from which more keys gain nothing.
 """
 
@@ -12,21 +12,21 @@ from dataclasses import dataclass, field
 from math import inf
 
 SIZES = (10, 25, 50, 100, 200, 400)
-FIRST = 50  # where nothing is known
-_NEAR = 1.1  # times the least that a key can cost, within which a smaller size is as good
+FIRST = 50  # the size without measurements
+_NEAR = 1.1  # times the least cost per key, within which a smaller size is as good
 _KEPT = 5
 
 
 @dataclass
 class Knee:
-    """What requests of each size took lately, and the size to use next."""
+    """The last times of requests of each size, and the size to use next."""
 
     sizes: tuple[int, ...] = SIZES
     _times: dict[int, deque[float]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
-        """The smallest size at which a key costs about as little as at any."""
+        """The smallest size whose cost per key is close to the least."""
         if not self._times:
             return FIRST
         costs = {size: min(times) / size for size, times in self._times.items()}
@@ -34,9 +34,9 @@ class Knee:
         return min(size for size, cost in costs.items() if cost <= _NEAR * least)
 
     def parts(self, count: int) -> Iterator[tuple[int, int]]:
-        """Cut so many keys into (start, end). Sizes that were not measured yet come first, one part of each, small ones before large.
+        """Split keys into ranges (start, end). Unmeasured sizes come first, one range of each, small ones before large.
 
-        Larger sizes are not tried once one was clearly dearer than a smaller one: that is past the knee.
+        Larger sizes are not tried once one was clearly more expensive than a smaller one: that is past the knee.
         """
         start = 0
         while start < count:
@@ -46,7 +46,7 @@ class Knee:
             start = end
 
     def learn(self, keys: int, seconds: float) -> None:
-        """Take in what a request took; one that was not cut to a size tells nothing."""
+        """Add the time of a request; one of another size does not count."""
         if keys in self.sizes:
             self._times.setdefault(keys, deque(maxlen=_KEPT)).append(seconds)
 

@@ -1,6 +1,6 @@
-"""Paths through a view's join graph that visit every node once, and contraction where there is none.
+"""Paths through a view's join graph that visit every node once, and contraction if there is none.
 
-A path element is a node, or a group of nodes that was contracted to one (Liu 2005, 10.3.2): itself a path.
+A path element is a node, or a group of nodes contracted to one (Liu 2005, 10.3.2), itself a path.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.planner.orders.graph import JoinGraph
 
 @dataclass(frozen=True)
 class Group:
-    """Nodes that act as one: a path of elements, maintained before anything outside is asked for them."""
+    """Nodes that act as one: a path of elements, maintained before anything outside is requested for them."""
 
     path: tuple[Element, ...]
 
@@ -25,8 +25,8 @@ class Group:
 Element = int | Group
 Path = tuple[int, ...]
 
-EXPANSIONS = 4_000  # beginnings of paths that one search looks at: a clique of 12 has half a billion
-_PATIENCE = 8  # expansions per node, after which a search for a path goes on from the next start
+EXPANSIONS = 4_000  # prefixes of paths that one search expands: a clique of 12 has half a billion
+_PATIENCE = 8  # expansions per node, after which the search continues from the next start
 
 
 def nodes_of(element: Element) -> tuple[int, ...]:
@@ -49,10 +49,10 @@ def hamiltonian_paths(graph: JoinGraph) -> Iterator[tuple[int, ...]]:
 
 
 def spread_paths(graph: JoinGraph, most: int, expansions: int = EXPANSIONS) -> list[Path]:
-    """Paths that visit every node once: all of them if they are few, else up to `most` that differ early on.
+    """Paths that visit every node once: all of them if they are few, else up to `most` that differ early.
 
-    Every start, and after each beginning every way to go on, has its turn before one has a second. The search ends when
-    it has looked at so many beginnings, found or not.
+    Every start, and after each prefix every continuation, gets a turn before any gets a second. The search ends after
+    `expansions` prefixes, whether paths were found or not.
     """
     near = _near(graph, list(range(graph.count)))
     if graph.count > 2 and sum(nodes.bit_count() == 1 for nodes in near) > 2:
@@ -65,7 +65,7 @@ def spread_paths(graph: JoinGraph, most: int, expansions: int = EXPANSIONS) -> l
         for _ in range(min(expansions, _PATIENCE * graph.count)):
             path = next(search, ())
             if path == ():
-                break  # nothing is left from this start
+                break  # no more paths from this start
             if path is not None:
                 found.append(path)
                 turns.append(search)
@@ -77,7 +77,7 @@ def spread_paths(graph: JoinGraph, most: int, expansions: int = EXPANSIONS) -> l
 
 
 def _grown(near: list[int], path: Path, free: int) -> Iterator[Path | None]:
-    """Whole paths with this beginning, the ways to go on in turns; None for every beginning that is looked at."""
+    """Whole paths with this prefix, continuations in turns; None for every prefix that is expanded."""
     if not free:
         yield path
         return
@@ -94,7 +94,7 @@ def _grown(near: list[int], path: Path, free: int) -> Iterator[Path | None]:
 
 
 def _ways(near: list[int], last: int, free: int) -> list[int]:
-    """Where a path can go on, first to nodes that soon cannot be reached any more. Sets of nodes are bits here."""
+    """Where a path can continue, first to nodes that soon become unreachable. Sets of nodes are bits here."""
     ways, left = [], near[last] & free
     while left:
         low = left & -left
@@ -105,10 +105,10 @@ def _ways(near: list[int], last: int, free: int) -> list[int]:
 
 
 def contraction(graph: JoinGraph, expansions: int = EXPANSIONS) -> Group:
-    """A path through everything, with sub-paths contracted to groups where the graph itself has no such path.
+    """A path through everything, with sub-paths contracted to groups where the graph has no such path.
 
-    The longest path is contracted first, as far as it is found by looking at so many beginnings; of equal ones that of
-    the lowest start. Each contraction makes the graph smaller, so it ends with one group for any connected graph.
+    The longest path is contracted first, as far as the bounded search finds it; ties go to the lowest start. Each
+    contraction makes the graph smaller, so a connected graph ends as one group.
     """
     if not graph.connected():
         raise ValueError("a view's join graph must be connected")
@@ -135,7 +135,7 @@ def _longest(graph: JoinGraph, elements: list[Element], expansions: int) -> list
 
 
 def _near(graph: JoinGraph, elements: list[Element]) -> list[int]:
-    """For each element the places of those that it is joined to, as bits."""
+    """For each element the places of its neighbours, as bits."""
     inside = [frozenset(nodes_of(e)) for e in elements]
     around = [graph.neighbours(nodes) for nodes in inside]
     return [sum(1 << b for b, nodes in enumerate(inside) if b != a and near & nodes) for a, near in enumerate(around)]

@@ -1,7 +1,7 @@
 """A maintenance plan as data: which source is asked for which deltas, in what order, and in which state each is seen.
 
-Every strategy is of this one form, so that requests, rounds and costs are counted, and plans executed, in one way.
-A *member* is the delta of one node on its way through all other nodes (Liu 2005, 9.2); it is named by that node.
+Every strategy has this form, so that requests, rounds and costs are counted, and plans executed, in one way. A *member*
+is the delta of one node on its way through all other nodes (Liu 2005, 9.2), named by that node.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Request:
-    """One question to the source of `node`: the rows that join with any of `members`.
+    """One query to the source of `node`: the rows that join with any of `members`.
 
-    The keys are taken from the nodes `via`, which all members hold; none means that the whole source is asked for.
+    The keys are taken from the nodes `via`, which all members have joined; none means that the whole source is read.
     """
 
     node: int
@@ -33,8 +33,8 @@ class MaintenancePlan:
     """The requests of one refresh.
 
     A member sees nodes before its own in `sequence` as they are after the changes, later ones as before. `parallel`
-    requests start as soon as their members hold the nodes `via`; others one after the other. `each_row`: every row of
-    a delta goes its way alone.
+    requests start as soon as their members have joined the nodes `via`; others one after the other. `each_row`: every
+    row of a delta is sent alone.
     """
 
     strategy: str
@@ -67,11 +67,11 @@ class MaintenancePlan:
 
     @property
     def rounds(self) -> int:
-        """How often one must wait for an answer before the next question can be put."""
+        """The number of sequential round trips."""
         return max(self.levels, default=0)
 
     def without(self, empty: Collection[int]) -> MaintenancePlan:
-        """The plan when these nodes have not changed: their members, and requests left with none, fall away."""
+        """The plan if these nodes have not changed: without their members and the requests only for these."""
         kept = ((r, tuple(m for m in r.members if m not in empty)) for r in self.requests)
         return replace(self, requests=tuple(replace(r, members=members) for r, members in kept if members))
 

@@ -1,6 +1,6 @@
-"""What a maintenance plan takes, in seconds: waiting, volume and work, with whatever runs at once running at once.
+"""The time of a maintenance plan in seconds: waiting, volume and work, including concurrency.
 
-The formulas of `formulas` add requests up and cannot see that; here a plan is played through, request by request.
+The formulas in `formulas` add requests; here a plan is simulated, request by request.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from penstock.planner.views.statistics import Statistics
 
 TauOf = Callable[[int, int], Tau]
 
-_JOIN = 0.0004  # seconds to take in one answer here, however small
-_JOINED_ROW = 0.4e-6  # and for each row that goes into the join or comes out of it
+_JOIN = 0.0004  # seconds to process one answer here, however small
+_JOINED_ROW = 0.4e-6  # and per row that goes into the join or comes out of it
 
 
 def price(
@@ -27,7 +27,7 @@ def price(
     deltas: Sequence[float],
     taus: Mapping[tuple[int, int], Tau] | None = None,
 ) -> float:
-    """The seconds that the plan will take, when so many rows of each node have changed."""
+    """The expected seconds of the plan, with that many changed rows of each node."""
     empty = [k for k, changed in enumerate(deltas) if not changed]
     plan = plan.without(empty)
     if plan.each_row:
@@ -77,7 +77,7 @@ def _serial(costs: Sequence[tuple[float, float, float]]) -> float:
 
 
 def _played(statistics: Statistics, plan: MaintenancePlan, costs: Sequence[tuple[float, float, float]]) -> float:
-    """When the last answer is joined, with as many requests under way as connections and cores allow."""
+    """When the last answer is joined, with as many concurrent requests as connections and cores allow."""
     done = {(m, m): 0.0 for m in plan.sequence}
     connections = statistics.connections or (len(plan.sequence),) * len(plan.sequence)
     lines = [[0.0] * max(1, connections[node]) for node in range(len(plan.sequence))]

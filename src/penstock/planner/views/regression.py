@@ -1,6 +1,6 @@
-"""How long a request takes, by regression on what is shipped (Liu 2005, 11.3.1): nothing is known of the source itself.
+"""The time of a request, by regression on what is shipped (Liu 2005, 11.3.1), without knowledge of the source.
 
-The candidate terms are those of the model; stepwise selection keeps the ones that the samples speak for.
+The candidate terms are those of the model; stepwise selection keeps those that the samples support.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TERM: dict[str, Callable[[float, float], float]] = {
     "sqrt(C*A)": lambda c, a: sqrt(c * a),
 }
 TERMS = tuple(_TERM)
-FEWEST = 4  # samples, below which only a mean can be told
+FEWEST = 4  # samples; with fewer only a mean is computed
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,18 +30,18 @@ Floats = npt.NDArray[np.float64]
 class Tau:
     """Time of a request as a function of C rows with A attributes; terms that were not selected have no coefficient.
 
-    Above `until` rows, where nothing was measured, time grows by `beyond` a row.
+    Above `until` rows, the largest measurement, time grows by `beyond` per row.
     """
 
     constant: float
     coefficients: tuple[tuple[str, float], ...] = ()
-    least: float = 0.0  # no prediction is below it
+    least: float = 0.0  # lower bound of predictions
     until: float = inf
     beyond: float = 0.0
 
     def __call__(self, rows: float, attributes: float) -> float:
         within, seconds = min(rows, self.until), self.constant
-        for name, b in self.coefficients:  # a plain loop: searches call this ten thousands of times
+        for name, b in self.coefficients:  # a plain loop: searches call this tens of thousands of times
             seconds += b * _TERM[name](within, attributes)
         return max(self.least, seconds) + self.beyond * max(0.0, rows - self.until)
 
@@ -52,9 +52,9 @@ class Tau:
 def fit(samples: Sequence[tuple[float, float, float]], *, rising: bool = False) -> Tau:
     """The model for samples of (C, A, time).
 
-    Terms are dropped and taken in one at a time as long as that lowers Schwarz's criterion, which weighs the error
-    left against the number of terms. Predictions are never below half the shortest time that was seen. If `rising`,
-    no term may shorten a request: noisy samples would have it so.
+    Terms are dropped and added one at a time as long as that lowers Schwarz's criterion, which weighs the remaining
+    error against the number of terms. Predictions are never below half the shortest measured time. If `rising`, no term
+    may shorten a request, which noisy samples could suggest.
     """
     if not samples:
         raise ValueError("a cost model needs at least one measured request")
@@ -79,7 +79,7 @@ def fit(samples: Sequence[tuple[float, float, float]], *, rising: bool = False) 
 
 
 def _solve(columns: dict[str, Floats], chosen: tuple[str, ...], times: Floats) -> tuple[Floats, float]:
-    """(coefficients, the constant first; squared error left). Columns are scaled, for C*A and sqrt(A) differ by far."""
+    """(coefficients, the constant first; squared error). Columns are scaled, since C*A and sqrt(A) differ by far."""
     scales = np.array([1.0, *(np.abs(columns[name]).max() for name in chosen)])
     matrix = np.stack([np.ones(len(times)), *(columns[name] for name in chosen)], axis=1) / scales
     solution = np.linalg.lstsq(matrix, times, rcond=1e-10)[0]

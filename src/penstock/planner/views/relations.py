@@ -1,7 +1,8 @@
-"""What the first computation of a view knows of its relations: how many rows each has, what ties them, and what follows for sets.
+"""The relations of a view's first computation: their sizes, the conditions between them, and sizes of joins.
 
-Sizes assume that selectivities are independent, so that the size of a set does not depend on the order of its joins. A group of
-relations that is computed first can be seen as one relation (`contracted`). Nothing here knows where rows lie or how they are joined.
+Sizes assume independent selectivities, so that the size of a set does not depend on the order of its joins. A group of
+relations that is computed first can be treated as one relation (`contracted`). Where rows are, and how they are joined,
+plays no part here.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ Place = tuple[int, str]  # a column of a node
 
 BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "float": 4, "date": 4, "boolean": 1, "string": 24}
 OTHER = 8  # bytes of a value of any other type
-COMPARED = 1 / 3  # the share of pairs that a comparison other than an equality is taken to keep
+COMPARED = 1 / 3  # assumed share of pairs that satisfy a comparison other than an equality
 
 
 @dataclass(frozen=True)
 class Tie:
     """The join condition between two relations.
 
-    `classes` are the key classes by which it is an equality; without any it is some other comparison.
+    `classes` are the key classes by which it is an equality; without any it is another comparison.
     """
 
     left: int
@@ -90,7 +91,7 @@ class Relations:
         return frozenset[int]().union(*(self._near[m] for m in given)) - given
 
     def components(self, members: Iterable[int]) -> tuple[Members, ...]:
-        """The members in parts without a tie between any two parts, the part of the lowest number first."""
+        """The connected components of the members, in order of their lowest number."""
         return components(self._near, members)
 
     def connected(self, members: Iterable[int]) -> bool:
@@ -114,7 +115,7 @@ class Relations:
         return self.size(given) * self.width(given)
 
     def key(self, bound: Iterable[int], other: Iterable[int]) -> Classes:
-        """The key classes by which rows of these relations find those of the others; none for other comparisons alone."""
+        """The key classes on which rows of these relations join the others'; none for other comparisons."""
         ours, theirs = frozenset(bound), frozenset(other)
         across = (
             t for t in self.ties if (t.left in ours and t.right in theirs) or (t.right in ours and t.left in theirs)
@@ -122,7 +123,7 @@ class Relations:
         return frozenset[int]().union(*(tie.classes for tie in across))
 
     def contracted(self, parts: Sequence[Members]) -> Relations:
-        """The same join with each part as one relation, numbered as given; ties between two parts become one."""
+        """The same join with each part as one relation, numbered as given; ties between two parts are merged."""
         place = {member: number for number, part in enumerate(parts) for member in part}
         if sorted(m for part in parts for m in part) != sorted(self.all):
             raise ValueError(f"the parts {[sorted(p) for p in parts]} do not divide {self.count} relations")
@@ -137,12 +138,12 @@ class Relations:
         return Relations(rows, tuple(merged.values()), tuple(self.width(part) for part in parts))
 
 
-# -- from a view ------------------------------------------------------------------------------------------------------------------
+# -- from a view ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What was counted of one node, after its own filters: rows, the bytes of a row, and different values in its join columns."""
+    """Counts of one node after its own filters: rows, bytes per row, and different values in its join columns."""
 
     rows: float
     width: float
@@ -155,7 +156,7 @@ def width_of(types: Iterable[str]) -> float:
 
 
 def equal_places(view: View, members: Iterable[int] | None = None) -> dict[Place, int]:
-    """The key class of every join column: columns are in one class if equalities between these nodes make them equal."""
+    """The key class of every join column: columns that equalities between these nodes make equal are in one class."""
     inside = frozenset(range(len(view.nodes)) if members is None else members)
     found: dict[Place, int] = {}
     for edge in view.edges:
@@ -169,7 +170,7 @@ def equal_places(view: View, members: Iterable[int] | None = None) -> dict[Place
 
 
 def relations_of(view: View, counted: Sequence[Counted]) -> Relations:
-    """The relations of a view. An equality keeps one pair of so many as the side with more different values has of them."""
+    """The relations of a view. An equality keeps 1/n of the pairs, n being the greater number of different values."""
     classes = equal_places(view)
     ties = []
     for edge in view.edges:

@@ -1,8 +1,8 @@
-"""The order in which a step visits the nodes: all instances, a beam of the cheapest, or exactly over subsets.
+"""The order in which a step visits the nodes: all orders, a beam of the cheapest, or exactly over subsets.
 
-The cost of visiting a node depends on the set that is bound, not on its order, so the search over subsets is exact
-(2^n sets), and a beam of sets wastes no place on orders of one set; the beam of orders is the level-wise search of
-Liu 2005, 11.3.2, whose enumeration is `every_order`.
+The cost of visiting a node depends on the bound set, not on its order, so the search over subsets is exact (2^n sets),
+and a beam of sets spends no place on several orders of one set. The beam of orders is the level-wise search of Liu
+2005, 11.3.2, whose enumeration is `every_order`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from penstock.planner.orders.search import every_order
 StepCost = Callable[[Positions, int], float]
 Priced = tuple[float, Order]
 
-EXACT = 8  # nodes up to which all connected subsets are looked at
+EXACT = 8  # nodes up to which all connected subsets are enumerated
 STEPS = 400  # visits that are priced for one start, beyond; or those of a greedy search, if it needs more
 
 
 def enumerated(graph: JoinGraph, start: int, step: StepCost) -> list[Priced]:
-    """Every instance of a step with its cost (Algorithm 8)."""
+    """Every order of a step with its cost (Algorithm 8)."""
     return [(_cost(start, order, step), order) for order in every_order(graph, start)]
 
 
 def beam(graph: JoinGraph, start: int, step: StepCost, keep: float = inf) -> Priced:
-    """The cheapest order when only the `keep` cheapest beginnings of each length go on (Algorithm 9); 1 is greedy."""
+    """The cheapest order, extending only the `keep` cheapest prefixes of each length (Algorithm 9); 1 is greedy."""
     if keep < 1:
         raise ValueError(f"a beam keeps at least one order, not {keep}")
     level: list[Priced] = [(0.0, ())]
@@ -42,7 +42,7 @@ def beam(graph: JoinGraph, start: int, step: StepCost, keep: float = inf) -> Pri
 
 
 def by_subsets(graph: JoinGraph, start: int, step: StepCost, keep: float = inf) -> Priced:
-    """The cheapest order, found by keeping the best beginning of each set, and the `keep` cheapest sets of each size."""
+    """The cheapest order, extending only the best prefix of each set, and the `keep` cheapest sets of each size."""
     level: dict[Positions, Priced] = {frozenset((start,)): (0.0, ())}
     for _ in range(graph.count - 1):
         if len(level) > keep:
@@ -57,10 +57,10 @@ def by_subsets(graph: JoinGraph, start: int, step: StepCost, keep: float = inf) 
 
 
 def best_order(graph: JoinGraph, start: int, step: StepCost) -> Priced:
-    """The cheapest order; with many nodes, the best that is found for a bounded number of visits."""
+    """The cheapest order; with many nodes, the best that a bounded number of visits finds."""
     if graph.count <= EXACT:
         return by_subsets(graph, start, step)
-    greedy = graph.count * (graph.count - 1) // 2  # visits at most, with one set of each size
+    greedy = graph.count * (graph.count - 1) // 2  # the most visits with one set of each size
     return by_subsets(graph, start, step, max(1, STEPS // greedy))
 
 

@@ -1,4 +1,4 @@
-"""Which shape computes a view first, by estimated time on Spark, and the picture of it that EXPLAIN draws."""
+"""The shape for the first computation of a view, by estimated time on Spark, and its picture in EXPLAIN."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NODES = 4  # relations from which a bushy tree has at least two groups of two
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen shape, and of every kind the best shape with its estimated seconds."""
+    """The chosen shape, and the best shape of every kind with its estimated seconds."""
 
     shape: Shape
     best: Mapping[str, Shape]
@@ -49,7 +49,7 @@ class Choice:
 def choose(relations: Relations, costs: Costs, cores: int, memory: float = inf) -> Choice:
     """The fastest shape whose tables fit in `memory` bytes. Left-deep and zigzag are estimated for comparison, not run.
 
-    A right-deep tree that does not fit is no candidate; the pieces of the segmented ones always fit, as far as single tables do.
+    A right-deep tree that does not fit is excluded; the pieces of segmented ones always fit if single tables do.
     """
 
     def price(shape: Shape) -> float:
@@ -76,11 +76,11 @@ def choose(relations: Relations, costs: Costs, cores: int, memory: float = inf) 
     return Choice(best[chosen], best, seconds)
 
 
-# -- the picture ------------------------------------------------------------------------------------------------------------------
+# -- the picture ------------------------------------------------------------------------------------------------------
 
 
 def explain_choice(choice: Choice, relations: Relations, names: Sequence[str]) -> str:
-    """The chosen shape as a tree, and what the others would take."""
+    """The chosen shape as a tree, and the estimates of the others."""
     lines = [choice.shape.kind.replace("_", " ")]
     times = sorted(choice.seconds.items(), key=lambda pair: pair[1])
     lines.append("  estimated: " + ", ".join(f"{kind.replace('_', ' ')} {time:.2f} s" for kind, time in times))
@@ -88,7 +88,7 @@ def explain_choice(choice: Choice, relations: Relations, names: Sequence[str]) -
 
 
 def draw(shape: Shape, relations: Relations, names: Sequence[str]) -> list[str]:
-    """One line for each input, probes first; inputs of a segment stand below it, indented."""
+    """One line per input, probes first; inputs of a segment follow it, indented."""
     return _segment(shape, len(shape.segments) - 1, relations, names)
 
 

@@ -1,7 +1,8 @@
-"""What a shape costs: the formulas of Liu 2005 (2.4.2 and 3.1.2) for a cluster, and the time that the same work takes on Spark.
+"""The cost of a shape: the formulas of Liu 2005 (2.4.2 and 3.1.2) for a cluster, and its time on Spark.
 
-All counts are rows from `Relations`; `Costs` holds seconds per row, measured or assumed. The thesis leaves the contention f(k) open: here
-it grows linearly with the cores. Its printed sums for bushy trees disagree in their limits; they are read here as its text means them.
+All counts are rows from `Relations`; `Costs` are seconds per row, measured or assumed. The thesis leaves the contention
+f(k) open: here it grows linearly with the cores. Its printed sums for bushy trees disagree in their limits; they are
+read here as its text defines them.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from penstock.planner.views.shapes import Segment, Shape, copied, exchanges
 class Costs:
     """Seconds per row to read, partition, send, build and probe; seconds to fill and to drain a pipeline.
 
-    `byte` is what sending costs further for each byte of a row, `contention` what each further core adds to f(k), `job` what a Spark
-    job costs by itself and `hop` what an exchange does, `write` what a row costs that is written out between two pieces. Tables of
-    `small` bytes at most are copied to every core. The defaults were measured by
-    `views.calibrate` on two busy cores: their proportions matter, not the seconds.
+    `byte` is the extra cost of sending per byte of a row, `contention` what each further core adds to f(k), `job` the
+    fixed cost of a Spark job and `hop` of an exchange, `write` the cost of a row written between two pieces. Tables of
+    at most `small` bytes are copied to every core. The defaults were measured by `views.calibrate` on two busy cores:
+    their proportions matter, not the seconds.
     """
 
     read: float = 4.7e-7
@@ -39,12 +40,12 @@ class Costs:
 
     @property
     def building(self) -> float:
-        """A row from its source into a hash table."""
+        """To move a row from its source into a hash table."""
         return self.read + self.partition + self.send + self.build
 
     @property
     def probing(self) -> float:
-        """A row from its source into the first hash table that it visits."""
+        """To move a row from its source to the first hash table that it probes."""
         return self.read + self.partition + self.send + self.probe
 
     def congestion(self, cores: int) -> float:
@@ -54,8 +55,8 @@ class Costs:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows that a segment handles: the tables built from relations and from other segments, the probe, what flows between
-    two of its joins, and its result.
+    """The rows that a segment handles: the tables built from relations and from other segments, the probe, what flows
+    between two of its joins, and its result.
     """
 
     sources: tuple[float, ...]
@@ -78,7 +79,7 @@ def rows_of(relations: Relations, shape: Shape, segment: Segment) -> Rows:
     )
 
 
-# -- the cluster of the thesis --------------------------------------------------------------------------------------------------
+# -- the cluster of the thesis ----------------------------------------------------------------------------------------
 
 
 def building_work(rows: Rows, costs: Costs) -> float:
@@ -87,7 +88,7 @@ def building_work(rows: Rows, costs: Costs) -> float:
 
 
 def probing_work(rows: Rows, costs: Costs, cores: int, *, redirected: bool = True) -> float:
-    """W_p: rows are sent on after every join but the last, unless all tables of the segment are spread by one key."""
+    """W_p: rows are sent on after every join but the last, unless all tables of the segment have one key."""
     sent = (cores - 1) / cores * costs.send if redirected else 0.0
     return costs.probing * rows.probe + (sent + costs.probe) * sum(rows.inner)
 
@@ -104,10 +105,10 @@ def segment_time(rows: Rows, costs: Costs, cores: int, *, redirected: bool = Tru
 
 
 def bushy_time(relations: Relations, shape: Shape, costs: Costs, cores: int) -> float:
-    """T of segments that run in waves, each wave feeding the next; of one segment alone it is that segment's time.
+    """T of segments that run in waves, each wave feeding the next; of a single segment its own time.
 
-    Segments that hand on their result pay for filling the tables of the next wave; there only rows between two joins are left to pay.
-    Relations that a later segment builds itself are read while the wave before runs.
+    Segments that pass on their result pay for filling the next wave's tables; there only the rows between two joins
+    remain to be paid. Relations that a later segment builds itself are read while the wave before runs.
     """
     total, waves = 0.0, shape.waves
     for number, wave in enumerate(waves):
@@ -137,14 +138,14 @@ def _consumer(shape: Shape, segment: Segment) -> Segment:
     return next(s for s in shape.segments if number in s.inputs)
 
 
-# -- Spark ----------------------------------------------------------------------------------------------------------------------
+# -- Spark ------------------------------------------------------------------------------------------------------------
 
 
 def spark_time(relations: Relations, shape: Shape, costs: Costs, cores: int) -> float:
-    """Seconds on Spark, where cores share all work: the tables of a segment take as long as all their rows, not as the largest.
+    """Seconds on Spark, where cores share all work: a segment's tables take as long as all their rows, not the largest.
 
-    A wave lasts as long as its slowest segment on its own share of the cores. Rows are sent only where the key class changes; small tables
-    and those without a key are copied to every core, and the latter are scanned for each row.
+    A wave lasts as long as its slowest segment on its own share of the cores. Rows are sent only where the key class
+    changes; small tables and those without a key are copied to every core, and the latter are scanned for each row.
     """
     total = 0.0
     for wave in shape.waves:
@@ -156,14 +157,14 @@ def spark_time(relations: Relations, shape: Shape, costs: Costs, cores: int) -> 
 
 
 def _hops(relations: Relations, shape: Shape, segment: Segment, small: float) -> int:
-    """The exchanges of a segment: of every table that is spread by a key, and of the probe wherever that key changes."""
+    """The exchanges of a segment: of every table distributed by a key, and of the probe wherever that key changes."""
     tables = list(zip(shape.reached(segment), segment.builds, strict=False))
     spread = sum(not copied(relations, bound, shape.members[build], small) for bound, build in tables)
     return spread + exchanges(relations, shape, segment, small) + (spread > 0)
 
 
 def _work(relations: Relations, shape: Shape, segment: Segment, costs: Costs, cores: int) -> float:
-    """Seconds of one core for a segment: reading, sending by key, building and probing."""
+    """Core seconds of a segment: reading, sending by key, building and probing."""
 
     def sending(members: frozenset[int]) -> float:
         return costs.partition + costs.send + costs.byte * relations.width(members)

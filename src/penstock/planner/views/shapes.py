@@ -1,8 +1,8 @@
-"""Shapes of the first computation of a view: which relations are joined in which pipelined segments, and in which order.
+"""Shapes of the first computation of a view: which relations are joined in which pipelined segments, in which order.
 
-In a **segment** the rows of one input (the probe) visit the hash tables of the others (the builds), in order, without being stored in
-between. Left-deep, right-deep, zigzag and segmented right-deep trees (Liu 2005, 2.2) are all lists of segments; segmented bushy ones are
-composed in `bushy`. What a shape costs is in `shape_cost`.
+In a **segment** the rows of one input (the probe) visit the hash tables of the others (the builds), in order, without
+being stored in between. Left-deep, right-deep, zigzag and segmented right-deep trees (Liu 2005, 2.2) are all lists of
+segments; `bushy` composes segmented bushy ones. `shape_cost` computes the cost of a shape.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 
 from penstock.planner.views.relations import Members, Relations
 
-EXACT = 8  # builds up to which the order of a segment is the best one; beyond, it is greedy
+EXACT = 8  # builds up to which the order of a segment is optimal; beyond, it is greedy
 
 LEFT_DEEP = "left_deep"
 RIGHT_DEEP = "right_deep"
@@ -24,10 +24,10 @@ SEGMENTED_BUSHY = "segmented_bushy"
 
 @dataclass(frozen=True)
 class Segment:
-    """Inputs below the number of relations are relations; input `count + i` is what the i-th segment of the shape gives.
+    """Inputs below the number of relations are relations; input `count + i` is the result of the shape's i-th segment.
 
-    Segments of one `wave` run at the same time, each on its share of the `cores` (0: all of them); a wave begins when the one before has
-    ended. Only a `stored` result is written out; others are handed on as they come.
+    Segments of one `wave` run at the same time, each on its share of the `cores` (0: all of them); a wave starts when
+    the one before has ended. Only a `stored` result is written out; others are passed on as they come.
     """
 
     probe: int
@@ -43,7 +43,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Shape:
-    """The segments in the order in which they may run; the last gives the view."""
+    """The segments in an order in which they may run; the last gives the view."""
 
     kind: str
     count: int
@@ -88,12 +88,12 @@ class Shape:
 
 
 def copied(relations: Relations, bound: Members, build: Members, small: float) -> bool:
-    """Whether a table goes to every core as a whole, so that rows can stay where they are: it is small, or has no key."""
+    """Whether a table is copied to every core, so that rows need not be sent: it is small, or has no key."""
     return relations.memory(build) <= small or not relations.key(bound, build)
 
 
 def exchanges(relations: Relations, shape: Shape, segment: Segment, small: float = 0.0) -> int:
-    """How often rows within a segment must be sent on because the next hash table is spread by another key (Liu 2005, 2.4.1).
+    """How often rows of a segment are sent because the next hash table has another key (Liu 2005, 2.4.1).
 
     The first sending of the probe is not counted. A table that is copied to every core moves no rows.
     """
@@ -108,7 +108,7 @@ def exchanges(relations: Relations, shape: Shape, segment: Segment, small: float
 
 
 def ordered(relations: Relations, probe: int, builds: Members) -> tuple[int, ...]:
-    """An order of the builds with few rows in between: the best one for few builds, else the smallest next each time."""
+    """An order of the builds with few rows in between: the best for few builds, else the smallest next each time."""
     if len(builds) > EXACT:
         return _greedy(relations, probe, builds)
     best: dict[Members, tuple[float, tuple[int, ...]]] = {frozenset((probe,)): (0.0, ())}
@@ -140,7 +140,7 @@ def _greedy(relations: Relations, probe: int, builds: Members) -> tuple[int, ...
 
 
 def largest(relations: Relations, members: Members) -> int:
-    """The relation with the most rows; the lowest number of equal ones."""
+    """The relation with the most rows; ties go to the lowest number."""
     return min(members, key=lambda m: (-relations.rows[m], m))
 
 
@@ -152,7 +152,7 @@ def right_deep(relations: Relations) -> Shape:
 
 
 def left_deep(relations: Relations) -> Shape:
-    """Sequential: each next relation probes a table of what has been joined so far. Starts with the smallest relation."""
+    """Sequential: each next relation probes a table of all joined so far. Starts with the smallest relation."""
     first = min(relations.all, key=lambda m: (relations.rows[m], m))
     order = ordered(relations, first, relations.all - {first})
     if not order:
@@ -165,7 +165,7 @@ def left_deep(relations: Relations) -> Shape:
 
 
 def zigzag(relations: Relations, memory: float) -> Shape:
-    """The right-deep order, cut wherever the next table no longer fits; what a piece gives is the probe of the next."""
+    """The right-deep order, cut wherever the next table no longer fits; the result of a piece probes in the next."""
     (whole,) = right_deep(relations).segments
     pieces: list[list[int]] = [[]]
     for build in whole.builds:
@@ -190,7 +190,7 @@ def minimized_work(relations: Relations, bound: Members, build: int) -> float:
 
 
 def balanced_consideration(relations: Relations, bound: Members, build: int) -> float:
-    """Weigh the rows that a table leaves against the memory that it takes, so that more tables fit into one piece."""
+    """Weigh the remaining rows of a table against its memory, so that more tables fit into one piece."""
     return relations.size(bound | {build}) * relations.memory((build,))
 
 
@@ -204,8 +204,8 @@ PREFERENCES: dict[str, Preference] = {
 def cut(relations: Relations, memory: float, prefer: Preference) -> list[tuple[int, tuple[int, ...]]]:
     """Pieces whose tables fit in memory, as (probe, builds); inputs from `count` on are earlier pieces.
 
-    What a piece gives takes part in the rest of the graph like a relation, and may be a probe or a build there. A table that does not fit
-    even alone has a piece for itself.
+    The result of a piece is a relation of the remaining graph: it may be a probe or a build there. A table that does
+    not fit even alone gets a piece of its own.
     """
     pieces: list[tuple[int, tuple[int, ...]]] = []
     inputs = list(range(relations.count))

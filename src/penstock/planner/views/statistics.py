@@ -1,4 +1,4 @@
-"""What is known of a view's sources: how many rows, how many of them match, how long requests took.
+"""Statistics of a view's sources: how many rows, how many of them match, how long requests took.
 
 A frozen value; `learned` makes the next one from the requests of a refresh.
 """
@@ -12,8 +12,8 @@ from typing import Any
 from penstock.planner.views.regression import Tau, fit
 
 KEPT = 64  # samples per directed edge
-REMEMBERED = 8  # of them, beyond the end of a process
-FITTED = 6  # samples that an edge needs for a model of its own
+REMEMBERED = 8  # of them, stored beyond the end of a process
+FITTED = 6  # samples that an edge needs for its own model
 _WEIGHT = 0.3  # of the newest observation
 
 
@@ -33,10 +33,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Statistics:
-    """`rows` and `widths` (columns) of each node; `fanout[v, j]`, v < j: rows of j that one row of v meets.
+    """`rows` and `widths` (columns) of each node; `fanout[v, j]`, v < j: rows of j that one row of v joins.
 
-    `recompute` is the seconds of a full recompute, if one was measured. `connections` is how many requests each node's
-    source answers side by side, `cores` how many all of them together work on.
+    `recompute` is the seconds of a full recompute, if measured. `connections` is how many concurrent requests each
+    node's source answers, `cores` how many cores all of them share.
     """
 
     rows: tuple[float, ...]
@@ -59,8 +59,8 @@ class Statistics:
     def tau(self, v: int, node: int) -> Tau:
         """The time of a request to `node` by keys of `v`: from its own samples, else from all requests to the node.
 
-        Requests that had to wait for others took longer than they need: of samples of about one size, those of the
-        lower quarter count. Beyond the largest size it is hoped to go on as by index; if not, it will soon be known.
+        Requests that waited for others took longer than they need: of samples of about one size, those of the lower
+        quarter count. Beyond the largest size, index lookups are assumed until measured.
         """
         mine = self.samples.get((v, node), ())
         if len(mine) < FITTED:
@@ -80,12 +80,12 @@ class Statistics:
         return replace(model, until=max(s.keys for s in quick), beyond=PER_KEY)
 
 
-PER_KEY = 0.000003  # seconds for a key of an indexed lookup
+PER_KEY = 0.000003  # seconds per key of an indexed lookup
 DEFAULT = Tau(0.0005, (("C", PER_KEY),))  # an indexed lookup over a local socket
 
 
 def learned(statistics: Statistics, samples: Iterable[Sample]) -> Statistics:
-    """The statistics after a refresh: the newest samples are kept, fanouts move toward what was seen, scans count rows."""
+    """The statistics after a refresh: newest samples are kept, fanouts move toward observed ones, scans count rows."""
     kept, fanout, rows = dict(statistics.samples), dict(statistics.fanout), list(statistics.rows)
     for s in samples:
         if not s.via:
@@ -100,7 +100,7 @@ def learned(statistics: Statistics, samples: Iterable[Sample]) -> Statistics:
 
 
 def remembered(statistics: Statistics) -> dict[str, Any]:
-    """What is worth knowing in another process, small and fit for JSON; how many columns and connections, it knows itself."""
+    """What is worth storing for another process, as small JSON, without columns and connections, which it knows."""
     samples = [
         [s.node, list(s.via), s.keys, s.columns, s.rows, s.before, s.after, s.seconds]
         for found in statistics.samples.values()
@@ -115,7 +115,7 @@ def remembered(statistics: Statistics) -> dict[str, Any]:
 
 
 def recalled(statistics: Statistics, body: Mapping[str, Any]) -> Statistics:
-    """The statistics with what was remembered in their place."""
+    """The statistics with the stored values."""
     if len(body["rows"]) != len(statistics.rows):
         return statistics
     samples: dict[tuple[int, int], tuple[Sample, ...]] = {}

@@ -1,7 +1,7 @@
 """Maintenance strategies as functions from a join graph to a plan (Liu 2005, ch. 9-11, and parallel forms of two).
 
 Sequential batch, adjacent and conditional grouping differ only in which members share a request. The parallel forms
-ask for independent things at once: with slow links rounds count for more than requests.
+make independent requests at once: with slow links the number of rounds matters more than that of requests.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from penstock.planner.views.paths import Element, Group, contraction, nodes_of
 from penstock.planner.views.plan import MaintenancePlan, Request
 
 STRATEGIES = ("sweep", "batch", "parallel_batch", "adjacent", "conditional", "parallel_conditional", "recompute")
-ORACLE = "greedy"  # fewest requests, but with Cartesian steps: to check the others by
+ORACLE = "greedy"  # fewest requests, but with Cartesian steps: to verify the others
 
 
 class _Steps:
-    """Collects requests, and what every member has visited."""
+    """Collects requests, and the nodes that every member has visited."""
 
     def __init__(self, graph: JoinGraph) -> None:
         self.graph = graph
@@ -25,7 +25,7 @@ class _Steps:
         self.requests: list[Request] = []
 
     def ask(self, node: int, members: Sequence[int], via: Sequence[int] | None = None) -> None:
-        """Ask a node for these members, by all edges from nodes that every one of them holds."""
+        """Request a node for these members, by all edges from nodes that every one of them has joined."""
         if not members:
             return
         if via is None:
@@ -36,7 +36,7 @@ class _Steps:
             self.visited[m].add(node)
 
     def walk(self, wanted: Sequence[int], members: Sequence[int]) -> None:
-        """Ask all wanted nodes for the members, each joined to what is held already."""
+        """Request all wanted nodes for the members, each joined to a visited node."""
         left = list(wanted)
         while left:
             held = frozenset(set.intersection(*(self.visited[m] for m in members)))
@@ -51,17 +51,17 @@ def default_orders(graph: JoinGraph) -> dict[int, Order]:
     orders: dict[int, Order] = {}
     for start in range(graph.count):
         order: list[int] = [start]
-        for node in order:  # grows while it is walked: breadth first
+        for node in order:  # grows during the loop: breadth first
             order += sorted(graph.neighbours(frozenset((node,))) - set(order))
         orders[start] = tuple(order[1:])
     return orders
 
 
 def batch(graph: JoinGraph, orders: Mapping[int, Order] | None = None, *, parallel: bool = False) -> MaintenancePlan:
-    """A step for each delta, which asks every other node in turn: n(n-1) requests (Liu 2005, 9.2 and 11.2.2).
+    """A step for each delta, which requests every other node in turn: n(n-1) requests (Liu 2005, 9.2 and 11.2.2).
 
-    On visiting a node all edges to the visited ones are used at once. The steps do not depend on each other, nor do
-    branches of one step: in parallel there are n-1 rounds at most.
+    On visiting a node all edges to visited ones are used at once. Neither steps nor branches of one step depend on each
+    other: in parallel there are at most n-1 rounds.
     """
     _connected(graph)
     orders = orders if orders is not None else default_orders(graph)
@@ -84,7 +84,7 @@ def sweep(graph: JoinGraph, orders: Mapping[int, Order] | None = None) -> Mainte
 def adjacent(graph: JoinGraph, size: int, path: Sequence[int] | None = None) -> MaintenancePlan:
     """Steps of `size` neighbours along a path share the requests to all other nodes (Liu 2005, 10.1).
 
-    Neighbours that are not joined among themselves, and those left over at the end, take their steps alone.
+    Neighbours that are not joined with each other, and those left over at the end, take their steps alone.
     """
     if size < 2:
         raise ValueError(f"adjacent grouping puts at least two steps together, not {size}")
@@ -103,13 +103,13 @@ def adjacent(graph: JoinGraph, size: int, path: Sequence[int] | None = None) -> 
 
 
 def adjacent_requests(nodes: int, size: int) -> int:
-    """How many requests adjacent grouping makes on a path (Liu 2005, 10.1); least near the square root of `nodes`."""
+    """The number of requests of adjacent grouping on a path (Liu 2005, 10.1); least near the square root of `nodes`."""
     groups = nodes // size
     return groups * (size * (size - 1) + nodes - size) + (nodes - groups * size) * (nodes - 1)
 
 
 def greedy(graph: JoinGraph) -> MaintenancePlan:
-    """Every node is asked once, for all members but its own: n requests, some of them products (Liu 2005, 10.2.2)."""
+    """Every node is requested once, for all members but its own: n requests, some products (Liu 2005, 10.2.2)."""
     _connected(graph)
     steps = _Steps(graph)
     for node in range(graph.count):
@@ -134,8 +134,8 @@ def conditional(
 ) -> MaintenancePlan:
     """Scroll up and down a path through all nodes: 2(n-1) requests (Liu 2005, 10.2.3 and 11.2.2).
 
-    Edges beside the path are applied where both ends are held. Groups on the path are maintained first, and walked
-    through as one node. In parallel, up and down go on at once: n-1 rounds.
+    Edges beside the path are applied once both ends are joined. Groups on the path are maintained first, and treated as
+    one node. In parallel, up and down proceed at once: n-1 rounds.
     """
     _connected(graph)
     whole = path if isinstance(path, Group) else Group(tuple(path)) if path is not None else contraction(graph)
@@ -148,7 +148,7 @@ def conditional(
 
 
 def recompute(graph: JoinGraph) -> MaintenancePlan:
-    """Ask every source for everything."""
+    """Read every source as a whole."""
     return MaintenancePlan("recompute", tuple(range(graph.count)), (), parallel=True)
 
 
@@ -166,7 +166,7 @@ def _one_way(steps: _Steps, path: tuple[Element, ...], parallel: bool) -> None:
         members = [m for e in path[:k] for m in nodes_of(e)]
         target = path[k]
         if parallel and isinstance(target, int):
-            # Keys from the last element alone: what the way back brings need not be waited for.
+            # Keys from the last element alone: no need to wait for the results of the way back.
             steps.ask(target, members, sorted(v for v in nodes_of(path[k - 1]) if steps.graph.joined(v, target)))
         else:
             steps.walk(nodes_of(target), members)
