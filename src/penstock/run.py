@@ -117,7 +117,7 @@ class Run:
         registry, network = catalog.commit(manifest)
         self.stepper.begin(manifest, network, registry, lay_out_needed(network, catalog.frames))
         self._connect(manifest.cursors, -1)
-        self.stepper.cursors = self.deliveries.deliver(manifest) if self.deliveries.sinks else {}
+        self.stepper.committed.deliver()
         collect_orphans(engine.store, manifest)
         if is_ending(self.stepper.manifest):
             self.stepper.finish()
@@ -235,7 +235,7 @@ class Run:
     def _adopt(self, registry: Registry, network: Network) -> None:
         manifest = self.stepper.manifest
         self.stepper.adopt(network, registry)
-        self._connect({**manifest.cursors, **self.stepper.cursors}, manifest.step)
+        self._connect({**manifest.cursors, **self.stepper.committed.cursors}, manifest.step)
         self._take_over()
         self.stepper.forget_streams()
         self._follow_delays()
@@ -403,7 +403,7 @@ class Run:
         if self.throttle.held and not unread(self.spark_query):
             self._hold(frozenset())  # those that others were to catch up with bring nothing more
         if self.deliveries.owed:
-            self.stepper.cursors = self.deliveries.deliver(self.stepper.manifest)
+            self.stepper.committed.deliver()
         manifest, names = self.stepper.manifest, self.stepper.layout.order
         waiting = unread(self.spark_query)
         # What has come since Spark last looked is not read yet, whatever it says.

@@ -24,7 +24,7 @@ from penstock.state.sides import next_expiry
 from penstock.step import derived
 from penstock.step.accounts import bounded
 from penstock.step.bound import Bound
-from penstock.step.commit import commit
+from penstock.step.commit import Committed
 from penstock.step.ending import ended, is_out, is_settled, most_ticks
 from penstock.step.events import Batch, Event, TakeOver, Tick
 from penstock.step.heard import Heard, by_clock
@@ -68,7 +68,6 @@ class Stepper:
         self.tasks, self.bound, self.expire_every = tasks, bound or Bound(), expire_every
         self.lock = threading.RLock()
         self.closing = False
-        self.cursors: Mapping[str, int] = {}
         self.heard = Heard(time.time(), follows_clock=follows_clock)
         self.warnings = [] if warnings is None else warnings
         self.last_reports: Reports = []
@@ -77,11 +76,16 @@ class Stepper:
 
     def begin(self, manifest: Manifest, network: Network, registry: Registry, layout: Layout) -> None:
         """Go on from this manifest with this network."""
-        self.manifest, self.next_upkeep = manifest, following_upkeep(manifest.step)
+        self.committed = Committed(self.store, self.source, self.sinks, manifest)
+        self.next_upkeep = following_upkeep(manifest.step)
         self.optimizer = Optimizer(lambda network, now: self.queries.steer(network, now, self.tasks))
         self._due: tuple[Manifest, float] | None = None
         self.layout = layout
         self.adopt(network, registry)
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.committed.manifest
 
     @property
     def layout(self) -> Layout:
@@ -107,7 +111,7 @@ class Stepper:
         """What the next step begins with."""
         return State(
             self.manifest, self.network, self.registry, self.store, self.tasks, self.optimizer.steering.routes,
-            self.queries.views, self.heard, self.cursors, self.optimizer.scans, self.bound, self.expire_every,
+            self.queries.views, self.heard, self.committed.cursors, self.optimizer.scans, self.bound, self.expire_every,
         )  # fmt: skip
 
     # -- steps ---------------------------------------------------------------------------------------------------
@@ -148,7 +152,7 @@ class Stepper:
         """Let a query that was suspended go on with the next step."""
         with self.lock:
             if entry := resumed(self.registry, self.manifest, record):
-                self._commit(replace(entry, cursors=self.cursors))
+                self._commit(replace(entry, cursors=self.committed.cursors))
 
     def catch_up(self) -> None:
         """Let derived streams take in all results so far, also those that this gives to others."""
@@ -228,7 +232,7 @@ class Stepper:
         return reports, planning
 
     def _commit(self, record: Entry) -> None:
-        self.manifest, self.cursors = commit(self.store, self.manifest, record, self.source, self.sinks)
+        self.committed.commit(record)
 
     def _upkeep(self) -> None:
         """Put the state in order, collect what no manifest names, and cut chains anew."""
