@@ -1,4 +1,4 @@
-"""Hashes of keys are Spark's, whatever their types, so that either may hash the ends of a key and runs stay readable."""
+"""Hashes of keys equal Spark's for every type, so that either may hash a side of a key and runs stay readable."""
 
 import math
 import random

@@ -18,8 +18,10 @@ COLUMNS = {
     "boolean": [True, False, None, True],
     "string": ['a"b\\c', "é\n\t🙂", "", None],
     "date": [date(1, 1, 1), date(9999, 12, 31), None, date(1970, 1, 1)],
-    "timestamp": [datetime(2024, 2, 29, 1, 2, 3, 4, UTC), datetime(1, 1, 1, tzinfo=UTC), None, datetime(1582, 10, 15, tzinfo=UTC)],
-    "timestamp_ntz": [datetime(2024, 2, 29, 1, 2, 3, 4), datetime(1, 1, 1), None, datetime(9999, 12, 31, 23)],  # noqa: DTZ001
+    "timestamp": [datetime(2024, 2, 29, 1, 2, 3, 4, UTC), datetime(1, 1, 1, tzinfo=UTC), None,
+                  datetime(1582, 10, 15, tzinfo=UTC)],
+    "timestamp_ntz": [datetime(2024, 2, 29, 1, 2, 3, 4), datetime(1, 1, 1), None,  # noqa: DTZ001
+                      datetime(9999, 12, 31, 23)],  # noqa: DTZ001
     "decimal(10,2)": [Decimal("0.01"), Decimal("-99999999.99"), None, Decimal("1E+3")],
     "binary": [b"", b"\x00\xff", None, b"abc"],
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Each row gets the verdict that comes first: what it is, whether it has a time and a place, whether it comes in time."""
+"""Each row gets the first verdict that applies: by kind, by missing time or sequence, by lateness."""
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +40,8 @@ def verdict(time, mark, place, bound, progress, origin):
 
 
 @given(
-    st.lists(st.tuples(TIMES, st.sampled_from((None, None, MARK, MALFORMED_MARK)), st.none() | st.integers(0, 3), st.integers(0, 12))),
+    st.lists(st.tuples(TIMES, st.sampled_from((None, None, MARK, MALFORMED_MARK)), st.none() | st.integers(0, 3),
+      st.integers(0, 12))),
     st.integers(0, 12) | st.sampled_from((NEVER, FOREVER)), st.just(NEVER) | st.integers(0, 12),
 )  # fmt: skip
 def test_the_verdict_of_a_row_follows_the_rules_one_after_the_other(rows, progress, origin):
@@ -56,7 +57,8 @@ def test_each_verdict_has_its_reason():
     codes = np.array([LATE, BAD, BAD, MALFORMED, UNPLACED, BEFORE], dtype=np.int8)
     times = pa.array([1, None, 2, 3, 4, 5], pa.int64())
     assert reasons(codes, times).to_pylist() == [
-        "late", "event time is NULL or unreadable", "event time out of range", "malformed punctuation", "sequence is NULL",
+        "late", "event time is NULL or unreadable", "event time out of range", "malformed punctuation",
+        "sequence is NULL",
         "event time before every ORIGIN",
     ]  # fmt: skip
     assert rows_of(codes, BAD, MALFORMED).tolist() == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""Bands and inequalities on any column: few composites, the reference's results, and errors that no order of lookups changes."""
+"""Bands and inequalities on any column: few composites, the reference's results, errors independent of lookup order."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ TRIPLES = ("{0}.v BETWEEN {1}.v - {n} AND {2}.v + {n}", "{0}.v + {1}.v < {2}.v",
 
 @st.composite
 def banded(draw: st.DrawFn) -> Workload:
-    """Two queries with bands, inequalities and sums between three streams, whose integers are often next to the ends of 64 bits."""
+    """Two queries with bands, inequalities and sums over three streams, often near the ends of 64 bits."""
 
     def where() -> str:
         parts = [
@@ -144,7 +144,7 @@ def test_a_chain_of_bands_makes_few_composites(kind, bands):
 
 
 def test_a_value_that_overflows_meets_all_rows_and_the_others_only_their_own():
-    """The band of the one row at the end of 64 bits raises on all partners: each of these pairs is an error, whatever c says."""
+    """The band of the one row at the end of 64 bits raises on all partners: each of these pairs is an error."""
     values = {name: [1000 * i for i in range(50)] for name in "abc"}
     values["b"][7] = -(2**63)
     streams = {n: Stream(n, (Column("at", "bigint"), Column("v", "bigint")), "at", delay=1000) for n in "abc"}
@@ -157,7 +157,7 @@ def test_a_value_that_overflows_meets_all_rows_and_the_others_only_their_own():
 
 
 def test_a_band_of_time_is_searched_from_the_position_it_is_tied_to():
-    """c is near b and d near c, while a is anywhere in a long window: from a too, each c is looked for near its b only."""
+    """c is near b and d near c, while a is anywhere in a long window: from a too, c is looked up near its b only."""
     streams = {n: Stream(n, (Column("at", "bigint"), Column("k", "bigint")), "at", delay=1000) for n in "abcd"}
     batch = {n: [{"at": 10 * i, "k": i % 50} for i in range(100)] for n in "abcd"}
     text = (

@@ -103,7 +103,8 @@ def test_a_column_that_was_stored_before_any_query_wanted_it_is_null_in_every_ro
 
 @pytest.mark.parametrize(
     ("kind", "value"),
-    [(pa.binary(), b"x"), (pa.date32(), 1), (pa.timestamp("us", "UTC"), 1), (pa.decimal128(9, 2), 1), (pa.list_(pa.int64()), [1])],
+    [(pa.binary(), b"x"), (pa.date32(), 1), (pa.timestamp("us", "UTC"), 1), (pa.decimal128(9, 2), 1),
+     (pa.list_(pa.int64()), [1])],
 )  # fmt: skip
 def test_a_column_of_any_type_is_tested_for_null(kind, value):
     column = pa.array([None, value], kind)

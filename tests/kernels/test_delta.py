@@ -67,9 +67,8 @@ def test_a_delta_is_the_wanted_rows_in_order_of_key_and_time(rows):
             expected.append((key, time, v, served))
     found = plain(table, delta)
     assert [r[:2] for r in found] == [r[:2] for r in expected]
-    assert sorted(map(repr, found)) == sorted(
-        map(repr, expected)
-    )  # rows of one key and time have no order without a sequence
+    # Rows of one key and time have no order without a sequence.
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
     assert delta.unwanted == len(rows) - len(expected)
     assert delta.keys == len({r[0] for r in expected})
 

@@ -1,4 +1,4 @@
-"""Joins of any shape through the kernels, with routes that change at every step, are what the reference and DuckDB say."""
+"""Joins of any shape through the kernels, with routes that change every step, agree with the reference and DuckDB."""
 
 from __future__ import annotations
 

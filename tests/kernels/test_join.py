@@ -204,7 +204,7 @@ def test_keys_of_all_buckets_make_one_file_per_task_and_table(tasks):
 @pytest.mark.parametrize("skew", [1, 5])
 @pytest.mark.parametrize(("tasks", "merge_every"), [(1, 0), (2, 1), (3, 2)])
 def test_a_stream_that_runs_windows_behind_loses_nothing(skew, tasks, merge_every):
-    """Each stream has a row in every 4 units of time; c arrives `skew` windows of 10 units after a and b, a row in each step."""
+    """A row per stream every 4 units of time; c arrives `skew` windows of 10 units after a and b, a row per step."""
     window, moments = 10, range(0, 80, 4)
     arrivals = [(t + lag, name, t) for t in moments for name, lag in (("a", 0), ("b", 0), ("c", skew * window))]
     batches = tuple({name: [{"at": t, "k": 1}]} for _, name, t in sorted(arrivals))

@@ -51,7 +51,13 @@ def counted(found, kind):
     return +total, chains
 
 
-ways = st.fixed_dictionaries({"tasks": st.integers(1, 3), "merge_every": st.integers(0, 2), "cuts": st.one_of(st.just(()), st.tuples(st.integers(0, 31)))})  # fmt: skip
+ways = st.fixed_dictionaries(
+    {
+        "tasks": st.integers(1, 3),
+        "merge_every": st.integers(0, 2),
+        "cuts": st.one_of(st.just(()), st.tuples(st.integers(0, 31))),
+    }
+)
 
 
 @settings(max_examples=examples(60), deadline=None)

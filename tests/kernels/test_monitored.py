@@ -1,4 +1,4 @@
-"""What joins give out, step by step through the kernels: never behind the progress they have stated, which never falls."""
+"""The results of joins, step by step through the kernels: never behind the stated progress, which never falls."""
 
 from dataclasses import replace
 
@@ -38,8 +38,8 @@ def test_results_come_before_the_progress_that_covers_them_and_state_ends_with_t
 def check_held(load, done):
     """State is what is reachable by the reference, up to what is stored in runs as they came or were last merged.
 
-    A run holds no row that was out of reach when it was written or merged; and it is gone with the last of them. Where windows count rows,
-    all rows of their stream are counted, and the bound is what has come.
+    A run holds no row that was out of reach when it was written or merged; and it is gone with the last of them. Where
+    windows count rows, all rows of their stream are counted, and the bound is what has come.
     """
     judged = {name: admit(stream, load.arrivals(name)) for name, stream in load.streams.items()}
     counted = any(isinstance(role.window, Rows) for query in load.parsed for role in query.roles)

@@ -1,4 +1,4 @@
-"""Sorted search leaves out no pair on which a condition holds or raises, whatever was moved from one side to the other."""
+"""Sorted search misses no pair on which a condition holds or raises, whatever was moved from one side to the other."""
 
 from __future__ import annotations
 
@@ -179,8 +179,10 @@ def test_both_ends_of_a_band_leave_only_its_rows(kind, shape):
     band = {
         "own": And((Compare(">=", OWN, down), Compare("<=", OWN, up))),
         "other": And((Compare(">=", OTHER, down), Compare("<=", OTHER, up))),
-        "difference": And((Compare(">=", Arithmetic("-", OTHER, OWN), minus), Compare("<=", Arithmetic("-", OTHER, OWN), width))),
-        "negative": And((Compare("<=", Arithmetic("-", width, OWN), Arithmetic("-", Arithmetic("+", width, width), OTHER)), Compare(">=", width, Arithmetic("-", OWN, OTHER)))),
+        "difference": And((Compare(">=", Arithmetic("-", OTHER, OWN), minus),
+          Compare("<=", Arithmetic("-", OTHER, OWN), width))),
+        "negative": And((Compare("<=", Arithmetic("-", width, OWN),
+           Arithmetic("-", Arithmetic("+", width, width), OTHER)), Compare(">=", width, Arithmetic("-", OWN, OTHER)))),
     }[shape]  # fmt: skip
     values = [n if kind == "bigint" else float(n) for n in range(100)]
     rows = [{"v": n, "w": n} for n in values]
@@ -205,7 +207,7 @@ def test_queries_with_bands_of_different_widths_share_a_search():
 
 
 def test_only_values_that_might_overflow_meet_every_row():
-    """`OTHER - 1` of the smallest integer raises on every row; one row whose own sum may overflow meets every composite."""
+    """`OTHER - 1` of the smallest integer raises on every row; a row whose own sum may overflow is in every range."""
     low = Compare(">=", OWN, Arithmetic("-", OTHER, ONE))
     search = build_search(a_join([expression(low, "bigint")]), ROLES - 1, (0, 1))
     rows = [{"v": n, "w": 0} for n in (None, 0, 1, 2, 2**63 - 1)]

@@ -1,4 +1,4 @@
-"""Windows that count rows through the kernels: every step answers what progress has closed, and keeps no more than can still count."""
+"""Windows that count rows through the kernels: every step answers what progress has closed, and state is minimal."""
 
 from __future__ import annotations
 

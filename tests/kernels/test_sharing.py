@@ -32,7 +32,8 @@ def seen(load, first, end):
     return {name: [row for step in steps[first:end] for row in step.accepted] for name, steps in judged.items()}
 
 
-# Which cuts of a chain there are, anew for each step: rows lie by one chain, are merged by another, and the answer is the same.
+# Which cuts of a chain there are, anew for each step: rows lie by one chain, are merged by another, and the answer is
+# the same.
 CUTS = st.one_of(st.just(()), st.lists(st.integers(0, 63), min_size=1, max_size=8).map(tuple))
 WAYS = st.fixed_dictionaries({
     "strategy": st.sampled_from(STRATEGIES),
@@ -112,7 +113,7 @@ def test_the_queries_of_a_result_are_those_that_every_window_allows():
 @pytest.mark.parametrize("merge_every", [0, 1])
 @pytest.mark.parametrize("first", ["b", "c"])
 def test_a_result_found_through_the_slices_serves_the_queries_that_every_window_allows(first, merge_every):
-    """The same through the kernels: a new row of a meets one of b and one of c in each slice of their chains, and in any order."""
+    """The same through the kernels: a new row of a joins one of b and one of c in each slice of their chains."""
     queries = (THREE.format(30, 10, 20), THREE.format(10, 20, 30), THREE.format(20, 30, 10))
     longest = {"b": (10, 20, 30), "c": (20, 30, 10)}
     for age in ({"b": b, "c": c} for b in (5, 15, 25) for c in (5, 15, 25)):

@@ -1,4 +1,4 @@
-"""Filters and joins over unions: the combinations of their streams give together what the reference and DuckDB give for the whole."""
+"""Filters and joins over unions: the combinations of their streams together equal the reference and DuckDB."""
 
 import pytest
 from hypothesis import event, given, settings

@@ -1,4 +1,4 @@
-"""AdaptWID gives the answer of the reference whatever it switches, forgets all, and holds little more than the better of both ways."""
+"""AdaptWID gives the answer of the reference, expires all rows, and stores little more than the better form."""
 
 from collections import Counter
 from dataclasses import replace
@@ -26,7 +26,7 @@ SIZE = st.floats(0.1, 4)
 
 @st.composite
 def events(draw):
-    """Rows in any order, and punctuations that the rest keeps; now and then one is left out, repeated, or lags behind."""
+    """Rows in any order, and punctuations that the rest respects; some are left out, repeated, or lag behind."""
     rows = draw(ROWS)
     found = []
     for number, row in enumerate(rows):
@@ -38,7 +38,10 @@ def events(draw):
 
 
 def answer(windows, rows):
-    sql = f"SELECT k, window_end, count(*), sum(v), max(v) FROM s [RANGE {windows.range} SLIDE {windows.slide}] GROUP BY k"
+    sql = (
+        f"SELECT k, window_end, count(*), sum(v), max(v) FROM s [RANGE {windows.range} SLIDE {windows.slide}] "
+        "GROUP BY k"
+    )
     streams = {"s": STREAM}
     given = {"s": [{"t": row.time, "k": row.key, "v": row.value} for row in rows]}
     return Counter(aggregate_results(parse_query(sql, streams), streams, given))
@@ -122,7 +125,7 @@ def test_the_duration_of_a_window_is_from_the_progress_at_its_start_to_the_newes
 
 
 def test_a_group_that_hovers_between_the_two_thresholds_stays_as_it_is():
-    """Five rows turn it eager; with five, then four in the window it would turn at each slide if there was but one threshold."""
+    """Five rows turn it eager; alternating between five and four, it would switch at each slide with one threshold."""
     switches = {}
     for back in (0.5, 1.0):
         operator = AdaptWid(Sliding(4, 1), back=back)

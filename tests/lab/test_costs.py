@@ -252,7 +252,8 @@ def test_merging_one_link_gains_nothing(rate_a, rate_b, windows, data, matching,
 
 def test_merging_saves_purges_and_operators_and_pays_the_router():
     windows = [1, 3, 7, 20]
-    # Links 2 and 3: a purge of each of 15 rows; an operator less and a router more; 2 * 5 * 10 * 6 pairs, a tenth match.
+    # Links 2 and 3: a purge of each of 15 rows; an operator less and a router more; 2 * 5 * 10 * 6 pairs, a tenth
+    # match.
     assert merge_gain(5, 10, windows, 2, 3, 0.1, 4) == pytest.approx(15 - 60)
     # Links 1 to 3: two purges; three operators become one and a router; 2 * 5 * 10 * 7 pairs routed past two cuts.
     assert merge_gain(5, 10, windows, 1, 3, 0.1, 4) == pytest.approx(15 * (2 + 4) - 2 * 70)

@@ -252,7 +252,8 @@ def test_a_buffer_of_results_is_larger_than_one_of_rows_and_both_than_none():
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=60).map(lambda rows: sorted(rows, key=lambda r: r[0])),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)),
+     max_size=60).map(lambda rows: sorted(rows, key=lambda r: r[0])),
     st.integers(1, 8), st.sampled_from(("iop", "lazy", "slow")), st.integers(1, 3), st.integers(1, 4),
 )  # fmt: skip
 def test_totals_are_the_same_in_all_policies_and_order_or_delay_is_kept(rows, size, policy, most, every):
@@ -289,7 +290,7 @@ def test_a_ring_loses_rows_when_they_come_faster_than_they_are_served_or_a_burst
 
 
 def test_without_order_the_rate_does_not_fall_with_the_number_of_groups():
-    """The shape of Fig. 8-7: equal with few groups; with many, and slots enough, about twice the rate of a flush in order."""
+    """The shape of Fig. 8-7: equal with few groups; with many and room, twice the rate of an ordered flush."""
     rates = {
         (groups, slots, policy): sustained_rate(round(groups * slots), policy, Load(groups), step=50)
         for groups, slots in ((66, 2), (520, 1), (520, 2))

@@ -248,9 +248,8 @@ def test_a_tuple_on_the_boundary_of_two_evaluations_is_joined_in_one():
     join = lazy(equal_values(Within(100), Within(100)), (0, 1), every=10)
     for x, waiting in zip(of_times([20, 21], [20, 30]), (0, 0, 1, 1), strict=True):
         join.arrive(x)
-        assert (
-            len(join.output) == waiting
-        )  # all tuples of 20 are in the evaluation at 20, and that at 30 is still to come
+        # All tuples of 20 are in the evaluation at 20, and that at 30 is still to come.
+        assert len(join.output) == waiting
     join.execute(30)
     join.execute(40)
     assert len(join.output) == 4

@@ -231,7 +231,7 @@ def test_new_tuples_outermost_save_what_the_formulas_say(streams, of_eager, of_n
 
 
 def test_at_intervals_the_formulas_are_an_upper_bound():
-    """Figure 3(a) at an interval of 10: the formulas give 3538 for LAZY, with stale matches that the time test stops."""
+    """Figure 3(a) at interval 10: the formulas give 3538 for LAZY, with expired rows that the time test stops."""
     same = [(1,) * 4, (100,) * 4, (50,) * 4]
     measured = sum(run_regular(lambda query: lazy(query, query.streams, 10 * TICKS), *same, seconds=20))
     by_formula = model.lazy(modelled(*same), (0, 1, 2, 3), 10)
@@ -245,9 +245,8 @@ def test_where_no_time_test_is_possible_the_comparisons_are_those_of_the_formula
     measured = sum(run_regular(lambda query: naive(query, query.streams, every=50 * TICKS), *same, seconds=100))
     first = 150 + 2 * 150  # new tuples of the first stream: the second window, then the third for each live match
     second = 150 + 2 * 150  # the outermost window is that of the first stream, but the pairs are the same
-    third = (
-        150 * 150 / 50 + 150 * 3
-    )  # H3: all pairs of two windows in each interval, and their matches with each new one
+    # H3: all pairs of two windows in each interval, and their matches with each new one.
+    third = 150 * 150 / 50 + 150 * 3
     assert measured == first + second + third
 
 

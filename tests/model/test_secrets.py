@@ -10,7 +10,8 @@ JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required usernam
 
 @pytest.mark.parametrize(
     "name",
-    ["password", "PASSWORD", "db_passwd", "ssl.key.password", "kafka.sasl.jaas.config", "client_secret", "auth.token", "accessKey", "secret.key",
+    ["password", "PASSWORD", "db_passwd", "ssl.key.password", "kafka.sasl.jaas.config", "client_secret", "auth.token",
+     "accessKey", "secret.key",
      "fs.azure.account.key", "credentials", "ssl.key", "key", "pwd", "access_tokens", "kafka.ssl.keystore.key"],
 )  # fmt: skip
 def test_names_of_secrets(name):

@@ -1,7 +1,8 @@
-"""Cases in the shapes of other engines' suites for window joins, interval joins and window aggregates: rows, a statement, and the answer, written by hand.
+"""Cases in the shapes of other engines' suites for window joins, interval joins and window aggregates, by hand.
 
-All cases read the same streams. A row of a case is (t, k, v) or (t, k, j, v); the column `c` names its case, and `{x}` in a statement stands for the condition
-that the rows of role x are of the case. Bounds follow docs/sql.md: a row with window w counts in [t, t + w), and a window of an aggregate is [start, end).
+All cases read the same streams. A row of a case is (t, k, v) or (t, k, j, v); the column `c` names its case, and `{x}`
+in a statement stands for the condition that the rows of role x are of the case. Bounds follow docs/sql.md: a row with
+window w counts in [t, t + w), and a window of an aggregate is [start, end).
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ JOINS = [
     Case("interval of a single moment", INTERVAL + "y.t BETWEEN x.t AND x.t", [(1, 10)], a=AT_TEN, b=AROUND),
     Case("interval after the row only", INTERVAL + "y.t BETWEEN x.t + 2 AND x.t + 4",
          [(1, 12), (1, 13), (1, 14)], a=AT_TEN, b=AROUND),
-    Case("interval before the row only", INTERVAL + "y.t BETWEEN x.t - 3 AND x.t - 2", [(1, 7), (1, 8)], a=AT_TEN, b=AROUND),
+    Case("interval before the row only", INTERVAL + "y.t BETWEEN x.t - 3 AND x.t - 2", [(1, 7), (1, 8)], a=AT_TEN,
+     b=AROUND),
     Case("interval around times before 1970", INTERVAL + "y.t BETWEEN x.t - 2 AND x.t + 3",
          [(1, 8), (1, 13)], a=[(-10, 1, 1)], b=[(-13, 1, 7), (-12, 1, 8), (-7, 1, 13), (-6, 1, 14)]),
     Case("interval of each row of both sides", INTERVAL + "y.t BETWEEN x.t - 1 AND x.t + 1",
@@ -89,7 +91,8 @@ JOINS = [
          a=[(1, 1, 1), (2, 1, 2), (3, 1, 3)], b=[(1, 1, 10), (2, 1, 11), (3, 1, 12)]),
 
     # tumbling joins: both in the same piece of time
-    Case("last moments of a piece of time", TUMBLING, [(1, 10), (2, 10)], a=[(0, 1, 1), (9, 1, 2), (10, 1, 3)], b=[(9, 1, 10)]),
+    Case("last moments of a piece of time", TUMBLING, [(1, 10), (2, 10)], a=[(0, 1, 1), (9, 1, 2), (10, 1, 3)],
+     b=[(9, 1, 10)]),
     Case("first moment of a piece of time", TUMBLING, [(3, 10)], a=[(0, 1, 1), (9, 1, 2), (19, 1, 3)], b=[(10, 1, 10)]),
     Case("pieces of time before 1970", TUMBLING, [(1, 10)], a=[(-1, 1, 1), (0, 1, 2), (-11, 1, 3)], b=[(-10, 1, 10)]),
 
@@ -98,16 +101,21 @@ JOINS = [
     Case("nothing on the left", WINDOWS, [], a=[], b=[(0, 1, 10)]),
     Case("nothing on the right of an interval", INTERVAL + "y.t BETWEEN x.t AND x.t + 5", [], a=[(0, 1, 1)], b=[]),
     Case("duplicates on both sides", WINDOWS, [(1, 10)] * 6, a=[(0, 1, 1)] * 2, b=[(0, 1, 10)] * 3),
-    Case("duplicates in an interval join", INTERVAL + "y.t = x.t", [(1, 10)] * 4, a=[(0, 1, 1)] * 2, b=[(0, 1, 10)] * 2),
-    Case("every pair within two", CROSS, [(1, 10), (1, 11), (2, 11)], a=[(0, 1, 1), (2, N, 2)], b=[(0, 2, 10), (1, N, 11)]),
+    Case("duplicates in an interval join", INTERVAL + "y.t = x.t", [(1, 10)] * 4, a=[(0, 1, 1)] * 2,
+     b=[(0, 1, 10)] * 2),
+    Case("every pair within two", CROSS, [(1, 10), (1, 11), (2, 11)], a=[(0, 1, 1), (2, N, 2)],
+     b=[(0, 2, 10), (1, N, 11)]),
     Case("an inequality beside the key", WINDOWS + " AND x.v < y.v - 9", [(1, 11), (1, 12), (2, 12)],
          a=[(0, 1, 1), (0, 1, 2), (0, 1, 9)], b=[(0, 1, 11), (1, 1, 12), (1, 1, N)]),
 
     # self-joins: a row meets itself, and every pair comes in both orders
-    Case("self-join", SELF, [(1, 1), (2, 2), (3, 3), (1, 2), (2, 1), (2, 3), (3, 2)], a=[(0, 1, 1), (2, 1, 2), (3, 1, 3)]),
-    Case("self-join without a row and itself", SELF + " AND x.v < y.v", [(1, 2), (2, 3)], a=[(0, 1, 1), (2, 1, 2), (3, 1, 3)]),
+    Case("self-join", SELF, [(1, 1), (2, 2), (3, 3), (1, 2), (2, 1), (2, 3), (3, 2)],
+     a=[(0, 1, 1), (2, 1, 2), (3, 1, 3)]),
+    Case("self-join without a row and itself", SELF + " AND x.v < y.v", [(1, 2), (2, 3)],
+     a=[(0, 1, 1), (2, 1, 2), (3, 1, 3)]),
     Case("self-join of duplicates", SELF, [(1, 1)] * 4, a=[(0, 1, 1)] * 2),
-    Case("self-join in an interval", "SELECT x.v AS xv, y.v AS yv FROM a x, a y WHERE {x} AND {y} AND x.k = y.k AND y.t BETWEEN x.t + 1 AND x.t + 3",
+    Case("self-join in an interval",
+     "SELECT x.v AS xv, y.v AS yv FROM a x, a y WHERE {x} AND {y} AND x.k = y.k AND y.t BETWEEN x.t + 1 AND x.t + 3",
          [(1, 2), (1, 3), (2, 3)], a=[(0, 1, 1), (2, 1, 2), (3, 1, 3), (7, 1, 4)]),
     Case("a row between two of another stream",
          "SELECT x.v AS xv, y.v AS yv, z.v AS zv FROM a [RANGE 5] x, b [RANGE 5] y, a [RANGE 5] z "
@@ -128,14 +136,17 @@ AGGREGATES = [
     Case("null is a group", TENS, [(N, 2, 0, 10), (1, 1, 0, 10)], a=[(0, N, 1), (1, N, 2), (2, 1, 3)]),
     Case("duplicates count as often as they come", TENS, [(1, 3, 0, 10)], a=[(4, 1, 1)] * 3),
     Case("no rows", TENS, [], a=[]),
-    Case("what functions make of null", "SELECT x.k AS k, count(x.v) AS n, sum(x.v) AS s, min(x.v) AS low, max(x.v) AS high FROM a [TUMBLING 10] x WHERE {x} GROUP BY x.k",
+    Case("what functions make of null",
+     "SELECT x.k AS k, count(x.v) AS n, sum(x.v) AS s, min(x.v) AS low, max(x.v) AS high "
+     "FROM a [TUMBLING 10] x WHERE {x} GROUP BY x.k",
          [(1, 2, 12, 5, 7), (2, 0, N, N, N)], a=[(0, 1, 5), (1, 1, N), (2, 1, 7), (3, 2, N)]),
     Case("without groups", "SELECT count(*) AS n, window_end FROM a [TUMBLING 10] x WHERE {x}", [(2, 10), (1, 20)],
          a=[(0, 1, 1), (9, N, 2), (10, 1, 3)]),
 
     # hopping windows: a row at a border is in the window that begins there and not in the one that ends there
     Case("borders of hopping windows", HOPS, [(1, 1, -5, 5), (1, 2, 0, 10), (1, 1, 5, 15)], a=[(0, 1, 1), (5, 1, 2)]),
-    Case("last moments of hopping windows", HOPS, [(1, 1, -5, 5), (1, 2, 0, 10), (1, 1, 5, 15)], a=[(4, 1, 1), (9, 1, 2)]),
+    Case("last moments of hopping windows", HOPS, [(1, 1, -5, 5), (1, 2, 0, 10), (1, 1, 5, 15)],
+     a=[(4, 1, 1), (9, 1, 2)]),
     Case("hopping windows before 1970", HOPS, [(1, 1, -10, 0), (1, 1, -5, 5)], a=[(-5, 1, 1)]),
     Case("a slide that does not divide the range", UNEVEN, [(1, 2, -2, 5), (1, 2, 3, 10), (1, 1, 8, 15)],
          a=[(2, 1, 1), (3, 1, 2), (8, 1, 3)]),
@@ -163,15 +174,20 @@ class LateCase:
     steps: list[tuple[Data, Data]]
 
 
-# After the first step both have come to 8: a row of 8 is on time, one of 7 is late, and takes part in nothing although windows are open.
+# After the first step both have come to 8: a row of 8 is on time, one of 7 is late, and takes part in nothing although
+# windows are open.
 FIRST = ([(10, 1, 1)], [(10, 1, 10)])
 SECOND = ([(7, 1, 2), (8, 1, 3)], [(7, 1, 11), (8, 1, 12)])
 WHOLE = "SELECT x.v AS xv, y.v AS yv FROM a [RANGE 50] x, b [RANGE 50] y WHERE x.k = y.k"
 LATE = [
     LateCase("late in a join", WHOLE, [(1, 10), (1, 12), (3, 10), (3, 12)], [FIRST, SECOND]),
-    LateCase("late in an interval join", "SELECT x.v AS xv, y.v AS yv FROM a x, b y WHERE x.k = y.k AND y.t BETWEEN x.t - 2 AND x.t",
+    LateCase("late in an interval join",
+     "SELECT x.v AS xv, y.v AS yv FROM a x, b y WHERE x.k = y.k AND y.t BETWEEN x.t - 2 AND x.t",
              [(1, 10), (1, 12), (3, 12)], [FIRST, SECOND]),
-    LateCase("late in an open window", "SELECT count(*) AS n, window_end FROM a [TUMBLING 100] x", [(2, 100)], [FIRST, SECOND]),
-    LateCase("late in a session", "SELECT count(*) AS n, window_start, window_end FROM a [SESSION 3] x", [(2, 8, 13)], [FIRST, SECOND]),
-    LateCase("a step does not judge itself", WHOLE, [(1, 10), (2, 10)], [([(10, 1, 1), (-90, 2, 9), (7, 1, 2)], [(10, 1, 10)])]),
+    LateCase("late in an open window", "SELECT count(*) AS n, window_end FROM a [TUMBLING 100] x", [(2, 100)],
+     [FIRST, SECOND]),
+    LateCase("late in a session", "SELECT count(*) AS n, window_start, window_end FROM a [SESSION 3] x", [(2, 8, 13)],
+     [FIRST, SECOND]),
+    LateCase("a step does not judge itself", WHOLE, [(1, 10), (2, 10)],
+     [([(10, 1, 1), (-90, 2, 9), (7, 1, 2)], [(10, 1, 10)])]),
 ]  # fmt: skip

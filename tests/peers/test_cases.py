@@ -1,4 +1,4 @@
-"""The cases of other engines' suites, by the reference, by the kernels under every strategy, and by Spark in one engine (in `make test` a few of them)."""
+"""The cases of other engines' suites by the reference, by the kernels under every strategy, and by Spark."""
 
 from collections import Counter
 
@@ -96,7 +96,7 @@ def answered(spark, folder, replay, statements):
 
 @pytest.mark.spark
 def test_one_engine_gives_what_is_written(spark, tmp_path):
-    """Cases are queries over the same two streams, and share what they can; rows of all cases come in the same steps."""
+    """Cases are queries over the same two streams, and share state; rows of all cases come in the same steps."""
     cases = ALL if effort.ALL else ALL[::6]
     replay = Replay(tmp_path / "in", *STREAMS.values())
     for number in range(3):

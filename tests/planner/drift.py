@@ -1,7 +1,7 @@
 """Four streams on one key, of which two change places half way: what an engine would count of it, without one.
 
-Simulated are the counts of composites (their expectation, with the scatter of counts) and the runs of each step with their times. What
-turns these into statistics, orders and routes is the planner itself.
+Simulated are the counts of composites (their expectation, with the scatter of counts) and the runs of each step with
+their times. What turns these into statistics, orders and routes is the planner itself.
 """
 
 import json
@@ -40,7 +40,7 @@ def network():
 
 @cache
 def drawn(share, seed):
-    """How many of a step's rows are of a kind that is this share of all, by chance; few by Poisson, many by the normal law."""
+    """The random number of a step's rows of a kind with this share; few by Poisson, many by the normal distribution."""
     chance, mean = random.Random(seed), ROWS * share
     if mean > 50:
         return round(chance.gauss(mean, (mean * (1 - share)) ** 0.5))
@@ -54,8 +54,8 @@ def drawn(share, seed):
 class Drift:
     """`files` steps of a second each; in the second half, b is the stream with few partners, not c.
 
-    With `gap`, the halves lie so far apart that no row of one meets a row of the other. Of the stream with few partners, a step has
-    two or three rows that meet anybody, and now and then none.
+    With `gap`, the halves lie so far apart that no row of one meets a row of the other. Of the stream with few
+    partners, a step has two or three rows that meet anybody, and now and then none.
     """
 
     files: int = 40
@@ -121,7 +121,7 @@ def steered(drift, stored=None, periods=1):
 
 @cache
 def lived(drift, fixed=None):
-    """The work of each step, and the steps after which orders changed; with the adaptive mode, or with fixed orders by name."""
+    """The work of each step, and the steps after which orders changed; adaptive, or with fixed orders by name."""
     fixed, steering = FIXED.get(fixed), steered(drift)
     chance, work, changes = random.Random(drift.seed), [], []
     for step in range(drift.files):
@@ -134,7 +134,7 @@ def lived(drift, fixed=None):
 
 
 def decided(drift, periods, restarts):
-    """All decisions, of checks every so many steps; with `restarts`, what is stored is all that a step knows of the steps before."""
+    """All decisions, with a check every so many steps; with `restarts`, a step knows only the stored state."""
     steering, chance, found = steered(drift, periods=periods), random.Random(drift.seed), []
     for step in range(drift.files):
         flows, _ = drift.counts(step, steering.modes[0].orders, chance)

@@ -1,4 +1,4 @@
-"""Derived streams without Spark: no result comes behind the progress stated for it, and an aggregate over a join taken apart is the same."""
+"""Derived streams without Spark: no result is late, and an aggregate over a join equals its two parts."""
 
 from dataclasses import replace
 
@@ -66,7 +66,7 @@ def test_no_result_comes_behind_the_progress_of_its_times(load, data):
 @settings(max_examples=examples(100))
 @given(workload(late=True), st.data())
 def test_no_result_comes_whose_times_are_all_passed(load, data):
-    """However far one stream is ahead of another. By progress alone a result is complete once the least has passed its newest time: later."""
+    """However far one stream is ahead of another. By progress alone a result would be complete only later."""
     query = data.draw(st.sampled_from(load.parsed))
     assume(len(query.roles) > 1)
     text = query.sql.split(" FROM ", 1)

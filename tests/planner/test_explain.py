@@ -98,7 +98,8 @@ def test_what_was_counted_shows_what_each_link_and_each_query_holds():
     queries = [StandingQuery(n, f"q{n}", parse_query(pair.format(10**n, n), streams)) for n in (1, 2)]
     counted = {
         "table:a(k)": {"sampled": 100, "life:10": 10, "life:100": 30, "role:16": 40, "role:32": 30, "compared": 16,
-                       "probes:0-10": 95, "probes:10-100": 60, "results:0-10": 30, "results:10-100": 40, "probes:0-100": 7},
+                       "probes:0-10": 95, "probes:10-100": 60, "results:0-10": 30, "results:10-100": 40,
+                       "probes:0-100": 7},
         "table:b(k)": {"sampled": 100, "life:10": 100, "role:17": 100, "role:33": 100, "compared": 62},
     }  # fmt: skip
     runs = [
@@ -113,16 +114,15 @@ def test_what_was_counted_shows_what_each_link_and_each_query_holds():
         "state_slice 175, push_down 175, pull_up 520, isolated 210"
     )
     assert (
-        "  link to 10: estimated 5 rows, holds 7 in 1 run; probes: estimated 100, counted 95; results: estimated 24, counted 30"
-        in plan
+        "  link to 10: estimated 5 rows, holds 7 in 1 run; probes: estimated 100, counted 95; results: "
+        "estimated 24, counted 30" in plan
     )
     assert (
-        "  link to 100: estimated 150 rows, holds 40 in 1 run; probes: estimated 100, counted 60; results: estimated 54, counted 40"
-        in plan
+        "  link to 100: estimated 150 rows, holds 40 in 1 run; probes: estimated 100, counted 60; results: "
+        "estimated 54, counted 40" in plan
     )
-    assert (
-        "  link to 10: estimated 20 rows, holds 100 in 1 run" in plan
-    )  # the only one of b: there is nothing to tell apart
+    # The only one of b: there is nothing to tell apart.
+    assert "  link to 10: estimated 20 rows, holds 100 in 1 run" in plan
     assert "  measured: sampled 100, compared 16, rows 47, bytes 470, runs 2" in plan
     assert plan[-2].endswith("q1 (reaches back a 10, b 10), alone it would hold 40 rows, and probe with 140 so far")
     assert plan[-1].endswith("q2 (reaches back a 100, b 10), alone it would hold 170 rows, and probe with 130 so far")
@@ -270,7 +270,10 @@ def test_joins_of_the_same_streams_say_why_they_are_not_one():
 
 
 def test_closed_bounds_are_told_as_they_were_written():
-    band = "SELECT h.value FROM temperature t, humidity h WHERE t.location = h.location AND h.at BETWEEN t.at AND t.at + INTERVAL 10 SECONDS"
+    band = (
+        "SELECT h.value FROM temperature t, humidity h WHERE t.location = h.location AND h.at BETWEEN t.at AND "
+        "t.at + INTERVAL 10 SECONDS"
+    )
     streams = {**STREAMS, "humidity": replace(STREAMS["humidity"], idle=MINUTE)}
     text = explain_network(build_network([StandingQuery(1, "lagging", parse_query(band, streams))], streams))
     assert "(reaches back humidity 0 seconds inclusive, temperature 10 seconds inclusive)" in text

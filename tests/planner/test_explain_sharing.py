@@ -1,4 +1,4 @@
-"""EXPLAIN shows for each rule of sharing the estimate that it goes by; choices that change while steps run are decisions with numbers."""
+"""EXPLAIN shows the estimate behind each rule of sharing; choices that change in a run are decisions with numbers."""
 
 import json
 from dataclasses import replace
@@ -26,7 +26,8 @@ PAIR = "SELECT a.at FROM a [RANGE {}] AS a, b [RANGE 10] AS b WHERE a.k = b.k AN
 TWO_KEYS = "SELECT a.at FROM a [RANGE 9], b [RANGE 9], c [RANGE 9] WHERE a.k = b.k AND b.v = c.v"
 COUNTED = {
     "stream:a": {"accepted": 100},
-    "table:a(k)": {"sampled": 50, "shipped": 80, "unwanted": 20, "life:10": 10, "life:100": 30, "role:16": 40, "role:32": 30},
+    "table:a(k)": {"sampled": 50, "shipped": 80, "unwanted": 20, "life:10": 10, "life:100": 30, "role:16": 40,
+     "role:32": 30},
     "table:a by k in panes": {"shipped": 60},
     "table:b(k)": {"sampled": 100, "life:10": 100, "role:17": 100, "role:33": 100},
 }  # fmt: skip
@@ -50,9 +51,11 @@ def test_a_stream_shows_into_how_many_tables_its_rows_go_with_sharing_and_withou
     group = "SELECT k, count(*) AS n FROM a [TUMBLING {}] GROUP BY k"
     plan = explain_network(pairs(group.format(5), group.format(9)), COUNTED, RUNS).splitlines()
     at = plan.index("stream a: event time at, delay 0, late -> side, bad -> side")
-    # (80 + 60) / 100; a role of the join takes 40 or 30 of 50 rows, one of the aggregate 60 of 100. NULL is a group, so that keys differ.
+    # (80 + 60) / 100; a role of the join takes 40 or 30 of 50 rows, one of the aggregate 60 of 100. NULL is a group, so
+    # that keys differ.
     assert plan[at + 1] == (
-        "  shared: 2 state tables with 2 key hashes for 4 roles; a row goes to 1.4 tables, with one for each role to 2.6 (estimated, at most)"
+        "  shared: 2 state tables with 2 key hashes for 4 roles; a row goes to 1.4 tables, with one for each "
+        "role to 2.6 (estimated, at most)"
     )
     alone = explain_network(network("SELECT a.at FROM a"), COUNTED).splitlines()
     assert not [line for line in alone if "shared" in line]
@@ -119,7 +122,10 @@ def test_a_table_that_is_reached_in_another_way_is_a_decision_that_explain_shows
     assert all((d.before, d.after, d.old_cost, d.new_cost) == (MOVED, WHOLE, EXCHANGE, 600) for d in back)
     decisions = [{"step": 7, **json.loads(json.dumps(d.to_json()))} for d in found]
     text = explain_network(plan, steps(10**6), routes=many, decisions=decisions, way=Way(tasks))
-    shown = "  c(v) whole becomes moved after step 7, cost 60,000,000 before and 3,000,000 now; 1,000,000 new rows in a step"
+    shown = (
+        "  c(v) whole becomes moved after step 7, cost 60,000,000 before and 3,000,000 now; 1,000,000 new rows "
+        "in a step"
+    )
     assert shown in text.splitlines()
     assert "  a(k) whole becomes moved after step 7" in text
     assert "last check" not in text

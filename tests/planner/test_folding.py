@@ -1,4 +1,4 @@
-"""What mappers send is decided by counts of the last steps: rows at first, partials where many rows make one, with room between both."""
+"""What mappers send follows from counts of the last steps: rows at first, partials if many rows make one."""
 
 from dataclasses import asdict
 
@@ -76,7 +76,7 @@ def test_no_partials_are_sent_where_few_rows_make_one_and_none_any_more_when_tha
 
 
 def test_what_mappers_have_counted_corrects_what_is_expected():
-    """Each mapper has times of its own, so that partials are no more than tasks have; or rows of one group come to one mapper after the other."""
+    """Each mapper has its own times, so that all partials are distinct; or each group comes to one mapper only."""
     network = network_of(BY_K)
     stored, _ = after(network, {}, k=counts(10_000, 2_000, mappers=8))
     guessed = known_of(stored, K).reduction

@@ -22,7 +22,10 @@ HAVINGS = ("", " HAVING g > 0 OR count(*) > 1", " HAVING k = 'a'", " HAVING coun
 
 def sql(groups, window, having="", tail=""):
     shown = ", ".join(reversed(groups))
-    return f"SELECT window_end, {shown}, count(*) AS n, sum(v) AS s FROM s [{window}] GROUP BY {', '.join(groups)}{having}{tail}"
+    return (
+        f"SELECT window_end, {shown}, count(*) AS n, sum(v) AS s FROM s [{window}] GROUP BY "
+        f"{', '.join(groups)}{having}{tail}"
+    )
 
 
 @given(st.permutations(GROUPS), st.integers(1, 4), st.sampled_from(WINDOWS), st.sampled_from(HAVINGS), ROWS)

@@ -128,7 +128,7 @@ def test_joins_that_ask_the_same_of_a_set_make_the_same_composites(one, other, b
 
 
 def test_an_order_is_chosen_by_what_another_join_has_counted():
-    """A star whose rows of `a` probe `c` first never sees the pair of a and b, which is rare; a join of a and b does (Example 1.3.2)."""
+    """A star whose rows of `a` probe `c` first never sees the rare pair of a and b; a join of both does (1.3.2)."""
     star = "SELECT a.v FROM a [RANGE 10], b [RANGE 10], c [RANGE 10] WHERE a.k = b.k AND a.j = c.j"
 
     def order_after(network, steps=12):

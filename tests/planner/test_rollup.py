@@ -1,4 +1,4 @@
-"""Of which other partials a mapper can make those of an aggregate, and when it does: from about three rows a partial on."""
+"""Which other partials a mapper can make an aggregate's from, and when it does: from three rows per partial on."""
 
 from dataclasses import asdict, replace
 
@@ -122,7 +122,8 @@ def test_queries_that_see_the_same_rows_are_found_among_several():
     assert isinstance(found, Rollup)
     selections = {q.query: q.selection for a in network.aggregates for q in a.plan.queries}
     assert found.selections == {selections[3]: selections[2], selections[4]: selections[1]}
-    # One of the two has panes that are too wide, or each has panes of its own: no partial says of a row that both want it.
+    # One of the two has panes that are too wide, or each has panes of its own: no partial says of a row that both want
+    # it.
     one, two = network.aggregates[0].plan.sets[0].queries
     for sets in (
         [PaneSet((one,), 20), PaneSet((two,), 60)],

@@ -7,7 +7,8 @@ from penstock.planner.routes import HERE, MOVED, WHOLE, build_routes, default_or
 from penstock.sql import parse_query
 
 STREAMS = {
-    name: Stream(name, tuple(Column(c, t) for c, t in (("ts", "timestamp"), ("x", "bigint"), ("y", "bigint"), ("v", "double"))), "ts", 0)
+    name: Stream(name, tuple(Column(c, t) for c,
+      t in (("ts", "timestamp"), ("x", "bigint"), ("y", "bigint"), ("v", "double"))), "ts", 0)
     for name in "abcd"
 }  # fmt: skip
 
@@ -110,7 +111,10 @@ def test_orders_go_by_equality_first():
 
 def test_a_band_of_time_ties_its_two_positions():
     """c is near b and d near c; no two others have anything between them."""
-    where = "a.x = b.x AND {0} BETWEEN {1} - INTERVAL 1 SECOND AND {1} + INTERVAL 1 SECOND AND {2} <= {0} + INTERVAL 1 SECOND"
+    where = (
+        "a.x = b.x AND {0} BETWEEN {1} - INTERVAL 1 SECOND AND {1} + INTERVAL 1 SECOND AND {2} <= {0} + INTERVAL "
+        "1 SECOND"
+    )
     (join,) = network_of(where.format("c.ts", "b.ts", "d.ts"), "abcd").joins
     assert join.ties == {frozenset({1, 2}), frozenset({2, 3})}
     assert neighbours(join, {0}) == {1}

@@ -112,7 +112,8 @@ def test_slow_comparing_asks_for_more_segments_and_quick_comparing_for_fewer():
         for _ in range(20):
             pairs = int(random.integers(10**5, 10**7))
             scans.observe(
-                NETWORK, {0, 1}, [report({"b": 500}, pairs=pairs, probe=0.004 + pairs * pair, shipped={"b()": 500}, receive=0.001)]
+                NETWORK, {0, 1}, [report({"b": 500}, pairs=pairs, probe=0.004 + pairs * pair, shipped={"b()": 500},
+                  receive=0.001)]
             )  # fmt: skip
         assert scans.timing.pair == pytest.approx(pair, rel=0.01)
         scan = scans.scan(NETWORK, table("a()"), [run_of(range(20_000), 8, life=10**6)], {}, {})
@@ -126,7 +127,8 @@ def test_rows_sent_to_every_task_cost_each_of_them():
     for n in range(1, 9):
         shares = [{"a()": 1000 * n}, {"a()": 3000 * n}]
         scans.observe(
-            NETWORK, {table("a()").index}, [report({"a": 1}, shipped=s, prepare=0.002 + 4e-6 * 4000 * n) for s in shares]
+            NETWORK, {table("a()").index},
+            [report({"a": 1}, shipped=s, prepare=0.002 + 4e-6 * 4000 * n) for s in shares]
         )  # fmt: skip
     assert {rows for rows, _ in scans.sent} == {4000 * n for n in range(1, 9)}
     assert scans.timing.send == pytest.approx(4e-6)

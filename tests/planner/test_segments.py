@@ -109,7 +109,7 @@ def test_no_state_is_one_segment():
 
 @st.composite
 def skewed(draw):
-    """Times of some runs without two equal ones in a run: most rows in a small part of the run's time, early or late."""
+    """Times of some runs, distinct in each run: most rows in a small part of the run's time, early or late."""
     found = []
     for _ in range(draw(st.integers(1, 4))):
         random = np.random.default_rng(draw(st.integers(0, 2**32)))

@@ -23,7 +23,8 @@ from tests.state.runs import entry_of
 ROWS = 20
 SETTLED = 5  # steps in which nothing is known yet
 STREAMS = {
-    name: Stream(name, tuple(Column(c, t) for c, t in (("ts", "timestamp"), ("x", "bigint"), ("y", "bigint"), ("v", "double"))), "ts", 0)
+    name: Stream(name, tuple(Column(c, t) for c,
+      t in (("ts", "timestamp"), ("x", "bigint"), ("y", "bigint"), ("v", "double"))), "ts", 0)
     for name in "abc"
 }  # fmt: skip
 ORDERED = {name: replace(stream, sequence="y") for name, stream in STREAMS.items()}
@@ -194,7 +195,7 @@ def test_conditions_are_edges_of_the_graph():
 
 
 def test_bands_of_time_are_edges_of_the_graph():
-    """By counts, c alone would come first from a: but nothing ties it to a, and no product is made where a band leads on."""
+    """By counts, c would come first from a: but nothing connects them, and no product is made where a band leads on."""
     band = "{0}.ts BETWEEN {1}.ts - INTERVAL 1 SECOND AND {1}.ts + INTERVAL 1 SECOND"
     network = network_of(f"a.x = b.x AND {band.format('c', 'b')}")
     graph = graph_of(network.joins[0])
@@ -218,7 +219,7 @@ def test_a_sum_that_may_overflow_shortens_probes_too():
 
 
 def test_a_condition_that_only_spark_evaluates_shortens_no_probe():
-    """Of a sorted column a probe looks at few rows, and may come first; without one it looks at all, and the fewer such probes the better."""
+    """A probe reads few rows of a sorted column, and may come first; otherwise it reads all, and few such are best."""
     where = "a.x = b.x AND {} AND b.y < c.y"
     kernel, spark = "b.v < c.v", "sqrt(b.v) < c.v"
     assert costly_pairs(network_of(where.format(kernel)).joins[0]) == frozenset()
@@ -247,7 +248,7 @@ def test_only_the_literal_modes_have_the_costs_of_the_thesis(name):
 
 
 def test_rows_held_count_in_the_literal_reading_and_composites_made_in_the_engine_s():
-    """Starting from a, c makes fewer composites than b, but holds many more rows: an index of one bucket accesses them all."""
+    """Starting from a, c makes fewer composites than b, but stores more rows, all read by an index of one bucket."""
     network = network_of(ONE_KEY)
     held = {"a(x)": 100, "b(x)": 100, "c(x)": 10_000}
     old = [entry_of(t, table=t, rows=rows, min_time=0, max_time=0) for t, rows in held.items()]

@@ -1,7 +1,7 @@
-"""The window join by its windows: for each time T, what the windows hold at T, joined; only results whose newest row is of T.
+"""The window join by contents: for each time T, the windows' rows at T, joined; only results whose newest row is of T.
 
-A second definition beside the one of the reference, which asks of each combination of rows whether all of them count. It
-shares with it only how expressions are evaluated.
+A second definition beside the one of the reference, which asks of each combination of rows whether all of them count.
+It shares with it only how expressions are evaluated.
 """
 
 from __future__ import annotations
@@ -66,6 +66,5 @@ def _all_equal(values: Sequence[object]) -> bool:
     return None not in values and all(compare(values[0], value) == 0 for value in values)
 
 
-_key = cmp_to_key(
-    lambda x, y: (x is not None) - (y is not None) if x is None or y is None else compare(x, y)
-)  # NULL first
+# NULL first.
+_key = cmp_to_key(lambda x, y: (x is not None) - (y is not None) if x is None or y is None else compare(x, y))

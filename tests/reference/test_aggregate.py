@@ -70,7 +70,8 @@ def test_a_join_under_an_aggregate_takes_what_the_windows_hold_at_each_tick(left
         name: [dict(zip("tgv", values, strict=True)) for values in some] for name, some in (("l", left), ("r", right))
     }
     text = (
-        f"SELECT window_start, window_end, l.g, count(*), sum(l.v) FROM l [RANGE {one} SLIDE {slide}], r [RANGE {other} SLIDE {slide}]"
+        f"SELECT window_start, window_end, l.g, count(*), sum(l.v) FROM l [RANGE {one} SLIDE {slide}], r "
+        f"[RANGE {other} SLIDE {slide}]"
         " WHERE l.g = r.g AND l.v <= r.v GROUP BY l.g"
     )
     reached = 10**6 if progress is None else progress
@@ -82,7 +83,8 @@ def test_a_join_under_an_aggregate_takes_what_the_windows_hold_at_each_tick(left
     found = connection().execute(
         f"SELECT {end} - {max(one, other)}, {end}, l.c[2], count(*), sum(l.c[3]) FROM {tables['l']} l, {tables['r']} r,"
         f" range(-5, 60) i(n) WHERE l.c[2] = r.c[2] AND l.c[3] <= r.c[3] AND {end} <= {reached}"
-        f" AND l.c[1] >= {end} - {one} AND l.c[1] < {end} AND r.c[1] >= {end} - {other} AND r.c[1] < {end} GROUP BY n, l.c[2]"
+        f" AND l.c[1] >= {end} - {one} AND l.c[1] < {end} AND r.c[1] >= {end} - {other} AND r.c[1] < {end}"
+        " GROUP BY n, l.c[2]"
     )  # fmt: skip
     at = None if progress is None else dict.fromkeys(streams, progress)
     assert same_bag(aggregate_results(parse_query(text, streams), streams, rows, at), found.fetchall())

@@ -43,7 +43,8 @@ def test_sums_of_doubles_depend_on_no_order(values, random):
 @pytest.mark.parametrize(
     ("values", "wanted"),
     [
-        ([1.0, math.inf], math.inf), ([math.inf, -math.inf], math.nan), ([math.nan, 1.0], math.nan), ([-math.inf], -math.inf),
+        ([1.0, math.inf], math.inf), ([math.inf, -math.inf], math.nan), ([math.nan, 1.0], math.nan),
+        ([-math.inf], -math.inf),
         ([1e308, 1e308], math.inf), ([-1e308, -1e308], -math.inf), ([1e308, 1e308, -1e308], 1e308),
     ],
 )  # fmt: skip

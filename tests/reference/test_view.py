@@ -110,7 +110,8 @@ def test_joins_and_aggregates_are_those_of_a_database(left, right):
 
 def test_without_groups_there_is_always_one_row():
     view = View(
-        "v", "", (Node("l", "l"),), (), (), (Item(None, col(AGGREGATE_ROLE, "a0")), Item(None, col(AGGREGATE_ROLE, "a1"))),
+        "v", "", (Node("l", "l"),), (), (),
+        (Item(None, col(AGGREGATE_ROLE, "a0")), Item(None, col(AGGREGATE_ROLE, "a1"))),
         (), (ViewAggregate("count", None), ViewAggregate("sum", col(0, "v"))),
     )  # fmt: skip
     sources = {"l": Source("l", PAIR, "dataframe")}
@@ -161,5 +162,7 @@ def test_averages_of_computed_decimals_have_the_digits_of_the_result():
     values = [Decimal("0.01"), Decimal("0.01"), Decimal("0.02")]
     product = Arithmetic("*", x, Literal("0.5", "decimal(1,1)"))
     assert averages("decimal(5,2)", values, Expression((x, " * 0.5"), product, total=True)) == Decimal("0.0066667")
-    assert averages("decimal(5,2)", values, Expression((x, " + 1"), Arithmetic("+", x, Literal(1, "bigint")), total=True)) == Decimal("1.013333")  # fmt: skip
+    assert averages(
+        "decimal(5,2)", values, Expression((x, " + 1"), Arithmetic("+", x, Literal(1, "bigint")), total=True)
+    ) == Decimal("1.013333")
     assert averages("bigint", [1, 2, 2]) == 5 / 3

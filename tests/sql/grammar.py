@@ -1,6 +1,7 @@
-"""Random statements of every kind that the language has, most of them nearly right: what `test_fuzz` feeds to the SQL front end.
+"""Random statements of every kind, most of them nearly right: the input of `test_fuzz` for the SQL front end.
 
-In the manner of SQLsmith: a grammar gives valid text, and mutations of its tokens give what people and their editors make of it.
+In the manner of SQLsmith: a grammar gives valid text, and mutations of its tokens give what people and their editors
+make of it.
 """
 
 import random
@@ -42,17 +43,26 @@ STRINGS = [
     "'1-2'",
 ]
 ODD = [
-    "²", "٣", "½", "é", "名", "\u00a0", "\u200b", "\ue000", "\ue0000\ue001", "\x00", "\ufeff", "🙂", "'", '"', "`", "``", "--", "/*", "*/", ";", ";;",
-    "\\", "$", "?", ":x", "@", "#", "{", "}", "[", "]", "(", ")", "<", ">", "=>", "->", "::", ":", "||", "!", "~", "^", "%", "&", "|", "1__0", "0x1F", "1.2.3", "1e", "1a",
-    "''", "' '", "\n", "\t", "\r\n", "*", ".", "..", ",", ",,", "=", "<=>", "INTERVAL", "/*+ x */", "-- x\n", "X'1F'", "b'x'", "r'x'", "DATE", "TIMESTAMP '2024'", "NULL", "N'x'",
+    "²", "٣", "½", "é", "名", "\u00a0", "\u200b", "\ue000", "\ue0000\ue001", "\x00", "\ufeff", "🙂", "'", '"', "`",
+    "``", "--", "/*", "*/", ";", ";;",
+    "\\", "$", "?", ":x", "@", "#", "{", "}", "[", "]", "(", ")", "<", ">", "=>", "->", "::", ":", "||", "!", "~", "^",
+    "%", "&", "|", "1__0", "0x1F", "1.2.3", "1e", "1a",
+    "''", "' '", "\n", "\t", "\r\n", "*", ".", "..", ",", ",,", "=", "<=>", "INTERVAL", "/*+ x */", "-- x\n", "X'1F'",
+    "b'x'", "r'x'", "DATE", "TIMESTAMP '2024'", "NULL", "N'x'",
 ]  # fmt: skip
 WORDS = [
-    "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "WINDOW", "EMIT EARLY EVERY", "INTO", "AS", "AND", "OR", "NOT", "IN", "BETWEEN", "IS NULL",
-    "LIKE", "CASE", "WHEN", "THEN", "ELSE", "END", "RANGE", "ROWS", "SLIDE", "TUMBLING", "SESSION", "PARTITION BY", "ORIGIN", "ON", "BY ARRIVAL", "ALL", "UNION ALL",
-    "UNION", "JOIN", "LEFT JOIN", "LEFT SEMI JOIN", "ANTI JOIN", "FULL OUTER JOIN", "CROSS JOIN", "NATURAL JOIN", "USING (k)", "LATERAL VIEW", "WITH x AS", "DISTINCT",
-    "OVER (PARTITION BY k)", "FILTER (WHERE n > 1)", "WITHIN GROUP (ORDER BY n)", "QUALIFY", "TABLESAMPLE", "PIVOT", "VALUES", "EXISTS", "ROLLUP", "CUBE", "GROUPING SETS",
-    "TABLE(TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '1' MINUTE))", "RETAIN", "ON ERROR STOP", "FROM STATE", "CREATE", "QUERY", "EXPLAIN", "DROP", "result_time", "window_end",
-    "ROW", "UNBOUNDED", "NOW", "ASC", "DESC", "NULLS FIRST", "FETCH FIRST 1 ROW", "OFFSET 1", "EXCEPT", "INTERSECT", "WATERMARK FOR", "OPTIONS", "USING",
+    "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "WINDOW", "EMIT EARLY EVERY", "INTO", "AS",
+    "AND", "OR", "NOT", "IN", "BETWEEN", "IS NULL",
+    "LIKE", "CASE", "WHEN", "THEN", "ELSE", "END", "RANGE", "ROWS", "SLIDE", "TUMBLING", "SESSION", "PARTITION BY",
+    "ORIGIN", "ON", "BY ARRIVAL", "ALL", "UNION ALL",
+    "UNION", "JOIN", "LEFT JOIN", "LEFT SEMI JOIN", "ANTI JOIN", "FULL OUTER JOIN", "CROSS JOIN", "NATURAL JOIN",
+    "USING (k)", "LATERAL VIEW", "WITH x AS", "DISTINCT",
+    "OVER (PARTITION BY k)", "FILTER (WHERE n > 1)", "WITHIN GROUP (ORDER BY n)", "QUALIFY", "TABLESAMPLE", "PIVOT",
+    "VALUES", "EXISTS", "ROLLUP", "CUBE", "GROUPING SETS",
+    "TABLE(TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '1' MINUTE))", "RETAIN", "ON ERROR STOP", "FROM STATE", "CREATE",
+    "QUERY", "EXPLAIN", "DROP", "result_time", "window_end",
+    "ROW", "UNBOUNDED", "NOW", "ASC", "DESC", "NULLS FIRST", "FETCH FIRST 1 ROW", "OFFSET 1", "EXCEPT", "INTERSECT",
+    "WATERMARK FOR", "OPTIONS", "USING",
 ]  # fmt: skip
 UNITS = ["SECONDS", "MINUTE", "MINUTES", "HOURS", "DAY", "MILLISECONDS", "WEEKS"]
 ODD_UNITS = ["MONTH", "YEARS", "ROWS", "BLINKS"]
@@ -79,17 +89,25 @@ STREAMS = ["a", "b", "b", "b", "b"]
 ODD_STREAMS = ["c", "i", "j", "d1", "d2", "seq", "ntz", "p", "w", "nope"]
 SOURCES = ["x", "x", "y", "y", "z"]
 TYPES = [
-    "INT", "BIGINT", "STRING", "DOUBLE", "DECIMAL(10,2)", "DECIMAL(5)", "DECIMAL", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "ARRAY<INT>", "MAP<STRING, INT>", "STRUCT<q: INT>",
+    "INT", "BIGINT", "STRING", "DOUBLE", "DECIMAL(10,2)", "DECIMAL(5)", "DECIMAL", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ",
+    "ARRAY<INT>", "MAP<STRING, INT>", "STRUCT<q: INT>",
     "VARCHAR(3)", "BOOLEAN", "TINYINT", "FLOAT", "BINARY",
 ]  # fmt: skip
-ODD_TYPES = ["DECIMAL(99)", "CHAR", "INTERVAL", "VARIANT", "STRING COLLATE UTF8_LCASE", "DECIMAL(²)", "NOPE", f"DECIMAL({'9' * 5000})", "DECIMAL(1,2,3)"]  # fmt: skip
+ODD_TYPES = [
+    "DECIMAL(99)", "CHAR", "INTERVAL", "VARIANT", "STRING COLLATE UTF8_LCASE", "DECIMAL(²)", "NOPE",
+    f"DECIMAL({'9' * 5000})", "DECIMAL(1,2,3)",
+]  # fmt: skip
 FUNCTIONS = [
-    "abs", "sqrt", "upper", "substring", "concat", "coalesce", "nullif", "to_json", "length", "date_trunc", "hour", "year", "try_add", "try_divide", "greatest", "array",
+    "abs", "sqrt", "upper", "substring", "concat", "coalesce", "nullif", "to_json", "length", "date_trunc", "hour",
+    "year", "try_add", "try_divide", "greatest", "array",
     "struct", "named_struct", "isnull", "nvl", "if", "left", "trim",
 ]  # fmt: skip
-ODD_FUNCTIONS = ["rand", "now", "explode", "row_number", "window", "unix_timestamp", "tumble", "hop", "session", "any"]  # fmt: skip
+ODD_FUNCTIONS = [
+    "rand", "now", "explode", "row_number", "window", "unix_timestamp", "tumble", "hop", "session", "any",
+]  # fmt: skip
 AGGREGATES = [
-    "count", "sum", "avg", "min", "max", "stddev", "var_pop", "first", "last", "any_value", "collect_list", "approx_count_distinct", "approx_percentile", "approx_top_k",
+    "count", "sum", "avg", "min", "max", "stddev", "var_pop", "first", "last", "any_value", "collect_list",
+    "approx_count_distinct", "approx_percentile", "approx_top_k",
     "heavy_hitters",
 ]  # fmt: skip
 ODD_AGGREGATES = ["count_if", "median", "max_by", "collect_set", "percentile", "grouping"]  # fmt: skip
@@ -163,7 +181,8 @@ class Grammar:
             ),
             lambda: f"CAST({inner()} AS {self.mostly(TYPES, ODD_TYPES)})",
             lambda: (
-                f"CASE {self.optional(0.3, inner)} WHEN {self.condition(depth - 1)} THEN {inner()}{self.optional(0.5, lambda: 'ELSE ' + inner())} END"
+                f"CASE {self.optional(0.3, inner)} WHEN {self.condition(depth - 1)} THEN "
+                f"{inner()}{self.optional(0.5, lambda: 'ELSE ' + inner())} END"
             ),
             lambda: f"EXTRACT({self.pick(['HOUR', 'YEAR', 'DAY'])} FROM {inner()})",
             lambda: f"{inner()}::{self.mostly(TYPES, ODD_TYPES)}",
@@ -213,7 +232,8 @@ class Grammar:
     def join_window(self):
         return self.pick([
             f"[RANGE {self.length()}]", f"[RANGE {self.length()}]", "[RANGE ALL]", f"[ROWS {self.number()}]",
-            f"[ROWS 5 PARTITION BY {self.some(lambda: self.mostly(SHARED, COLUMNS))}]", f"[TUMBLING {self.length()}{self.optional(0.3, self.origin)}]", "",
+            f"[ROWS 5 PARTITION BY {self.some(lambda: self.mostly(SHARED, COLUMNS))}]",
+            f"[TUMBLING {self.length()}{self.optional(0.3, self.origin)}]", "",
             f"[{self.mostly(['RANGE'], WORDS)} {self.length()}]",
         ])  # fmt: skip
 
@@ -226,10 +246,14 @@ class Grammar:
     def slide_window(self):
         rows = f"{self.number()} ROWS"
         return self.pick([
-            f"[RANGE {self.length()} SLIDE {self.length()}{self.optional(0.3, self.origin)}]", f"[RANGE 1 HOUR SLIDE {rows}{self.optional(0.3, lambda: 'BY ARRIVAL')}]",
-            f"[RANGE {rows} SLIDE {rows}{self.optional(0.3, lambda: 'PARTITION BY ' + self.mostly(SHARED, COLUMNS))}]", f"[TUMBLING {self.length()}]", f"[SESSION {self.length()}]",
+            f"[RANGE {self.length()} SLIDE {self.length()}{self.optional(0.3, self.origin)}]",
+            f"[RANGE 1 HOUR SLIDE {rows}{self.optional(0.3, lambda: 'BY ARRIVAL')}]",
+            f"[RANGE {rows} SLIDE {rows}{self.optional(0.3, lambda: 'PARTITION BY ' + self.mostly(SHARED, COLUMNS))}]",
+            f"[TUMBLING {self.length()}]", f"[SESSION {self.length()}]",
             f"[RANGE ALL SLIDE {self.length()}]",
-            self.mostly(["[TUMBLING 1 HOUR]"], [f"[ROWS {self.number()}]", f"[RANGE {self.length()}]", f"[TUMBLING 1 HOUR ON {self.pick(SHARED)}]", "", f"[{self.pick(['HOP', 'TUMBLE', 'CUMULATE'])} {self.length()}]"]),
+            self.mostly(["[TUMBLING 1 HOUR]"],
+             [f"[ROWS {self.number()}]", f"[RANGE {self.length()}]", f"[TUMBLING 1 HOUR ON {self.pick(SHARED)}]", "",
+             f"[{self.pick(['HOP', 'TUMBLE', 'CUMULATE'])} {self.length()}]"]),
         ])  # fmt: skip
 
     def table(self, window):
@@ -243,7 +267,8 @@ class Grammar:
         return (
             name
             if self.often(0.4)
-            else f"SELECT {self.mostly(['ts, k, n, x AS x', '*'], [self.some(self.column)])} FROM {name}{self.optional(0.4, lambda: 'WHERE n > 1')}"
+            else f"SELECT {self.mostly(['ts, k, n, x AS x', '*'], [self.some(self.column)])} FROM "
+            f"{name}{self.optional(0.4, lambda: 'WHERE n > 1')}"
         )
 
     def tables(self, window):
@@ -319,7 +344,10 @@ class Grammar:
         return self.mostly(["q"], ["q2", "`q q`", "_q", "p", "a", "SELECT", "名", "1q", "'q'"])
 
     def options(self):
-        return f"OPTIONS ({self.some(lambda: self.pick(['path', 'a.b', 'format', chr(39) + 'k' + chr(39)]) + ' ' + self.pick(STRINGS + NUMBERS[:5] + ['TRUE', 'x']), 0, 3)})"
+        def option():
+            return self.pick(["path", "a.b", "format", "'k'"]) + " " + self.pick(STRINGS + NUMBERS[:5] + ["TRUE", "x"])
+
+        return f"OPTIONS ({self.some(option, 0, 3)})"
 
     def query(self):
         clauses = self.optional(0.15, lambda: f"RETAIN {self.length()}") + self.optional(
@@ -329,7 +357,10 @@ class Grammar:
         into = self.optional(
             0.2, lambda: f"INTO {self.pick(['json ' + self.options(), chr(39) + 'out' + chr(39), 'x'])}"
         )
-        return f"{self.pick(['CREATE', 'CREATE OR REPLACE', 'ALTER'])} QUERY {self.name()}{clauses} AS {self.select()}{into}"
+        return (
+            f"{self.pick(['CREATE', 'CREATE OR REPLACE', 'ALTER'])} QUERY {self.name()}{clauses} AS "
+            f"{self.select()}{into}"
+        )
 
     def stream(self):
         columns = self.some(
@@ -354,7 +385,11 @@ class Grammar:
                 "PUNCTUATION FROM b",
             )
         )
-        return f"CREATE STREAM {self.name()} ({columns}, {time} {self.mostly(['TIMESTAMP', 'DATE'], ['BIGINT', 'STRING'])}, WATERMARK FOR {time}{delay}{more}){clauses} USING rate {self.optional(0.3, self.options)}"
+        return (
+            f"CREATE STREAM {self.name()} ({columns}, {time} "
+            f"{self.mostly(['TIMESTAMP', 'DATE'], ['BIGINT', 'STRING'])}, WATERMARK FOR "
+            f"{time}{delay}{more}){clauses} USING rate {self.optional(0.3, self.options)}"
+        )
 
     def statement(self):
         kind = self.random.random()
@@ -364,14 +399,21 @@ class Grammar:
             return self.stream()
         if kind < 0.8:
             every = self.optional(0.3, lambda: f"REFRESH EVERY {self.length()}")
-            return f"CREATE MATERIALIZED VIEW {self.name()}{every}{self.optional(0.2, lambda: 'MAINTAIN BY sweep')} AS {self.view_select()}"
+            return (
+                f"CREATE MATERIALIZED VIEW {self.name()}{every}{self.optional(0.2, lambda: 'MAINTAIN BY sweep')} "
+                f"AS {self.view_select()}"
+            )
         if kind < 0.9:
             return f"EXPLAIN {self.select()}"
         return self.pick([
-            f"CREATE SOURCE {self.name()} (k {self.mostly(TYPES, ODD_TYPES)}) USING {self.pick(['parquet', 'postgres', 'x'])} {self.options()} KEY (k) CHANGES BY {self.pick(['SNAPSHOT', 'TABLE t.u', 'X'])}",
-            f"DROP {self.pick(['QUERY', 'STREAM', 'VIEW', 'SOURCE', 'TABLE'])} {self.pick(['', 'IF EXISTS'])} {self.name()} {self.pick(['', 'PURGE'])}",
+            (f"CREATE SOURCE {self.name()} (k {self.mostly(TYPES, ODD_TYPES)}) "
+            f"USING {self.pick(['parquet', 'postgres', 'x'])} {self.options()} "
+            f"KEY (k) CHANGES BY {self.pick(['SNAPSHOT', 'TABLE t.u', 'X'])}"),
+            (f"DROP {self.pick(['QUERY', 'STREAM', 'VIEW', 'SOURCE', 'TABLE'])} {self.pick(['', 'IF EXISTS'])} "
+            f"{self.name()} {self.pick(['', 'PURGE'])}"),
             f"ALTER STREAM {self.name()} ADVANCE TO {self.pick(['TIMESTAMP', '', '-'])} {self.pick(STRINGS + NUMBERS)}",
-            f"SHOW {self.pick(['QUERIES', 'STREAMS', 'VIEWS', 'SOURCES', 'TABLES'])}", f"EXPLAIN {self.pick(['', 'QUERY', 'VIEW'])} {self.name()}", f"REFRESH VIEW {self.name()} FULL",
+            f"SHOW {self.pick(['QUERIES', 'STREAMS', 'VIEWS', 'SOURCES', 'TABLES'])}",
+            f"EXPLAIN {self.pick(['', 'QUERY', 'VIEW'])} {self.name()}", f"REFRESH VIEW {self.name()} FULL",
         ])  # fmt: skip
 
     # -- mutations ------------------------------------------------------------------------------------------------

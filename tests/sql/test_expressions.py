@@ -126,9 +126,11 @@ def test_fields_of_structs_follow_their_column():
 
 
 TEXTS = [
-    "date_format(ts, 'y SSS')", "left(s, 2)", "if(n > 1, 1, 2)", "s LIKE 'b/%' ESCAPE '/'", r"s RLIKE '\\d+'", "s || 'b'",
+    "date_format(ts, 'y SSS')", "left(s, 2)", "if(n > 1, 1, 2)", "s LIKE 'b/%' ESCAPE '/'", r"s RLIKE '\\d+'",
+    "s || 'b'",
     "transform(arr, v -> v + n)", "datediff(day, ts)", "trim(BOTH 'x' FROM s)", "substring(s FROM 1 FOR 2)",
-    "extract(YEAR FROM ts)", "n::bigint", "1L", "1.5BD", "n DIV 2", "n % 2", "arr[0]", "CASE n WHEN 1 THEN 2 ELSE 3 END",
+    "extract(YEAR FROM ts)", "n::bigint", "1L", "1.5BD", "n DIV 2", "n % 2", "arr[0]",
+    "CASE n WHEN 1 THEN 2 ELSE 3 END",
     "cast(n AS decimal(10,2))", "try_cast(s AS int)", "s LIKE ANY ('a', 'b')", "n IS DISTINCT FROM 1", "'it''s'",
     r"'a\\b\n'", "interval '1' day", "struct(n AS m, 1)", "array(1, 2)", "map('a', n)", "my_udf(n, s)", "n & 1",
     "NOT (n = 1 OR flag)", "(n + 1) * 2", "coalesce(n, 0)", "exists(arr, v -> v = n)", "payload.inner.deep", "`k`",

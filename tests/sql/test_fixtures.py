@@ -20,7 +20,7 @@ QUERIES = sorted(p for p in FIXTURES.glob("*/*.sql") if p.name != "streams.sql")
 
 
 def compile_query(query, streams):
-    """An aggregate over a join compiles to the join, and an aggregate over its results; a query over unions to all combinations."""
+    """An aggregate over a join compiles to the join and an aggregate over its results; a union to all combinations."""
     if is_joined(query):
         apart = take_apart(query, streams, "join")
         build_network([StandingQuery(n, "q", q) for n, q in enumerate(distribute(apart.join, streams))], streams)

@@ -1,4 +1,4 @@
-"""Whatever a statement says, what comes out of reading and planning it is a plan or one of our own errors, at a place in the text."""
+"""Any statement gives a plan or one of our own errors, at a place in the text."""
 
 import pytest
 
@@ -24,7 +24,8 @@ from tests.sql.streams import STREAMS
 SOURCES = {
     s.source.name: s.source
     for s in parse_script(
-        """CREATE SOURCE x (k STRING, n INT, big BIGINT, x DOUBLE, s STRING, d DECIMAL(10,2), day DATE, ts TIMESTAMP, payload STRUCT<field: INT>) USING parquet OPTIONS (path 'x');
+        """CREATE SOURCE x (k STRING, n INT, big BIGINT, x DOUBLE, s STRING, d DECIMAL(10,2), day DATE, ts TIMESTAMP,
+          payload STRUCT<field: INT>) USING parquet OPTIONS (path 'x');
         CREATE SOURCE y (k STRING, n INT, x DOUBLE, m STRING, ts TIMESTAMP) USING parquet OPTIONS (path 'y');
         CREATE SOURCE z (k STRING, n BIGINT, f FLOAT) USING parquet OPTIONS (path 'z')"""
     )
@@ -129,7 +130,8 @@ FOUND = [
     f"CREATE MATERIALIZED VIEW v AS SELECT k FROM x WHERE n = '{NINES}'",
     *(
         f"CREATE QUERY q AS SELECT k FROM a WHERE {before * 2000}n > 1{behind * 2000}"
-        for before, behind in (("(", ")"), ("NOT ", ""), ("- ", ""), ("abs(", ")"), ("CASE WHEN ", " THEN 1 END"), ("n + ", ""), ("n = ", ""))
+        for before, behind in (("(", ")"), ("NOT ", ""), ("- ", ""), ("abs(", ")"), ("CASE WHEN ", " THEN 1 END"),
+         ("n + ", ""), ("n = ", ""))
     ),
     f"CREATE QUERY q AS SELECT arr{'[0]' * 2000} FROM a",
     f"CREATE QUERY q AS SELECT k FROM {'(' * 2000}b UNION ALL b{')' * 2000}",

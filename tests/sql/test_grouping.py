@@ -140,8 +140,10 @@ def test_lists_that_only_keep_values_take_any_type():
 @pytest.mark.parametrize(
     ("call", "wanted"),
     [
-        ("count(*)", "count(*)"), ("count(1)", "count(*)"), ("count(n)", "count(a.n)"), ("count(DISTINCT n)", "count(DISTINCT a.n)"),
-        ("sum(DISTINCT n)", "sum(DISTINCT a.n)"), ("max(DISTINCT n)", "max(a.n)"), ("mean(n)", "avg(a.n)"), ("std(n)", "stddev_samp(a.n)"),
+        ("count(*)", "count(*)"), ("count(1)", "count(*)"), ("count(n)", "count(a.n)"),
+        ("count(DISTINCT n)", "count(DISTINCT a.n)"),
+        ("sum(DISTINCT n)", "sum(DISTINCT a.n)"), ("max(DISTINCT n)", "max(a.n)"), ("mean(n)", "avg(a.n)"),
+        ("std(n)", "stddev_samp(a.n)"),
         ("stddev(n)", "stddev_samp(a.n)"), ("stddev_pop(n)", "stddev_pop(a.n)"), ("variance(n)", "var_samp(a.n)"),
         ("var_pop(x)", "var_pop(a.x)"), ("approx_count_distinct(n)", "approx_count_distinct(a.n)"),
         ("approx_count_distinct(n, 0.01)", "approx_count_distinct(a.n, 0.01)"),
@@ -172,8 +174,10 @@ def test_functions_that_depend_on_the_order_of_rows(call, wanted):
 @pytest.mark.parametrize(
     ("call", "type_name"),
     [
-        ("count(*)", "bigint"), ("sum(n)", "bigint"), ("sum(x)", "double"), ("sum(f)", "double"), ("sum(d)", "decimal(20,2)"),
-        ("avg(n)", "double"), ("avg(d)", "decimal(14,6)"), ("max(k)", "string"), ("min(day)", "date"), ("stddev(n)", "double"),
+        ("count(*)", "bigint"), ("sum(n)", "bigint"), ("sum(x)", "double"), ("sum(f)", "double"),
+        ("sum(d)", "decimal(20,2)"),
+        ("avg(n)", "double"), ("avg(d)", "decimal(14,6)"), ("max(k)", "string"), ("min(day)", "date"),
+        ("stddev(n)", "double"),
         ("approx_count_distinct(k)", "bigint"), ("approx_percentile(n, 0.5)", "int"), ("any_value(flag)", "boolean"),
     ],
 )  # fmt: skip
@@ -198,7 +202,8 @@ def test_values_have_the_types_of_spark(call, type_name):
         ("count(n, k)", "", 17, "does not take these"),
         ("sum(k)", "", 8, "takes numbers, not string"),
         ("max(arr)", "", 8, "an order, not array<int>"),
-        ("k, count(DISTINCT arr)", "GROUP BY k", 11, "count with DISTINCT takes values that can be compared, not array<int>"),
+        ("k, count(DISTINCT arr)", "GROUP BY k", 11,
+         "count with DISTINCT takes values that can be compared, not array<int>"),
         ("heavy_hitters(arr, 0.5)", "", 8, "heavy_hitters takes values that can be compared"),
         ("approx_top_k(payload)", "", 8, "approx_top_k takes values that can be compared"),
         ("approx_count_distinct(payload)", "", 8, "approx_count_distinct takes values that can be compared"),
@@ -277,7 +282,8 @@ def test_a_union_is_one_role():
 @pytest.mark.parametrize(
     ("union", "column", "fragment"),
     [
-        ("b UNION ALL c", 35, "has no such column"), ("b UNION c", 25, "removes duplicates"), ("b UNION ALL b", 35, "twice"),
+        ("b UNION ALL c", 35, "has no such column"), ("b UNION c", 25, "removes duplicates"),
+        ("b UNION ALL b", 35, "twice"),
         ("b UNION ALL nope", 35, "Unknown stream"), ("SELECT k FROM b UNION ALL SELECT k FROM c", 23, "whole streams"),
     ],
 )  # fmt: skip

@@ -13,17 +13,25 @@ STREAM = Stream(
 )
 
 TESTED = [
-    "repeat(v, k)", "repeat(v, 17)", "repeat('x', 2000000000)", "repeat(repeat(v, 9), 9)", "space(k)", "lpad(v, k, 'x')", "rpad(v, 1001)",
-    "sequence(1, k)", "sequence(ts, ts, INTERVAL 1 SECOND)", "array_repeat(v, k)", "array_insert(l, k, v)", "array_join(l, v)",
+    "repeat(v, k)", "repeat(v, 17)", "repeat('x', 2000000000)", "repeat(repeat(v, 9), 9)", "space(k)",
+    "lpad(v, k, 'x')", "rpad(v, 1001)",
+    "sequence(1, k)", "sequence(ts, ts, INTERVAL 1 SECOND)", "array_repeat(v, k)", "array_insert(l, k, v)",
+    "array_join(l, v)",
     "concat_ws(v, l)", "replace(v, 'a', v)", "replace(v, 'a', 'aaaaaaaaaaaaaaaaa')", "regexp_replace(v, 'a', v)",
-    "regexp_replace(v, '(?=(.*))', '$1')", "format_string(v, k)", "format_string('%9999d', k)", "printf('%1$100000s', v)",
-    "format_number(k, k)", "round(k, 100000)", "aggregate(l, v, (a, x) -> a || a)", "system.builtin.repeat(v, k)", "`repeat`(v, k)",
-    "replace(replace(v, 'a', 'aa'), 'a', 'aa')", "length(REPEAT(v, k))", "CASE WHEN k > 1 THEN space(k) END", "transform(l, x -> v)", "transform(l, x -> space(5000))", "regexp_extract_all(v, '(?=(.*))', 1)",
+    "regexp_replace(v, '(?=(.*))', '$1')", "format_string(v, k)", "format_string('%9999d', k)",
+    "printf('%1$100000s', v)",
+    "format_number(k, k)", "round(k, 100000)", "aggregate(l, v, (a, x) -> a || a)", "system.builtin.repeat(v, k)",
+    "`repeat`(v, k)",
+    "replace(replace(v, 'a', 'aa'), 'a', 'aa')", "length(REPEAT(v, k))", "CASE WHEN k > 1 THEN space(k) END",
+    "transform(l, x -> v)", "transform(l, x -> space(5000))", "regexp_extract_all(v, '(?=(.*))', 1)",
 ]  # fmt: skip
 PLAIN = [
-    "repeat(v, 16)", "lpad(v, 10, '0')", "array_repeat(v, 3)", "concat(v, v)", "v || v", "replace(v, 'a', 'b')", "concat_ws(', ', v, v)",
-    "replace(replace(v, 'ab', ''), 'b', 'c')", "regexp_replace(v, 'a+', '-')", "format_string('%10d of %s', k, v)", "round(k, 2)",
-    "format_number(k, 2)", "array_join(l, ',')", "aggregate(l, 0, (a, x) -> a + 1)", "transform(l, x -> upper(x))", "array_insert(l, 2, v)",
+    "repeat(v, 16)", "lpad(v, 10, '0')", "array_repeat(v, 3)", "concat(v, v)", "v || v", "replace(v, 'a', 'b')",
+    "concat_ws(', ', v, v)",
+    "replace(replace(v, 'ab', ''), 'b', 'c')", "regexp_replace(v, 'a+', '-')", "format_string('%10d of %s', k, v)",
+    "round(k, 2)",
+    "format_number(k, 2)", "array_join(l, ',')", "aggregate(l, 0, (a, x) -> a + 1)", "transform(l, x -> upper(x))",
+    "array_insert(l, 2, v)",
 ]  # fmt: skip
 
 

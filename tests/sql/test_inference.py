@@ -17,12 +17,14 @@ def inferred(text):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("n", "int"), ("5", "int"), ("-2147483648", "int"), ("2147483648", "bigint"), ("5L", "bigint"), ("1e3", "double"),
+        ("n", "int"), ("5", "int"), ("-2147483648", "int"), ("2147483648", "bigint"), ("5L", "bigint"),
+        ("1e3", "double"),
         ("1.50", "decimal(3,2)"), ("0.5", "decimal(1,1)"), ("99999999999999999999", "decimal(20,0)"), ("'a'", "string"),
         ("TRUE", "boolean"), ("NULL", "void"), ("n > 1", "boolean"), ("n + big", "bigint"), ("n + x", "double"),
         ("f + f", "float"), ("x + 1.5", "double"), ("upper(s)", "string"), ("length(s)", "int"), ("upper(n)", None),
         ("cast(n AS decimal(10, 2))", "decimal(10,2)"), ("CASE WHEN flag THEN n ELSE big END", "bigint"),
-        ("coalesce(n, s)", None), ("unknown(n)", None), ("payload.field", None), ("year(ts)", "int"), ("result_time", "timestamp"),
+        ("coalesce(n, s)", None), ("unknown(n)", None), ("payload.field", None), ("year(ts)", "int"),
+        ("result_time", "timestamp"),
         ("DATE '2020-01-01'", "date"), ("s || 'a'", "string"), ("nullif(n, big)", "int"),
     ],
 )  # fmt: skip

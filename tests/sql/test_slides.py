@@ -25,7 +25,8 @@ def failure(text):
         ("RANGE 10 MINUTES SLIDE 1 MINUTE", Sliding(10 * MINUTE, MINUTE)),
         ("range 90 seconds slide interval '1' minute", Sliding(90 * SECOND, MINUTE)),
         ("RANGE 1 MINUTE SLIDE 5 MINUTES", Sliding(MINUTE, 5 * MINUTE)),
-        ("RANGE 10 MINUTES SLIDE 1 MINUTE ORIGIN TIMESTAMP '1970-01-01 00:00:07'", Sliding(10 * MINUTE, MINUTE, 7 * SECOND)),
+        ("RANGE 10 MINUTES SLIDE 1 MINUTE ORIGIN TIMESTAMP '1970-01-01 00:00:07'",
+         Sliding(10 * MINUTE, MINUTE, 7 * SECOND)),
         ("RANGE 10 MINUTES ORIGIN DATE '1970-01-01' SLIDE 1 MINUTE", Sliding(10 * MINUTE, MINUTE, 0)),
         ("RANGE 10 MINUTES SLIDE 1 MINUTE ON ts", Sliding(10 * MINUTE, MINUTE)),
         ("TUMBLING 5 MINUTES", Sliding(5 * MINUTE, 5 * MINUTE)),
@@ -66,7 +67,8 @@ def test_columns_of_a_partition_are_groups_and_can_be_selected():
         ("SELECT count(*) FROM a WINDOW 5 MINUTES", 22, "RANGE without SLIDE", "SLIDE 1 MINUTE"),
         ("SELECT count(*) FROM a [RANGE 1 MINUTE], b [RANGE 5 MINUTES SLIDE 1 SECOND] WHERE a.k = b.k", 25,
          "RANGE without SLIDE", "[RANGE 1 MINUTE SLIDE <length>]"),
-        ("SELECT count(*) FROM a, b [RANGE 5 MINUTES SLIDE 1 SECOND] WHERE a.k = b.k", 22, "a has no window", "one SLIDE"),
+        ("SELECT count(*) FROM a, b [RANGE 5 MINUTES SLIDE 1 SECOND] WHERE a.k = b.k", 22, "a has no window",
+         "one SLIDE"),
         ("SELECT n FROM a [RANGE 5 MINUTES SLIDE 1 MINUTE]", 34, "SLIDE", "[RANGE <length>] alone"),
         ("SELECT 1 FROM a [RANGE 5 MINUTES SLIDE 1 MINUTE], b [RANGE 1 MINUTE] WHERE a.k = b.k", 34, "SLIDE", "alone"),
         ("SELECT n FROM a [SESSION 5 MINUTES]", 18, "Session", "aggregate"),
@@ -74,12 +76,14 @@ def test_columns_of_a_partition_are_groups_and_can_be_selected():
         ("SELECT count(*) FROM b [RANGE 5 ROWS SLIDE 1 SECOND]", 44, "slides by rows", "10 ROWS"),
         ("SELECT count(*) FROM b [RANGE ALL SLIDE 5 ROWS]", 41, "by time only", "RANGE ALL SLIDE 1 MINUTE"),
         ("SELECT count(*) FROM b [SESSION 5 SECONDS ORIGIN DATE '1970-01-01']", 25, "ORIGIN", "RANGE"),
-        ("SELECT count(*) FROM b [RANGE 1 SECOND SLIDE 1 SECOND], c [RANGE 1 SECOND SLIDE 2 SECONDS] WHERE b.k = c.k", 60,
+        ("SELECT count(*) FROM b [RANGE 1 SECOND SLIDE 1 SECOND], c [RANGE 1 SECOND SLIDE 2 SECONDS] WHERE b.k = c.k",
+         60,
          "slides otherwise", "one SLIDE"),
         ("SELECT count(*) FROM b [RANGE 1 SECOND SLIDE 1 SECOND], c [SESSION 2 SECONDS] WHERE b.k = c.k", 60,
          "windows of time", "register the join"),
         ("SELECT count(*) FROM a [RANGE 5 ROWS SLIDE 1 ROW]", 25, "total order", "SEQUENCE BY"),
-        ("SELECT count(*) FROM b [RANGE 5 SECONDS SLIDE 1 SECOND ON n]", 25, "progress is known for ts", "WATERMARK FOR n"),
+        ("SELECT count(*) FROM b [RANGE 5 SECONDS SLIDE 1 SECOND ON n]", 25, "progress is known for ts",
+         "WATERMARK FOR n"),
         ("SELECT count(*) FROM b [RANGE 5 MONTHS SLIDE 1 MONTH]", 48, "no fixed length", "DAYS"),
     ],
 )  # fmt: skip
@@ -94,9 +98,11 @@ def test_refused_with_the_place_and_the_fix(text, column, fragment, fix):
 @pytest.mark.parametrize(
     "brackets",
     ["RANGE 5 SECONDS SLIDE", "RANGE SLIDE 5 SECONDS", "RANGE 5 SECONDS SLIDE 0 SECONDS", "RANGE 0 ROWS SLIDE 1 ROW",
-     "RANGE 5 ROWS SLIDE 1.5 ROWS", "RANGE 5 SECONDS SLIDE 1 SECOND SLIDE 1 SECOND", "TUMBLING 5 SECONDS SLIDE 1 SECOND",
+     "RANGE 5 ROWS SLIDE 1.5 ROWS", "RANGE 5 SECONDS SLIDE 1 SECOND SLIDE 1 SECOND",
+     "TUMBLING 5 SECONDS SLIDE 1 SECOND",
      "RANGE 5 SECONDS SLIDE 1 SECOND PARTITION BY nope", "RANGE 5 SECONDS SLIDE 1 SECOND PARTITION BY k, k",
-     "RANGE 5 SECONDS SLIDE 1 SECOND ORIGIN", "RANGE 5 SECONDS SLIDE 1 SECOND ON", "SESSION", "RANGE -5 SECONDS SLIDE 1 SECOND"],
+     "RANGE 5 SECONDS SLIDE 1 SECOND ORIGIN", "RANGE 5 SECONDS SLIDE 1 SECOND ON", "SESSION",
+     "RANGE -5 SECONDS SLIDE 1 SECOND"],
 )  # fmt: skip
 def test_wrong_windows_are_errors(brackets):
     failure(f"SELECT count(*) FROM b [{brackets}]")
@@ -142,7 +148,8 @@ def test_rows_are_counted_by_arrival_if_a_sequence_says_how_they_have_arrived():
     [
         ("RANGE 5 MINUTES SLIDE 7 ROWS BY ARRIVAL", STREAMS, 54, "have arrived is not known", "SEQUENCE BY col"),
         ("RANGE 9 ROWS SLIDE 7 ROWS BY ARRIVAL", NUMBERED, 51, "Only a range of time", "SLIDE 10 ROWS BY ARRIVAL"),
-        ("RANGE 9 MINUTES SLIDE 7 MINUTES BY ARRIVAL", NUMBERED, 57, "Only a range of time", "SLIDE 10 ROWS BY ARRIVAL"),
+        ("RANGE 9 MINUTES SLIDE 7 MINUTES BY ARRIVAL", NUMBERED, 57, "Only a range of time",
+         "SLIDE 10 ROWS BY ARRIVAL"),
     ],
 )  # fmt: skip
 def test_other_counts_by_arrival_are_refused(brackets, streams, column, fragment, fix):

@@ -46,7 +46,8 @@ def test_an_order_may_have_aggregates_of_its_own():
         (f"{BASE} ORDER BY 3 LIMIT 3", 86, "no item 3", ""),
         (f"{BASE} ORDER BY rand() LIMIT 3", 86, "not deterministic", "rows themselves"),
         ("SELECT k FROM a ORDER BY k LIMIT 3", 28, "LIMIT", "no end"),
-        ("SELECT count(*) AS c FROM a [SESSION 1 MINUTE] ORDER BY c LIMIT 1", 48, "every session is of one group", "window of time"),
+        ("SELECT count(*) AS c FROM a [SESSION 1 MINUTE] ORDER BY c LIMIT 1", 48, "every session is of one group",
+         "window of time"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_first_is_refused_at_its_place(text, place, fragment, hint):
@@ -62,7 +63,8 @@ def test_what_cannot_be_first_is_refused_at_its_place(text, place, fragment, hin
     [
         (f"{BASE} ORDER BY c LIMIT 1 EMIT EARLY EVERY 1 SECOND", {}, "may not be among the first ones in the end"),
         (f"{BASE} ORDER BY c LIMIT 1", {"flush": (10, 2)}, "before all are known"),
-        ("SELECT k, count(*) AS c FROM b [RANGE 9 ROWS SLIDE 3 ROWS] GROUP BY k ORDER BY c * 2 LIMIT 1", {}, "as they stand"),
+        ("SELECT k, count(*) AS c FROM b [RANGE 9 ROWS SLIDE 3 ROWS] GROUP BY k ORDER BY c * 2 LIMIT 1", {},
+         "as they stand"),
     ],
 )  # fmt: skip
 def test_what_the_planner_cannot_cut_is_refused_with_the_remedy(text, options, fragment):

@@ -91,14 +91,17 @@ def test_unions_that_are_refused(union, column, fragment):
 @pytest.mark.parametrize(
     ("text", "column", "fragment", "hint"),
     [
-        ("SELECT x.k FROM (b UNION ALL b) [ROWS 3] x, a [RANGE 5 SECONDS] WHERE x.k = a.k", 34, "counts the rows of one", "RANGE"),
+        ("SELECT x.k FROM (b UNION ALL b) [ROWS 3] x, a [RANGE 5 SECONDS] WHERE x.k = a.k", 34,
+         "counts the rows of one", "RANGE"),
         ("SELECT x.k FROM (b UNION ALL b) [ROWS 3] x", 34, "counts the rows of one", "RANGE"),
         (
-            f"SELECT x.k FROM ({' UNION ALL '.join(['b'] * 9)}) [RANGE ALL] x, ({' UNION ALL '.join(['c'] * 8)}) [RANGE ALL] y WHERE x.k = y.k",
+            (f"SELECT x.k FROM ({' UNION ALL '.join(['b'] * 9)}) [RANGE ALL] x, "
+            f"({' UNION ALL '.join(['c'] * 8)}) [RANGE ALL] y WHERE x.k = y.k"),
             133, "72 combinations", "declare one stream",
         ),
         (
-            "SELECT x.k FROM (SELECT k, ts FROM b UNION ALL c) [RANGE 5 SECONDS ON ts] x, a [RANGE 5 SECONDS] WHERE x.k = a.k",
+            ("SELECT x.k FROM (SELECT k, ts FROM b UNION ALL c) [RANGE 5 SECONDS ON ts] x, a [RANGE 5 SECONDS] "
+            "WHERE x.k = a.k"),
             52, "ON is not supported", "leave ON out",
         ),
         (

@@ -88,7 +88,8 @@ def test_star_is_all_columns_in_order():
 
 def test_groups_and_aggregates_are_below_the_select_list():
     found = view(
-        "SELECT flag, sum(l.price * (1 - discount)) AS revenue, count(*), avg(weight) / 2 AS half, n + 1 AS m, count(DISTINCT n) AS d, "
+        "SELECT flag, sum(l.price * (1 - discount)) AS revenue, count(*), avg(weight) / 2 AS half, n + 1 AS "
+        "m, count(DISTINCT n) AS d, "
         "sum(l.price * (1 - discount)) + 1 AS again FROM orders o, lines l WHERE o.k = l.k GROUP BY flag, n + 1"
     )
     assert [g.term for g in found.groups] == [Ref(1, "flag"), Arithmetic("+", Ref(1, "n"), Literal(1, "bigint"))]
@@ -165,7 +166,8 @@ def test_arithmetic_of_numbers_is_a_term():
         ("SELECT DISTINCT k FROM orders", 8, "SELECT DISTINCT is not supported", NotSupportedError),
         ("SELECT k FROM orders GROUP BY k HAVING count(*) > 1", 33, "HAVING is not supported", NotSupportedError),
         ("SELECT k FROM orders GROUP BY 1", 31, "GROUP BY a position", NotSupportedError),
-        ("SELECT o.k FROM orders o LEFT JOIN lines l ON o.k = l.k", 26, "LEFT JOIN is not supported", NotSupportedError),
+        ("SELECT o.k FROM orders o LEFT JOIN lines l ON o.k = l.k", 26, "LEFT JOIN is not supported",
+         NotSupportedError),
         ("SELECT k FROM order", 15, "Unknown source order", SqlError),
         ("SELECT o.kk FROM orders o", 8, "Source orders has no column kk", SqlError),
         ("SELECT x.k FROM orders o", 8, "x is no source or alias", SqlError),
@@ -193,7 +195,8 @@ def test_errors_point_into_the_script():
 @pytest.mark.parametrize(
     "condition",
     [
-        "at = TIMESTAMP '2024-01-01 00:00:00'", "at = '2024-01-01'", "'2024-01-01T00:00' = at", "at IN ('2024-01-01', NULL)",
+        "at = TIMESTAMP '2024-01-01 00:00:00'", "at = '2024-01-01'", "'2024-01-01T00:00' = at",
+        "at IN ('2024-01-01', NULL)",
         "at BETWEEN '2024-01-01' AND TIMESTAMP '2024-01-01'", "at = TIMESTAMP '2024-01-01 05:00:00+05:00'",
     ],
 )  # fmt: skip
@@ -207,6 +210,9 @@ def test_a_timestamp_without_an_offset_is_in_utc_whoever_reads_it(condition):
 
 
 def test_a_group_with_a_timestamp_in_it_is_found_in_the_select_list():
-    text = "SELECT at > TIMESTAMP '2024-01-01' AS late, k, count(*) AS n, at > TIMESTAMP '2024-01-01' AS again FROM orders GROUP BY at > TIMESTAMP '2024-01-01', k"
+    text = (
+        "SELECT at > TIMESTAMP '2024-01-01' AS late, k, count(*) AS n, at > TIMESTAMP '2024-01-01' AS again FROM "
+        "orders GROUP BY at > TIMESTAMP '2024-01-01', k"
+    )
     view = parse_view(text, SOURCES, name="v")
     assert [item.expression.sql(lambda ref: ref.column) for item in view.items] == ["g0", "g1", "a0", "g0"]

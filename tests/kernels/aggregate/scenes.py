@@ -140,7 +140,7 @@ def query_of(aggregation, predicates=()):
 
 
 def expected(aggregation, parts, predicates=()):
-    """The reference's answers as a bag: to all rows, and for landmarks also those that progress closed behind the last row."""
+    """The reference's answers as a bag: over all rows, and for landmarks also those closed after the last row."""
     rows = [row for part, _ in parts for row in part]
     query = query_of(aggregation, predicates)
     found = answers(query, {"a": STREAM}, {"a": rows}, None, OWN)

@@ -44,7 +44,8 @@ from tests.monitors import check_progress
 PUNCTUATED = replace(
     STREAM,
     delay=None,
-    patterns=(Column("ts", "bigint"), Column("k", "bigint"), Column("s", "string"), Column("i_from", "int"), Column("i_to", "int")),
+    patterns=(Column("ts", "bigint"), Column("k", "bigint"), Column("s", "string"), Column("i_from", "int"),
+     Column("i_to", "int")),
 )  # fmt: skip
 CALLS = (
     Aggregate("count", None),

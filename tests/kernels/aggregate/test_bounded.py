@@ -1,4 +1,4 @@
-"""What is held for window aggregates, step by step: only what open windows need by their definition, and nothing after the end."""
+"""The state of window aggregates at each step: only what open windows need by definition, nothing after the end."""
 
 from dataclasses import replace
 

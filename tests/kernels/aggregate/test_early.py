@@ -1,4 +1,4 @@
-"""Open windows: after each round the newest revision of every window is the reference's answer to the rows that have come."""
+"""Open windows: after each round the newest revision of every window is the reference's answer over the rows so far."""
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What must not change an aggregate: arrival, cuts, coarser progress, several sources, the unit and origin of time, the plan."""
+"""What must not change an aggregate: arrival, cuts, coarser progress, several sources, time unit and origin, plan."""
 
 from dataclasses import replace
 
@@ -72,7 +72,8 @@ def test_a_stream_dealt_to_several_sources_is_the_same_stream(window, parts, sou
 @given(SLIDING, batches(), st.integers(-30, 30), st.integers(1, 4))
 def test_results_shift_and_scale_with_time(window, parts, shift, factor):
     moved = [
-        ([{**row, "ts": row["ts"] * factor + shift} for row in rows], reached * factor + shift if reached > NEVER else NEVER)
+        ([{**row, "ts": row["ts"] * factor + shift} for row in rows],
+         reached * factor + shift if reached > NEVER else NEVER)
         for rows, reached in parts
     ]  # fmt: skip
     other = Sliding(window.range * factor, window.slide * factor, (window.origin or 0) * factor + shift)

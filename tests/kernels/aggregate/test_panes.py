@@ -1,4 +1,4 @@
-"""Results kept as panes: what is put together from them is what closing the windows one by one gives, and they are counted right."""
+"""Results stored as panes: assembled windows equal those closed one by one, and their counts are right."""
 
 from collections import Counter
 from dataclasses import replace

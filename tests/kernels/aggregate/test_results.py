@@ -59,7 +59,8 @@ def test_partials_survive_their_files(window, aggregates, parts):
     merged = [through_a_file(merge(plan, stored))] if stored else []
     for state in (stored, merged):
         found = [
-            (tuple(r[f"g{n}"] for n in range(2)), r["window_start"], r["window_end"], tuple(r[f"a{n}"] for n in range(len(aggregates))))
+            (tuple(r[f"g{n}"] for n in range(2)), r["window_start"], r["window_end"],
+             tuple(r[f"a{n}"] for n in range(len(aggregates))))
             for closed in close(plan, state, NEVER, FOREVER)
             for r in closed.table.to_pylist()
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""States of sketches and of users' aggregates as they lie in files: data that comes back as it was, and that nobody runs."""
+"""Stored states of sketches and of users' aggregates: data that round-trips and is never executed."""
 
 import json
 import pickle
@@ -85,8 +85,10 @@ def test_a_state_that_is_no_plain_value_is_lost_and_says_what_to_do():
     own = Own("most", Counted())
     lost = own.load(own.dump(own.of(VALUES)))
     assert lost == Lost(
-        "aggregate 'most' has a state of type collections.Counter, which cannot be kept between steps: make it of None, bool, int, float, "
-        "str, bytes, Decimal, date, datetime, timedelta, list, tuple, set, dict, or give the aggregate encode(state) -> bytes and "
+        "aggregate 'most' has a state of type collections.Counter, which cannot be kept between steps: make "
+        "it of None, bool, int, float, "
+        "str, bytes, Decimal, date, datetime, timedelta, list, tuple, set, dict, or give the aggregate "
+        "encode(state) -> bytes and "
         "decode(bytes) -> state"
     )
     assert own.merge(own.of(VALUES), lost) == own.load(own.dump(lost)) == lost

@@ -1,4 +1,4 @@
-"""Aggregates over many steps as a task runs them, with queries that come and go: plans change, and what older ones stored stays readable."""
+"""Aggregates over many steps of a task, with queries added and dropped: new plans read what older ones stored."""
 
 from dataclasses import dataclass, field, replace
 
@@ -107,7 +107,7 @@ def decode(data):
 
 
 def expected(case, stream, steps, since, first):
-    """The reference's answer; windows of time and sessions that a query which began with a step did not see whole are left out.
+    """The reference's answer without windows of time and sessions that a query did not see whole since it began.
 
     They are those of the whole stream; windows that count rows, and landmarks, begin with the query.
     """

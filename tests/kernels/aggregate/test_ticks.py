@@ -35,7 +35,7 @@ COUNTS = st.one_of(st.integers(1, 5), st.integers(1, 40), st.sampled_from((1, 2,
 
 @st.composite
 def scenes(draw):
-    """A window of one slide, and batches of rows with the first and the last moment at which they count; progress is behind all of them."""
+    """A window of one slide, and batches of rows with the first and last moment at which they count, none late."""
     slide, origin = draw(st.integers(1, 7)), draw(st.none() | st.integers(-9, 9))
     start = (origin or 0) - 1
     rows = st.fixed_dictionaries({"first": st.integers(0 if origin is not None else -6, 12), "count": COUNTS, **VALUES})
@@ -106,7 +106,7 @@ def rows_between(first, last, seed=1, groups=4):
 @settings(max_examples=examples(20), deadline=None)
 @given(st.integers(10, 12), st.integers(0, 1000))
 def test_work_does_not_grow_with_rows_times_ticks(power, seed):
-    """Whatever is taken in between: no more entries than a few of each row, or of each pane, and for each size of blocks."""
+    """Intermediate tables have at most a few entries per row or per pane, for each size of blocks."""
     draw = np.random.default_rng(seed)
     first = draw.integers(0, 50, 400)
     plan, handled = plan_of(Aggregate("count", None), Aggregate("max", column("x"))), []

@@ -1,4 +1,4 @@
-"""The first rows of each window: the kernels take those that the reference does, whatever the windows, the keys and the ties."""
+"""The first rows of each window: the kernels take the same as the reference, for any windows, keys and ties."""
 
 import numpy as np
 import pyarrow as pa

@@ -9,7 +9,7 @@ from penstock.planner.views.relations import Relations, Tie
 
 @st.composite
 def relations(draw, least=2, most=9, cyclic=True):
-    """A random tree, with some further edges if it may be cyclic; key classes and sizes at random, a few ties without a key."""
+    """A random tree, with more edges if it may be cyclic; random key classes and sizes, a few ties without a key."""
     count = draw(st.integers(least, most))
     pairs = {(draw(st.integers(0, n - 1)), n) for n in range(1, count)}
     if cyclic and count > 2:

@@ -86,7 +86,7 @@ PAIRS = [(a, b) for a in range(4) for b in range(4)]
 
 
 def test_where_printed_formulas_flip_to_batch_grouping_ships_as_few_rows_and_need_not():
-    """The printed path is walked by its own edges alone, and the others filter in the end: a ratio of fifty multiplies what it ships.
+    """The printed path uses only its own edges, and the others filter at the end: a ratio of fifty multiplies its rows.
 
     Here every edge between held nodes filters at once, and the way down asks the third source by both its edges.
     """
@@ -105,7 +105,7 @@ def test_where_printed_formulas_flip_to_batch_grouping_ships_as_few_rows_and_nee
 
 
 def test_batch_is_chosen_where_no_path_suits_the_changes_of_all_sources():
-    """Where every edge has a ratio of fifty, a path lets some changes grow that another order would close a triangle with at once."""
+    """If every edge has a ratio of fifty, changes grow on a path where another order would close a triangle at once."""
     deltas = [2000, 2000, 10, 10]
     for ratio, strategy in ((50.0, "batch"), (1.0, "conditional")):
         stats = statistics(V3, {tuple(sorted(edge)): ratio for edge in V3.edges})

@@ -1,4 +1,4 @@
-"""Shapes of the first computation: what must hold for all of them, the examples of Liu 2005, and the formulas by hand."""
+"""Shapes of the first computation: their common properties, the examples of Liu 2005, and the formulas by hand."""
 
 from collections import Counter
 from dataclasses import replace
@@ -73,7 +73,7 @@ def memory_of(join):
     )
 
 
-# -- all shapes -------------------------------------------------------------------------------------------------------------------
+# -- all shapes -------------------------------------------------------------------------------------------------------
 
 
 @given(st.data(), relations(least=1))
@@ -92,7 +92,7 @@ def test_all_shapes_give_the_same_bag(data, join):
 
 
 def small_tables(data, join):
-    """Rows of each relation as tuples of one value per tie that it takes part in, and which value belongs to which tie."""
+    """Rows of each relation as tuples of one value per tie, and which value belongs to which tie."""
     columns = [
         [n for n, tie in enumerate(join.ties) if member in (tie.left, tie.right)] for member in range(join.count)
     ]
@@ -112,7 +112,7 @@ def nested_loops(join, tables):
 
 
 def run(shape, join, tables, columns):
-    """Follow the segments literally: hash tables of the builds by the ties to what is joined, rows of the probe through them."""
+    """Execute the segments literally: hash tables of the builds by their ties, and rows of the probe through them."""
     inputs = [[{member: n} for n in range(len(rows))] for member, rows in enumerate(tables)]
 
     def key(row, ties, side):
@@ -158,7 +158,7 @@ def test_long_orders_are_greedy():
     assert Shape("", 20, (Segment(10, order),)).joins_all(join)
 
 
-# -- groups -----------------------------------------------------------------------------------------------------------------------
+# -- groups -----------------------------------------------------------------------------------------------------------
 
 
 @given(relations(), st.integers(2, 5), st.sampled_from(JUDGES))
@@ -256,7 +256,7 @@ def test_groups_of_one_are_refused(most):
         groups(tied([1, 2], [(0, 1)]), most, by_output)
 
 
-# -- memory -----------------------------------------------------------------------------------------------------------------------
+# -- memory -----------------------------------------------------------------------------------------------------------
 
 
 @given(st.data(), relations())
@@ -303,7 +303,7 @@ def test_preferences_differ_where_work_and_memory_do():
     assert segmented_right_deep(wide, inf, PREFERENCES["balanced_consideration"]).segments[0].builds == (2, 1)
 
 
-# -- costs ------------------------------------------------------------------------------------------------------------------------
+# -- costs ------------------------------------------------------------------------------------------------------------
 
 PLAIN = Costs(1, 2, 3, 4, 5, setup=7, deplete=11, contention=0.5, job=0, hop=0, write=0, small=0)
 
@@ -322,7 +322,8 @@ def test_the_formulas_of_one_segment_by_hand():
 
 
 def test_the_formulas_of_a_bushy_tree_by_hand():
-    # groups {0, 1} and {2, 3}, and relation 4 in the last segment; every join keeps as many rows as selectivity 0.1 says
+    # groups {0, 1} and {2, 3}, and relation 4 in the last segment; every join keeps as many rows as selectivity 0.1
+    # says
     join = tied([100, 10, 50, 20, 8], [(0, 1), (1, 2), (2, 3), (3, 4)], selectivity=0.1)
     first, second = Segment(0, (1,), 0, 2), Segment(2, (3,), 0, 1)
     last = Segment(5, (6, 4), 1, 1)
@@ -357,7 +358,7 @@ def test_seconds_on_spark_by_hand():
     assert spark_time(join, shape, replace(costs, small=20), 2) == pytest.approx((reading + copying) / 2 + 50)
 
 
-# -- the choice -------------------------------------------------------------------------------------------------------------------
+# -- the choice -------------------------------------------------------------------------------------------------------
 
 
 @given(st.data(), relations(least=1), st.integers(1, 8))
@@ -401,7 +402,7 @@ def test_the_picture_names_every_relation_once_and_all_estimates():
     ]
 
 
-# -- bad input --------------------------------------------------------------------------------------------------------------------
+# -- bad input --------------------------------------------------------------------------------------------------------
 
 
 def test_what_cannot_be_planned_is_refused():
