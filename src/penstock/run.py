@@ -9,19 +9,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.errors import RegistrationError, SessionError, StateError
-from penstock.model.time import NEVER
+from penstock.errors import SessionError
 from penstock.planner.network import Network
 from penstock.planner.stream_skew import leaders
 from penstock.requests import take_requests
 from penstock.results.part import Part
-from penstock.results.recipients import received_rows, receivers_of
-from penstock.results.sinks import Deliveries, group_sinks
+from penstock.results.recipients import received_rows
 from penstock.spark.executor import SparkExecutor
 from penstock.spark.files import sources_of
 from penstock.spark.offset_log import CHECKPOINT, OffsetLog
@@ -42,15 +40,13 @@ from penstock.spark.session import anew, gone
 from penstock.spark.sources import source_evolution
 from penstock.spark.spark_log import check_log
 from penstock.spark.warm import warm_workers
-from penstock.state.manifest import Manifest, ManifestLog, Progress
-from penstock.state.orphans import collect_orphans
-from penstock.state.progress import declare, follow_delay
+from penstock.state.manifest import ManifestLog
 from penstock.state.registry import QueryRecord, Registry, RegistryLog
 from penstock.status import Rates, query_status, state_status, stream_status
 from penstock.step import commit
 from penstock.step.accounts import phases_of
-from penstock.step.ending import is_ending
-from penstock.step.stepper import Stepper, Stopping
+from penstock.step.core import Core, refuse_ended
+from penstock.step.stepper import Stopping
 from penstock.storage.faults import plainly, told_plainly
 from penstock.storage.identity import read_id
 
@@ -93,7 +89,7 @@ class Run:
         catalog.check_newest()
         manifest = ManifestLog(engine.store).load()
         if manifest.final:
-            self._refuse_ended()
+            refuse_ended(engine.store)
         self._log = OffsetLog(engine.store)
         self._log.check_start(manifest.last_batch)
         check_log(engine.store)
@@ -103,58 +99,19 @@ class Run:
         commit.check_runs(engine.store, manifest)
         owner = read_id(engine.store)
         self.name = f"penstock-{Path(engine.store.root).name}-{owner[:8]}"  # of Spark's query: the same at every start
-        self.deliveries = Deliveries(
-            self._rows,
-            lambda query, now: catalog.released(catalog.numbered(query), now),
-            owner=owner,
-            store=engine.store,
-        )
-        self.stepper = Stepper(
-            self.executor, self._log, self.deliveries, catalog, engine.store, tasks=engine.tasks, bound=engine.bound,
+        self.core = Core(
+            self.executor, self._log, catalog, engine.store, self._rows,
+            lambda network: lay_out_needed(network, catalog.frames), tasks=engine.tasks, bound=engine.bound,
             expire_every=engine.expire_every, follows_clock=not self.available_now, warnings=self.warnings,
         )  # fmt: skip
-        manifest = self._caught_up(manifest)
-        registry, network = catalog.commit(manifest)
-        self.stepper.begin(manifest, network, registry, lay_out_needed(network, catalog.frames))
-        self._connect(manifest.cursors, -1)
-        self.stepper.committed.deliver()
-        collect_orphans(engine.store, manifest)
-        if is_ending(self.stepper.manifest):
-            self.stepper.finish()
-            self._refuse_ended()
-        self._take_over()
-        self._follow_delays()
+        self.stepper, self.deliveries = self.core.stepper, self.core.deliveries
+        self.core.begin(manifest)
         self.warnings += take_requests(self)  # nobody waits for the answers of what was asked before
         self.warming = warm_workers(self.executor.own_session(), self.engine.tasks, self.warnings)
         self.spark_query = self._start_query()
         self.active = True
         self._watcher = threading.Thread(target=self._watch, name="penstock-ticks", daemon=True)
         self._watcher.start()
-
-    def _caught_up(self, manifest: Manifest) -> Manifest:
-        """After a crash results may wait for those that read them: they get them before anything else is registered.
-
-        Who comes with this start reads the results of later steps only.
-        """
-        catalog = self.engine.catalog
-        wanted = catalog.registry
-        if not manifest.derived or wanted == catalog.saved:
-            return manifest
-        catalog.registry = catalog.saved
-        try:
-            network = catalog.network()
-            self.stepper.begin(manifest, network, catalog.saved, lay_out_needed(network, catalog.frames))
-            self.stepper.catch_up()
-            return self.stepper.manifest
-        finally:
-            catalog.registry = wanted
-
-    def _refuse_ended(self) -> NoReturn:
-        msg = (
-            f"the streams in {self.engine.store.root} have ended (final); its results can be read, but it cannot be started "
-            "again: use a new state directory"
-        )
-        raise StateError(msg)
 
     def _start_query(self) -> StreamingQuery:
         engine, catalog, stepper = self.engine, self.engine.catalog, self.stepper
@@ -171,10 +128,6 @@ class Run:
             with starting(engine.store.root):
                 throttle.query = writer.start()
             return throttle.query
-
-    def _connect(self, cursors: Mapping[str, int], step: int) -> None:
-        """Group the sinks of all live queries; one that is new begins after `step`."""
-        self.deliveries.sinks = group_sinks(receivers_of(self.engine.catalog), cursors, step)
 
     # -- what people call ---------------------------------------------------------------------------------------
 
@@ -209,36 +162,17 @@ class Run:
         """Change what is declared, and let it take effect at this step boundary; all or nothing."""
         with self._changing:
             with self.stepper.lock:  # between two steps
-                self.stepper.catch_up()  # who comes now reads the results of later steps only
-                catalog, manifest = self.engine.catalog, self.stepper.manifest
-                frames, given = dict(catalog.frames), dict(catalog.given)
-                try:
-                    change()
-                    catalog.check_streams()
-                    if not catalog.frames:
-                        raise RegistrationError("an engine that runs needs a stream; stop it instead")  # noqa: TRY301
-                    registry, network = catalog.commit(manifest)
-                except BaseException:
-                    catalog.revert()
-                    catalog.frames, catalog.given = frames, given
-                    raise
+                catalog, frames = self.engine.catalog, dict(self.engine.catalog.frames)
+                registry, network = self.core.change(change)
                 same = catalog.frames.keys() == frames.keys() and all(catalog.frames[n] is f for n, f in frames.items())
                 if not self.active or (same and not self._reads_otherwise(network)):
                     if not self.active:  # Spark's query begins with the columns that are needed now
-                        self.stepper.layout = lay_out_needed(network, catalog.frames)
+                        self.stepper.layout = self.core.lay_out(network)
                     if network.version != self.stepper.network.version:
-                        self._adopt(registry, network)
+                        self.core.adopt(registry, network)
                     return
                 self._switching = self.stepper.closing = True
             self._switch(registry, network)
-
-    def _adopt(self, registry: Registry, network: Network) -> None:
-        manifest = self.stepper.manifest
-        self.stepper.adopt(network, registry)
-        self._connect({**manifest.cursors, **self.stepper.committed.cursors}, manifest.step)
-        self._take_over()
-        self.stepper.forget_streams()
-        self._follow_delays()
 
     def _reads_otherwise(self, network: Network) -> bool:
         """Whether rows must come with other columns from now on: those that queries need, and the sequence for a delay in rows."""
@@ -247,21 +181,14 @@ class Run:
             (before[name].delay_rows is None) != (network.streams[name].delay_rows is None) for name in layout.order
         )
 
-    def _follow_delays(self) -> None:
-        """A delay that has become shorter moves progress now, before any row is judged by it; also if the engine died before this."""
-        progress, streams = self.stepper.manifest.progress, self.stepper.network.streams
-        moved = {n: follow_delay(streams[n], progress[n]) for n in self.stepper.layout.order if n in progress}
-        if any(p.value > progress[n].value for n, p in moved.items()):
-            self.stepper.tick({**progress, **moved})
-
     def _switch(self, registry: Registry, network: Network) -> None:
         """Let Spark's query end between two steps, and start it with the streams and the columns that are read now."""
         started, columns = time.monotonic(), missing(network, self.stepper.layout)
         try:
             self.spark_query.stop()
             with self.stepper.lock:
-                self.stepper.layout = lay_out_needed(network, self.engine.catalog.frames)
-                self._adopt(registry, network)
+                self.stepper.layout = self.core.lay_out(network)
+                self.core.adopt(registry, network)
                 self.stepper.closing = False
                 self.spark_query = self._start_query()
                 self._restarted(time.monotonic() - started, columns)
@@ -341,13 +268,6 @@ class Run:
             self.spark_query = self._start_query()
         return True
 
-    def _take_over(self) -> None:
-        """Let queries that begin from the state with the next step (also if the engine died before it) see the rows held."""
-        manifest, queries = self.stepper.manifest, self.engine.catalog.registry.live()
-        begun = [q for q in queries if q.start == "state" and q.since == manifest.step + 1]
-        if begun and manifest.runs:
-            self.stepper.take_over(frozenset(q.share or q.id for q in begun))
-
     def _rows(self, queries: Sequence[int], part: Part, *, as_frame: bool) -> Any:
         return received_rows(
             self.engine.catalog, self.stepper.manifest, self.executor.own_session, queries, part, as_frame=as_frame
@@ -418,10 +338,7 @@ class Run:
     def advance(self, name: str, value: int) -> None:
         """No later row of the stream has a time below `value`: committed, with all that it closes, when this returns."""
         with self.stepper.lock:
-            progress = self.stepper.manifest.progress
-            moved = declare(progress.get(name, Progress(NEVER, NEVER)), value)
-            if moved != progress.get(name):
-                self.stepper.tick({**progress, name: moved})
+            self.core.advance(name, value)
 
     def _close(self) -> None:
         with self._closing:
@@ -435,10 +352,7 @@ class Run:
                 if exception is not None and self.error is None and not self.stepper.closing:
                     self.error = query_failure(exception, self.engine.store.root)
                 if self.error is None:
-                    self.stepper.settle()
-                    self.stepper.tick()
-                    if self.final:
-                        self.stepper.finish()
+                    self.core.end(final=self.final)
             except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
                 self._fail(error)
                 if gone(self.engine.spark):

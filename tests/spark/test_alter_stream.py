@@ -12,7 +12,7 @@ from penstock import Engine, RegistrationError
 from penstock.cli.check import check_sql
 from penstock.cli.script import load, register
 from penstock.errors import SqlError
-from penstock.run import Run
+from penstock.step.core import Core
 from penstock.spark.executor import SparkExecutor
 from tests.oracle import bag
 from tests.spark.replay import drain, rows_of, wait_until
@@ -90,7 +90,7 @@ def test_a_shorter_delay_closes_windows_before_the_next_row_is_judged(spark, tmp
     drain(engine_with(spark, tmp_path, stream(old.path, 9), COUNT))
     old.put(12, 16)
     if dies:  # after the change is registered, and before it has moved anything
-        monkeypatch.setattr(Run, "_follow_delays", lambda _: 1 / 0)
+        monkeypatch.setattr(Core, "_follow_delays", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             engine_with(spark, tmp_path, stream(old.path, 9), "ALTER STREAM a SET DELAY 1").start()
         monkeypatch.undo()

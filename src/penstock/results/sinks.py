@@ -33,6 +33,7 @@ from penstock.state.manifest import Manifest, ResultFile
 from penstock.storage.crash_points import kill_point
 from penstock.storage.local import LocalStore
 from penstock.storage.secrets import redacted, resolved
+from penstock.storage.store import Store
 
 Target = str | Sink | Callable[[pa.Table, int], None]
 
@@ -103,7 +104,7 @@ class Deliveries:
     complete: Callable[[int, Manifest], int]  # the time below which all results of a query are there
     sinks: list[Delivery] = field(default_factory=list)
     owner: str = ""  # the state directory, by its own name for itself
-    store: LocalStore | None = None  # where result files lie; without it rows are always read
+    store: Store | None = None  # where result files lie; without it rows are always read
     claimed: set[str] = field(default_factory=set)
 
     def deliver(self, manifest: Manifest) -> Mapping[str, int]:
