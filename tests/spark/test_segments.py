@@ -37,7 +37,9 @@ def test_segments_follow_the_rows_and_their_costs_are_measured(spark, tmp_path):
     assert len(stepper.optimizer.scans.rows) == STEPS
     assert stepper.optimizer.scans.rows[-1] == {"a": ROWS, "b": ROWS}
     assert all(
-        seconds > 0 for samples in (stepper.optimizer.scans.compared, stepper.scans.sent) for _, seconds in samples
+        seconds > 0
+        for samples in (stepper.optimizer.scans.compared, stepper.optimizer.scans.sent)
+        for _, seconds in samples
     )
     assert stepper.optimizer.scans.timing != Timing()
     timed = [run for run in stepper.manifest.runs.values() if run.table in ("a()", "b()")]
