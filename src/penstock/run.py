@@ -46,7 +46,6 @@ from penstock.status import Rates, query_status, state_status, stream_status
 from penstock.step import commit
 from penstock.step.accounts import phases_of
 from penstock.step.core import Core, refuse_ended
-from penstock.step.stepper import Stopping
 from penstock.storage.faults import plainly, told_plainly
 from penstock.storage.identity import read_id
 
@@ -57,6 +56,10 @@ TICK_SECONDS = 0.25
 QUIET_SECONDS = 1.0
 _log = logging.getLogger("penstock.run")
 KEEP_WARM_SECONDS = 30.0  # Spark gives up idle Python workers after about a minute
+
+
+class Stopping(Exception):  # noqa: N818  (not an error: the run is asked to end)
+    """A batch came while the run was stopping."""
 
 
 class Run:
@@ -72,7 +75,8 @@ class Run:
         self._rates = Rates()
         self._restarts: dict[str, Any] = {"count": 0, "seconds": 0.0, "last": None}
         self._ended = threading.Event()
-        self._closing = threading.Lock()
+        self.lock = threading.RLock()  # held by whoever lets a step run, or changes what the next one finds
+        self.closing = False  # no batch begins a step any more
         self._changing = threading.RLock()
         self._switching = False
         self._on_batch = OnBatch(self._run_batch)
@@ -147,8 +151,8 @@ class Run:
         """Stop after the step that is running; with `final` the streams have ended: everything closes and is emitted."""
         self.final = self.final or final
         if self.active:
-            with self.stepper.lock:  # the running step ends first
-                self.stepper.closing = True
+            with self.lock:  # the running step ends first
+                self.closing = True
             try:
                 self.spark_query.stop()
             except Exception:
@@ -161,7 +165,7 @@ class Run:
     def change(self, change: Callable[[], None]) -> None:
         """Change what is declared, and let it take effect at this step boundary; all or nothing."""
         with self._changing:
-            with self.stepper.lock:  # between two steps
+            with self.lock:  # between two steps
                 catalog, frames = self.engine.catalog, dict(self.engine.catalog.frames)
                 registry, network = self.core.change(change)
                 same = catalog.frames.keys() == frames.keys() and all(catalog.frames[n] is f for n, f in frames.items())
@@ -171,7 +175,7 @@ class Run:
                     if network.version != self.stepper.network.version:
                         self.core.adopt(registry, network)
                     return
-                self._switching = self.stepper.closing = True
+                self._switching = self.closing = True
             self._switch(registry, network)
 
     def _reads_otherwise(self, network: Network) -> bool:
@@ -186,10 +190,10 @@ class Run:
         started, columns = time.monotonic(), missing(network, self.stepper.layout)
         try:
             self.spark_query.stop()
-            with self.stepper.lock:
+            with self.lock:
                 self.stepper.layout = self.core.lay_out(network)
                 self.core.adopt(registry, network)
-                self.stepper.closing = False
+                self.closing = False
                 self.spark_query = self._start_query()
                 self._restarted(time.monotonic() - started, columns)
         except BaseException as error:
@@ -238,20 +242,21 @@ class Run:
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
         self.warming.wait()
         started = time.monotonic()
-        try:
-            self.stepper.run_batch(batch, batch_id)
-        except Stopping:
-            raise
-        except BaseException as error:
-            self._fail(error)
-            raise
+        with self.lock:
+            if self.closing:
+                raise Stopping  # nothing of the batch was done; the next start gets it again
+            try:
+                self.stepper.run_batch(batch, batch_id)
+            except BaseException as error:
+                self._fail(error)
+                raise
         brought = {n for report in self.stepper.last_reports for n, c in report["streams"].items() if c["rows"]}
         manifest = self.stepper.manifest
         newest = {name: progress.newest for name, progress in manifest.progress.items()}
         self._hold(leaders(self.stepper.network, manifest.progress_values(), newest, brought))
         seconds, done = time.monotonic() - started, time.time()
         rows = sum(c["rows"] for report in self.stepper.last_reports for c in report["streams"].values())
-        self.schedule.wait(started, seconds, rows, lambda: self.stepper.closing)
+        self.schedule.wait(started, seconds, rows, lambda: self.closing)
         self.schedule.turned(self._log.planned_at(batch_id), done)
 
     def _hold(self, streams: frozenset[str]) -> None:
@@ -261,9 +266,9 @@ class Run:
 
     def _go_on(self) -> bool:
         """Whether Spark's query, which has read all that it was let read, was started again for what was held back."""
-        with self.stepper.lock:
+        with self.lock:
             failed = self.error is not None or self.spark_query.exception() is not None
-            if not self.available_now or not self.throttle.held or failed or self.stepper.closing:
+            if not self.available_now or not self.throttle.held or failed or self.closing:
                 return False
             self.spark_query = self._start_query()
         return True
@@ -281,11 +286,11 @@ class Run:
                 time.sleep(TICK_SECONDS)
                 self._refuse_gone()  # else Spark's query would go on asking for batches that nobody can run
                 take_requests(self)
-                if self.stepper.lock.acquire(blocking=False):
+                if self.lock.acquire(blocking=False):
                     try:
                         self._tick()
                     finally:
-                        self.stepper.lock.release()
+                        self.lock.release()
                 idle = time.monotonic() - max(self.stepper.last_active, warmed)
                 if idle > KEEP_WARM_SECONDS:
                     warm_workers(self.executor.own_session(), self.engine.tasks, self.warnings)
@@ -332,33 +337,31 @@ class Run:
 
     def resume(self, record: QueryRecord) -> None:
         """Let a query that was suspended go on with the next step."""
-        with self.stepper.lock:
+        with self.lock:
             self.stepper.resume(record)
 
     def advance(self, name: str, value: int) -> None:
         """No later row of the stream has a time below `value`: committed, with all that it closes, when this returns."""
-        with self.stepper.lock:
+        with self.lock:
             self.core.advance(name, value)
 
     def _close(self) -> None:
-        with self._closing:
-            if self._ended.is_set():
-                return
-            try:
-                self._refuse_gone()
-                if self.spark_query.isActive:
-                    self.spark_query.stop()
-                exception = self.spark_query.exception()
-                if exception is not None and self.error is None and not self.stepper.closing:
-                    self.error = query_failure(exception, self.engine.store.root)
-                if self.error is None:
+        try:
+            self._refuse_gone()
+            if self.spark_query.isActive:
+                self.spark_query.stop()
+            exception = self.spark_query.exception()
+            if exception is not None and self.error is None and not self.closing:
+                self.error = query_failure(exception, self.engine.store.root)
+            if self.error is None:
+                with self.lock:
                     self.core.end(final=self.final)
-            except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
-                self._fail(error)
-                if gone(self.engine.spark):
-                    abandon(self.spark_query)
-            finally:
-                self.active = False
-                self._on_batch.let_go()
-                self._stack.close()
-                self._ended.set()
+        except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
+            self._fail(error)
+            if gone(self.engine.spark):
+                abandon(self.spark_query)
+        finally:
+            self.active = False
+            self._on_batch.let_go()
+            self._stack.close()
+            self._ended.set()

@@ -12,8 +12,8 @@ from penstock import Engine, RegistrationError
 from penstock.cli.check import check_sql
 from penstock.cli.script import load, register
 from penstock.errors import SqlError
-from penstock.step.core import Core
 from penstock.spark.executor import SparkExecutor
+from penstock.step.core import Core
 from tests.oracle import bag
 from tests.spark.replay import drain, rows_of, wait_until
 

@@ -1,12 +1,11 @@
 """The driver of steps: it holds the state; each event becomes a plan, reports, a record, and the state after it.
 
-What a step does is said in `plan` and `phases`, in which order it becomes durable in `commit`. Steps run one at a time
-under one lock; each sees the state exactly as the step before committed it.
+What a step does is said in `plan` and `phases`, in which order it becomes durable in `commit`. Steps run one at a time,
+which is the matter of who calls; each sees the state exactly as the step before committed it.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -40,10 +39,6 @@ from penstock.storage.crash_points import kill_point
 from penstock.storage.store import Store
 
 
-class Stopping(Exception):  # noqa: N818  (not an error: the run is asked to end)
-    """A batch came while the run was stopping."""
-
-
 class Stepper:
     """Runs and commits steps, one after another, by the ports that it is given."""
 
@@ -66,8 +61,6 @@ class Stepper:
         """
         self.executor, self.source, self.sinks, self.queries, self.store = executor, source, sinks, queries, store
         self.tasks, self.bound, self.expire_every = tasks, bound or Bound(), expire_every
-        self.lock = threading.RLock()
-        self.closing = False
         self.heard = Heard(time.time(), follows_clock=follows_clock)
         self.warnings = [] if warnings is None else warnings
         self.last_reports: Reports = []
@@ -118,66 +111,56 @@ class Stepper:
 
     def run_batch(self, batch: Any, batch_id: int) -> None:
         """A step over a batch that the source hands over."""
-        with self.lock:
-            if self.closing:
-                raise Stopping  # nothing of the batch was done; the next start gets it again
-            began = time.perf_counter()
-            identity = self.source.identity(batch_id)
-            if batch_id <= self.manifest.last_batch:
-                self.source.check_replay(self.manifest, batch_id, identity)
-                return
-            self._step(Batch(batch_id, identity), self.state, batch, began)
-            if self.manifest.step >= self.next_upkeep:  # ticks are steps too, so no step need be a multiple of anything
-                self._upkeep()
-            self.last_active = time.monotonic()
+        began = time.perf_counter()
+        identity = self.source.identity(batch_id)
+        if batch_id <= self.manifest.last_batch:
+            self.source.check_replay(self.manifest, batch_id, identity)
+            return
+        self._step(Batch(batch_id, identity), self.state, batch, began)
+        if self.manifest.step >= self.next_upkeep:  # ticks are steps too, so no step need be a multiple of anything
+            self._upkeep()
+        self.last_active = time.monotonic()
 
     def tick(self, progress: Mapping[str, Progress] | None = None, *, final: bool = False) -> bool:
         """A step without a batch: new progress, purge, delivery that is owed. False if there is nothing to do."""
-        with self.lock:
-            state = replace(self.state, sides_due=self._sides_due())
-            return self._step(Tick(dict(progress or self.manifest.progress), final), state)
+        state = replace(self.state, sides_due=self._sides_due())
+        return self._step(Tick(dict(progress or self.manifest.progress), final), state)
 
     def take_over(self, queries: frozenset[int]) -> None:
         """A step of its own: give the rows that are held the bits of new queries, and find the results among them."""
-        with self.lock:
-            self._step(TakeOver(queries), self.state)
+        self._step(TakeOver(queries), self.state)
 
     def forget_streams(self) -> None:
         """Give up the progress of streams that are gone."""
-        with self.lock:
-            if record := forget_streams(self.state, time.time()):
-                self._commit(record)
+        if record := forget_streams(self.state, time.time()):
+            self._commit(record)
 
     def resume(self, record: QueryRecord) -> None:
         """Let a query that was suspended go on with the next step."""
-        with self.lock:
-            if entry := resumed(self.registry, self.manifest, record):
-                self._commit(replace(entry, cursors=self.committed.cursors))
+        if entry := resumed(self.registry, self.manifest, record):
+            self._commit(replace(entry, cursors=self.committed.cursors))
 
     def catch_up(self) -> None:
         """Let derived streams take in all results so far, also those that this gives to others."""
-        with self.lock:
-            while derived.waiting(self.network, self.manifest, self.queries.views):
-                self.tick()
+        while derived.waiting(self.network, self.manifest, self.queries.views):
+            self.tick()
 
     def settle(self) -> None:
         """Catch up, and let the windows above close that this has closed; then only new rows bring anything."""
-        with self.lock:
-            for _ in range(most_ticks(self.network)):
-                if is_settled(self.network, self.manifest, self.queries.views):
-                    break
-                self.tick()
+        for _ in range(most_ticks(self.network)):
+            if is_settled(self.network, self.manifest, self.queries.views):
+                break
+            self.tick()
 
     def finish(self) -> None:
         """The streams have ended: first those that are read, level by level the derived ones, then all is final."""
-        with self.lock:
-            own = {d.name for d in self.network.derived_streams}
-            read = {n: ended(self.manifest, n) for n in self.network.streams if n not in own}
-            for _ in range(most_ticks(self.network)):
-                if is_out(self.network, self.manifest, self.queries.views):
-                    break
-                self.tick({**self.manifest.progress, **read})
-            self.tick(final=True)
+        own = {d.name for d in self.network.derived_streams}
+        read = {n: ended(self.manifest, n) for n in self.network.streams if n not in own}
+        for _ in range(most_ticks(self.network)):
+            if is_out(self.network, self.manifest, self.queries.views):
+                break
+            self.tick({**self.manifest.progress, **read})
+        self.tick(final=True)
 
     def lulls(self, progress: Mapping[str, Progress], names: Iterable[str], now: float) -> dict[str, Progress]:
         """Progress with that of these streams, of which nothing is left to read, by the clock."""
