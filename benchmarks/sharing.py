@@ -325,6 +325,7 @@ def planning_whole(spark, folder: Path, inputs: Path, count: int) -> Json:
     """
     from penstock import Engine
     from penstock.catalog.check_query import prepare
+    from penstock.catalog.compiled import compile_query
     from penstock.state.registry import QueryRecord
 
     engine = Engine(spark, folder / "state", durable=False)
@@ -332,9 +333,10 @@ def planning_whole(spark, folder: Path, inputs: Path, count: int) -> Json:
         engine.stream(name, harness.read_stream(spark, inputs / name), event_time="ts", delay=f"{DELAY} seconds")
     asked = selective(count + 1, 10 * count)
     # The others differ in numbers only, so that Spark has to analyze but one of them.
-    known = prepare(engine.catalog, QueryRecord(0, "known", asked[1].penstock()), None)
+    known, _ = prepare(engine.catalog, QueryRecord(0, "known", asked[1].penstock()), None)
     for number, one in enumerate(asked[1:], 2):
-        engine.catalog.add(replace(known, name=f"q{number}", sql=one.penstock()), None)
+        record = replace(known, name=f"q{number}", sql=one.penstock())
+        engine.catalog.add(record, compile_query(record, engine.catalog.streams, {}), None)
     engine.catalog.commit(engine.manifest())
     before = time.perf_counter()
     engine.query(asked[0].penstock(), name="q1")

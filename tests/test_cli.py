@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.cli import main as cli
-from penstock.cli.main import options
+from penstock.cli import options
 from penstock.errors import StepError
 from penstock.sql import CreateQuery
 from penstock.state.registry import Registry
@@ -338,7 +338,7 @@ def test_what_the_state_refuses_while_the_script_is_registered(straw, capsys):
 
 
 def test_a_warning_is_told_with_its_place_in_the_script(straw, capsys):
-    def execute(statement, _):
+    def execute(statement, *_):
         if isinstance(statement, CreateQuery):
             warnings.warn("[x] grows", stacklevel=1)
         return []

@@ -12,7 +12,7 @@ import penstock
 from tools import layers
 
 ROOT = Path(penstock.__file__).parent
-WITHOUT_SPARK = ["model", "columns", "sql", "reference", "planner", "storage", "state", "kernels"]
+WITHOUT_SPARK = ["model", "columns", "sql", "reference", "planner", "storage", "state", "kernels", "catalog"]
 
 PROGRAM = """
 import importlib, json, pkgutil, sys
@@ -40,8 +40,7 @@ def test_importing_all_layers_without_spark_imports_no_spark_and_no_engine():
 
 # What is still to be undone; nothing may be added.
 AGAINST = {
-    ("catalog", "pyspark"), ("catalog", "results"), ("catalog", "spark"), ("catalog", "step"), ("results", "py4j"), ("results", "pyspark"),
-    ("results", "spark"),
+    ("results", "py4j"), ("results", "pyspark"), ("results", "spark"),
 }  # fmt: skip
 
 
@@ -60,7 +59,7 @@ def _imported(node: ast.AST) -> list[str]:
 # What turns bytes into code that runs. Functions that a program gives travel to the workers of its own run, and never through a file.
 RUNNING = frozenset({"pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "jsonpickle", "yaml"})
 CALLS = frozenset({"eval", "exec", "compile", "__import__", "allow_pickle", "read_pickle"})
-TRAVELLING = "catalog/user_aggregates.py: cloudpickle"
+TRAVELLING = "spark/user_aggregates.py: cloudpickle"
 
 
 def test_nothing_that_lies_on_disk_can_be_run():

@@ -126,7 +126,7 @@ def test_the_page_about_the_code_is_short_and_names_each_package_in_bold_once():
 
 def test_code_refers_to_decisions_that_are_there():
     for path in [*ROOT.glob("src/**/*.py"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("tools/*.py")]:
-        referred = re.findall(r"\bdecisions? (\d{4})", path.read_text(encoding="utf-8"))
+        referred = re.findall(r"\b[Dd]ecisions? (\d{4})", path.read_text(encoding="utf-8"))
         assert set(referred) <= DECISIONS.keys(), path
 
 

@@ -14,9 +14,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.catalog.catalog import Catalog
-from penstock.catalog.check_query import Into, standing_alone
+from penstock.catalog.check_query import standing_alone
+from penstock.catalog.check_sink import Into
 from penstock.catalog.check_stream import read_length
 from penstock.catalog.choices import Choices
+from penstock.catalog.compiled import ParsedSelect
+from penstock.catalog.lineage import complete_from, lineage
 from penstock.catalog.listing import counts_of, coverage, listed_queries, listed_streams
 from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.handle import QueryHandle
@@ -31,13 +34,18 @@ from penstock.planner.orders.decision import Parameters
 from penstock.planner.ways import Way
 from penstock.results.part import Part
 from penstock.results.read import united
+from penstock.results.released import horizon, released
 from penstock.results.sides import side_rows
+from penstock.results.views import view_of
 from penstock.run import Run
+from penstock.spark.analysis import SparkAnalysis
+from penstock.spark.inputs import Inputs
 from penstock.spark.open_stream import open_stream
 from penstock.spark.registration import Registration
 from penstock.spark.session import local_session, refuse_gone
 from penstock.spark.sources import with_settings
 from penstock.spark.stream_arguments import changed_stream, given_stream, punctuated, time_to_advance
+from penstock.spark.user_aggregates import Travelling
 from penstock.spark.workers import check_workers
 from penstock.sql import (
     AdvanceStream,
@@ -53,6 +61,7 @@ from penstock.sql import (
     ShowStreams,
     Statement,
     altered,
+    emit_length,
     parse_script,
 )
 from penstock.state.manifest import Manifest, ManifestLog
@@ -117,8 +126,9 @@ class Engine:
         except (TypeError, ValueError) as error:
             raise RegistrationError(f"order_options: {error}") from None
         with told_plainly():
-            self.catalog = Catalog(spark, self.store, Choices(strategy, chain, orders, parameters, plan))
-        self._registration = Registration(self.catalog, self._change)
+            self.catalog = Catalog(self.store, SparkAnalysis(spark), Choices(strategy, chain, orders, parameters, plan))
+        self.inputs = Inputs(spark, self.catalog)
+        self._registration = Registration(self.catalog, self.inputs, self._change)
         self._run: Run | None = None
         self._starting = False
         self._views: ViewCatalog | None = None
@@ -215,9 +225,9 @@ class Engine:
         """
         refuse_gone(self.spark, self.store.root)
         kept = read_length(retain, f"query {name!r}, retain") if isinstance(retain, str) else retain
-        sql = sql if emit is None else f"{sql.strip().rstrip(';')} EMIT EARLY EVERY {emit}"
         slow = None if flush is None else (flush, behind)
-        record = QueryRecord(0, name, sql.strip(), on_error, kept, ordered=ordered, start=start, flush=slow)
+        every = None if emit is None else emit_length(emit)
+        record = QueryRecord(0, name, sql.strip(), on_error, kept, ordered=ordered, start=start, flush=slow, emit=every)
         self._registration.add(record, into, instead=replace)
         return QueryHandle(self, name)
 
@@ -229,7 +239,7 @@ class Engine:
         bool, int, float, str, bytes, Decimal, date, datetime, timedelta, list, tuple, set and dict, or `function` also has the methods
         `encode(state)`, which gives bytes, and `decode(bytes)`.
         """
-        self.catalog.add_aggregate(name, function)
+        self.catalog.add_aggregate(name, Travelling(function))
 
     def source(
         self,
@@ -333,8 +343,8 @@ class Engine:
         """Run SQL statements; returns what SHOW and EXPLAIN print, one entry each."""
         return [shown for statement in parse_script(script) for shown in self.execute_statement(statement, script)]
 
-    def execute_statement(self, statement: Statement, script: str) -> list[Any]:
-        """Run one statement of a script; returns what SHOW and EXPLAIN print."""
+    def execute_statement(self, statement: Statement, script: str, parsed: ParsedSelect | None = None) -> list[Any]:
+        """Run one statement of a script, whose SELECT may have been `parsed` already; returns what SHOW and EXPLAIN print."""
         refuse_gone(self.spark, self.store.root)
         if isinstance(statement, ViewStatement):
             return execute_view_statement(self.view_catalog, statement, script)
@@ -345,10 +355,12 @@ class Engine:
                 record = QueryRecord(
                     0, statement.name, statement.select.strip(), statement.on_error, statement.retain, start=statement.start
                 )  # fmt: skip
-                self._registration.add(record, statement.into, instead=statement.replace, at=(script, statement))
+                self._registration.add(
+                    record, statement.into, instead=statement.replace, at=(script, statement), parsed=parsed
+                )
             case AlterQuery():
                 record, target = self._registration.altered(statement)
-                self._registration.add(record, target, instead=True, at=(script, statement))
+                self._registration.add(record, target, instead=True, at=(script, statement), parsed=parsed)
             case ResumeQuery(name):
                 self.resume(name)
             case DropQuery(name, purge, if_exists):
@@ -391,7 +403,7 @@ class Engine:
         if self._running is not None:
             raise StateError(f"this engine already runs on {self.store.root}; stop it first")
         self.catalog.check_streams()
-        if not self.catalog.frames:
+        if not self.inputs.frames:
             raise RegistrationError("no stream is declared; use engine.stream(..) or CREATE STREAM")
         bound = read_length(latency, "latency") / SECOND
         if trigger != "auto":
@@ -419,10 +431,10 @@ class Engine:
         frames = []
         # Expressions mean what they meant when the query was registered, whatever the time zone of who reads.
         with with_settings(self.spark, self.catalog.registry.settings):
-            for record in self.catalog.lineage(newest):
-                oldest = self.catalog.horizon(record, manifest)
-                released = self.catalog.released(record, manifest) if newest.ordered else FOREVER
-                view, part = self.catalog.view(record), Part(since=since, horizon=oldest, before=released)
+            for record in lineage(self.catalog.registry, newest):
+                oldest = horizon(self.catalog, record, manifest)
+                until = released(self.catalog, record, manifest) if newest.ordered else FOREVER
+                view, part = view_of(self.catalog, record), Part(since=since, horizon=oldest, before=until)
                 frames.append(view.frame(self.spark, manifest, part, step=step, time=newest.ordered))
             return united(frames, ordered=newest.ordered)
 
@@ -456,8 +468,8 @@ class Engine:
         record = self.catalog.record(name)
         return coverage(
             record,
-            self.catalog.whole(record).whole,
-            self.catalog.complete_from(record),
+            self.catalog.compiled(record).whole,
+            complete_from(self.catalog.registry, record),
             self.manifest().progress_values(),
         )
 
@@ -518,16 +530,16 @@ class Engine:
 
     def _query_results(self, name: str) -> QueryResults:
         record = self.catalog.record(name)
-        lineage = self.catalog.lineage(record)
+        line = lineage(self.catalog.registry, record)
         columns = tuple(Column(n, t) for n, t in zip(record.item_names, record.item_types, strict=True))
         # Results that are given up after a while, or held back until progress releases them, do not only grow by steps.
-        growing = all(one.retain is None for one in lineage) and not record.ordered
+        growing = all(one.retain is None for one in line) and not record.ordered
 
         def count(since: int) -> int:
             manifest = self.manifest()
-            return sum(self.catalog.view(one).count(manifest, Part(since=since)) for one in lineage)
+            return sum(view_of(self.catalog, one).count(manifest, Part(since=since)) for one in line)
 
-        return QueryResults(columns, partial(self.results, name), count, growing, tuple(one.id for one in lineage))
+        return QueryResults(columns, partial(self.results, name), count, growing, tuple(one.id for one in line))
 
     def _query_stats(self, name: str) -> dict[str, int | None]:
-        return counts_of(self.catalog.lineage(self.catalog.record(name)), self.manifest())
+        return counts_of(lineage(self.catalog.registry, self.catalog.record(name)), self.manifest())

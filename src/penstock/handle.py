@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.time import NEVER
+from penstock.results.released import released
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,8 +35,9 @@ class QueryHandle:
 
     def progress(self) -> int | None:
         """No result is yet to come with a time below this, in units of event time; None if nothing is known of it."""
-        released = self.engine.catalog.released(self.engine.catalog.record(self.name), self.engine.manifest())
-        return released if released > NEVER else None
+        catalog = self.engine.catalog
+        progress = released(catalog, catalog.record(self.name), self.engine.manifest())
+        return progress if progress > NEVER else None
 
     def coverage(self) -> dict[str, Any]:
         """From when on the answer is that of a query that was always there; see `Engine.coverage`."""

@@ -105,7 +105,7 @@ class Run:
         self.name = f"penstock-{Path(engine.store.root).name}-{owner[:8]}"  # of Spark's query: the same at every start
         self.core = Core(
             self.executor, self._log, catalog, engine.store, self._rows,
-            lambda network: lay_out_needed(network, catalog.frames), tasks=engine.tasks, bound=engine.bound,
+            lambda network: lay_out_needed(network, engine.inputs.frames), tasks=engine.tasks, bound=engine.bound,
             expire_every=engine.expire_every, follows_clock=not self.available_now, warnings=self.warnings,
         )  # fmt: skip
         self.stepper, self.deliveries = self.core.stepper, self.core.deliveries
@@ -119,7 +119,7 @@ class Run:
 
     def _start_query(self) -> StreamingQuery:
         engine, catalog, stepper = self.engine, self.engine.catalog, self.stepper
-        layout, frames = stepper.layout, catalog.frames
+        layout, frames = stepper.layout, engine.inputs.frames
         self.executor.intake.sources = sources_of(frames, layout)
         self.throttle = throttle = make_throttle(engine.spark, frames, layout)
         stepper.heard = replace(stepper.heard, held=frozenset(), planned_before=True)
@@ -166,9 +166,13 @@ class Run:
         """Change what is declared, and let it take effect at this step boundary; all or nothing."""
         with self._changing:
             with self.lock:  # between two steps
-                catalog, frames = self.engine.catalog, dict(self.engine.catalog.frames)
-                registry, network = self.core.change(change)
-                same = catalog.frames.keys() == frames.keys() and all(catalog.frames[n] is f for n, f in frames.items())
+                inputs, frames = self.engine.inputs, dict(self.engine.inputs.frames)
+                try:
+                    registry, network = self.core.change(change)
+                except BaseException:
+                    inputs.frames = frames
+                    raise
+                same = inputs.frames.keys() == frames.keys() and all(inputs.frames[n] is f for n, f in frames.items())
                 if not self.active or (same and not self._reads_otherwise(network)):
                     if not self.active:  # Spark's query begins with the columns that are needed now
                         self.stepper.layout = self.core.lay_out(network)

@@ -13,6 +13,7 @@ from penstock.catalog.catalog import Catalog
 from penstock.catalog.listing import results_of
 from penstock.model import Stream
 from penstock.model.time import FOREVER, NEVER
+from penstock.results.released import released
 from penstock.results.sinks import Delivery
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord
@@ -83,7 +84,7 @@ def query_status(catalog: Catalog, manifest: Manifest, deliveries: Iterable[Deli
         found[query.name] = {
             "results": results_of([manifest.counters.get(f"query:{part}", {}) for part in parts]),
             "errors": sum(c.get("errors", 0) for c in counts),
-            "progress": progress if (progress := catalog.released(query, manifest)) > NEVER else None,
+            "progress": progress if (progress := released(catalog, query, manifest)) > NEVER else None,
             "suspended": suspended[0] if suspended else None,
             "sink": sinks.get(query.id),
         }

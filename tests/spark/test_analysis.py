@@ -2,8 +2,9 @@
 
 import pytest
 
+from penstock.catalog.analysis import analyze
 from penstock.errors import RegistrationError
-from penstock.spark.analysis import analyze
+from penstock.spark.analysis import SparkAnalysis
 from penstock.sql import parse_query
 from tests.spark.replay import stream
 
@@ -29,10 +30,10 @@ TEXT = "SELECT {} FROM a [TUMBLING 2 SECONDS] {}"
 )
 def test_a_type_that_only_spark_knows_is_refused_where_values_are_compared(spark, items, rest, cause):
     with pytest.raises(RegistrationError, match=cause) as caught:
-        analyze(spark, "q", parse_query(TEXT.format(items, rest), {"a": A}), {"a": A})
+        analyze(SparkAnalysis(spark), "q", parse_query(TEXT.format(items, rest), {"a": A}), {"a": A})
     assert str(caught.value).startswith("query 'q': ")
 
 
 def test_such_a_value_may_be_kept(spark):
     query = parse_query(TEXT.format("first(split(s, ',')) AS f", ""), {"a": A})
-    assert analyze(spark, "q", query, {"a": A}).types == ("array<string>",)
+    assert analyze(SparkAnalysis(spark), "q", query, {"a": A}).types == ("array<string>",)

@@ -4,6 +4,7 @@ import contextlib
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from penstock.errors import RegistrationError, SqlError
 from penstock.model.time import SECOND
 from penstock.reference import admit
+from penstock.results.views import views_of
 from penstock.sql import CreateStream, parse_script
 from penstock.step.derived import waiting
 from penstock.step.stepper import Stepper
@@ -119,7 +121,7 @@ def check(spark, root, queries, batches, *, delay=3, tasks=2, cuts=(), plan="aut
         counts = manifest.counters.get(f"stream:{derived.name}", {"rows": 0})
         check_accounts(counts)
         assert counts.get("late", 0) == counts.get("bad", 0) == 0, derived.name
-        own = [view.record.id for view in engine.catalog.views(derived.query)]
+        own = [view.record.id for view in views_of(engine.catalog, derived.query)]
         if derived.joined:  # one row of each result, at however many ticks it counts; of those at no tick none
             assert counts["rows"] <= sum(manifest.counters.get(f"query:{n}", {}).get("results", 0) for n in own)
         else:  # results of a join below an aggregate go once they have been taken in
@@ -255,7 +257,7 @@ def test_who_comes_with_a_restart_does_not_read_what_was_found_before_it(spark, 
     with patch.object(Stepper, "settle"), patch.object(Stepper, "tick", return_value=False):
         first = replay.engine(spark, tmp_path / "state", queries)
         drain(first)
-    assert waiting(first.network(), first.manifest(), first.catalog.views)
+    assert waiting(first.network(), first.manifest(), partial(views_of, first.catalog))
     replay.add(**rows_at(3))
     engine = replay.engine(spark, tmp_path / "state", queries | {"later": KEPT})
     drain(engine, final=True)

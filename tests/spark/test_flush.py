@@ -4,6 +4,7 @@ import pytest
 
 from penstock.errors import RegistrationError
 from penstock.model.time import SECOND
+from penstock.results.released import released
 from tests.oracle import bag
 from tests.spark.replay import Replay, drain, rows_of, stream, wait_until
 from tests.spark.test_aggregates import SLIDING, aggregated
@@ -47,10 +48,10 @@ def check(engine, begun):
         forced = [row for row in out if row[4] == step and closed_in.get(row[3] + 4 * BEHIND) == step]
         assert len([row for row in out if row[4] == step]) <= ROWS + len(forced)
     record, manifest = engine.catalog.record("few"), engine.manifest()
-    released = engine.catalog.released(record, manifest)
+    until = released(engine.catalog, record, manifest)
     owed = bag(row[:-1] for row in due) - bag(row[:-1] for row in out)
-    assert all(row[3] >= released for row in owed)
-    assert released <= engine.catalog.released(engine.catalog.record("all"), manifest)
+    assert all(row[3] >= until for row in owed)
+    assert until <= released(engine.catalog, engine.catalog.record("all"), manifest)
     return not owed
 
 

@@ -74,7 +74,7 @@ def test_a_query_of_an_older_state_keeps_its_groups_as_they_are_written(spark, t
     groups, *others = record.types
     older = replace(record, any_order=False, types=(groups[::-1], *others))
     catalog.registry = replace(catalog.registry, queries=(older,))
-    catalog._parsed.clear()
+    catalog.forget()
     drain(engine)
     (old,) = engine.network().aggregates
     assert old.name == "a by s, k in panes"

@@ -13,6 +13,7 @@ from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.model.time import SECOND
 from penstock.planner.build import STRATEGIES
 from penstock.reference import admit, results
+from penstock.results.released import released
 from penstock.sql import parse_query
 from tests.effort import examples
 from tests.oracle import bag
@@ -375,10 +376,10 @@ def test_ordered_results_come_in_order_as_progress_releases_them(live, tmp_path)
         one.feed(**rows_at(number))
         fed.append(number)
         wait_until(lambda: all(s.delivered == one.run.stepper.manifest.step for s in one.run.deliveries.sinks))
-        released = one.engine.catalog.released(one.engine.catalog.record("q"), one.run.stepper.manifest)
+        until = released(one.engine.catalog, one.engine.catalog.record("q"), one.run.stepper.manifest)
         times = [max(r["v"], r["w"]) for r in got]
         assert times == sorted(times)
-        assert times == sorted(max(r) for r in reference(WIDE, fed).elements() if max(r) * SECOND < released)
+        assert times == sorted(max(r) for r in reference(WIDE, fed).elements() if max(r) * SECOND < until)
     assert 0 < len(got) < len(list(reference(WIDE, range(4)).elements()))
     found = [max(r) for r in rows_of(one.engine.results("q"))]
     assert found == sorted(found)

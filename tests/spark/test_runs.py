@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.results.part import Part
 from penstock.results.read import holds_runs
+from penstock.results.released import horizon
+from penstock.results.views import view_of
 from tests.aggregates import STREAM, same_bag
 from tests.effort import examples
 from tests.spark.replay import Replay, drain, rows_of
@@ -76,9 +78,9 @@ def test_runs_and_rows_show_the_same(spark, tmp_path_factory, seed, delay, tasks
             later = rows_of(engine.results(f"runs{n}", since_step=since))
             assert same_bag(later, [row[:-1] for row in kept if row[-1] > since])
         record, manifest = engine.catalog.record(f"runs{n}"), engine.manifest()
-        part = Part(horizon=engine.catalog.horizon(record, manifest), before=30)
+        part = Part(horizon=horizon(engine.catalog, record, manifest), before=30)
         at_once = chance.randrange(1, 9)
-        plain = list(engine.catalog.view(record).tables(manifest, part, at_once=at_once))
+        plain = list(view_of(engine.catalog, record).tables(manifest, part, at_once=at_once))
         assert all(0 < len(table) < 2 * at_once + 8 for table in plain)
         wanted = [row[:-1] for row in rows_of(engine.results(f"runs{n}", step=True)) if row[1] < 30]
         assert same_bag([row for table in plain for row in listed(table)], wanted)

@@ -5,32 +5,33 @@ Nothing is written here: the registry in memory is completed, and the catalog co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from penstock.catalog.declarations import Declarations
 from penstock.catalog.dependencies import seen_from
 from penstock.model import Query
 from penstock.model.time import NEVER
 from penstock.planner.build import build_network
 from penstock.planner.coverage import held_from
+from penstock.planner.network import Network
 from penstock.state.manifest import Manifest
-from penstock.state.registry import QueryRecord
-
-if TYPE_CHECKING:
-    from penstock.catalog.catalog import Catalog
+from penstock.state.registry import QueryRecord, Registry
 
 
-def begin(catalog: Catalog, manifest: Manifest) -> None:
-    """Give new queries their first step, the times from which on they see all rows, and bits they can share."""
+def begin(declared: Declarations, saved: Registry, manifest: Manifest, network: Callable[[], Network]) -> None:
+    """Give new queries their first step, the times from which on they see all rows, and bits they can share.
+
+    `saved` is the registry that runs, and `network` builds that of what is declared now.
+    """
     newest = {name: p.newest + 1 for name, p in manifest.progress.items() if p.newest > NEVER}
-    begins = {q.id for q in catalog.registry.queries if q.since < 0}
-    newest |= seen_from(catalog, manifest, newest, begins)
+    begins = {q.id for q in declared.registry.queries if q.since < 0}
+    newest |= seen_from(declared, manifest, newest, begins)
     shares: dict[object, int] = {}
     changed = []
-    for record in catalog.registry.queries:
+    for record in declared.registry.queries:
         if record.since < 0 and not record.dropped:
-            query = catalog.parsed(record)
+            query = declared.compiled(record).query
             read = dict.fromkeys(s for r in query.roles for s in r.streams)
             seen = tuple((s, newest[s]) for s in read if s in newest)
             record = replace(record, since=manifest.step + 1, complete_from=seen)  # noqa: PLW2901
@@ -39,30 +40,38 @@ def begin(catalog: Catalog, manifest: Manifest) -> None:
                 lead = shares.setdefault(alike, record.id)
                 record = replace(record, share=None if lead == record.id else lead)  # noqa: PLW2901
         changed.append(record)
-    catalog.registry = replace(catalog.registry, queries=tuple(changed))
+    declared.registry = replace(declared.registry, queries=tuple(changed))
     begun = [q for q in changed if q.since == manifest.step + 1 and q.start == "state" and not q.dropped]
     if begun and manifest.runs:
-        _begin_from_state(catalog, {q.id for q in begun}, manifest, newest)
+        held = _held_from_state(declared, saved, {q.id for q in begun}, manifest, newest, network)
+        changed = [replace(q, complete_from=held.get(q.id, q.complete_from)) for q in changed]
+        declared.registry = replace(declared.registry, queries=tuple(changed))
 
 
-def _begin_from_state(catalog: Catalog, begun: Collection[int], manifest: Manifest, newest: Mapping[str, int]) -> None:
-    saved = {q.id: q for q in catalog.saved.live()}
-    streams = {**catalog.streams, **{s: d for q in saved.values() for s, d in catalog.whole(q).derived.items()}}
-    before = build_network([catalog.standing(q) for q in saved.values()], streams, strategy=catalog.strategy)
+def _held_from_state(
+    declared: Declarations,
+    saved: Registry,
+    begun: Collection[int],
+    manifest: Manifest,
+    newest: Mapping[str, int],
+    network: Callable[[], Network],
+) -> dict[int, tuple[tuple[str, int], ...]]:
+    """By query that begins from the state: the times from which on it sees all rows, which the state holds for those that run."""
+    running = {q.id: q for q in saved.live()}
+    streams = {**declared.streams, **{s: d for q in running.values() for s, d in declared.compiled(q).derived.items()}}
+    before = build_network([declared.standing(q) for q in running.values()], streams, strategy=saved.strategy)
     # Bits are those of the first query of a share, which may have been dropped since; all began alike.
-    alike = {q.share or q.id: q for q in saved.values()}
+    alike = {q.share or q.id: q for q in running.values()}
     since = {share: q.since for share, q in alike.items()}
     complete = {share: dict(q.complete_from) for share, q in alike.items()}
-    changed = []
-    for record in catalog.registry.queries:
-        if record.id in begun and record.id not in saved:
-            held = held_from(
-                before, catalog.network(), record.share or record.id, since, complete, manifest.reached(), newest
-            )  # fmt: skip
-            changed.append(replace(record, complete_from=tuple(held.items())))
-        else:
-            changed.append(record)
-    catalog.registry = replace(catalog.registry, queries=tuple(changed))
+    found = {}
+    for record in declared.registry.queries:
+        if record.id in begun and record.id not in running:
+            share = record.share or record.id
+            found[record.id] = tuple(
+                held_from(before, network(), share, since, complete, manifest.reached(), newest).items()
+            )
+    return found
 
 
 def shared_form(record: QueryRecord, query: Query) -> object | None:

@@ -1,4 +1,4 @@
-"""What is declared: streams with their DataFrames, queries with their sinks; and the network that they compile to.
+"""Changes of what is declared: streams, and queries with their sinks; and the network that they compile to.
 
 Changes are made to a registry in memory and take effect together, at a step boundary, by `commit`: that gives the new queries their
 first step, writes a version of the registry, and builds the network that runs from then on.
@@ -7,93 +7,68 @@ first step, writes a version of the registry, and builds the network that runs f
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from penstock.catalog.activate import begin
-from penstock.catalog.check_query import CALLABLE, Into
+from penstock.catalog.analysis import Analysis
+from penstock.catalog.check_sink import CALLABLE, Into
 from penstock.catalog.check_stream import check_stream, difference, remedy
 from penstock.catalog.choices import Choices
 from penstock.catalog.compiled import CompiledQuery, compile_query, join_below, join_name, parts_of
-from penstock.catalog.dependencies import check_replaced, check_unread, derived_of
+from penstock.catalog.declarations import Declarations
+from penstock.catalog.dependencies import check_replaced, check_unread, derived_streams
+from penstock.catalog.lineage import lineage
 from penstock.catalog.listed import listed_of
-from penstock.catalog.user_aggregates import declared
-from penstock.errors import PenstockError, RegistrationError, StateError, did_you_mean
-from penstock.model import Query, Sink, Stream, UserAggregate
+from penstock.catalog.user_aggregates import checked_aggregate
+from penstock.errors import PenstockError, RegistrationError, StateError
+from penstock.model import Sink, Stream, UserAggregate
 from penstock.model.secrets import is_withheld, literal_secrets
-from penstock.model.time import FOREVER, NEVER
 from penstock.planner.build import build_network
-from penstock.planner.derived import DerivedStream
-from penstock.planner.meaning import ANSI, ZONE, settled
-from penstock.planner.network import Network, StandingQuery, as_answered, output_progress
+from penstock.planner.network import Network
 from penstock.planner.pane_sharing import arrange
 from penstock.planner.share import choose_chains
 from penstock.planner.steering import Steering
-from penstock.results.read import ResultView
-from penstock.results.read_aggregates import AggregateView
 from penstock.sql.alter_stream import alike_but_for_changes
 from penstock.state.forgetting import without_ended
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
-from penstock.step.compose import newest_time
 from penstock.storage.store import Store
 
-SQL_SETTINGS = (ZONE, ANSI)
 
+class Catalog(Declarations):
+    """The declarations of one state directory, and how they change."""
 
-class Catalog:
-    """The declarations of one state directory."""
-
-    def __init__(self, spark: SparkSession, store: Store, choices: Choices) -> None:
-        self.spark, self.store, self.choices = spark, store, choices
-        self.frames: dict[str, DataFrame] = {}
+    def __init__(self, store: Store, analysis: Analysis, choices: Choices) -> None:
+        super().__init__(RegistryLog(store).load(), analysis, choices)
+        self.store, self.saved = store, self.registry
+        self.opened: set[str] = set()  # the streams that this program declares, and can read
         # What the registry does not hold of sinks: functions, and those with secrets that are given literally.
         self.given: dict[str, Callable[[pa.Table, int], None] | Sink] = {}
-        self.own: dict[str, UserAggregate] = {}
-        self.registry = self.saved = RegistryLog(store).load()
-        self._parsed: dict[int, CompiledQuery] = {}
-        self._positions: dict[int, tuple[int, ...]] = {}
         self._network: tuple[Registry, Network] | None = None
 
     # -- streams ----------------------------------------------------------------------------------------------------
 
-    @property
-    def streams(self) -> dict[str, Stream]:
-        return {name: r.stream for name, r in self.registry.streams.items() if not r.dropped}
+    def add_stream(self, stream: Stream, beside: Collection[str] = (), *, altered: bool = False) -> None:
+        """Declare a stream that is read from the same rows as those `beside` it.
 
-    @property
-    def known_streams(self) -> dict[str, Stream]:
-        """With those that were dropped: results of old queries stay readable."""
-        return {name: r.stream for name, r in self.registry.streams.items()}
-
-    def stream(self, name: str) -> Stream:
-        found = self.known_streams.get(name)
-        if found is None:
-            raise RegistrationError(f"there is no stream {name!r}; {did_you_mean(name, self.registry.streams)}")
-        return found
-
-    def live_stream(self, name: str) -> Stream:
-        if name not in self.streams:
-            raise RegistrationError(f"there is no stream {name!r}; {did_you_mean(name, self.streams)}")
-        return self.streams[name]
-
-    def add_stream(self, stream: Stream, frame: DataFrame, *, altered: bool = False) -> None:
-        """Declare a stream; one that is registered must be the same, but that with `altered` it takes the delay and the path of this one."""
+        One that is registered must be the same, but that with `altered` it takes the delay and the path of this one.
+        """
         check_stream(stream)
-        if stream.name in self.frames:
+        if stream.name in self.opened:
             raise RegistrationError(f"stream {stream.name!r} is declared twice; choose another name")
         known = self.registry.streams.get(stream.name)
-        if known is None and any(q.name == stream.name and not q.dropped for q in self.registry.queries):
+        if known is None and stream.name in self.index.live:
             raise RegistrationError(f"stream {stream.name!r} has the name of a query; choose another name")
         if known is not None and known.dropped and known.stream.columns != stream.columns:
             msg = f"stream {stream.name!r} was dropped and had other columns, and old results are read with them; choose another name"
             raise RegistrationError(msg)
         if known is not None and known.dropped:
             # Spark's checkpoint knows the old source by its name: a new one must not resume its position.
-            record = StreamRecord(stream, known.generation + 1, shared=self._same_source(stream, frame))
+            record = StreamRecord(stream, known.generation + 1, shared=self._same_source(stream, beside))
             self.registry = self.registry.with_stream(record)
         elif known is not None and not known.stream.same(stream):
             if not (altered and alike_but_for_changes(known.stream, stream)):
@@ -105,88 +80,63 @@ class Catalog:
         ):  # a secret is given in another way, or late rows are kept for another time
             self.registry = self.registry.with_stream(replace(known, stream=stream))
         if known is None:
-            self.registry = self.registry.with_stream(StreamRecord(stream, shared=self._same_source(stream, frame)))
-        # Streams on one source have one DataFrame, by which they are known to be read together.
-        source = self.registry.streams[stream.name].source_name
-        together = [n for n in self.frames if self.registry.streams[n].source_name == source]
-        self.frames[stream.name] = self.frames[together[0]] if together else frame
+            self.registry = self.registry.with_stream(StreamRecord(stream, shared=self._same_source(stream, beside)))
+        self.opened.add(stream.name)
 
-    def _same_source(self, stream: Stream, frame: DataFrame) -> str | None:
-        """The source of a declared stream that a new one reads too: from the same DataFrame, or declared in SQL in the same words."""
-        for name, other in self.frames.items():
-            record = self.registry.streams[name]
+    def _same_source(self, stream: Stream, beside: Collection[str]) -> str | None:
+        """The source of a declared stream that a new one reads too: it is beside it, or declared in SQL in the same words."""
+        for name, record in self.registry.streams.items():
+            if name not in self.opened:
+                continue
             source = stream.source
             # Of secrets that are withheld nobody knows whether they are the same.
             declared = source is not None and source == record.stream.source and not is_withheld(source.options)
             alike = declared and set(stream.columns) == set(record.stream.columns)
-            if (alike or frame is other) and not (stream.punctuated or record.stream.punctuated):
+            if (alike or name in beside) and not (stream.punctuated or record.stream.punctuated):
                 return record.source_name
         return None
 
-    def alter_stream(self, stream: Stream, frame: DataFrame | None = None) -> None:
-        """Let a registered stream have the delay and the path of this one; `frame` reads the new path, if the stream is declared here.
+    def alter_stream(self, stream: Stream) -> None:
+        """Let a registered stream have the delay and the path of this one.
 
         A new path is a new source to Spark's checkpoint: all of its files are new.
         """
         known = self.registry.streams[stream.name]
-        if known.stream.source == stream.source:
-            self.registry = self.registry.with_stream(replace(known, stream=stream))
-            return
-        self.registry = self.registry.with_stream(StreamRecord(stream, known.generation + 1))
-        if frame is not None:
-            self.frames[stream.name] = frame
+        same = known.stream.source == stream.source
+        record = replace(known, stream=stream) if same else StreamRecord(stream, known.generation + 1)
+        self.registry = self.registry.with_stream(record)
 
     def drop_stream(self, name: str) -> None:
         self.live_stream(name)
         for record in self.registry.live():
-            if any(name in role.streams for role in self.parsed(record).roles):
+            if any(name in role.streams for role in self.compiled(record).query.roles):
                 raise RegistrationError(
                     f"query {record.owner or record.name!r} reads stream {name!r}; drop the query first"
                 )
         self.registry = self.registry.with_stream(replace(self.registry.streams[name], dropped=True))
-        self.frames.pop(name, None)
+        self.opened.discard(name)
 
     # -- queries ----------------------------------------------------------------------------------------------------
 
     def add_aggregate(self, name: str, function: UserAggregate) -> None:
         """Let queries use a user's own aggregate."""
-        called, travelling = declared(name, function)
+        called = checked_aggregate(name, function)
         if called in self.own:
             raise RegistrationError(f"aggregate {name!r} is declared twice; choose another name")
-        self.own[called] = travelling
+        self.own[called] = function
 
-    def names(self) -> list[str]:
-        return [q.name for q in self.registry.shown()]
-
-    def record(self, name: str) -> QueryRecord:
-        """The query of that name, also one that was dropped."""
-        record = self.registry.find(name, dropped=True)
-        if record is None or record.owner is not None:
-            raise RegistrationError(f"there is no query {name!r}; {did_you_mean(name, self.names())}")
-        return record
-
-    def numbered(self, query: int) -> QueryRecord:
-        """The query of that number, whose results are known by it."""
-        return next(q for q in self.registry.queries if q.id == query)
-
-    def live(self, name: str) -> QueryRecord:
-        record = self.registry.find(name)
-        if record is None or record.owner is not None:
-            raise RegistrationError(f"there is no query {name!r}; {did_you_mean(name, self.names())}")
-        return record
-
-    def add(self, record: QueryRecord, target: Into | None, *, instead: bool = False) -> None:
-        """Register a prepared query; with `instead` it takes the place of the live one of that name."""
-        known = self.registry.find(record.name)
+    def add(self, record: QueryRecord, compiled: CompiledQuery, target: Into | None, *, instead: bool = False) -> None:
+        """Register a query that was checked; with `instead` it takes the place of the live one of that name."""
+        known = self.index.live.get(record.name)
         alike = known is not None and known.same_declaration(record)
         if known is not None and not alike:
             if not instead:
                 msg = f"query {record.name!r} is registered with another definition; use CREATE OR REPLACE QUERY, or drop it first"
                 raise RegistrationError(msg)
-            check_replaced(self, known, record)
+            check_replaced(self, known, record, compiled)
             same = (known.item_names, known.item_types) == (record.item_names, record.item_types)
             news = "" if same else "has other columns"
-            if same and record.ordered and any(map(listed_of, self.lineage(known))):
+            if same and record.ordered and any(map(listed_of, lineage(self.registry, known))):
                 news = "is ordered"  # and files of its own do not say the times of results
             if news:
                 msg = (
@@ -203,112 +153,33 @@ class Catalog:
             changed = tuple(replace(q, into=record.into) if q.id == known.id else q for q in self.registry.queries)
             self.registry = replace(self.registry, queries=changed)
         if not alike:
-            parsed = compile_query(record, self.known_streams, self.own)
             below = join_below(record, self.registry.next_id)
             if below is None:
                 record = replace(record, id=self.registry.next_id)
+            else:
+                compiled = compile_query(below, self.known_streams, self.own, compiled.parsed)
             lead = below or record
-            for one in (lead, *parts_of(lead, parsed.combinations)):
+            for one in (lead, *parts_of(lead, compiled.combinations)):
                 self.registry = self.registry.with_query(one)
-            if below is None:
-                self._parsed[lead.id] = parsed  # it is the same query, known by its number from now on
+            self._compiled[lead.id] = compiled
             if below is not None:
                 record = replace(record, reads=(*record.reads[:-1], replace(record.reads[-1], id=below.id)))
                 self.registry = self.registry.with_query(replace(record, id=self.registry.next_id))
 
     def drop(self, name: str, *, purge: bool) -> None:
         self.live(name)
-        check_unread(self.registry, name)
+        check_unread(self, name)
         gone = (name, join_name(name))
         self.registry = self.registry.without_query(name).without_query(join_name(name))
         if purge:
             kept = tuple(q for q in self.registry.queries if q.name not in gone)
             self.registry = replace(self.registry, queries=kept)
 
-    def parsed(self, record: QueryRecord) -> Query:
-        return self.whole(record).query
-
-    def whole(self, record: QueryRecord) -> CompiledQuery:
-        """What a record says, with the derived streams that it reads."""
-        missing = [name for name in record.uses if name not in self.own]
-        if missing:
-            msg = f"query {record.name!r} uses the aggregate {missing[0]!r}, which is not declared; declare it with engine.aggregate(..)"
-            raise RegistrationError(msg)
-        if record.id not in self._parsed:
-            self._parsed[record.id] = compile_query(record, self.known_streams, self.own)
-        return self._parsed[record.id]
-
-    def streams_of(self, record: QueryRecord) -> dict[str, Stream]:
-        """The streams that a query reads, derived ones too, and all others."""
-        return {**self.known_streams, **self.whole(record).derived}
-
-    def derived_streams(self) -> dict[str, DerivedStream]:
-        """The derived streams that live queries read."""
-        return {d.name: d for record in self.registry.live() for d in derived_of(self, record, self.whole(record))}
-
-    def views(self, query: int) -> list[ResultView]:
-        """What holds the results of a query, and of those that it continues."""
-        return [self.view(one) for one in self.lineage(self.numbered(query))]
-
-    def view(self, record: QueryRecord) -> ResultView:
-        query = settled(self.parsed(record), self.settings)
-        if query.aggregation is not None:
-            return AggregateView(self.store, record, query, self.streams_of(record), (), self.own)
-        if record.id not in self._positions:
-            alone = build_network([self.standing(record)], self.streams_of(record))
-            # A query's role at each position of its join is the same in every network that it is ever part of.
-            self._positions[record.id] = alone.joins[0].members[0].roles
-        return ResultView(self.store, record, query, self.streams_of(record), self._positions[record.id])
-
-    def lineage(self, record: QueryRecord) -> list[QueryRecord]:
-        """The record and those whose results it continues, oldest first, each with its parts behind it."""
-        found = [record]
-        by_id = {q.id: q for q in self.registry.queries}
-        while found[0].replaces in by_id:
-            found.insert(0, by_id[found[0].replaces])
-        return [one for lead in found for one in self._united(lead)]
-
-    def _united(self, record: QueryRecord) -> list[QueryRecord]:
-        """A record and its parts: the other combinations of the streams of its unions."""
-        return [record, *(q for q in self.registry.queries if q.united == record.id)]
-
-    def complete_from(self, record: QueryRecord) -> dict[str, int]:
-        """Stream -> the time from which on all its rows take part, in all combinations."""
-        found: dict[str, int] = {}
-        for name, time in (pair for one in self._united(record) for pair in one.complete_from):
-            found[name] = max(time, found.get(name, time))
-        return found
-
-    def released(self, record: QueryRecord, manifest: Manifest) -> int:
-        """Results of a query with a time below this are all there: the least progress of its streams, as far as it has been answered."""
-        return output_progress(self.whole(record).whole, as_answered(manifest.reached(), record.id))
-
-    def horizon(self, record: QueryRecord, manifest: Manifest) -> int:
-        """Results of a query with a time below this are given up, of a dropped one too.
-
-        Later ones come at or after its output progress; at the end of the streams, from where their last rows are.
-        """
-        if record.retain is None:
-            return NEVER
-        try:
-            least = self.released(record, manifest)
-            roles = self.whole(record).whole.roles
-        except PenstockError:
-            return NEVER  # a stream or a function of a dropped query is no longer declared
-        if least >= FOREVER:
-            least = max(newest_time(manifest, stream) for role in roles for stream in role.streams) + 1
-        return least - record.retain if least > NEVER + 1 else NEVER
-
     def target(self, record: QueryRecord) -> Into | None:
         target = self.given.get(record.name, record.into)
         if target == CALLABLE:
             raise PenstockError(f"query {record.name!r} delivers to a function; give it again with into= before start")
         return target
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """What gives expressions their meaning: as it was when the first query was registered, or as it is now."""
-        return dict(self.registry.settings) or {key: str(self.spark.conf.get(key)) for key in SQL_SETTINGS}
 
     # -- the network --------------------------------------------------------------------------------------------------
 
@@ -320,7 +191,7 @@ class Catalog:
                 replace(one, delivered=one.delivered or one.name in read)
                 for one in map(self.standing, self.registry.live())
             ]
-            derived = tuple(self.derived_streams().values())
+            derived = tuple(derived_streams(self).values())
             network = build_network(
                 standing, self.streams, self.registry.version, self.strategy, derived, self.choices.paned
             )
@@ -337,7 +208,7 @@ class Catalog:
             )
             raise StateError(msg)
         self.registry = without_ended(self.registry, manifest)
-        begin(self, manifest)
+        begin(self, self.saved, manifest, self.network)
         settings = self.settings
         network = self.network()
         wanted = replace(self.registry, settings=settings, bits=network.bits, strategy=strategy)
@@ -345,9 +216,7 @@ class Catalog:
             wanted = replace(wanted, version=self.saved.version + 1)
             RegistryLog(self.store).append(wanted)
         self.registry = self.saved = wanted
-        known = {q.id for q in wanted.queries}
-        self._parsed = {n: parsed for n, parsed in self._parsed.items() if n in known}
-        self._positions = {n: positions for n, positions in self._positions.items() if n in known}
+        self.forget(frozenset(q.id for q in wanted.queries))
         network = self.cut(replace(network, version=wanted.version), manifest)
         self._network = (wanted, network)
         return wanted, network
@@ -363,11 +232,16 @@ class Catalog:
         cut = choose_chains(network, self.choices.chain, manifest.counters, list(manifest.runs.values()))
         return arrange(cut, manifest.panes)
 
-    def revert(self) -> None:
-        """Forget what was not committed."""
-        self.registry = self.saved
-        self._parsed.clear()  # their numbers are given out again
-        self._positions.clear()
+    @contextmanager
+    def whole_or_not_at_all(self) -> Iterator[None]:
+        """What is declared inside is there with its commit, or if something is refused as if it had never been declared."""
+        declared, given = set(self.opened), dict(self.given)
+        try:
+            yield
+        except BaseException:
+            self.registry, self.opened, self.given = self.saved, declared, given
+            self.forget()
+            raise
 
     def check_newest(self) -> None:
         """Refuse to begin with what was declared before another engine has changed it: what is new would be given up unseen."""
@@ -382,9 +256,9 @@ class Catalog:
     def check_streams(self) -> None:
         """Every stream that a live query reads must be declared in this program, not only registered."""
         for record in self.registry.live():
-            derived = self.whole(record).derived
-            for stream in (s for role in self.parsed(record).roles for s in role.streams):
-                if stream not in self.frames and stream not in derived:
+            derived = self.compiled(record).derived
+            for stream in (s for role in self.compiled(record).query.roles for s in role.streams):
+                if stream not in self.opened and stream not in derived:
                     msg = (
                         f"query {record.owner or record.name!r} is registered in {self.store.root} and reads stream {stream!r}, which is not "
                         "declared; declare the stream, or drop the query"
@@ -401,11 +275,3 @@ class Catalog:
         if self.choices.strategy != "auto":
             return "asked"
         return "auto" if self.saved.strategy == Registry().strategy else "kept"
-
-    def standing(self, record: QueryRecord) -> StandingQuery:
-        """A registered query as the planner takes it."""
-        return StandingQuery(
-            record.id, record.owner or record.name, settled(self.parsed(record), self.settings), record.on_error, record.key_types, record.share, record.types[:2],
-            max(record.since, 0), record.complete_from, delivered=record.into is not None,
-            flush=record.flush, own=self.own, listed=listed_of(record),
-        )  # fmt: skip

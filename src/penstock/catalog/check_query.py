@@ -6,77 +6,74 @@ Nothing is registered here, and nothing waits for a step: a query is prepared be
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from penstock.catalog.compiled import CompiledQuery, compile_query, join_name, results
+from penstock.catalog.analysis import Facts, analyze
+from penstock.catalog.check_sink import Into, check_sink, sink_of
+from penstock.catalog.compiled import CompiledQuery, ParsedSelect, compile_query, join_name, meant, results, with_emit
+from penstock.catalog.declarations import Declarations
 from penstock.catalog.dependencies import derived_of, readable
 from penstock.errors import RegistrationError
-from penstock.model import Aggregation, Query, Rows, Sink, Stream, Window
+from penstock.model import Aggregation, Query, Rows, Stream, Window
 from penstock.planner.build import build_network, check_supported
 from penstock.planner.meaning import settled
 from penstock.planner.network import StandingQuery
-from penstock.spark.analysis import Facts, analyze
 from penstock.sql import parse_query, placed_bounds
 from penstock.sql.position import Position, Text
 from penstock.sql.unions import differing
 from penstock.state.registry import QueryRecord, Reading
-from penstock.storage.place import local_path
-
-if TYPE_CHECKING:
-    from penstock.catalog.catalog import Catalog
-
-Into = str | Path | Sink | Callable[[pa.Table, int], None]
-CALLABLE = "<callable>"
 
 
 def prepare(
-    catalog: Catalog,
+    declared: Declarations,
     record: QueryRecord,
     target: Into | None,
     *,
     script: str | None = None,
     line: int = 1,
     column: int = 1,
-) -> QueryRecord:
-    """Check a new query and complete its record; nothing is registered yet."""
-    _check_words(catalog, record)
-    known = readable(catalog, record.name, record.sql)
-    whole = parse_query(
-        record.sql, catalog.streams, script=script, line=line, column=column, queries=results(known), own=catalog.own
-    )
+    parsed: ParsedSelect | None = None,
+) -> tuple[QueryRecord, CompiledQuery]:
+    """Check a new query, complete its record, and compile it; nothing is registered yet. It may have been `parsed` before."""
+    _check_words(declared, record)
+    known = readable(declared, record.name, record.sql)
+    streams, queries = declared.streams, results(known)
+    if parsed is not None and not declared.own and parsed.over == meant(parsed.query, streams, queries):
+        whole = parsed.query
+    else:
+        whole = parse_query(
+            record.sql, streams, script=script, line=line, column=column, queries=queries, own=declared.own
+        )
+    whole = with_emit(record, whole)
     place = Text(record.sql, script, Position(line, column))
-    with placed_bounds(place, whole, catalog.streams):
-        return _prepared(catalog, record, target, place, whole, known)
+    with placed_bounds(place, whole, streams):
+        return _prepared(declared, record, target, place, whole, known)
 
 
 def _prepared(
-    catalog: Catalog,
+    declared: Declarations,
     record: QueryRecord,
     target: Into | None,
     place: Text,
     whole: Query,
     known: Mapping[str, Reading],
-) -> QueryRecord:
+) -> tuple[QueryRecord, CompiledQuery]:
     """The same for a query that is parsed: `whole`, over the queries `known` too."""
     name = record.name
     names = dict.fromkeys(name for role in whole.roles for name in role.streams)
-    reads = tuple(known[n] for n in names if n not in catalog.streams)
+    reads = tuple(known[n] for n in names if n not in declared.streams)
     record = replace(record, reads=reads)
-    parsed = compile_query(record, catalog.known_streams, catalog.own, whole)
-    query, streams = parsed.query, {**catalog.streams, **parsed.derived}
+    parsed = compile_query(record, declared.known_streams, declared.own, whole)
+    query, streams = parsed.query, {**declared.streams, **parsed.derived}
     below: tuple[tuple[str, ...], ...] = ()
     if parsed.apart is not None:
         join = parsed.apart.join
-        below = _check_join(catalog, record, parsed.combinations, {**catalog.streams, **parsed.below}, place)
+        below = _check_join(declared, record, parsed.combinations, {**declared.streams, **parsed.below}, place)
         types = {c.name: c.type for c in parsed.apart.stream.columns}
         columns = tuple((str(item.name), types[str(item.name)]) for item in join.items)
         record = replace(record, reads=(*reads, Reading(join_name(name), 0, columns)))
-    _check_derived(catalog, record, parsed)
+    _check_derived(declared, record, parsed)
     check_supported(StandingQuery(1, name, query, flush=record.flush))
     if record.flush is not None and (query.aggregation is None or min(record.flush) < 0 or record.flush[0] < 1):
         msg = f"query {name!r}: flush= is the number of results that a step of an aggregate may give, at least 1, and behind= at least 0"
@@ -84,24 +81,24 @@ def _prepared(
     if record.on_error == "stop" and query.aggregation is not None:
         _check_computed_late(name, query, query.aggregation)
     checked = (query,) if parsed.apart is not None else parsed.combinations
-    facts = _facts(catalog, name, checked, streams, place)
-    into = _sink(name, target)
+    facts = _facts(declared, name, checked, streams, place)
+    into = sink_of(name, target)
     ordered = record.ordered or query.ordered
-    _check_sink(name, query, facts, into, ordered=ordered)
+    check_sink(name, query, facts, into, ordered=ordered)
     if record.start == "state":
         _check_begins_from_state(record, query)
     standing = [
-        StandingQuery(n, name, one, record.on_error, facts.key_types, types=facts.aggregated, own=catalog.own)
+        StandingQuery(n, name, one, record.on_error, facts.key_types, types=facts.aggregated, own=declared.own)
         for n, one in enumerate(checked)
     ]
-    build_network(standing, streams, plan=catalog.choices.paned)
+    build_network(standing, streams, plan=declared.choices.paned)
     joined = query if parsed.apart is None else parsed.apart.join
     for role in joined.roles:
         if len(joined.roles) > 1 and role.window == Window(None):
             text = f"query {name!r} keeps every row of {role.alias!r} for ever ([RANGE ALL]): its state only grows"
             warnings.warn(text, stacklevel=5)  # at the line that declares the query
     used = set() if query.aggregation is None else {a.function for a in query.aggregation.aggregates}
-    return replace(
+    record = replace(
         record,
         into=into,
         ordered=ordered,
@@ -109,35 +106,35 @@ def _prepared(
         item_types=facts.types,
         key_types=facts.key_types or below,
         types=facts.aggregated,
-        uses=tuple(sorted(catalog.own.keys() & used)),
+        uses=tuple(sorted(declared.own.keys() & used)),
     )
+    return record, parsed
 
 
-def standing_alone(catalog: Catalog, record: QueryRecord) -> tuple[list[StandingQuery], dict[str, Stream]]:
+def standing_alone(declared: Declarations, record: QueryRecord) -> tuple[list[StandingQuery], dict[str, Stream]]:
     """A query that is not registered, checked, as what would answer it, and the streams that this would read."""
-    record = prepare(catalog, record, None)
-    parsed = compile_query(record, catalog.streams, catalog.own)
+    record, parsed = prepare(declared, record, None)
     queries = parsed.combinations if parsed.apart is None else (*parsed.combinations, parsed.query)
     found = [
         StandingQuery(
             number,
             record.name,
-            settled(query, catalog.settings),
+            settled(query, declared.settings),
             record.on_error,
             record.key_types,
             types=record.types[:2],
-            own=catalog.own,
+            own=declared.own,
         )
         for number, query in enumerate(queries, start=1)
     ]
-    return found, {**catalog.streams, **parsed.derived, **parsed.below}
+    return found, {**declared.streams, **parsed.derived, **parsed.below}
 
 
-def _check_words(catalog: Catalog, record: QueryRecord) -> None:
+def _check_words(declared: Declarations, record: QueryRecord) -> None:
     name = record.name
     if not name:
         raise RegistrationError("a query needs a name; choose one that is not empty")
-    if name in catalog.streams:
+    if name in declared.streams:
         msg = f"query {name!r} has the name of a stream, so that nobody could read its results by name; choose another name"
         raise RegistrationError(msg)
     if name.startswith("_"):
@@ -149,18 +146,20 @@ def _check_words(catalog: Catalog, record: QueryRecord) -> None:
 
 
 def _check_join(
-    catalog: Catalog, record: QueryRecord, queries: Sequence[Query], streams: Mapping[str, Stream], place: Text
+    declared: Declarations, record: QueryRecord, queries: Sequence[Query], streams: Mapping[str, Stream], place: Text
 ) -> tuple[tuple[str, ...], ...]:
     """Check the join below an aggregate; the types of its keys."""
-    facts = _facts(catalog, record.name, queries, streams, place)
+    facts = _facts(declared, record.name, queries, streams, place)
     standing = [StandingQuery(n, record.name, one, record.on_error, facts.key_types) for n, one in enumerate(queries)]
     build_network(standing, streams)
     return facts.key_types
 
 
-def _facts(catalog: Catalog, name: str, queries: Sequence[Query], streams: Mapping[str, Stream], place: Text) -> Facts:
-    """What Spark says of a query; all combinations of the streams of its unions must be of the same types."""
-    found = [analyze(catalog.spark, name, query, streams, catalog.own) for query in queries]
+def _facts(
+    declared: Declarations, name: str, queries: Sequence[Query], streams: Mapping[str, Stream], place: Text
+) -> Facts:
+    """What is known of a query's expressions; all combinations of the streams of its unions must be of the same types."""
+    found = [analyze(declared.analysis, name, query, streams, declared.own) for query in queries]
     types = list(found[0].types)
     for facts, query in zip(found[1:], queries[1:], strict=True):
         for number, (kind, other) in enumerate(zip(types, facts.types, strict=True)):
@@ -173,44 +172,14 @@ def _facts(catalog: Catalog, name: str, queries: Sequence[Query], streams: Mappi
     return replace(found[0], types=tuple(types))
 
 
-def _check_derived(catalog: Catalog, record: QueryRecord, parsed: CompiledQuery) -> None:
+def _check_derived(declared: Declarations, record: QueryRecord, parsed: CompiledQuery) -> None:
     """Refuse to read results whose time has no progress, or that are shown more than once."""
-    for derived in derived_of(catalog, record, parsed):
+    for derived in derived_of(declared, record, parsed):
         _ = derived.bounds  # refuses a time without progress
         if derived.definition.aggregation is not None and derived.definition.aggregation.emit is not None:
-            read = next(q.name for q in catalog.registry.queries if q.id == derived.query)
+            read = next(q.name for q in declared.registry.queries if q.id == derived.query)
             msg = f"query {record.name!r} cannot read query {read!r}, which shows windows more than once (EMIT EARLY); read one without it"
             raise RegistrationError(msg)
-
-
-def _sink(name: str, target: Into | None) -> Sink | str | None:
-    """The sink as it is registered; a folder that is not on this machine is for Spark's own writer."""
-    if callable(target):
-        return CALLABLE
-    if isinstance(target, Sink):
-        return target.stored
-    if target is None:
-        return None
-    if not isinstance(target, str | Path):
-        raise RegistrationError(f"query {name!r}: into= is a path, a function or a Sink, and not {target!r}")
-    remedy = "let Spark write it: into=Sink('parquet', path=..), in SQL INTO parquet OPTIONS (path '..')"
-    return str(target) if target == CALLABLE else local_path(target, f"query {name!r}: into=", remedy)
-
-
-def _check_sink(name: str, query: Query, facts: Facts, into: Sink | str | None, *, ordered: bool) -> None:
-    """Refuse names and orders that the sink, or the results themselves, cannot keep."""
-    if into is not None and len(set(facts.names)) < len(facts.names):
-        twice = next(n for n in facts.names if facts.names.count(n) > 1)
-        msg = f"query {name!r} has two columns named {twice!r}; a sink needs distinct names: use AS"
-        raise RegistrationError(msg)
-    if ordered and isinstance(into, Sink):
-        msg = f"query {name!r} is ordered, and a {into.format} sink keeps no order; deliver it to a path or a function"
-        raise RegistrationError(msg)
-    if ordered and query.aggregation is not None and query.aggregation.emit is not None:
-        msg = (
-            f"query {name!r} is ordered, and EMIT EARLY shows windows before their time has come; leave out one of both"
-        )
-        raise RegistrationError(msg)
 
 
 def _check_computed_late(name: str, query: Query, aggregation: Aggregation) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from penstock.catalog.check_punctuation import check_punctuation
 from penstock.errors import RegistrationError, did_you_mean
 from penstock.model import Stream
 from penstock.model.stream import INTEGER_TYPES, POLICIES, TIME_TYPES
 from penstock.model.time import duration
-from penstock.spark.punctuation import check_punctuation
 from penstock.sql.alter_stream import alike_but_for_changes
 
 _ROWS = re.compile(r"\s*(\d+)\s+rows?\s*", re.IGNORECASE)

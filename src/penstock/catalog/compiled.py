@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from penstock.model import Column, Query, Stream, UserAggregate
+from penstock.errors import RegistrationError
+from penstock.model import Column, Emit, Query, Stream, UserAggregate
 from penstock.planner.derived import TICK, Apart, is_joined, take_apart
 from penstock.planner.group_order import in_one_order
 from penstock.planner.unions import distribute, reunited
@@ -43,14 +44,34 @@ def over_streams(query: Query, readings: Sequence[Reading]) -> tuple[Query, dict
 
 
 @dataclass(frozen=True)
+class ParsedSelect:
+    """A SELECT that was parsed before, and what its names meant then: where they mean the same it is not parsed again."""
+
+    query: Query
+    over: Mapping[str, Stream | Results | None]
+
+
+def meant(
+    query: Query, streams: Mapping[str, Stream], queries: Mapping[str, Results]
+) -> dict[str, Stream | Results | None]:
+    """What the names in FROM mean, as far as the SELECT depends on it: not where the rows of a stream come from."""
+    names = dict.fromkeys(name for role in query.roles for name in role.streams)
+    return {
+        name: replace(streams[name], source=None, patterns=()) if name in streams else queries.get(name)
+        for name in names
+    }
+
+
+@dataclass(frozen=True)
 class CompiledQuery:
-    """A registered query over streams. `derived` are those of them that are results of other queries.
+    """A registered query over streams. `parsed` is its text, and `derived` are those of its streams that are results of other queries.
 
     Of an aggregate over a join, which is answered by two queries, `apart` is both; `below` are the derived streams of the join. Of a query over
     unions, `query` is the combination of streams that the record answers, `combinations` are all (of an aggregate those of the join below it), and
     `whole` says what progress follows from.
     """
 
+    parsed: Query
     query: Query
     derived: Mapping[str, Stream]
     whole: Query
@@ -63,30 +84,51 @@ def compile_query(
     record: QueryRecord,
     streams: Mapping[str, Stream],
     own: Mapping[str, UserAggregate],
-    query: Query | None = None,
+    parsed: Query | None = None,
 ) -> CompiledQuery:
     """What a record says, with what it reads as it was when the query was registered; `own` are the users' aggregates.
 
-    `query` is its text if that has been parsed already.
+    `parsed` is its text if that has been parsed already.
     """
     readings = {r.query: r for r in record.reads}
     # A stream that has come later under the name of a query that is read does not take its place.
     declared = {name: stream for name, stream in streams.items() if name not in readings}
-    if query is None:
-        query = parse_query(record.sql, declared, queries=results(readings), own=own)
-    if record.any_order:
-        query = in_one_order(query)
+    if parsed is None:
+        parsed = with_emit(record, parse_query(record.sql, declared, queries=results(readings), own=own))
+    query = in_one_order(parsed) if record.any_order else parsed
     query, derived = over_streams(query, record.reads)
     whole = {**declared, **derived}
     if is_joined(query) and record.owner is None:
         below = readings.get(join_name(record.name), Reading(join_name(record.name), 0, ()))
         apart = take_apart(query, whole, stream_name(below, TICK))
         parts = distribute(apart.join, whole)
-        return CompiledQuery(apart.aggregate, {apart.stream.name: apart.stream}, apart.aggregate, parts, apart, derived)
+        return CompiledQuery(
+            parsed, apart.aggregate, {apart.stream.name: apart.stream}, apart.aggregate, parts, apart, derived
+        )
     if is_joined(query):
         query = take_apart(query, whole, "").join
     parts = distribute(query, whole)
-    return CompiledQuery(parts[record.combination], derived, reunited(query, whole), parts)
+    return CompiledQuery(parsed, parts[record.combination], derived, reunited(query, whole), parts)
+
+
+def with_emit(record: QueryRecord, query: Query) -> Query:
+    """The query with the early results that are asked for beside its text."""
+    if record.emit is None:
+        return query
+    if query.aggregation is None:
+        msg = f"query {record.name!r}: emit= is for aggregates: results of a join are final as they come"
+        raise RegistrationError(msg)
+    if query.aggregation.emit is not None:
+        raise RegistrationError(f"query {record.name!r} says EMIT EARLY itself; leave out emit=")
+    return replace(query, aggregation=replace(query.aggregation, emit=Emit(record.emit)))
+
+
+def lead_of(record: QueryRecord) -> int:
+    """The number of the first record of a statement, which is answered by several if it aggregates over a join, or reads unions."""
+    if record.united is not None:
+        return record.united
+    below = next((r for r in record.reads if r.query == join_name(record.name)), None)
+    return record.id if below is None else below.id
 
 
 def results(readings: Mapping[str, Reading]) -> dict[str, Results]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.catalog.check_query import CALLABLE
+from penstock.catalog.check_sink import CALLABLE
 from penstock.state.registry import QueryRecord
 
 STEP = "_step"

@@ -21,7 +21,7 @@ def listed_queries(records: Iterable[QueryRecord]) -> list[dict[str, Any]]:
     return [
         {
             "name": q.name,
-            "sql": q.sql,
+            "sql": q.text,
             "into": str(q.into) if q.into else None,
             "on_error": q.on_error,
             "retain": q.retain,

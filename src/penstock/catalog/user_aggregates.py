@@ -1,14 +1,11 @@
-"""Users' own aggregates: checked when they are declared, and made ready to travel to the workers.
+"""Users' own aggregates, checked when they are declared.
 
-They travel within the run alone. None is ever written to the state directory: a program that goes on with it declares them again.
+None is ever written to the state directory: a program that goes on with it declares them again.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
-
-from pyspark import cloudpickle
 
 from penstock.errors import RegistrationError
 from penstock.kernels.aggregate.states import Lost, Own
@@ -20,21 +17,8 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _METHODS = ("zero", "add", "merge", "finish")
 
 
-class Travelling:
-    """A user's aggregate that arrives as it was, also if its class was made in a notebook or a script."""
-
-    def __init__(self, function: UserAggregate) -> None:
-        self.function = function
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["function"], name)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return cloudpickle.loads, (cloudpickle.dumps(self.function),)  # type: ignore[no-untyped-call]
-
-
-def declared(name: str, function: UserAggregate) -> tuple[str, UserAggregate]:
-    """The name in lower case and the function, if it can be one."""
+def checked_aggregate(name: str, function: UserAggregate) -> str:
+    """The name in lower case, if the function can be an aggregate."""
     called = name.lower()
     if not _NAME.fullmatch(called):
         raise RegistrationError(f"aggregate {name!r}: a name is letters, digits and underscores")
@@ -49,7 +33,7 @@ def declared(name: str, function: UserAggregate) -> tuple[str, UserAggregate]:
     except ValueError as error:
         raise RegistrationError(f"aggregate {name!r}: {error} as its attribute `type`") from None
     _check_states(name, function)
-    return called, Travelling(function)
+    return called
 
 
 def _check_states(name: str, function: UserAggregate) -> None:

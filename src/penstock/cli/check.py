@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.catalog.compiled import ParsedSelect, meant
 from penstock.cli.rerun import again
 from penstock.cli.script import Script, placed, register_one
 from penstock.errors import PenstockError, SqlError
@@ -159,6 +160,7 @@ class _Known:
                 )
                 with placed_bounds(Text(select, script.text, Position(line, column)), query, self.streams):
                     check_bounded(query, time_bounds(query))
+                script.parsed[line, column] = ParsedSelect(query, meant(query, self.streams, self.queries))
                 self.selects[name] = select
                 self.queries[name] = results_of(query, self.streams, self.queries)
             case AlterStream(name) if name in self.streams:  # one that is not here may be registered already

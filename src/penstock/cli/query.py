@@ -72,7 +72,7 @@ def queries(state: Path) -> list[dict[str, Any]]:
                 "since": q.since,
                 "start": q.start,
                 "into": str(q.into) if q.into else None,
-                "sql": q.sql,
+                "sql": q.text,
             }
             for q in RegistryLog(_opened(state)).load().shown()
         ]

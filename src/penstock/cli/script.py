@@ -9,13 +9,15 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.catalog.compiled import ParsedSelect
 from penstock.cli.rerun import Instead, again
 from penstock.errors import PenstockError, SqlError, did_you_mean
 from penstock.sql import (
+    AlterQuery,
     CreateQuery,
     CreateSource,
     CreateStream,
@@ -44,6 +46,7 @@ class Script:
     text: str
     statements: tuple[Statement, ...]
     refused: tuple[Refused, ...] = ()
+    parsed: dict[tuple[int, int], ParsedSelect] = field(default_factory=dict)  # by line and column, once it is checked
 
     def count(self, kind: type[CreateStream | CreateQuery | CreateView]) -> int:
         return sum(isinstance(s, kind) for s in self.statements)
@@ -94,7 +97,7 @@ def register_one(
         elif index not in instead:
             return _execute(engine, script, index)
         elif (other := instead[index]) is not None:
-            engine.execute_statement(other, script.text)
+            engine.execute_statement(other, script.text, _parsed(script, other))
     return []
 
 
@@ -106,10 +109,18 @@ def _execute(engine: Engine, script: Script, index: int) -> list[Any]:
         case DropStream(name) if name not in engine.catalog.streams:
             kind, known = "stream", list(engine.catalog.streams)
         case _:
-            return engine.execute_statement(script.statements[index], script.text)
+            statement = script.statements[index]
+            return engine.execute_statement(statement, script.text, _parsed(script, statement))
     if not getattr(script.statements[index], "if_exists", False):
         warnings.warn(f"there is no {kind} {name!r} to drop; {did_you_mean(name, known)}".rstrip("; "), stacklevel=1)
     return []
+
+
+def _parsed(script: Script, statement: Statement) -> ParsedSelect | None:
+    """The SELECT of a statement as it was parsed when the script was checked."""
+    if not isinstance(statement, CreateQuery | AlterQuery):
+        return None
+    return script.parsed.get((statement.line, statement.column))
 
 
 def explain_views(catalog: ViewCatalog, script: Script) -> Iterator[str]:

@@ -13,12 +13,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from penstock.catalog.catalog import Catalog
+from penstock.catalog.lineage import lineage
 from penstock.errors import ResultsError
 from penstock.model import Sink
 from penstock.model.limits import MOST_DELIVERED, MOST_SORTED
 from penstock.results.part import Part
 from penstock.results.read import united
 from penstock.results.sinks import Recipient
+from penstock.results.views import view_of
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord
 
@@ -47,7 +49,7 @@ def received_rows(
 ) -> Any:
     """A part of the rows of queries that continue each other: as a DataFrame, or as Arrow tables (without a Spark job where possible)."""
     record = catalog.numbered(queries[-1])
-    views = [catalog.view(catalog.numbered(query)) for query in queries]
+    views = [view_of(catalog, catalog.numbered(query)) for query in queries]
     count = sum(view.count(manifest, part) for view in views)
     _check_few(record.name, count, MOST_DELIVERED, "a sink takes")
     if not as_frame and (len(views) == 1 or not record.ordered):
@@ -78,7 +80,7 @@ def _check_few(name: str, count: int, most: int, what: str) -> None:
 def _continued(catalog: Catalog, record: QueryRecord) -> list[QueryRecord]:
     """The record and those before it whose results go to the same sink in the same way, oldest first."""
     found: list[QueryRecord] = []
-    for one in reversed(catalog.lineage(record)):
+    for one in reversed(lineage(catalog.registry, record)):
         into = one.into
         alike = into == record.into or (isinstance(into, Sink) and into.same(record.into))
         if not alike or one.ordered != record.ordered:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType
 
+from penstock.catalog.analysis import Fields, Resolved
 from penstock.errors import RegistrationError
-from penstock.kernels.aggregate.stored import stored_type
-from penstock.model import Aggregation, Query, Ref, Stream, UserAggregate
-from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WINDOW_START
-from penstock.planner.aggregates import is_cut_by_kernels
+from penstock.model import Expression, Ref
+from penstock.planner.meaning import ANSI, ZONE
 from penstock.spark.sources import listed
-from penstock.sql.aggregates import PLAIN, is_plain, refused_type, result_type
 from penstock.sql.spelling import ddl, quote
 
 # Operators that keep state of their own or read the past: a stream must be a plain projection of its source.
@@ -28,69 +26,43 @@ _STATEFUL = (
 )  # fmt: skip
 
 
+SETTINGS = (ZONE, ANSI)
+
+
 @dataclass(frozen=True)
-class Facts:
-    """Names and types of the select list, and types of the keys (per key and role; `void` where a key does not reach a role).
+class SparkAnalysis:
+    """Spark says what expressions are: all of them at once, against empty tables of their columns."""
 
-    Of an aggregated query `aggregated` are the types of groups, of the argument of each aggregate, and of its value.
-    """
+    spark: SparkSession
 
-    names: tuple[str, ...]
-    types: tuple[str, ...]
-    key_types: tuple[tuple[str, ...], ...]
-    aggregated: tuple[tuple[str, ...], ...] = ()
+    @property
+    def settings(self) -> dict[str, str]:
+        return {key: str(self.spark.conf.get(key)) for key in SETTINGS}
 
-
-def analyze(
-    spark: SparkSession,
-    name: str,
-    query: Query,
-    streams: Mapping[str, Stream],
-    own: Mapping[str, UserAggregate] | None = None,
-) -> Facts:
-    """Let Spark resolve every expression of the query, all at once, against empty tables of the streams' schemas."""
-    if query.aggregation is not None:
-        return _analyze_aggregated(spark, name, query, query.aggregation, streams, own or {})
-    frame = _empty(spark, tuple(streams[role.stream] for role in query.roles))
-
-    def column(ref: Ref) -> str:
-        return "_result.result_time" if ref.role == PSEUDO_ROLE else f"_r{ref.role}.{quote(ref.column)}"
-
-    items = [item.expression.sql(column) for item in query.items]
-    keys = ["NULL" if e is None else e.sql(column) for part in query.keys for e in part]
-    conditions = [f"CASE WHEN {c.sql(column)} THEN 1 END" for c in (*query.predicates, *query.residuals)]
-    found = _resolved(name, frame, [*items, *keys, *conditions])
-    names = _names(name, frame, query, column, found)
-    of_keys = [kind for _, kind in found[len(items) : len(items) + len(keys)]]
-    width = len(query.roles)
-    parts = [tuple(of_keys[start : start + width]) for start in range(0, len(of_keys), width)]
-    return Facts(tuple(names), tuple(kind for _, kind in found[: len(items)]), tuple(parts))
+    def resolve(
+        self,
+        query: str,
+        fields: Fields,
+        expressions: Sequence[Expression | None],
+        conditions: Sequence[Expression] = (),
+    ) -> list[Resolved]:
+        texts = ["NULL" if e is None else e.sql(_column) for e in expressions]
+        texts += [f"CASE WHEN {c.sql(_column)} THEN 1 END" for c in conditions]
+        try:
+            resolved = _empty(self.spark, fields).selectExpr(*texts)
+        except AnalysisException as error:
+            raise RegistrationError(f"query {query!r}: {spark_message(error)}") from None
+        if not resolved._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001
+            msg = f"query {query!r} uses a non-deterministic function; its answer would change when a step is repeated"
+            raise RegistrationError(msg)
+        found = resolved.schema.fields
+        for field in found:
+            check_type(f"query {query!r}: item {field.name!r}", field.dataType)
+        return [Resolved(f.name, f.dataType.simpleString()) for f in found[: len(expressions)]]
 
 
-def _resolved(name: str, frame: DataFrame, texts: list[str]) -> list[tuple[str, str]]:
-    """The names and types that Spark gives to expressions over a frame."""
-    try:
-        resolved = frame.selectExpr(*texts)
-    except AnalysisException as error:
-        raise RegistrationError(f"query {name!r}: {spark_message(error)}") from None
-    if not resolved._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001
-        msg = f"query {name!r} uses a non-deterministic function; its answer would change when a step is repeated"
-        raise RegistrationError(msg)
-    for field in resolved.schema.fields:
-        check_type(f"query {name!r}: item {field.name!r}", field.dataType)
-    return [(f.name, f.dataType.simpleString()) for f in resolved.schema.fields]
-
-
-def _names(
-    name: str, frame: DataFrame, query: Query, column: Callable[[Ref], str], found: Sequence[tuple[str, str]]
-) -> list[str]:
-    """The names of the select list: those given, or what Spark calls an item as it was written."""
-    names = []
-    for item, (given, _) in zip(query.items, found, strict=False):
-        if item.name is None and item.expression.written:
-            given = _resolved(name, frame, [item.expression.shown(column)])[0][0]  # noqa: PLW2901
-        names.append(item.name or given)
-    return names
+def _column(ref: Ref) -> str:
+    return f"_r{ref.role}.{quote(ref.column)}" if ref.role >= 0 else f"_result.{ref.column}"
 
 
 def check_type(what: str, kind: DataType) -> None:
@@ -104,97 +76,21 @@ def check_type(what: str, kind: DataType) -> None:
         raise RegistrationError(msg) from None
 
 
-def _analyze_aggregated(
-    spark: SparkSession,
-    name: str,
-    query: Query,
-    aggregation: Aggregation,
-    streams: Mapping[str, Stream],
-    own: Mapping[str, UserAggregate],
-) -> Facts:
-    """First groups, arguments and conditions over rows of the streams; then the select list and HAVING over groups and values."""
-
-    def column(ref: Ref) -> str:
-        return f"_r{ref.role}.{quote(ref.column)}"
-
-    groups = [item.expression.sql(column) for item in aggregation.groups]
-    arguments = ["NULL" if a.argument is None else a.argument.sql(column) for a in aggregation.aggregates]
-    conditions = [f"CASE WHEN {c.sql(column)} THEN 1 END" for c in (*query.predicates, *query.residuals)]
-    frame = _empty(spark, tuple(streams[role.stream] for role in query.roles))
-    kinds = (
-        [kind for _, kind in _resolved(name, frame, [*groups, *arguments, *conditions])] if groups or arguments else []
-    )
-    group_types = tuple(kinds[: len(groups)])
-    argument_types = tuple(
-        "" if a.argument is None else kind
-        for a, kind in zip(aggregation.aggregates, kinds[len(groups) :], strict=False)
-    )
-    _check_stored(name, aggregation, group_types, argument_types)
-    values = tuple(
-        own[a.function].type if a.function in own else str(result_type(a.function, kind or None, len(a.parameters)))
-        for a, kind in zip(aggregation.aggregates, argument_types, strict=True)
-    )
-    time = "bigint" if streams[query.roles[0].stream].integer_time else "timestamp"
-    fields = [f"{pseudo} {time}" for pseudo in (RESULT_TIME, WINDOW_START, WINDOW_END)]
-    fields += [f"g{n} {kind}" for n, kind in enumerate(group_types)] + [f"a{n} {kind}" for n, kind in enumerate(values)]
-    having = [] if aggregation.having is None else [f"CASE WHEN {aggregation.having.sql(_name)} THEN 1 END"]
-    having += [] if aggregation.top is None else [key.expression.sql(_name) for key in aggregation.top.keys]
-    shown = spark.createDataFrame([], ", ".join(fields))
-    found = _resolved(name, shown, [*(item.expression.sql(_name) for item in query.items), *having])
-    if is_cut_by_kernels(aggregation, own):
-        assert aggregation.top is not None
-        for text, kind in found[-len(aggregation.top.keys) :]:
-            if not is_plain(kind):
-                msg = f"query {name!r}: rows cannot be ordered by {text}, which has type {kind}; {PLAIN}"
-                raise RegistrationError(msg)
-    names = _names(name, shown, query, _name, found)
-    types = [kind for _, kind in found[: len(query.items)]]
-    if aggregation.emit is not None:
-        names, types = [*names, "_revision", "_final"], [*types, "bigint", "boolean"]
-    return Facts(tuple(names), tuple(types), (), (group_types, argument_types, values))
-
-
-def _check_stored(
-    name: str, aggregation: Aggregation, group_types: tuple[str, ...], argument_types: tuple[str, ...]
-) -> None:
-    """Refuse what kernels cannot keep or compare: the first step that meets a row of it would fail, for everybody."""
-    for kind in (*group_types, *argument_types):
-        try:
-            stored_type(kind or "bigint")
-        except ValueError as error:
-            raise RegistrationError(f"query {name!r}: {error}") from None
-    for item, kind in zip(aggregation.groups, group_types, strict=True):
-        if not is_plain(kind):
-            text = item.expression.shown(_name)
-            msg = f"query {name!r}: rows cannot be grouped by {text}, which has type {kind}; {PLAIN}"
-            raise RegistrationError(msg)
-    for aggregate, kind in zip(aggregation.aggregates, argument_types, strict=True):
-        refusal = refused_type(aggregate.function, kind, distinct=aggregate.distinct) if kind else None
-        if refusal is not None:
-            raise RegistrationError(f"query {name!r}: {aggregate.function} {refusal[0]}; {refusal[1]}")
-
-
-def _name(ref: Ref) -> str:
-    return ref.column
-
-
-_empties: dict[
-    tuple[Stream, ...], tuple[SparkSession, DataFrame]
-] = {}  # making one takes longer than resolving a query
+# Making one takes longer than resolving a query.
+_empties: dict[Fields, tuple[SparkSession, DataFrame]] = {}
 MOST_EMPTIES = 64
 
 
-def _empty(spark: SparkSession, streams: tuple[Stream, ...]) -> DataFrame:
-    """No rows of the streams side by side, as `_r0`, `_r1`, .., and a result time."""
-    if streams not in _empties or _empties[streams][0] is not spark:
-        kind = "bigint" if streams[0].integer_time else "timestamp"
-        frame = spark.createDataFrame([], f"result_time {kind}").alias("_result")
-        for number, stream in enumerate(streams):
-            frame = frame.crossJoin(spark.createDataFrame([], ddl(stream.columns)).alias(f"_r{number}"))
+def _empty(spark: SparkSession, fields: Fields) -> DataFrame:
+    """No rows: the columns of the roles side by side as `_r0`, `_r1`, .., and those of the result."""
+    if fields not in _empties or _empties[fields][0] is not spark:
+        frame = spark.createDataFrame([], ddl(fields.result)).alias("_result")
+        for number, columns in enumerate(fields.roles):
+            frame = frame.crossJoin(spark.createDataFrame([], ddl(columns)).alias(f"_r{number}"))
         if len(_empties) > MOST_EMPTIES:
             _empties.clear()
-        _empties[streams] = (spark, frame)
-    return _empties[streams][1]
+        _empties[fields] = (spark, frame)
+    return _empties[fields][1]
 
 
 def check_source(name: str, frame: DataFrame) -> None:

@@ -12,10 +12,13 @@ from functools import partial
 from pyspark.sql import DataFrame
 
 from penstock.catalog.catalog import Catalog
-from penstock.catalog.check_query import Into, prepare
+from penstock.catalog.check_query import prepare
+from penstock.catalog.check_sink import Into
 from penstock.catalog.check_stream import check_stream
+from penstock.catalog.compiled import ParsedSelect
 from penstock.errors import RegistrationError
 from penstock.model import Stream
+from penstock.spark.inputs import Inputs
 from penstock.spark.open_stream import open_stream
 from penstock.spark.stream_arguments import with_punctuations
 from penstock.sql import AlterQuery, CreateQuery
@@ -27,29 +30,30 @@ class Registration:
     """Changes of a catalog; `make` makes one now if nothing runs, else at the next step boundary of the run."""
 
     catalog: Catalog
+    inputs: Inputs
     make: Callable[[Callable[[], None]], None]
 
     def declare(
         self, stream: Stream, frame: DataFrame, other: DataFrame | None = None, *, altered: bool = False
     ) -> None:
         """Register a stream with its punctuations: those of another DataFrame, or of a declared stream."""
-        stream, whole = with_punctuations(self.catalog, stream, frame, other)
-        self.make(partial(self.catalog.add_stream, stream, whole, altered=altered))
+        stream, whole = with_punctuations(self.inputs, stream, frame, other)
+        self.make(partial(self.inputs.add, stream, whole, altered=altered))
 
     def alter_stream(self, stream: Stream) -> None:
         """Let a registered stream have another delay or path, also one that this program has not declared yet."""
         known, frame = self.catalog.streams[stream.name], None
         check_stream(stream)
-        if known.source != stream.source and stream.name in self.catalog.frames:
+        if known.source != stream.source and stream.name in self.inputs.frames:
             reader = next((s.name for s in self.catalog.streams.values() if s.punctuated_by == stream.name), None)
             if reader is not None:
                 msg = f"stream {reader!r} has its punctuations from stream {stream.name!r}, whose path cannot change while it does; drop it first"
                 raise RegistrationError(msg)
-            stream, frame = with_punctuations(self.catalog, stream, open_stream(self.catalog.spark, stream), None)
-        self.make(partial(self.catalog.alter_stream, stream, frame))
+            stream, frame = with_punctuations(self.inputs, stream, open_stream(self.inputs.spark, stream), None)
+        self.make(partial(self.inputs.alter, stream, frame))
 
     def drop_stream(self, name: str) -> None:
-        self.make(partial(self.catalog.drop_stream, name))
+        self.make(partial(self.inputs.drop, name))
 
     def add(
         self,
@@ -58,22 +62,23 @@ class Registration:
         *,
         instead: bool,
         at: tuple[str, CreateQuery | AlterQuery] | None = None,
+        parsed: ParsedSelect | None = None,
     ) -> None:
-        """Register a query, with `instead` in the place of the one of its name; `at` is its place in a script."""
+        """Register a query, with `instead` in the place of the one of its name; `at` is its place in a script, `parsed` its SELECT."""
         place = {} if at is None else {"script": at[0], "line": at[1].line, "column": at[1].column}
-        prepared = prepare(self.catalog, record, into, **place)  # type: ignore[arg-type]
-        self.make(partial(self.catalog.add, prepared, into, instead=instead))
+        checked, compiled = prepare(self.catalog, record, into, parsed=parsed, **place)  # type: ignore[arg-type]
+        self.make(partial(self.catalog.add, checked, compiled, into, instead=instead))
 
     def altered(self, statement: AlterQuery) -> tuple[QueryRecord, Into | None]:
         """The query that takes the place of a live one, and its sink: what the statement does not say stays as it is."""
         known = self.catalog.live(statement.name)
-        by_hand = known.ordered and not self.catalog.parsed(known).ordered  # not by its own ORDER BY
+        by_hand = known.ordered and not self.catalog.compiled(known).query.ordered  # not by its own ORDER BY
         into = known.into if statement.into is None else statement.into
         target = self.catalog.given.get(known.name, into) if statement.into is None else into
         record = replace(
             known, id=0, sql=statement.select.strip(), on_error=statement.on_error or known.on_error,
             retain=known.retain if statement.retain is None else statement.retain, start=statement.start,
-            ordered=by_hand, since=-1, share=None, complete_from=(), any_order=True,
+            ordered=by_hand, since=-1, share=None, complete_from=(), any_order=True, emit=None,
         )  # fmt: skip
         return record, target
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from penstock.catalog.catalog import Catalog
 from penstock.catalog.check_stream import check_stream, read_delay, read_length
 from penstock.errors import RegistrationError, did_you_mean
 from penstock.model import Column, Stream
 from penstock.model.stream import INTEGER_TYPES
 from penstock.model.time import EARLIEST, LATEST, instant, instant_of
 from penstock.spark.analysis import check_source, columns_of
+from penstock.spark.inputs import Inputs
 from penstock.spark.punctuation import marked, pattern_columns
 from penstock.sql.alter_stream import with_delay, with_path
 
@@ -93,12 +93,12 @@ def punctuated(
 
 
 def with_punctuations(
-    catalog: Catalog, stream: Stream, frame: DataFrame, other: DataFrame | None
+    inputs: Inputs, stream: Stream, frame: DataFrame, other: DataFrame | None
 ) -> tuple[Stream, DataFrame]:
     """A declared stream, checked, and its DataFrame with its punctuations: those of another DataFrame, or of a declared stream."""
     if stream.punctuated_by is not None:
-        source = catalog.stream(stream.punctuated_by)
-        other = catalog.frames.get(source.name)
+        source = inputs.catalog.stream(stream.punctuated_by)
+        other = inputs.frames.get(source.name)
         if other is None:
             msg = f"stream {stream.name!r} has its punctuations from stream {stream.punctuated_by!r}; declare that one first"
             raise RegistrationError(msg)

@@ -1,6 +1,7 @@
 """SQL text to the model: scripts to statements, SELECTs to queries, with errors at their line and column."""
 
 from penstock.sql.alter_stream import AdvanceStream, AlterStream, altered
+from penstock.sql.emit import emit_length
 from penstock.sql.named import Results, results_of
 from penstock.sql.places import named_in_from, placed_bounds
 from penstock.sql.position import Position
@@ -36,6 +37,6 @@ __all__ = [
     "AdvanceStream", "AlterQuery", "AlterStream", "CreateQuery", "CreateSource", "CreateStream", "CreateView",
     "DropQuery", "DropSource", "DropStream", "DropView", "Explain", "ExplainView", "Position", "RefreshView", "Refused",
     "Results", "ResumeQuery", "ShowQueries", "ShowSources", "ShowStreams", "ShowViews", "Statement", "altered",
-    "check_sources", "named_in_from", "parse_query", "parse_script", "parse_view", "placed_bounds", "read_script",
+    "check_sources", "emit_length", "named_in_from", "parse_query", "parse_script", "parse_view", "placed_bounds", "read_script",
     "results_of",
 ]  # fmt: skip

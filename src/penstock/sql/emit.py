@@ -8,10 +8,20 @@ from sqlglot.tokenizer_core import Token
 
 from penstock.model import Emit
 from penstock.sql.cursor import Cursor
+from penstock.sql.dialect import tokenize
 from penstock.sql.lengths import positive_length
 from penstock.sql.position import Text
 
 _HINT = "write EMIT EARLY EVERY 10 SECONDS at the end of the query"
+
+
+def emit_length(text: str) -> int:
+    """The length of time in EMIT EARLY EVERY, as a program gives it in words."""
+    source = Text(text)
+    tokens = tokenize(source)
+    if not tokens:
+        raise source.error(0, "EMIT EARLY EVERY needs a length of time", "give emit='10 seconds'")
+    return positive_length(source, tokens)
 
 
 def split_emit(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], Token | None, Emit | None]:

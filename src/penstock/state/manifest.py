@@ -6,16 +6,16 @@ reads one snapshot and a few entries. A file that no entry names does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from penstock.errors import StateError
 from penstock.model.time import NEVER
 from penstock.planner.network import closing, stream_of
 from penstock.state.run import RunEntry
 from penstock.storage.faults import RESTORE
-from penstock.storage.seal import load, numbers, seal
+from penstock.storage.log import Log
 from penstock.storage.store import Store
 
 SNAPSHOT_EVERY = 64
@@ -23,7 +23,6 @@ BEFORE, NOW = "before", "now"
 DECISIONS = 256  # that are remembered
 DIGITS = 12  # of the number of a step in the name of its entry
 
-Found = TypeVar("Found")
 
 # Punctuations of groups: a pattern, and below which time no later row matches it.
 Patterns = tuple[tuple[str, int], ...]
@@ -225,13 +224,14 @@ class ManifestLog:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.steps = Log(store, "manifest", "step", _plain, _entry, DIGITS)
+        self.snapshots = Log(store, "manifest", "step", _plain, _manifest, DIGITS, "snapshot-")
 
     def load(self) -> Manifest:
         """The manifest of the last committed step; an empty one if there is none."""
-        names = self.store.names("manifest")
-        snapshots = numbers(names, DIGITS, "snapshot-")
-        manifest = self._read("snapshot-", snapshots[-1], _manifest) if snapshots else Manifest()
-        for step in numbers(names, DIGITS):
+        steps = self.steps.numbers()
+        manifest = self.snapshots.newest() or Manifest()
+        for step in steps:
             if step <= manifest.step:
                 continue
             if step != manifest.step + 1:
@@ -240,35 +240,28 @@ class ManifestLog:
                     f"is there; {RESTORE}"
                 )
                 raise StateError(msg)
-            manifest = manifest.apply(self._read("", step, _entry))
+            try:
+                manifest = manifest.apply(self.steps.read(step))
+            except FileNotFoundError:
+                raise StateError(f"{self.steps.label(step)} is missing; {RESTORE}") from None
         return manifest
 
     def append(self, entry: Entry) -> None:
         """Commit a step. Raises if another engine has committed it."""
-        if not self.store.put_if_absent(f"manifest/{entry.step:012d}.json", seal(_plain(entry))):
+        if not self.steps.put(entry):
             msg = f"step {entry.step} was already committed by another engine on {self.store.label('')}; only one may run at a time"
             raise StateError(msg)
 
     def snapshot(self, manifest: Manifest) -> None:
         """Write the whole manifest and forget the entries that two snapshots cover."""
-        if not self.store.put_if_absent(f"manifest/snapshot-{manifest.step:012d}.json", seal(_plain(manifest))):
+        if not self.snapshots.put(manifest):
             return
-        names = self.store.names("manifest")
-        snapshots = numbers(names, DIGITS, "snapshot-")
-        if len(snapshots) < 2:
-            return
+        snapshots = self.snapshots.numbers()
         for step in snapshots[:-2]:
-            self.store.delete(f"manifest/snapshot-{step:012d}.json")
-        for step in numbers(names, DIGITS):
+            self.snapshots.delete(step)
+        for step in self.steps.numbers() if len(snapshots) > 1 else ():
             if step <= snapshots[-2]:
-                self.store.delete(f"manifest/{step:012d}.json")
-
-    def _read(self, prefix: str, step: int, decode: Callable[[dict[str, Any]], Found]) -> Found:
-        name = f"manifest/{prefix}{step:012d}.json"
-        try:
-            return load(self.store, name, decode, step=step)
-        except FileNotFoundError:
-            raise StateError(f"{self.store.label(name)} is missing; {RESTORE}") from None
+                self.steps.delete(step)
 
 
 def _plain(value: Entry | Manifest) -> dict[str, Any]:

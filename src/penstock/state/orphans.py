@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from penstock.state.manifest import Manifest
+from penstock.state.registry import RegistryLog
 from penstock.storage.store import Store
 
-REGISTRY = "registry"
 FOLDERS = ("runs", "results", "sides")
 GRACE_SECONDS = 600.0  # somebody may still read a file whose name he got from an older manifest
 
@@ -31,7 +31,8 @@ def collect_versions(store: Store, manifest: Manifest, grace: float = GRACE_SECO
 
     One that is in use counts as young, so that who has an older manifest can still read by it for the grace time.
     """
-    versions = {int(name[:-5]): f"{REGISTRY}/{name}" for name in store.names(REGISTRY) if name.endswith(".json")}
+    log = RegistryLog(store).versions
+    versions = {version: log.name(version) for version in log.numbers()}
     used = {max(versions, default=0), manifest.version, *(f.version for f in manifest.results.values())}
     deleted = []
     for version, name in versions.items():

@@ -13,10 +13,12 @@ from typing import Any
 from penstock.errors import StateError
 from penstock.model import Column, Reader, Sink, Stream
 from penstock.model.secrets import masked, withheld
+from penstock.model.time import format_length
 from penstock.sql.words import words
 from penstock.state.buckets import BUCKETS
 from penstock.storage.faults import RESTORE
-from penstock.storage.seal import load, numbers, seal, unseal
+from penstock.storage.log import Log
+from penstock.storage.seal import seal, unseal
 from penstock.storage.store import Store
 
 
@@ -67,7 +69,8 @@ class QueryRecord:
     groups, arguments and values of an aggregated query, which `uses` these functions of the user's own. `reads` are the queries whose results
     it reads. One that has an `owner` is the join below that query, which aggregates over it, or a part of it: nobody else knows of it. A query
     over unions is answered by one record for each combination of their streams, with ids one after the other: the first is the query
-    itself, and the others are parts of the one `united`. `flush` = (results that a step gives at most, windows that one may be late for that).
+    itself, and the others are parts of the one `united`. `flush` = (results that a step gives at most, windows that one may be late for that),
+    `emit` the length of time after which open windows of an aggregate are shown again, where it is not part of the text.
     With `any_order` its groups are numbered by their texts, as queries with the same groups share them; older records have them as they are written.
     """
 
@@ -94,11 +97,17 @@ class QueryRecord:
     flush: tuple[int, int] | None = None
     united: int | None = None
     any_order: bool = True
+    emit: int | None = None
 
     @property
     def combination(self) -> int:
         """Which combination of the streams of its unions it answers."""
         return 0 if self.united is None else self.id - self.united
+
+    @property
+    def text(self) -> str:
+        """The query as it could have been written, with what was said beside its text of early results."""
+        return self.sql if self.emit is None else f"{self.sql} EMIT EARLY EVERY {format_length(self.emit)}"
 
     def same_declaration(self, other: QueryRecord) -> bool:
         """True if both were declared alike; ids and what was derived do not count."""
@@ -155,6 +164,7 @@ class RegistryLog:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.versions = Log(store, "registry", "version", _encode, _decode)
 
     def load(self, version: int | None = None) -> Registry:
         """A version, by default the newest; an empty registry if there is none yet."""
@@ -162,23 +172,22 @@ class RegistryLog:
             version = self.newest()
             if not version:
                 return Registry()
-        name = f"registry/{version:08d}.json"
         try:
-            return load(self.store, name, _decode, version=version)
+            return self.versions.read(version)
         except FileNotFoundError:
-            msg = f"registry version {version} is missing ({self.store.label(name)}); {RESTORE}"
+            msg = f"registry version {version} is missing ({self.versions.label(version)}); {RESTORE}"
             raise StateError(msg) from None
 
     def newest(self) -> int:
         """The newest version; 0 if there is none yet."""
-        return max(numbers(self.store.names("registry"), 8), default=0)
+        return max(self.versions.numbers(), default=0)
 
     def forget_secrets(self) -> None:
         """Take secrets out of the versions of a directory whose newest one has some: older versions of Penstock have stored them.
 
         Only who holds the directory may do so. The newest goes last, so that a crash in between leaves something to be seen.
         """
-        names = [f"registry/{version:08d}.json" for version in numbers(self.store.names("registry"), 8)]
+        names = [self.versions.name(version) for version in self.versions.numbers()]
         for name in names if names and self._without_secrets(names[-1]) is not None else ():
             clean = self._without_secrets(name)
             if clean is not None:
@@ -198,7 +207,7 @@ class RegistryLog:
         return seal(body) if found else None
 
     def append(self, registry: Registry) -> None:
-        if not self.store.put_if_absent(f"registry/{registry.version:08d}.json", seal(_encode(registry))):
+        if not self.versions.put(registry):
             msg = f"registry version {registry.version} was already written by another engine on {self.store.label('')}"
             raise StateError(msg)
 
@@ -213,6 +222,7 @@ def _declared(record: QueryRecord) -> tuple[object, ...]:
         record.ordered,
         record.start,
         record.flush,
+        record.emit,
     )
 
 

@@ -13,6 +13,7 @@ from penstock.errors import RegistrationError, StateError
 from penstock.model.time import NEVER
 from penstock.planner.network import Network
 from penstock.results.recipients import receivers_of
+from penstock.results.released import released
 from penstock.results.sinks import Deliveries, Rows, group_sinks
 from penstock.state.manifest import Manifest, Progress
 from penstock.state.orphans import collect_orphans
@@ -50,7 +51,7 @@ class Core:
     ) -> None:
         self.catalog, self.store, self.lay_out = catalog, store, lay_out
         self.deliveries = Deliveries(
-            rows, lambda query, now: catalog.released(catalog.numbered(query), now), owner=read_id(store), store=store
+            rows, lambda query, now: released(catalog, catalog.numbered(query), now), owner=read_id(store), store=store
         )
         self.stepper = Stepper(
             executor, source, self.deliveries, catalog, store, tasks=tasks, bound=bound, expire_every=expire_every,
@@ -75,17 +76,12 @@ class Core:
         """Change what is declared, all or nothing; what is to run from now on. It takes effect when it is adopted."""
         catalog = self.catalog
         self.stepper.catch_up()  # who comes now reads the results of later steps only
-        frames, given = dict(catalog.frames), dict(catalog.given)
-        try:
+        with catalog.whole_or_not_at_all():
             change()
             catalog.check_streams()
-            if not catalog.frames:
-                raise RegistrationError("an engine that runs needs a stream; stop it instead")  # noqa: TRY301
+            if not catalog.opened:
+                raise RegistrationError("an engine that runs needs a stream; stop it instead")
             return catalog.commit(self.stepper.manifest)
-        except BaseException:
-            catalog.revert()
-            catalog.frames, catalog.given = frames, given
-            raise
 
     def adopt(self, registry: Registry, network: Network) -> None:
         """Run what was changed from the next step on."""

@@ -1,4 +1,4 @@
-"""What a step needs of the world: who runs its tasks, who hands over rows, who gets results, who knows the queries.
+"""What a step needs of the world: who runs its tasks, who hands over rows, who gets results.
 
 Spark is the first two (`spark/executor.py`, `spark/offset_log.py`). None of them commits anything: what an executor's
 tasks have written exists once a manifest names it.
@@ -10,10 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.planner.network import Network
-from penstock.planner.steering import Steering
-from penstock.results.read import ResultView
 from penstock.state.manifest import Manifest, ResultFile
-from penstock.state.registry import QueryRecord
 from penstock.step.layout import Layout
 from penstock.step.taken import Taken
 from penstock.step.task import Reports, Task
@@ -67,24 +64,4 @@ class Sinks(Protocol):
 
     def owes(self, file: ResultFile) -> bool:
         """Whether a sink has yet to get rows of a file."""
-        ...
-
-
-class Queries(Protocol):
-    """What is declared, as far as steps need to know it."""
-
-    def cut(self, network: Network, manifest: Manifest) -> Network:
-        """The network with the chains and pane sets that fit what has been counted."""
-        ...
-
-    def steer(self, network: Network, manifest: Manifest, tasks: int) -> Steering:
-        """The choice of a network's probe orders, with what it remembers."""
-        ...
-
-    def views(self, query: int) -> Sequence[ResultView]:
-        """What holds the results of a query, and of those that it continues."""
-        ...
-
-    def horizon(self, record: QueryRecord, manifest: Manifest) -> int:
-        """Results of a query with a time below this are given up."""
         ...

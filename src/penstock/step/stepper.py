@@ -9,13 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from penstock.catalog.catalog import Catalog
 from penstock.errors import StepError
 from penstock.planner import pane_sharing
 from penstock.planner.network import Network
 from penstock.planner.steering import Steering
+from penstock.results.released import horizon
 from penstock.results.retention import following_upkeep
+from penstock.results.views import views_of
 from penstock.state.manifest import Entry, Manifest, Progress
 from penstock.state.orphans import collect_orphans, collect_versions
 from penstock.state.registry import QueryRecord, Registry
@@ -31,7 +35,7 @@ from penstock.step.layout import Layout
 from penstock.step.learn import Optimizer, rearranged
 from penstock.step.phases import fold
 from penstock.step.plan import State, StepPlan, plan_step
-from penstock.step.ports import Executor, Queries, Sinks, Source
+from penstock.step.ports import Executor, Sinks, Source
 from penstock.step.suspended import resumed
 from penstock.step.task import Reports
 from penstock.step.upkeep import forget_streams, put_in_order
@@ -47,7 +51,7 @@ class Stepper:
         executor: Executor,
         source: Source,
         sinks: Sinks,
-        queries: Queries,
+        catalog: Catalog,
         store: Store,
         *,
         tasks: int,
@@ -59,8 +63,9 @@ class Stepper:
         """`bound` is how much one query may produce in a step, `expire_every` the steps between two rounds of dropping
         runs that are out of reach; `warnings` gets what there is to say of streams.
         """
-        self.executor, self.source, self.sinks, self.queries, self.store = executor, source, sinks, queries, store
+        self.executor, self.source, self.sinks, self.catalog, self.store = executor, source, sinks, catalog, store
         self.tasks, self.bound, self.expire_every = tasks, bound or Bound(), expire_every
+        self.views = partial(views_of, catalog)
         self.heard = Heard(time.time(), follows_clock=follows_clock)
         self.warnings = [] if warnings is None else warnings
         self.last_reports: Reports = []
@@ -71,7 +76,7 @@ class Stepper:
         """Go on from this manifest with this network."""
         self.committed = Committed(self.store, self.source, self.sinks, manifest)
         self.next_upkeep = following_upkeep(manifest.step)
-        self.optimizer = Optimizer(lambda network, now: self.queries.steer(network, now, self.tasks))
+        self.optimizer = Optimizer(lambda network, now: self.catalog.steer(network, now, self.tasks))
         self._due: tuple[Manifest, float] | None = None
         self.layout = layout
         self.adopt(network, registry)
@@ -104,7 +109,7 @@ class Stepper:
         """What the next step begins with."""
         return State(
             self.manifest, self.network, self.registry, self.store, self.tasks, self.optimizer.steering.routes,
-            self.queries.views, self.heard, self.committed.cursors, self.optimizer.scans, self.bound, self.expire_every,
+            self.views, self.heard, self.committed.cursors, self.optimizer.scans, self.bound, self.expire_every,
         )  # fmt: skip
 
     # -- steps ---------------------------------------------------------------------------------------------------
@@ -142,13 +147,13 @@ class Stepper:
 
     def catch_up(self) -> None:
         """Let derived streams take in all results so far, also those that this gives to others."""
-        while derived.waiting(self.network, self.manifest, self.queries.views):
+        while derived.waiting(self.network, self.manifest, self.views):
             self.tick()
 
     def settle(self) -> None:
         """Catch up, and let the windows above close that this has closed; then only new rows bring anything."""
         for _ in range(most_ticks(self.network)):
-            if is_settled(self.network, self.manifest, self.queries.views):
+            if is_settled(self.network, self.manifest, self.views):
                 break
             self.tick()
 
@@ -157,7 +162,7 @@ class Stepper:
         own = {d.name for d in self.network.derived_streams}
         read = {n: ended(self.manifest, n) for n in self.network.streams if n not in own}
         for _ in range(most_ticks(self.network)):
-            if is_out(self.network, self.manifest, self.queries.views):
+            if is_out(self.network, self.manifest, self.views):
                 break
             self.tick({**self.manifest.progress, **read})
         self.tick(final=True)
@@ -219,11 +224,11 @@ class Stepper:
 
     def _upkeep(self) -> None:
         """Put the state in order, collect what no manifest names, and cut chains anew."""
-        if record := put_in_order(self.state, self.sinks, self.queries.horizon, time.time()):
+        if record := put_in_order(self.state, self.sinks, partial(horizon, self.catalog), time.time()):
             self._commit(record)
         collect_orphans(self.store, self.manifest)
         collect_versions(self.store, self.manifest)
-        network = self.queries.cut(self.network, self.manifest)
+        network = self.catalog.cut(self.network, self.manifest)
         if network != self.network:
             self.optimizer.cut(self.network, network, self.manifest)
             self.adopt(network, self.registry)

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import StateError, StepError
-from penstock.storage.seal import load, numbers, seal, unseal
+from penstock.storage.log import Log
+from penstock.storage.seal import unseal
 from penstock.storage.store import Store
 from penstock.views.refresh.aggregate import Grouping
 from penstock.views.rows.bag import consolidated, total
@@ -63,6 +64,7 @@ class ViewStore:
         self.store, self.folder, self.grouping, self.identity = store, folder, grouping, identity
         self.schema = schema.append(pa.field(COUNT, pa.int64()))
         self.slices = Slices(store, f"{folder}/slices")
+        self.log = Log(store, folder, "number", _encode, _decode)
         self.newest = self.load()
         self._cleared = False
 
@@ -123,13 +125,7 @@ class ViewStore:
 
     def load(self) -> Installed:
         """The newest version there is; number 0 if the view was never computed."""
-        while known := numbers(self.store.names(self.folder), 8):
-            name = self._name(known[-1])
-            try:
-                return load(self.store, name, _decode, number=known[-1])
-            except FileNotFoundError:
-                continue  # two more versions have been installed since it was listed
-        return Installed()
+        return self.log.newest() or Installed()
 
     def read(self) -> tuple[pa.Table, int]:
         """What a reader sees, with counts (one of each group under aggregates), and the version."""
@@ -234,18 +230,15 @@ class ViewStore:
         return self.grouping.state
 
     def _commit(self, version: Installed) -> Installed:
-        if not self.store.put_if_absent(self._name(version.number), seal(_encode(version))):
+        if not self.log.put(version):
             raise StateError(
                 f"version {version.number} of {self.store.label(self.folder)} is there already; refresh again"
             )
         kept = set(_files(version))
         before, self.newest = self.newest, version
         self.slices.forget([f for f in _files(before) if f not in kept])
-        self.store.delete(self._name(before.number - 1))
+        self.log.delete(before.number - 1)
         return version
-
-    def _name(self, number: int) -> str:
-        return f"{self.folder}/{number:08d}.json"
 
 
 def identity_of(store: Store, folder: str) -> str | None:

@@ -1,22 +1,8 @@
 """How PostgreSQL itself records changes: triggers that write every changed row, with its transaction, into a change table.
 
-**Why not by sequence number.** A change table numbered by a sequence is tempting: read what is above the last number seen. But
-numbers are drawn when a row is written, and rows appear when their transaction commits: a slow transaction may show number 7 after
-another has shown 9, and a reader that has gone on to 9 never sees it. Every change therefore carries the id of its transaction
-(`pg_current_xact_id()`), and a position is a *snapshot* (`pg_current_snapshot()`): the changes between two positions are those whose
-transaction is visible in the second and not in the first. None is skipped and none comes twice, in whatever order they commit.
-
-**Why a position can still be a number.** Snapshots of one server only grow: of two, one sees every transaction that the other sees.
-The number of transactions that a snapshot regards as over, `xmax` less those still in progress, grows whenever one more of them
-ends, so it orders snapshots and two with the same number see the same. The text of the snapshot is its *mark*, which a later
-process needs to go on from it. (This holds for a primary server. A transaction that reads must not have an id of its own.)
-
-**Why a position names the server's life.** Snapshots also see transactions that have not reached the disk. After a crash the server
-gives their ids again, and so does a standby that is promoted before it has received them: changes of the new ones would count as seen.
-So every snapshot comes with the *life* of the server, which ends with any recovery and not with a clean restart, and changes between
-two lives count as lost. It is the time since when the server has counted its own work: it keeps these statistics when it is shut down,
-and throws them away when it recovers from a crash (of one process, too) or starts from a backup; every standby has its own. Nothing
-has to be written for it, and anybody may read it. Who resets the statistics of the archiver causes a recompute.
+A position is a snapshot of the server, not a sequence number: numbers are drawn when a row is written, and rows appear
+when their transaction commits. Decision 0034 says why snapshots can be ordered by a number, and why every one names the
+*life* of the server, which ends with any recovery. A snapshot's text is its *mark*, from which a later process goes on.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""Whether triggers have seen everything: what must be so of a table that they capture, and what was done to it behind their back.
+"""Whether triggers have seen all changes of a table: what must hold of it, and what bypassed them (decision 0034).
 
-Statement triggers fire for the table that a statement names, so they miss what is written by way of a parent, a partition or a
-subscription: such tables are refused. And nothing fires when a table is truncated or rewritten, or while a trigger is off. What
-PostgreSQL itself keeps of the table, its triggers and its captured columns is therefore noted when a capture begins, as its
-*witness*; if it is another one later, changes may be missing, and the views are computed anew.
-
-A witness changes more often than rows are lost: VACUUM FULL and CLUSTER write a table anew and change no row. A needless
-recompute after these is preferred to a rule that tells them from others and may be wrong. TRUNCATE is a loss too: a trigger
-in a transaction with an old snapshot could not say which rows went.
+What PostgreSQL stores about the table, its triggers and its captured columns is recorded when a capture begins, as its
+*witness*. If it differs later, changes may be missing, and the views are recomputed. A witness changes more often than
+rows are lost (VACUUM FULL, CLUSTER): needless recomputes are preferred to a rule that may be wrong.
 """
 
 from __future__ import annotations

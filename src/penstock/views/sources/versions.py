@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from penstock.errors import ChangesLostError, StateError
 from penstock.planner.views.initial_load import Estimate
-from penstock.storage.seal import load, numbers, seal
+from penstock.storage.log import Log
 from penstock.storage.store import Store
 from penstock.views.rows.bag import consolidated, counts, total
 from penstock.views.rows.codes import Ints, codes_of
@@ -58,6 +58,7 @@ class Versions:
         self.store, self.folder = store, folder
         self.schema = schema if COUNT in schema.names else schema.append(pa.field(COUNT, pa.int64()))
         self.slices = Slices(store, f"{folder}/slices")
+        self.log = Log(store, folder, "number", _encode, _decode)
         self._lock = threading.Lock()
         self._settled = 0
         with self.slices.writing():
@@ -78,15 +79,15 @@ class Versions:
             content = self._merged((*before.content, file))
             deltas = (*((n, f) for n, f in before.deltas if n > self._settled), (number, file))
             version = Version(number, content, deltas, state, before.log if before.number else uuid.uuid4().hex)
-            if not self.store.put_if_absent(self._name(number), seal(_encode(version))):
+            if not self.log.put(version):
                 msg = f"version {number} of {self.store.label(self.folder)} was already written by another process; refresh again"
                 raise MovedOnError(msg)
             self.newest = version
             kept = {*content, *(f for _, f in deltas)}
             self.slices.forget([f for f in _files(before) if f not in kept])
-            for old in numbers(self.store.names(self.folder), 8):
+            for old in self.log.numbers():
                 if old < number:
-                    self.store.delete(self._name(old))
+                    self.log.delete(old)
             return version
 
     def reload(self) -> None:
@@ -183,16 +184,7 @@ class Versions:
         return content
 
     def _load(self) -> Version:
-        while known := numbers(self.store.names(self.folder), 8):
-            name = self._name(known[-1])
-            try:
-                return load(self.store, name, _decode, number=known[-1])
-            except FileNotFoundError:
-                continue  # another one has taken its place since it was listed
-        return Version(0, (), (), {})
-
-    def _name(self, number: int) -> str:
-        return f"{self.folder}/{number:08d}.json"
+        return self.log.newest() or Version(0, (), (), {})
 
 
 def _files(version: Version) -> set[SliceFile]:

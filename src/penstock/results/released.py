@@ -1,0 +1,33 @@
+"""How far the results of a query are there, by the progress of its streams, and which of them are given up."""
+
+from __future__ import annotations
+
+from penstock.catalog.catalog import Catalog
+from penstock.errors import PenstockError
+from penstock.model.time import FOREVER, NEVER
+from penstock.planner.network import as_answered, output_progress
+from penstock.state.manifest import Manifest
+from penstock.state.registry import QueryRecord
+
+
+def released(catalog: Catalog, record: QueryRecord, manifest: Manifest) -> int:
+    """Results of a query with a time below this are all there: the least progress of its streams, as far as it has been answered."""
+    return output_progress(catalog.compiled(record).whole, as_answered(manifest.reached(), record.id))
+
+
+def horizon(catalog: Catalog, record: QueryRecord, manifest: Manifest) -> int:
+    """Results of a query with a time below this are given up, of a dropped one too.
+
+    Later ones come at or after its output progress; at the end of the streams, from where their last rows are.
+    """
+    if record.retain is None:
+        return NEVER
+    try:
+        least = released(catalog, record, manifest)
+        roles = catalog.compiled(record).whole.roles
+    except PenstockError:
+        return NEVER  # a stream or a function of a dropped query is no longer declared
+    if least >= FOREVER:
+        seen = [manifest.progress[s] for role in roles for s in role.streams if s in manifest.progress]
+        least = max((progress.newest for progress in seen), default=NEVER) + 1
+    return least - record.retain if least > NEVER + 1 else NEVER
