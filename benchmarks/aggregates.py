@@ -222,7 +222,7 @@ def penstock_run(
     ]
     found = harness.run_engine(engine)
     manifest = engine.manifest()
-    late = manifest.counters["stream:s"]["late"]
+    late = manifest.counters.stream("s").late
     if late:
         raise RuntimeError(f"{late} rows are late; the sides cannot be compared")
     written = manifest.results.values()

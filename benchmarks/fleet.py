@@ -89,12 +89,12 @@ def penstock_run(folder: Path, inputs: Path, asked: Mapping[str, Asked], cores: 
         run.await_termination()
     seconds, used = time.perf_counter() - started, harness.cpu_seconds() - used
     counters = engine.manifest().counters
-    late = sum(counters[f"stream:{name}"]["late"] for name in STREAMS if f"stream:{name}" in counters)
+    late = sum(counters.stream(name).late for name in STREAMS)
     return {
         "seconds": seconds,
         "cpu_seconds": used,
         "late": late,
-        "shipped": [counters["engine:"].get(f"sent_{what}", 0) for what in ("rows", "bytes")],
+        "shipped": [counters.engine.sent_rows, counters.engine.sent_bytes],
         "phases": run.status().get("phases", {}),
         "first_seconds": first[0] - started,
         **({"read_seconds": read_results(engine, asked), "read_rows": delivered(folder / "out")} if read else {}),

@@ -387,7 +387,7 @@ def _recorded(steps: list[Json]) -> Iterator[None]:
 
     def run_batch(self: Any, batch: Any, batch_id: int) -> None:
         original(self, batch, batch_id)
-        phases = [report["phases"] for report in self.last_reports]
+        phases = [report.phases for report in self.last_reports]
         steps.append(
             {
                 "timings": dict(self.timings),

@@ -112,12 +112,12 @@ def penstock_run(spark, folder: Path, inputs: Path, case: Case, options: Json) -
     query = engine.query(case.penstock(), name="j")
     found = harness.run_engine(engine)
     counters = engine.manifest().counters
-    late = sum(counters[f"stream:{name}"]["late"] for name in case.names)
+    late = sum(counters.stream(name).late for name in case.names)
     if late:
         raise RuntimeError(f"{late} rows are late; the sides cannot be compared")
-    tables = [c for name, c in counters.items() if name.startswith("table:")]
+    tables = list(counters.tables.values())
     work = {
-        key: sum(c.get(key, 0) for c in tables) for key in ("probed", "candidates", "compared", "stored", "shipped")
+        key: sum(getattr(c, key) for c in tables) for key in ("probed", "candidates", "compared", "stored", "shipped")
     }
     query.results().write.parquet(str(folder / "results"))
     return {**found, "work": work}, str(folder / "results")

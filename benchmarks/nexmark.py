@@ -289,7 +289,7 @@ def measure(events: Events, cores: int, asked: Mapping[str, Asked]) -> Report:
         engine.start(available_now=True, final=True).await_termination()
         answer = Answer(inputs)
         different = compare(engine, answer, asked)
-        late = sum(engine.manifest().counters[f"stream:{name}"]["late"] for name in STREAMS)
+        late = sum(engine.manifest().counters.stream(name).late for name in STREAMS)
     for lines in different.values():
         for line in lines:
             say(line)

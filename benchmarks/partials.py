@@ -113,18 +113,18 @@ def engine_run(job: Json) -> Json:
         found = harness.run_engine(engine)
         manifest = engine.manifest()
     (aggregate,) = engine.network().aggregates
-    counts = manifest.counters[f"table:{aggregate.name}"]
-    whole = manifest.counters["engine:"]
-    stored = sum(count for name, count in counts.items() if name.startswith("panes:"))
+    counts = manifest.counters.table(aggregate.name)
+    whole = manifest.counters.engine
+    stored = sum(counts.panes.partials.values())
     ms = median([1000 * step["timings"]["job"] for step in found["steps"]])
     return {
         "cpu": found["cpu_seconds"],
         "ms": ms,
-        "sent_rows": whole["sent_rows"],
-        "sent_bytes": whole["sent_bytes"],
-        "sums": [stored, counts["aggregated"]],
+        "sent_rows": whole.sent_rows,
+        "sent_bytes": whole.sent_bytes,
+        "sums": [stored, counts.aggregated],
         "says": f"{ms:.0f} ms a batch, {found['cpu_seconds']:.1f} s of CPU, "
-        f"{whole['sent_rows']:,} rows and {whole['sent_bytes'] / 2**20:.0f} MiB sent",
+        f"{whole.sent_rows:,} rows and {whole.sent_bytes / 2**20:.0f} MiB sent",
     }
 
 

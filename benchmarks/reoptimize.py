@@ -146,9 +146,16 @@ def run(spark, folder: Path, inputs: Path, case: Case | DataSet, orders: str, pe
     def run_batch(self: Any, batch: Any, batch_id: int) -> None:
         started = time.perf_counter()
         original(self, batch, batch_id)
-        probed = sum(t.get("probed", 0) for r in self.last_reports for t in r["tables"].values())
-        made = sum(n for r in self.last_reports for j in r["joins"].values() for key, n in j.items() if "," in key)
-        probing = max((r["phases"].get("probe", 0.0) for r in self.last_reports), default=0.0)
+        probed = sum(t.probed for r in self.last_reports for t in r.counters.tables.values())
+        made = sum(
+            rows
+            for report in self.last_reports
+            for join in report.counters.joins.values()
+            for found in join.flows.values()
+            for positions, rows in found.items()
+            if positions.bit_count() > 1
+        )
+        probing = max((r.phases.get("probe", 0.0) for r in self.last_reports), default=0.0)
         steps.append(
             {
                 "seconds": time.perf_counter() - started,

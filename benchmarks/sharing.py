@@ -118,12 +118,12 @@ def penstock_run(spark, folder: Path, inputs: Path, queries: Sequence[Asked], **
         engine.query(asked.penstock(), name=f"q{number}")
     found = harness.run_engine(engine)
     manifest = engine.manifest()
-    late = sum(manifest.counters[f"stream:{name}"]["late"] for name in names)
+    late = sum(manifest.counters.stream(name).late for name in names)
     if late:
         raise RuntimeError(f"{late} rows are late; the sides cannot be compared")
     held = {"state_rows": sum(r.rows for r in manifest.runs.values()), "runs": len(manifest.runs)}
     held["progress"] = manifest.progress_values()
-    counts = [manifest.counters.get(f"query:{number + 1}", {}).get("results", 0) for number in range(len(queries))]
+    counts = [manifest.counters.query(number + 1).results for number in range(len(queries))]
     return {**found, **held}, counts
 
 

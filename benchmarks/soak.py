@@ -324,11 +324,11 @@ def soak(case: Case, cores: int, folder: Path) -> Json:
         run.stop(final=True)
     feed.take(feed.written)
     manifest = engine.manifest()
-    counted = {name: manifest.counters[f"stream:{name}"] for name in NAMES}
+    counted = {name: manifest.counters.stream(name) for name in NAMES}
     answer = Answer(feed, watch)
     right = {
         "rows": all(
-            (c["rows"], c["late"], c["bad"])
+            (c.rows, c.late, c.bad)
             == (
                 feed.written * (case.rows + case.late + case.bad) - case.late,
                 (feed.written - 1) * case.late,

@@ -215,8 +215,9 @@ class Simulation:
                 step.flows.update(work.flows)
                 for index, counts in work.counts.items():
                     self._count(step.tables[network.tables[index].name], counts)
-                for (index, name), number in work.links.items():
-                    step.tables[network.tables[index].name][name] += number
+                for kind, counted in (("probes", work.probes), ("results", work.results)):
+                    for (index, (begin, end)), number in counted.items():
+                        step.tables[network.tables[index].name][f"{kind}:{begin}-{end}"] += number
         assert not posted
 
     def _seen(self, join: Join, slices: Slices) -> Slices:

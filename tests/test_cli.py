@@ -238,7 +238,7 @@ class StrawRun:
     def __init__(self, folder, waits):
         self.engine = SimpleNamespace(store=SimpleNamespace(path=lambda name: str(folder / name)))
         self.stepper = SimpleNamespace(network=SimpleNamespace(streams={"a": SimpleNamespace(integer_time=False)}))
-        self.deliveries = SimpleNamespace(sinks=[])
+        self.delivery = SimpleNamespace(sinks=[])
         self.active, self.final, self.stopped = True, False, 0
         self.waits = iter(waits)
 

@@ -83,7 +83,7 @@ def equal_answers(spark, folder, inputs, names):
     assert {line for lines in nexmark.compare(engine, answer, asked).values() for line in lines} == set()
     assert all(answer.rows(one) for one in asked.values())
     counters = engine.manifest().counters
-    assert [counters[f"stream:{name}"]["late"] for name in nexmark.STREAMS] == [0, 0, 0]
+    assert [counters.stream(name).late for name in nexmark.STREAMS] == [0, 0, 0]
 
 
 @pytest.mark.spark

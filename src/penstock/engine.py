@@ -25,7 +25,7 @@ from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.handle import QueryHandle
 from penstock.model import Column, Source, UserAggregate
 from penstock.model.limits import MOST_BYTES, MOST_ROWS
-from penstock.model.time import FOREVER, SECOND
+from penstock.model.time import SECOND
 from penstock.model.view import CAPTURES
 from penstock.planner.build import build_network
 from penstock.planner.explain import explain_network
@@ -33,15 +33,13 @@ from penstock.planner.network import Network
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.ways import Way
 from penstock.results.part import Part
-from penstock.results.read import united
-from penstock.results.released import horizon, released
-from penstock.results.sides import side_rows
-from penstock.results.views import view_of
+from penstock.results.views import part_of, view_of
 from penstock.run import Run
 from penstock.spark.analysis import SparkAnalysis
 from penstock.spark.inputs import Inputs
 from penstock.spark.open_stream import open_stream
 from penstock.spark.registration import Registration
+from penstock.spark.result_frames import result_frame, side_rows, united
 from penstock.spark.session import local_session, refuse_gone
 from penstock.spark.sources import with_settings
 from penstock.spark.stream_arguments import changed_stream, given_stream, punctuated, time_to_advance
@@ -432,10 +430,9 @@ class Engine:
         # Expressions mean what they meant when the query was registered, whatever the time zone of who reads.
         with with_settings(self.spark, self.catalog.registry.settings):
             for record in lineage(self.catalog.registry, newest):
-                oldest = horizon(self.catalog, record, manifest)
-                until = released(self.catalog, record, manifest) if newest.ordered else FOREVER
-                view, part = view_of(self.catalog, record), Part(since=since, horizon=oldest, before=until)
-                frames.append(view.frame(self.spark, manifest, part, step=step, time=newest.ordered))
+                part = part_of(self.catalog, record, manifest, since=since, ordered=newest.ordered)
+                view = view_of(self.catalog, record)
+                frames.append(result_frame(view, self.spark, manifest, part, step=step, time=newest.ordered))
             return united(frames, ordered=newest.ordered)
 
     @told_plainly()

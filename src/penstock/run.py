@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ from penstock.errors import SessionError
 from penstock.planner.network import Network
 from penstock.planner.stream_skew import leaders
 from penstock.requests import take_requests
-from penstock.results.part import Part
-from penstock.results.recipients import received_rows
 from penstock.spark.executor import SparkExecutor
 from penstock.spark.files import sources_of
 from penstock.spark.offset_log import CHECKPOINT, OffsetLog
@@ -37,6 +36,7 @@ from penstock.spark.query import (
 )
 from penstock.spark.schedule import Schedule
 from penstock.spark.session import anew, gone
+from penstock.spark.sink import SinkRows, cause, open_sink
 from penstock.spark.sources import source_evolution
 from penstock.spark.spark_log import check_log
 from penstock.spark.warm import warm_workers
@@ -103,12 +103,13 @@ class Run:
         commit.check_runs(engine.store, manifest)
         owner = read_id(engine.store)
         self.name = f"penstock-{Path(engine.store.root).name}-{owner[:8]}"  # of Spark's query: the same at every start
+        rows = SinkRows(catalog, lambda: self.stepper.manifest, self.executor.own_session)
         self.core = Core(
-            self.executor, self._log, catalog, engine.store, self._rows,
+            self.executor, self._log, catalog, engine.store, partial(open_sink, rows=rows, store=engine.store, owner=owner),
             lambda network: lay_out_needed(network, engine.inputs.frames), tasks=engine.tasks, bound=engine.bound,
-            expire_every=engine.expire_every, follows_clock=not self.available_now, warnings=self.warnings,
+            expire_every=engine.expire_every, follows_clock=not self.available_now, warnings=self.warnings, cause=cause,
         )  # fmt: skip
-        self.stepper, self.deliveries = self.core.stepper, self.core.deliveries
+        self.stepper, self.delivery = self.core.stepper, self.core.delivery
         self.core.begin(manifest)
         self.warnings += take_requests(self)  # nobody waits for the answers of what was asked before
         self.warming = warm_workers(self.executor.own_session(), self.engine.tasks, self.warnings)
@@ -221,7 +222,7 @@ class Run:
         Rows that workers read themselves are counted here alone: Spark's own progress (`numInputRows`) does not know of them. `restarts` are those of
         Spark's query under this run, for a change of streams or for columns that were not read before.
         """
-        stepper, sinks = self.stepper, self.deliveries.sinks
+        stepper, sinks = self.stepper, self.delivery.sinks
         manifest, streams, held = stepper.manifest, stepper.network.streams, self.throttle.held
         return {
             "active": self.active,
@@ -254,12 +255,12 @@ class Run:
             except BaseException as error:
                 self._fail(error)
                 raise
-        brought = {n for report in self.stepper.last_reports for n, c in report["streams"].items() if c["rows"]}
+        brought = {n for report in self.stepper.last_reports for n, c in report.counters.streams.items() if c.rows}
         manifest = self.stepper.manifest
         newest = {name: progress.newest for name, progress in manifest.progress.items()}
         self._hold(leaders(self.stepper.network, manifest.progress_values(), newest, brought))
         seconds, done = time.monotonic() - started, time.time()
-        rows = sum(c["rows"] for report in self.stepper.last_reports for c in report["streams"].values())
+        rows = sum(c.rows for report in self.stepper.last_reports for c in report.counters.streams.values())
         self.schedule.wait(started, seconds, rows, lambda: self.closing)
         self.schedule.turned(self._log.planned_at(batch_id), done)
 
@@ -276,11 +277,6 @@ class Run:
                 return False
             self.spark_query = self._start_query()
         return True
-
-    def _rows(self, queries: Sequence[int], part: Part, *, as_frame: bool) -> Any:
-        return received_rows(
-            self.engine.catalog, self.stepper.manifest, self.executor.own_session, queries, part, as_frame=as_frame
-        )
 
     def _watch(self) -> None:
         """Tick while the Spark query lives; close down when it has ended."""
@@ -331,7 +327,7 @@ class Run:
             return  # the next batch will purge; a step of our own now would only delay it
         if self.throttle.held and not unread(self.spark_query):
             self._hold(frozenset())  # those that others were to catch up with bring nothing more
-        if self.deliveries.owed:
+        if self.delivery.owed:
             self.stepper.committed.deliver()
         manifest, names = self.stepper.manifest, self.stepper.layout.order
         waiting = unread(self.spark_query)

@@ -13,8 +13,8 @@ from penstock.catalog.catalog import Catalog
 from penstock.catalog.listing import results_of
 from penstock.model import Stream
 from penstock.model.time import FOREVER, NEVER
+from penstock.results.delivery import SinkState
 from penstock.results.released import released
-from penstock.results.sinks import Delivery
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord
 
@@ -38,23 +38,23 @@ class Rates:
 
 def stream_status(stream: Stream, manifest: Manifest, rates: Rates, held: Collection[str]) -> dict[str, Any]:
     """What is known of a stream; `held` are those that are held back. `sides`: late and bad rows that are kept, those given up, the oldest's clock."""
-    counts = manifest.counters.get(f"stream:{stream.name}", {})
+    counts = manifest.counters.stream(stream.name)
     progress = manifest.progress.get(stream.name)
-    rows = counts.get("rows", 0)
+    rows = counts.rows
     rate = rates.rate(stream.name, rows)
     aside = [s for s in manifest.sides if s.stream == stream.name]
     known = progress is not None and progress.newest > NEVER
     return {
         "rows": rows,
-        "accepted": counts.get("accepted", 0),
-        "late": counts.get("late", 0),
-        "bad": counts.get("bad", 0),
+        "accepted": counts.accepted,
+        "late": counts.late,
+        "bad": counts.bad,
         "sides": {
             "kept": sum(s.rows for s in aside),
-            "expired": counts.get("expired", 0),
+            "expired": counts.expired,
             "oldest": min((s.at for s in aside), default=None),
         },
-        "punctuations": counts.get("punctuations", 0),
+        "punctuations": counts.punctuations,
         "groups_ahead": len(progress.closed) if progress else 0,
         "rows_per_second": round(rate, 1),
         "throttled": stream.name in held,
@@ -67,10 +67,10 @@ def stream_status(stream: Stream, manifest: Manifest, rates: Rates, held: Collec
     }
 
 
-def query_status(catalog: Catalog, manifest: Manifest, deliveries: Iterable[Delivery]) -> dict[str, dict[str, Any]]:
+def query_status(catalog: Catalog, manifest: Manifest, states: Iterable[SinkState]) -> dict[str, dict[str, Any]]:
     """What is known of each query, by its name."""
     found = {}
-    sinks = {query: sink.name for sink in deliveries for query, _ in sink.queries}
+    sinks = {query: sink.name for sink in states for query, _ in sink.queries}
     registry = catalog.registry
     hidden: dict[str | None, list[QueryRecord]] = {}
     for record in registry.live():
@@ -79,11 +79,11 @@ def query_status(catalog: Catalog, manifest: Manifest, deliveries: Iterable[Deli
         others = hidden.get(query.name, [])  # the join below it, and its parts
         own = [query.id, *(q.id for q in others)]
         parts = [query.id, *(q.id for q in others if q.united == query.id)]
-        counts = [manifest.counters.get(f"query:{number}", {}) for number in own]
+        counts = [manifest.counters.query(number) for number in own]
         suspended = [manifest.suspended[str(number)] for number in own if str(number) in manifest.suspended]
         found[query.name] = {
-            "results": results_of([manifest.counters.get(f"query:{part}", {}) for part in parts]),
-            "errors": sum(c.get("errors", 0) for c in counts),
+            "results": results_of([manifest.counters.query(part) for part in parts]),
+            "errors": sum(c.errors for c in counts),
             "progress": progress if (progress := released(catalog, query, manifest)) > NEVER else None,
             "suspended": suspended[0] if suspended else None,
             "sink": sinks.get(query.id),

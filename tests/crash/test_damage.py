@@ -21,8 +21,9 @@ from penstock.model import Column, Stream
 from penstock.results import stored
 from penstock.spark.offset_log import OffsetLog
 from penstock.spark.spark_log import check_log
-from penstock.state.manifest import Entry, ManifestLog, Progress, ResultFile, SideFile
+from penstock.state.manifest import Entry, ManifestLog, Progress, SideFile
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
+from penstock.state.result_files import ResultFile
 from penstock.state.run import decode_run
 from penstock.step import commit
 from penstock.storage.faults import told_plainly

@@ -58,7 +58,7 @@ def assert_whole(spark, root, batches=AFTER):
     for name, answer in answers.items():
         assert bag(rows_of(engine.results(name))) == answer, name
     assert in_folders(root) == {name: answers[name] for name in FOLDERS}
-    assert engine.manifest().counters["stream:a"]["rows"] == sum(len(rows_of_step(s)["a"]) for s in range(batches))
+    assert engine.manifest().counters.stream("a").rows == sum(len(rows_of_step(s)["a"]) for s in range(batches))
 
 
 def test_a_batch_that_spark_forgot_is_recognised(spark, stopped):

@@ -116,7 +116,7 @@ def test_any_number_of_queries_and_links(data, queries, links):
     array = [
         np.array([to_words(m, words) for m in some], dtype=np.uint64).reshape(-1, words) for some in (masks, served)
     ]
-    own = Links(3, 0, np.arange(1, links + 1), array[0], names, names)
+    own = Links(3, 0, np.arange(1, links + 1), array[0], names)
     counts = Counter()
     count_probes(own, array[1], counts)
     reached = Counter((3, names[k]) for mask in served for k in range(links) if mask & masks[k])
@@ -125,7 +125,7 @@ def test_any_number_of_queries_and_links(data, queries, links):
 
 @pytest.mark.parametrize(("age", "link"), [(0, "first"), (9, "first"), (10, "second"), (99, "second")])
 def test_a_link_ends_before_its_cut(age, link):
-    links = Links(0, 0, np.array([10, 100]), np.ones((2, 1), dtype=np.uint64), (), ("first", "second"))
+    links = Links(0, 0, np.array([10, 100]), np.ones((2, 1), dtype=np.uint64), ("first", "second"))
     counts = Counter()
     count_results(links, np.array([age]), counts)
     assert counts == {(0, link): 1}

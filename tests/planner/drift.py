@@ -14,6 +14,7 @@ from math import exp
 from penstock.model import Column, Stream
 from penstock.model.time import SECOND
 from penstock.planner.build import build_network
+from penstock.planner.counters import Counters, JoinCounters, bits_of
 from penstock.planner.network import StandingQuery
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.steering import Steering
@@ -97,17 +98,17 @@ class Drift:
         return [run for run in runs if run.max_time + run.life > progress]
 
     def counters(self, flows):
-        return {f"join:{network().joins[0].name}": flows}
+        return Counters(joins={network().joins[0].name: JoinCounters(flows)})
 
     def counts(self, step, orders, chance):
         """The composites of each start and set, and the work: rows looked up and composites made."""
-        flows, work = {f"{start}:{start}": ROWS for start in orders}, 0
+        flows, work = {start: {bits_of((start,)): ROWS} for start in orders}, 0
         for start, order in orders.items():
             expected, looked_up = self.partners(start, step), ROWS
             for k, position in enumerate(order):
                 expected *= self.met(start, position, step) / KEYS
                 made = max(0, round(chance.gauss(expected, expected**0.5)))
-                flows[f"{start}:{','.join(map(str, sorted((start, *order[: k + 1]))))}"] = made
+                flows[start][bits_of((start, *order[: k + 1]))] = made
                 work += looked_up + made
                 looked_up = made
         return flows, work
@@ -128,7 +129,7 @@ def lived(drift, fixed=None):
         flows, done = drift.counts(step, fixed or steering.modes[0].orders, chance)
         work.append(done)
         if fixed is None:
-            decisions = steering.observe(drift.counters(flows), {}, drift.old(step), drift.runs(step))
+            decisions = steering.observe(drift.counters(flows), Counters(), drift.old(step), drift.runs(step))
             changes += [step] * any(d.changed for d in decisions)
     return work, changes
 
@@ -138,7 +139,7 @@ def decided(drift, periods, restarts):
     steering, chance, found = steered(drift, periods=periods), random.Random(drift.seed), []
     for step in range(drift.files):
         flows, _ = drift.counts(step, steering.modes[0].orders, chance)
-        found += steering.observe(drift.counters(flows), {}, drift.old(step), drift.runs(step))
+        found += steering.observe(drift.counters(flows), Counters(), drift.old(step), drift.runs(step))
         if restarts:
             steering = steered(drift, json.loads(json.dumps(steering.states, allow_nan=False)), periods)
     return found

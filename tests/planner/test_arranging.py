@@ -2,6 +2,7 @@ from dataclasses import replace
 
 from penstock.model import Column, Stream
 from penstock.planner.build import build_network
+from penstock.planner.counters import Counters, PaneCounters, TableCounters
 from penstock.planner.network import StandingQuery
 from penstock.planner.pane_sharing import EVERY, Known, arrange, check, observe
 from penstock.sql import parse_query
@@ -22,8 +23,8 @@ def network_of(*windows, plan=None):
 def counters(network, rows, made, groups):
     width = min(own.width for own in network.aggregates[0].plan.sets)
     table = network.tables[network.aggregates[0].home].name
-    counts = {"table:" + NAME: {f"panes:{width}": made, "groups:step": groups}}
-    counts.setdefault(f"table:{table}", {})["aggregated"] = rows
+    counts = Counters(tables={NAME: TableCounters(panes=PaneCounters(groups, {width: made}))})
+    counts.add(Counters(tables={table: TableCounters(aggregated=rows)}))
     return counts
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from penstock.model import Column, Stream
 from penstock.model.time import MINUTE, SECOND
 from penstock.planner.build import build_network
+from penstock.planner.counters import Counters, JoinCounters, QueryCounters, TableCounters, bits_of
 from penstock.planner.explain import explain_network
 from penstock.planner.network import StandingQuery
 from penstock.planner.orders.decision import Parameters
@@ -39,7 +40,8 @@ def network():
 
 
 def test_the_whole_network_reads_like_a_plan():
-    measured = {"table:temperature(location)": {"stored": 1234, "unwanted": 5}, "query:1": {"results": 7}}
+    tables = {"temperature(location)": TableCounters(stored=1234, unwanted=5)}
+    measured = Counters(tables=tables, queries={1: QueryCounters(results=7)})
     assert explain_network(network(), measured).splitlines() == [
         "network version 4: 3 queries, 2 streams, 2 joins",
         "strategy state_slice",
@@ -51,7 +53,7 @@ def test_the_whole_network_reads_like_a_plan():
         "  chain: 1 minute, 5 minutes",
         "  predicate index on value: 1 literal, 2 distinct masks",
         "  computed in the kernel for 1 role: unit LIKE 'C%'",
-        "  measured: stored 1,234, unwanted 5",
+        "  measured: unwanted 5, stored 1,234",
         "pass-through temperature: nothing is kept",
         "state table humidity(location): 2 roles in its bits, stores value",
         "  chain: 1 hour, for ever",
@@ -96,12 +98,12 @@ def test_what_was_counted_shows_what_each_link_and_each_query_holds():
     columns = (Column("at", "bigint"), Column("k", "bigint"), Column("v", "bigint"))
     streams = {name: Stream(name, columns, "at", delay=0) for name in "ab"}
     queries = [StandingQuery(n, f"q{n}", parse_query(pair.format(10**n, n), streams)) for n in (1, 2)]
-    counted = {
-        "table:a(k)": {"sampled": 100, "life:10": 10, "life:100": 30, "role:16": 40, "role:32": 30, "compared": 16,
-                       "probes:0-10": 95, "probes:10-100": 60, "results:0-10": 30, "results:10-100": 40,
-                       "probes:0-100": 7},
-        "table:b(k)": {"sampled": 100, "life:10": 100, "role:17": 100, "role:33": 100, "compared": 62},
-    }  # fmt: skip
+    a = TableCounters(
+        sampled=100, lives={10: 10, 100: 30}, roles={16: 40, 32: 30}, compared=16,
+        probes={0: {10: 95, 100: 7}, 10: {100: 60}}, results={0: {10: 30}, 10: {100: 40}},
+    )  # fmt: skip
+    b = TableCounters(sampled=100, lives={10: 100}, roles={17: 100, 33: 100}, compared=62)
+    counted = Counters(tables={"a(k)": a, "b(k)": b})
     runs = [
         entry_of("1", table="a(k)", rows=40, bytes=400, life=100, min_time=0, max_time=20),
         entry_of("2", table="a(k)", level=1, rows=7, bytes=70, life=10, min_time=0, max_time=20),
@@ -137,10 +139,11 @@ def three_way():
 
 
 def counted(network, pairs):
-    flows = {f"{p}:{p}": 100 for p in range(3)} | {f"{p}:0,1,2": 1 for p in range(3)}
-    for (x, y), count in pairs.items():
-        flows |= {f"{x}:{x},{y}": count, f"{y}:{x},{y}": count}
-    return {f"join:{network.joins[0].name}": flows}
+    flows = {p: {bits_of((p,)): 100, bits_of((0, 1, 2)): 1} for p in range(3)}
+    for pair, count in pairs.items():
+        for start in pair:
+            flows[start][bits_of(pair)] = count
+    return Counters(joins={network.joins[0].name: JoinCounters(flows)})
 
 
 def test_the_last_decision_about_orders_stands_below_the_routes_with_its_numbers_and_its_reason():
@@ -149,7 +152,7 @@ def test_the_last_decision_about_orders_stands_below_the_routes_with_its_numbers
     runs = [entry_of(t.name, table=t.name, rows=100, min_time=0, max_time=0) for t in network.tables]
     decisions = []
     for step, pairs in enumerate(({(0, 1): 1, (0, 2): 90, (1, 2): 90}, {(0, 1): 100, (0, 2): 10, (1, 2): 10})):
-        found = steering.observe(counted(network, pairs), {}, runs, ())
+        found = steering.observe(counted(network, pairs), Counters(), runs, ())
         decisions += [{"step": step, **json.loads(json.dumps(d.to_json()))} for d in found]
     plan = explain_network(network, routes=steering.routes, decisions=decisions, checks=steering.checks).splitlines()
     begin = next(n for n, line in enumerate(plan) if line.startswith("join "))
@@ -189,7 +192,7 @@ def test_runs_of_a_dropped_query_count_in_the_last_link():
     streams = {name: Stream(name, columns, "at", delay=0) for name in "ab"}
     text = "SELECT a.at FROM a [RANGE 10] AS a, b [RANGE 10] AS b WHERE a.k = b.k"
     network = build_network([StandingQuery(1, "q1", parse_query(text, streams))], streams)
-    counts = {"table:a(k)": {"sampled": 40, "life:100": 40, "role:16": 40, "role:32": 40}}
+    counts = Counters(tables={"a(k)": TableCounters(sampled=40, lives={100: 40}, roles={16: 40, 32: 40})})
     runs = [entry_of("1", table="a(k)", rows=40, life=100, min_time=0, max_time=20)]
     plan = explain_network(network, counts, runs).splitlines()
     assert "  link to 10: estimated 20 rows, holds 40 in 1 run" in plan
@@ -200,10 +203,11 @@ def test_the_strategy_in_force_has_a_reason():
     streams = {name: Stream(name, columns, "at", delay=0) for name in "ab"}
     pair = "SELECT a.at FROM a [RANGE {}] AS a, b [RANGE 10] AS b WHERE a.k = b.k AND a.v > {}"
     queries = [StandingQuery(n, f"q{n}", parse_query(pair.format(10**n, n), streams)) for n in (1, 2)]
-    counts = {
-        "table:a(k)": {"sampled": 100, "life:10": 10, "life:100": 30, "role:16": 40, "role:32": 30},
-        "table:b(k)": {"sampled": 100, "life:10": 100, "role:17": 100, "role:33": 100},
+    tables = {
+        "a(k)": TableCounters(sampled=100, lives={10: 10, 100: 30}, roles={16: 40, 32: 30}),
+        "b(k)": TableCounters(sampled=100, lives={10: 100}, roles={17: 100, 33: 100}),
     }
+    counts = Counters(tables=tables)
     runs = [
         entry_of("1", table="a(k)", rows=40, life=100, min_time=0, max_time=20),
         entry_of("2", table="b(k)", rows=100, life=10, min_time=0, max_time=50),
@@ -218,9 +222,9 @@ def test_the_strategy_in_force_has_a_reason():
     rows = "rows that each strategy would hold (estimated): state_slice 175, push_down 175, pull_up 520, isolated 210"
     assert line("auto") == f"strategy state_slice (auto: it holds the fewest rows); {rows}"
     assert line("asked") == f"strategy state_slice (asked for); {rows}"
-    assert line("asked", {}) == "strategy state_slice (asked for)"
-    assert line("auto", {}) == "strategy state_slice (auto: it holds the fewest rows by the model)"
-    assert line("kept", {}, "pull_up") == "strategy pull_up (auto: kept, the state was written by it)"
+    assert line("asked", Counters()) == "strategy state_slice (asked for)"
+    assert line("auto", Counters()) == "strategy state_slice (auto: it holds the fewest rows by the model)"
+    assert line("kept", Counters(), "pull_up") == "strategy pull_up (auto: kept, the state was written by it)"
     # One link for both lives: the rows that live for 10 are held for 100.
     assert line("auto", chain=(100,)).startswith(
         "strategy state_slice (auto: the chain in force holds more rows than push_down would); rows that "

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.model import Column, Stream
 from penstock.planner.build import build_network
+from penstock.planner.counters import Counters, EngineCounters, StreamCounters, TableCounters
 from penstock.planner.explain import explain_network
 from penstock.planner.network import StandingQuery
 from penstock.planner.pane_sharing import EVERY, known_of, work_of
@@ -24,13 +25,14 @@ COLUMNS = (Column("at", "bigint"), Column("k", "bigint"), Column("v", "bigint"))
 STREAMS = {name: Stream(name, COLUMNS, "at", delay=0) for name in "abc"}
 PAIR = "SELECT a.at FROM a [RANGE {}] AS a, b [RANGE 10] AS b WHERE a.k = b.k AND a.v > {}"
 TWO_KEYS = "SELECT a.at FROM a [RANGE 9], b [RANGE 9], c [RANGE 9] WHERE a.k = b.k AND b.v = c.v"
-COUNTED = {
-    "stream:a": {"accepted": 100},
-    "table:a(k)": {"sampled": 50, "shipped": 80, "unwanted": 20, "life:10": 10, "life:100": 30, "role:16": 40,
-     "role:32": 30},
-    "table:a by k in panes": {"shipped": 60},
-    "table:b(k)": {"sampled": 100, "life:10": 100, "role:17": 100, "role:33": 100},
-}  # fmt: skip
+COUNTED = Counters(
+    streams={"a": StreamCounters(accepted=100)},
+    tables={
+        "a(k)": TableCounters(sampled=50, shipped=80, unwanted=20, lives={10: 10, 100: 30}, roles={16: 40, 32: 30}),
+        "a by k in panes": TableCounters(shipped=60),
+        "b(k)": TableCounters(sampled=100, lives={10: 100}, roles={17: 100, 33: 100}),
+    },
+)
 RUNS = [
     entry_of("1", table="a(k)", rows=40, bytes=400, life=100, min_time=0, max_time=20),
     entry_of("3", table="b(k)", rows=100, bytes=1, life=10, min_time=0, max_time=50),
@@ -95,9 +97,8 @@ def test_a_chain_that_is_chosen_anew_is_a_decision_that_explain_shows():
 
 
 def steps(rows):
-    return {"engine:": {"steps": 2}} | {
-        f"table:{name}": {"shipped": 2 * rows} for name in ("a(k)", "b(k)", "b(v)", "c(v)")
-    }
+    tables = {name: TableCounters(shipped=2 * rows) for name in ("a(k)", "b(k)", "b(v)", "c(v)")}
+    return Counters(EngineCounters(steps=2), tables=tables)
 
 
 def test_a_join_shows_what_both_ways_to_rows_of_another_key_cost():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from penstock.model import Column, Stream
 from penstock.planner import folding
 from penstock.planner.build import build_network
+from penstock.planner.counters import Counters, PaneCounters, StreamCounters, TableCounters
 from penstock.planner.explain import explain_network
 from penstock.planner.folding import Known, check, costs_of, folded_in, known_of, observe
 from penstock.planner.network import StandingQuery
@@ -30,14 +31,16 @@ def network_of(*texts):
 
 def counts(rows, made, mappers=2, sent=None):
     """What a step counts of an aggregate: with `sent`, mappers have made so many partials."""
-    found = {"unwanted": 0, "exchanged": rows, "mappers": mappers, "panes:20": made}
-    return found | ({"shipped": rows} if sent is None else {"folded": rows, "partials": sent})
+    found = TableCounters(exchanged=rows, mappers=mappers, panes=PaneCounters(partials={20: made}))
+    found.add(TableCounters(shipped=rows) if sent is None else TableCounters(folded=rows, partials=sent))
+    return found
 
 
 def after(network, stored, tasks=2, times=1, rows=10_000, **tables):
     """What is known after steps with these counts, by the group of the aggregate, and the changes."""
     names = {"k": K, "g": G}
-    step = {"stream:s": {"accepted": rows}} | {f"table:{names[name]}": own for name, own in tables.items()}
+    counted = {names[name]: own for name, own in tables.items()}
+    step = Counters(streams={"s": StreamCounters(accepted=rows)}, tables=counted)
     changes = []
     for _ in range(times):
         stored, found = check(network, observe(network, stored, step, tasks))
@@ -92,7 +95,7 @@ def test_what_mappers_have_counted_corrects_what_is_expected():
 @given(st.integers(1, 20), st.integers(1, 10_000), st.integers(1, 10_000))
 def test_mappers_are_expected_to_make_no_fewer_partials_than_tasks_and_no_more_than_rows(mappers, rows, made):
     made = min(made, rows)
-    found = folding._expected(rows, mappers, {"panes:20": made, "rows": 7})
+    found = folding._expected(rows, mappers, TableCounters(stored=7, panes=PaneCounters(7, {20: made})))
     assert made * 0.999 <= found <= min(rows, mappers * made) * 1.001
 
 
@@ -123,7 +126,9 @@ def test_a_decision_stands_while_counts_do(reduction, folded):
 
 def test_steps_without_mappers_and_few_rows_change_nothing():
     network = network_of(BY_K)
-    stored, changes = after(network, {}, k={"shipped": 10_000, "aggregated": 10_000, "panes:20": 10})
+    stored, changes = after(
+        network, {}, k=TableCounters(shipped=10_000, aggregated=10_000, panes=PaneCounters(partials={20: 10}))
+    )
     assert (stored, changes) == ({}, [])
     stored, changes = after(network, {}, k=counts(100, 1), rows=100, times=3)
     assert not changes

@@ -7,6 +7,7 @@ from penstock.model import Column, Ref
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregate_tables import first_start, reach
 from penstock.planner.build import build_network
+from penstock.planner.counters import Counters, QueryCounters, TableCounters
 from penstock.planner.explain import explain_network
 from penstock.planner.network import StandingQuery, as_answered, closing, held, output_progress
 from penstock.sql import parse_query
@@ -83,7 +84,8 @@ def test_rows_are_counted_in_one_place_by_queries_that_began_together():
 
 def test_explain_says_what_is_shared_how_and_why():
     network = network_of(COUNT.format(12, 4), COUNT.format(9, 6) + " HAVING count(*) > 1", ROWS)
-    measured = {"table:s by k in panes": {"stored": 12}, "query:1": {"results": 7}}
+    tables = {"s by k in panes": TableCounters(stored=12)}
+    measured = Counters(tables=tables, queries={1: QueryCounters(results=7)})
     assert explain_network(network, measured).splitlines() == [
         "network version 0: 3 queries, 1 stream, 0 joins, 2 aggregates",
         "strategy state_slice",

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.model import Column, Stream
 from penstock.planner.build import build_network
+from penstock.planner.counters import Counters, JoinCounters, bits_of
 from penstock.planner.network import StandingQuery
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.orders.statistics import Statistics
@@ -134,19 +135,20 @@ def test_an_order_is_chosen_by_what_another_join_has_counted():
     def order_after(network, steps=12):
         steering = Steering(network, "adaptive", Parameters(period=300, budget=0.0))
         index = next(join.index for join in network.joins if len(join.tables) == 3)
-        names = {join.index: f"join:{join.name}" for join in network.joins}
+        names = {join.index: join.name for join in network.joins}
         steering.modes[index].orders = {0: (2, 1), 1: (0, 2), 2: (0, 1)}
         steering.modes[index].lost = 1.0  # no guess is tried: only what is measured may decide
         for _ in range(steps):
             made = {}
             order = steering.modes[index].orders[0]
             first = {1: 2, 2: 900}[order[0]]
-            made[names[index]] = {"0:0": 100, "1:1": 0, "2:2": 0, f"0:0,{order[0]}": first, "0:0,1,2": 18}
+            found = {bits_of((0,)): 100, bits_of((0, order[0])): first, bits_of((0, 1, 2)): 18}
+            made[names[index]] = JoinCounters({0: found, 1: {bits_of((1,)): 0}, 2: {bits_of((2,)): 0}})
             for other in names.keys() - {index}:
-                made[names[other]] = {"0:0": 100, "1:1": 0, "0:0,1": 2}
+                made[names[other]] = JoinCounters({0: {bits_of((0,)): 100, bits_of((0, 1)): 2}, 1: {bits_of((1,)): 0}})
             held = [entry_of(t.name, table=t.name, rows=900) for t in network.tables]
             came = [entry_of(t.name, table=t.name, rows=100) for t in network.tables if t.stream == "a"]
-            steering.observe(made, {}, held, came)
+            steering.observe(Counters(joins=made), Counters(), held, came)
         return steering.modes[index].orders[0]
 
     assert order_after(network_of(star)) == (2, 1)

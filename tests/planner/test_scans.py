@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.model import Column, Stream
 from penstock.planner.build import build_network
+from penstock.planner.counters import Counters, EngineCounters, StreamCounters, TableCounters
 from penstock.planner.network import StandingQuery
 from penstock.planner.scans import FEW, RECENT, WITHIN, Scans, fit, scanning
 from penstock.planner.segments import Scan, Timing, segment_count
@@ -36,9 +37,10 @@ def table(name, found=NETWORK):
 
 def report(rows, *, pairs=0, shipped=None, **phases):
     """What one task says: accepted rows by stream, and of the tables pairs (of a) and rows shipped."""
-    tables = {n: {"shipped": count} for n, count in (shipped or {}).items()}
-    tables.setdefault("a()", {})["candidates"] = pairs
-    return {"streams": {n: {"accepted": count} for n, count in rows.items()}, "tables": tables, "phases": phases}
+    tables = {n: TableCounters(shipped=count) for n, count in (shipped or {}).items()}
+    tables.setdefault("a()", TableCounters()).candidates = pairs
+    streams = {n: StreamCounters(accepted=count) for n, count in rows.items()}
+    return Counters(streams=streams, tables=tables), phases
 
 
 @given(st.floats(2e-9, 4e-7), st.floats(1e-3, 0.05), st.lists(st.integers(10**4, 10**8), min_size=FEW, max_size=64))
@@ -86,7 +88,7 @@ def test_only_the_last_steps_of_the_own_streams_count_and_only_rows_in_reach():
         rows = 1000 if step < RECENT else 10
         scans.observe(NETWORK, {0, 1}, [report({"a": 3 * rows, "b": rows, "c": 10**6})])
     runs = [run_of(range(1000), 2, life=100)]
-    totals = {"engine:": {"steps": 10**6}}
+    totals = Counters(EngineCounters(steps=10**6))
     assert scans.scan(NETWORK, table("a()"), runs, {"b": -1000}, totals) == Scan(10, 1000, 2)
     assert scans.scan(NETWORK, table("a()"), runs, {"b": 600}, totals) == Scan(10, pytest.approx(499, abs=50), 2)
     assert scans.scan(NETWORK, table("b()"), [], {}, totals) == Scan(30, 0, 2)
@@ -96,13 +98,14 @@ def test_a_search_that_meets_fewer_rows_than_are_in_reach_is_told_so():
     scans = Scans()
     scans.observe(NETWORK, {0, 1}, [report({"a": 100}, pairs=5000)])
     runs = [run_of(range(1000), 2, life=100)]
-    assert scans.scan(NETWORK, table("b()"), runs, {}, {}) == Scan(100, 50, 2)
+    assert scans.scan(NETWORK, table("b()"), runs, {}, Counters()) == Scan(100, 50, 2)
 
 
 def test_after_a_start_the_averages_of_all_steps_stand_in():
-    totals = {"engine:": {"steps": 4}, "stream:b": {"accepted": 80}, "stream:c": {"accepted": 10**9}}
+    streams = {"b": StreamCounters(accepted=80), "c": StreamCounters(accepted=10**9)}
+    totals = Counters(EngineCounters(steps=4), streams=streams)
     assert Scans().scan(NETWORK, table("a()"), [], {}, totals) == Scan(20, 0, 2)
-    assert Scans().scan(NETWORK, table("a()"), [], {}, {}) == Scan(0, 0, 2)
+    assert Scans().scan(NETWORK, table("a()"), [], {}, Counters()) == Scan(0, 0, 2)
 
 
 def test_slow_comparing_asks_for_more_segments_and_quick_comparing_for_fewer():
@@ -116,7 +119,7 @@ def test_slow_comparing_asks_for_more_segments_and_quick_comparing_for_fewer():
                   receive=0.001)]
             )  # fmt: skip
         assert scans.timing.pair == pytest.approx(pair, rel=0.01)
-        scan = scans.scan(NETWORK, table("a()"), [run_of(range(20_000), 8, life=10**6)], {}, {})
+        scan = scans.scan(NETWORK, table("a()"), [run_of(range(20_000), 8, life=10**6)], {}, Counters())
         assert scan == Scan(500, 20_000, 2)
         chosen[pair] = segment_count(scan, 8, scans.timing)
     assert chosen[2e-9] < chosen[4e-7] == 8

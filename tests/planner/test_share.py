@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from penstock.model import Column, Stream
 from penstock.model.time import FOREVER
 from penstock.planner.build import build_network
+from penstock.planner.counters import Counters, TableCounters
 from penstock.planner.network import StandingQuery
 from penstock.planner.share import SURPLUS, choose_chains, compare_strategies, facts
 from penstock.sql import parse_query
@@ -20,8 +21,12 @@ def network(*lives):
     return build_network([StandingQuery(n, f"q{n}", parse_query(t, STREAMS)) for n, t in enumerate(texts, 1)], STREAMS)
 
 
+def table(**counts):
+    return Counters(tables={"a(k)": TableCounters(**counts)})
+
+
 def counted(by_life):
-    return {"table:a(k)": {"sampled": 2 * sum(by_life.values()), **{f"life:{n}": c for n, c in by_life.items()}}}
+    return table(sampled=2 * sum(by_life.values()), lives=by_life)
 
 
 lives = st.lists(st.integers(1, 1000), min_size=1, max_size=12, unique=True)
@@ -52,25 +57,25 @@ def test_rows_by_life_come_from_what_was_counted_and_their_rate_from_fresh_runs(
         entry_of("2", table="a(k)", level=1, rows=999, min_time=0, max_time=1),
         entry_of("3", table="b(k)", rows=999, min_time=0, max_time=1),
     ]
-    found = facts(plan.tables[0], {"table:a(k)": {"sampled": 80, "life:10": 10, "life:100": 30, "role:16": 40}}, runs)
+    found = facts(plan.tables[0], table(sampled=80, lives={10: 10, 100: 30}, roles={16: 40}), runs)
     assert found.lives == {10: pytest.approx(0.5), 100: pytest.approx(1.5)}
     assert found.roles[16] == pytest.approx(2.0)
     assert found.arriving == pytest.approx(4.0)
 
 
 def test_without_counts_every_life_has_the_same_share():
-    found = facts(network(10, 100).tables[0], {}, [])
+    found = facts(network(10, 100).tables[0], Counters(), [])
     assert found.lives[10] == found.lives[100]
 
 
 def test_rows_that_live_for_ever_have_a_link_of_their_own_and_no_estimate():
-    plan = choose_chains(network(10, FOREVER), "cpu_opt", {}, [])
+    plan = choose_chains(network(10, FOREVER), "cpu_opt", Counters(), [])
     assert plan.tables[0].chain == (10, FOREVER)
-    assert compare_strategies(plan, {}, [])["state_slice"] > 0
+    assert compare_strategies(plan, Counters(), [])["state_slice"] > 0
 
 
 def test_the_cheapest_chain_merges_links_that_hold_little():
-    chain = choose_chains(network(*range(1, 40)), "cpu_opt", {}, []).tables[0].chain
+    chain = choose_chains(network(*range(1, 40)), "cpu_opt", Counters(), []).tables[0].chain
     assert chain == (39,)
 
 
@@ -80,14 +85,14 @@ def test_no_strategy_holds_fewer_rows_than_cells_and_isolated_holds_the_most_of_
     rows = dict.fromkeys(lives, 10)
     runs = [entry_of("1", table="a(k)", rows=10 * len(lives), min_time=0, max_time=100)]
     counts = counted(rows)
-    counts["table:a(k)"] |= {f"role:{e.id}": 10 * len(lives) for e in plan.tables[0].entries}
+    counts.add(table(roles={e.id: 10 * len(lives) for e in plan.tables[0].entries}))
     held = compare_strategies(plan, counts, runs)
     assert held["push_down"] <= held["state_slice"] * (1 + 1e-9)
     assert held["state_slice"] <= held["pull_up"] * (1 + 1e-9)
 
 
 def test_rows_counted_for_dropped_queries_are_taken_for_rows_of_the_queries_that_are_left():
-    counts = {"table:a(k)": {"sampled": 80, "life:10": 10, "life:100": 30, "role:16": 40, "role:32": 30}}
+    counts = table(sampled=80, lives={10: 10, 100: 30}, roles={16: 40, 32: 30})
     runs = [entry_of("1", table="a(k)", rows=40, min_time=0, max_time=20)]
     short = network(10).tables[0]  # the query with a life of 100 is gone: what it wanted, the other wanted too
     found = facts(short, counts, runs)
@@ -95,7 +100,7 @@ def test_rows_counted_for_dropped_queries_are_taken_for_rows_of_the_queries_that
     assert found.roles == {16: pytest.approx(2.0)}
     assert found.held((10,)) == pytest.approx(20)
     held = compare_strategies(network(10), counts, runs)
-    b = compare_strategies(network(10), {}, [])["state_slice"] - facts(short, {}, []).held((10,))
+    b = compare_strategies(network(10), Counters(), [])["state_slice"] - facts(short, Counters(), []).held((10,))
     assert held == {
         "state_slice": pytest.approx(20 + b), "push_down": pytest.approx(20 + b),
         "pull_up": pytest.approx(40 + b), "isolated": pytest.approx(20 + b),
@@ -105,11 +110,11 @@ def test_rows_counted_for_dropped_queries_are_taken_for_rows_of_the_queries_that
 def test_rows_that_no_query_left_wants_are_not_held_and_do_not_change_the_rate_at_which_rows_arrive():
     plan = network(100)
     # Query 9 wanted every row for 10, the one that is left an eighth of them; the fresh run is of the time since.
-    counts = {"table:a(k)": {"sampled": 80, "life:10": 70, "life:100": 10, "role:144": 80, "role:16": 10}}
+    counts = table(sampled=80, lives={10: 70, 100: 10}, roles={144: 80, 16: 10})
     found = facts(plan.tables[0], counts, [entry_of("1", table="a(k)", rows=10, min_time=0, max_time=20)])
     assert (found.lives, found.arriving) == ({100: pytest.approx(0.5)}, pytest.approx(4.0))
     # And the other way round: of the rows of life 100 an eighth is wanted for 10.
-    counts = {"table:a(k)": {"sampled": 80, "life:100": 80, "role:144": 80, "role:16": 10}}
+    counts = table(sampled=80, lives={100: 80}, roles={144: 80, 16: 10})
     found = facts(network(10).tables[0], counts, [entry_of("1", table="a(k)", rows=10, min_time=0, max_time=20)])
     assert (found.lives, found.arriving) == ({10: pytest.approx(0.5)}, pytest.approx(4.0))
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from penstock.model import Column, Stream
 from penstock.model.time import SECOND
 from penstock.planner.build import build_network
+from penstock.planner.counters import Counters, EngineCounters, JoinCounters, TableCounters, bits_of
 from penstock.planner.network import StandingQuery
 from penstock.planner.orders.cost import EngineCost, IndexCost
 from penstock.planner.orders.decision import Parameters
@@ -38,10 +39,16 @@ def network_of(where):
 
 def counted(network, rows, pairs):
     """A step with `rows` arrivals each, and so many composites of each pair and start."""
-    flows = {f"{p}:{p}": rows for p in range(3)}
-    for (x, y), count in pairs.items():
-        flows |= {f"{x}:{x},{y}": count, f"{y}:{x},{y}": count}
-    return {f"join:{network.joins[0].name}": flows}
+    flows = {p: {bits_of((p,)): rows} for p in range(3)}
+    for pair, count in pairs.items():
+        for start in pair:
+            flows[start][bits_of(pair)] = count
+    return Counters(joins={network.joins[0].name: JoinCounters(flows)})
+
+
+def whole(network):
+    """One composite of all positions from each start."""
+    return Counters(joins={network.joins[0].name: JoinCounters({start: {0b111: 1} for start in range(3)})})
 
 
 def runs(network, rows, first=0, last=0):
@@ -74,8 +81,8 @@ def test_what_no_row_could_meet_is_not_rare_but_unknown():
     found = statistics(network, network.joins[0], step, runs(network, 50), runs(network, 100, late, late))
     assert found.chances[0, frozenset({0, 1})] == 0
     assert found.evidence == {frozenset({0, 1}): (0, 100 * 100), frozenset({1, 2}): (0, 100 * 100)}
-    first = {name: n for name, n in step[f"join:{network.joins[0].name}"].items() if not name.startswith(("1:", "2:"))}
-    alone = {f"join:{network.joins[0].name}": first}
+    name = network.joins[0].name
+    alone = Counters(joins={name: JoinCounters({0: step.join(name).flows[0]})})
     assert (
         statistics(network, network.joins[0], alone, runs(network, 50), runs(network, 100, late, late)).evidence == {}
     )
@@ -83,13 +90,13 @@ def test_what_no_row_could_meet_is_not_rare_but_unknown():
 
 def test_a_step_without_rows_that_are_kept_sees_all_rows():
     network = network_of(ONE_KEY)
-    assert statistics(network, network.joins[0], {}, runs(network, 50), ()).held == (50.0, 50.0, 50.0)
+    assert statistics(network, network.joins[0], Counters(), runs(network, 50), ()).held == (50.0, 50.0, 50.0)
 
 
 def test_a_step_of_one_stream_says_how_many_rows_the_others_hold():
     network = network_of(ONE_KEY)
     only = [run for run in runs(network, 100) if run.table == "c(x)"]
-    assert statistics(network, network.joins[0], {}, runs(network, 50), only).held == (50.0, 50.0, 100.0)
+    assert statistics(network, network.joins[0], Counters(), runs(network, 50), only).held == (50.0, 50.0, 100.0)
 
 
 moments = st.integers(0, 60)
@@ -151,8 +158,8 @@ def test_a_full_window_that_counts_rows_never_leaves_its_range_upwards():
     steering = Steering(network, "pop", Parameters(period=100, literal=False))
     for held in (4, 50, 500):
         step = counted(network, 100, {(0, 1): 7, (0, 2): 9, (1, 2): 9})
-        step[next(iter(step))] |= {f"{start}:0,1,2": 1 for start in range(3)}
-        steering.observe(step, {}, runs(network, held), ())
+        step = step.plus(whole(network))
+        steering.observe(step, Counters(), runs(network, held), ())
     found = [r for ranges in steering.modes[0].ranges.values() for r in ranges if len(r.positions) == 1]
     assert len(found) == 6
     assert {(r.value, r.high) for r in found} == {(10, 10)}
@@ -208,7 +215,7 @@ def test_bands_of_time_are_edges_of_the_graph():
     assert not costly_pairs(only_bands.joins[0])
     steering = Steering(network, "random", Parameters(period=1))
     for _ in range(20):
-        steering.observe(counted(network, 100, {}), {}, runs(network, 950), runs(network, 100))
+        steering.observe(counted(network, 100, {}), Counters(), runs(network, 950), runs(network, 100))
         from_a, _, from_c = steering.routes.joins[0]
         assert (from_a.order, from_c.order) == ((1, 2), (1, 0))
 
@@ -230,9 +237,8 @@ def test_a_condition_that_only_spark_evaluates_shortens_no_probe():
         network = network_of(text)
         steering = Steering(network, "oracle", Parameters(period=100))
         step = counted(network, 100, {(0, 1): 90, (1, 2): 5})
-        name = next(iter(step))
-        step[name] |= {f"{start}:0,1,2": 1 for start in range(3)}
-        steering.observe(step, {}, runs(network, 950), runs(network, 100))
+        step = step.plus(whole(network))
+        steering.observe(step, Counters(), runs(network, 950), runs(network, 100))
         assert steering.modes[0].orders[1][0] == first
 
 
@@ -256,8 +262,8 @@ def test_rows_held_count_in_the_literal_reading_and_composites_made_in_the_engin
     for literal in (True, False):
         steering = Steering(network, "pop", Parameters(period=100, literal=literal))
         step = counted(network, 100, {(0, 1): 90, (0, 2): 5, (1, 2): 5})
-        step[next(iter(step))] |= {f"{start}:0,1,2": 1 for start in range(3)}
-        steering.observe(step, {}, old, ())
+        step = step.plus(whole(network))
+        steering.observe(step, Counters(), old, ())
         first[literal] = steering.modes[0].orders[0][0]
     # b first: 100 * 100 + 90 * 10,000; c first: 100 * 10,000 + 5 * 100
     assert first == {True: 1, False: 2}
@@ -271,9 +277,8 @@ def test_orders_follow_what_was_counted_and_are_remembered():
         # Whoever probes b finds a hundred partners, whoever probes c one in a hundred rows.
         pairs = {(0, 1): 10_000, (0, 2): 1, (1, 2): 1}
         step = counted(network, 100, pairs)
-        name = next(iter(step))
-        step[name] |= {f"{start}:0,1,2": 1 for start in range(3)}
-        decisions += steering.observe(step, {}, runs(network, 950), runs(network, 100))
+        step = step.plus(whole(network))
+        decisions += steering.observe(step, Counters(), runs(network, 950), runs(network, 100))
     assert steering.routes.joins[0][0].order == (2, 1)
     assert steering.routes.joins[0][1].order == (2, 0)
     assert any(d.changed for d in decisions) or steering.modes[0].orders[0] == (2, 1)
@@ -291,7 +296,7 @@ def test_the_time_of_checks_is_measured_in_units_of_cost():
     network = network_of(ONE_KEY)
     steering = Steering(network, "oracle", Parameters(period=100), clock=iter([1.0, 1.5, 7.0, 7.25]).__next__)
     for _ in range(2):
-        steering.observe(counted(network, 100, {(0, 1): 1}), {}, runs(network, 950), runs(network, 100))
+        steering.observe(counted(network, 100, {(0, 1): 1}), Counters(), runs(network, 950), runs(network, 100))
     assert steering.modes[0].spent == (0.5 / UNIT, 0.25 / UNIT)
 
 
@@ -320,10 +325,8 @@ def test_many_new_rows_are_not_sent_to_every_task():
     rows = EXCHANGE / SENT
 
     def steered(shipped):
-        counters = {
-            "engine:": {"steps": 10},
-            **{f"table:{t.name}": {"shipped": int(10 * shipped)} for t in network.tables},
-        }
+        tables = {t.name: TableCounters(shipped=int(10 * shipped)) for t in network.tables}
+        counters = Counters(EngineCounters(steps=10), tables=tables)
         return Steering(network, tasks=2, counters=counters)
 
     assert steered(rows * 0.9).replicate(table)

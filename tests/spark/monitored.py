@@ -5,20 +5,23 @@ Every manifest that was committed meanwhile is looked at, those of ticks too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
 from penstock import Engine
+from penstock.errors import ResultsError
 from penstock.model import Ref, SlidingRows
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END
 from penstock.model.time import FOREVER
 from penstock.planner.network import as_answered, output_progress
+from penstock.results.views import results_table
 from penstock.state.manifest import Manifest
 from tests.monitors import check_progress
-from tests.spark.replay import rows_of
+from tests.spark.replay import rows_of, values_of
 
 Answer = list[tuple[Any, ...]]
 
@@ -38,8 +41,13 @@ def committed() -> Iterator[dict[int, Manifest]]:
 
 
 def answers(engine: Engine, names: Iterable[str]) -> dict[str, Answer]:
-    """What queries have answered, each row with its step at the end: to read it once is enough."""
-    return {name: rows_of(engine.results(name, step=True)) for name in names}
+    """What queries have answered, each row with its step at the end: to read it once is enough. What is read without Spark is the same."""
+    found = {name: rows_of(engine.results(name, step=True)) for name in names}
+    for name, rows in found.items():
+        with suppress(ResultsError):
+            table = results_table(engine.catalog, name, engine.manifest())
+            assert Counter(map(repr, values_of(table))) == Counter(map(repr, without_steps(rows))), name
+    return found
 
 
 def without_steps(answer: Answer) -> Answer:

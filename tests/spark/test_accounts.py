@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,9 +10,10 @@ from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
 from penstock.results.layout import OWN
 from penstock.sql import parse_query
+from penstock.state.result_files import ResultFile
 from penstock.step.accounts import bounded, counters_of, refused_by, results_of, suspended_by
 from penstock.step.bound import Bound
-from penstock.step.task import Report
+from penstock.step.report import Report
 from tests.effort import examples
 
 STREAMS = {"a": Stream("a", (Column("at", "bigint"), Column("v", "bigint")), "at", 0)}
@@ -27,14 +26,19 @@ FILE = st.tuples(
 )
 
 
-def _decoded(report: Report) -> dict[str, object]:
-    found: dict[str, object] = json.loads(report.encode())
-    return found
+def _decoded(report: Report) -> Report:
+    return Report.decode(report.encode())
+
+
+def _file(
+    counts: list[tuple[int, int]], rows: int, size: int = 9, name: str = "results-1", kind: str = "join"
+) -> ResultFile:
+    return ResultFile(name, "j", 1, 1, rows, size, 0, 0, tuple(counts), kind)
 
 
 def _kept(ends: list[int], rows: list[int]) -> Report:
     report = Report(0)
-    report.add_results([(7, sum(rows))], names={7: ""}, name="results-1", rows=sum(rows))
+    report.add_file(_file([(7, sum(rows))], sum(rows)), apart={7})
     report.lead(7, 3, ends, rows)
     return report
 
@@ -44,18 +48,18 @@ def test_of_each_window_only_its_first_rows_are_results_whoever_has_kept_them() 
 
     totals = counters_of([_decoded(report) for report in reports])
 
-    assert totals["query:7"]["results"] == 3 + 2 + 3  # of [.., 10) five were kept, of [.., 20) two, of [.., 30) three
+    assert totals.query(7).results == 3 + 2 + 3  # of [.., 10) five were kept, of [.., 20) two, of [.., 30) three
 
 
 def test_results_of_a_query_that_could_not_be_answered_are_not_counted() -> None:
     given, refused = Report(0), Report(1)
-    given.add_results([(7, 5), (8, 2)], name="results-1", rows=7)
-    refused.refused["7"] = "too many"
+    given.add_file(_file([(7, 5), (8, 2)], 7))
+    refused.refused[7] = "too many"
 
     totals = counters_of([_decoded(given), _decoded(refused)])
 
-    assert "results" not in totals["query:7"]
-    assert totals["query:8"]["results"] == 2
+    assert totals.query(7).results == 0
+    assert totals.query(8).results == 2
 
 
 @settings(max_examples=examples(200))
@@ -70,12 +74,11 @@ def test_what_all_tasks_and_parts_found_together_is_bounded_and_given_up_togethe
         report = Report(number)
         for place, (count, length, queries) in enumerate(files):
             kind = OWN if len(queries) == 1 else "join"
-            facts = {"join": "j", "step": 1, "version": 1, "min_time": 0, "max_time": 0, "kind": kind}
-            report.add_results(list(queries.items()), name=f"{number}-{place}", rows=count, bytes=length, **facts)
+            report.add_file(_file(list(queries.items()), count, length, f"{number}-{place}", kind))
             for query, results in queries.items():
                 stored[query] += min(results, count)
                 written[query] += length * min(results, count) // count
-        report.refused |= dict.fromkeys(map(str, refused), "why")
+        report.refused.update(dict.fromkeys(refused, "why"))
         told |= refused
         reports.append(_decoded(report))
     bounded(NETWORK, reports, Bound(rows, size))
@@ -91,4 +94,4 @@ def test_what_all_tasks_and_parts_found_together_is_bounded_and_given_up_togethe
         assert not {query for query, _ in file.counts} & expected
         assert file.without == tuple(sorted(expected))
         assert file.counts or file.kind != OWN
-    assert not any("results" in counters_of(reports).get(f"query:{query}", {}) for query in expected)
+    assert not any(counters_of(reports).query(query).results for query in expected)

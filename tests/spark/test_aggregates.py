@@ -12,11 +12,12 @@ import pytest
 from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import RegistrationError
+from penstock.errors import RegistrationError, ResultsError
 from penstock.model import Landmark, Sliding
 from penstock.model.time import NEVER, SECOND
 from penstock.planner.panes import PLANS
 from penstock.reference import admit, aggregate_results, results
+from penstock.results.views import results_table
 from penstock.sql import parse_query
 from tests.aggregates import ARRIVALS, STREAM, WINDOWS, arriving, cases, fits, same_bag
 from tests.effort import examples
@@ -68,20 +69,20 @@ def assert_accounts(engine, steps):
     """Every row is accounted for, by the engine's own counters and as the reference judges it."""
     manifest = engine.manifest()
     judged = {kind: sum(len(getattr(s, kind)) for s in steps) for kind in ("accepted", "late", "bad")}
-    counts = manifest.counters.get("stream:s", {})
-    assert {kind: counts.get(kind, 0) for kind in judged} == judged
-    assert counts.get("rows", 0) == sum(judged.values())
+    counts = manifest.counters.stream("s")
+    assert {kind: getattr(counts, kind) for kind in judged} == judged
+    assert counts.rows == sum(judged.values())
     for aggregate in engine.network().aggregates:
-        counts = manifest.counters.get(f"table:{aggregate.name}", {})
-        assert counts.get("aggregated", 0) + counts.get("unwanted", 0) == judged["accepted"], aggregate.name
+        counts = manifest.counters.table(aggregate.name)
+        assert counts.aggregated + counts.unwanted == judged["accepted"], aggregate.name
         held = sum(r.rows for r in manifest.runs_of(aggregate.name))
-        assert counts.get("stored", 0) - counts.get("dropped", 0) == held, aggregate.name
+        assert counts.stored - counts.dropped == held, aggregate.name
 
 
 def check_held(aggregate, manifests):
     """State is never more than all rows that came, for each query by itself, and nothing at the end; that open windows need it is shown without Spark."""
     steps = sorted(manifests)
-    came = [manifests[step].counters.get("stream:s", {}).get("accepted", 0) for step in steps]
+    came = [manifests[step].counters.stream("s").accepted for step in steps]
     held = [sum(run.rows for run in manifests[step].runs_of(aggregate.name)) for step in steps]
     check_bounded(held, lambda number: len(aggregate.members) * came[number], ended=True)
 
@@ -257,6 +258,8 @@ def test_what_only_spark_can_evaluate_is_evaluated_on_the_way_in_or_when_results
     # Seconds 0 and 1: the quotient of v = 0 is an error, counted and left out; the sum of values less one is zero.
     assert one.answer("q") == bag([("1", None, 10, 2), ("1", 3, 8, 2), ("1", 1, 4, 2)])
     assert one.run.status()["queries"]["q"]["errors"] == 1
+    with pytest.raises(ResultsError, match="query 'q': its results are computed by Spark when they are read: SELECT"):
+        results_table(one.engine.catalog, "q", one.engine.manifest())
 
 
 def test_when_a_stream_is_silent_the_clock_closes_its_windows(spark, tmp_path):

@@ -101,7 +101,7 @@ def test_plans_that_change_with_steps_give_the_bag_of_one_that_does_not(spark, t
         kept = rows_of(engine.results(name, step=True))
         assert same_bag(kept, rows_of(steady.results(name, step=True))), sql
         assert same_bag([row[:-1] for row in kept], answer(sql, source, batches)), sql
-    stats = [e.manifest().counters.get("stream:s") for e in (engine, steady)]
+    stats = [e.manifest().counters.stream("s") for e in (engine, steady)]
     assert stats[0] == stats[1]
 
 

@@ -33,7 +33,7 @@ def test_nothing_is_compiled_in_steps_10_to_30(spark, tmp_path, plain):
         engine = replay.engine(spark, tmp_path / "state", QUERIES)
         rounds(engine, replay, spark, 10)
     assert all(rows_of(engine.results(name)) for name in QUERIES)
-    assert engine.manifest().counters["stream:b"]["late"] > 10
+    assert engine.manifest().counters.stream("b").late > 10
 
 
 def rounds(engine: Engine, replay: Replay, spark, warm: int) -> None:
@@ -42,7 +42,7 @@ def rounds(engine: Engine, replay: Replay, spark, warm: int) -> None:
 
     def arrived():
         counts = engine.manifest().counters
-        return not run.active or all(counts.get(f"stream:{n}", {}).get("rows", 0) == come[n] for n in come)
+        return not run.active or all(counts.stream(n).rows == come[n] for n in come)
 
     try:
         for number in range(warm + 20):

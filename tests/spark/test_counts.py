@@ -95,7 +95,7 @@ def test_state_holds_the_rows_that_windows_count_and_those_of_a_few_steps(spark,
         held = sum(run.rows for run in manifest.runs_of(table.name))
         # So many fresh runs are merged, together with what is left of older ones; progress lags a step behind.
         assert held <= count + (fresh + 2) * each < steps * each
-        assert manifest.counters[f"table:{table.name}"]["stored"] == steps * each
+        assert manifest.counters.table(table.name).stored == steps * each
     streams = replay.streams
     everything = {name: [row for step in rows for row in step] for name in streams}
     whole = results(parse_query(sql, streams), streams, everything)

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
+import msgspec
 import pytest
 from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
@@ -118,14 +119,14 @@ def check(spark, root, queries, batches, *, delay=3, tasks=2, cuts=(), plan="aut
     assert not manifest.runs
     assert monitor(engine, manifests, found, low=0, high=0) == len(queries)
     for derived in engine.network().derived_streams:
-        counts = manifest.counters.get(f"stream:{derived.name}", {"rows": 0})
-        check_accounts(counts)
-        assert counts.get("late", 0) == counts.get("bad", 0) == 0, derived.name
+        counts = manifest.counters.stream(derived.name)
+        check_accounts(msgspec.structs.asdict(counts))
+        assert counts.late == counts.bad == 0, derived.name
         own = [view.record.id for view in views_of(engine.catalog, derived.query)]
         if derived.joined:  # one row of each result, at however many ticks it counts; of those at no tick none
-            assert counts["rows"] <= sum(manifest.counters.get(f"query:{n}", {}).get("results", 0) for n in own)
+            assert counts.rows <= sum(manifest.counters.query(n).results for n in own)
         else:  # results of a join below an aggregate go once they have been taken in
-            assert counts["rows"] == sum(f.count(n) for f in manifest.results.values() for n in own), derived.name
+            assert counts.rows == sum(f.count(n) for f in manifest.results.values() for n in own), derived.name
     return engine
 
 
@@ -184,7 +185,7 @@ def test_what_comes_later_reads_what_is_found_from_then_on_and_is_told_apart_whe
         assert seen
     manifest = one.run.stepper.manifest
     assert not manifest.runs
-    assert all(c.get("late", 0) == 0 for name, c in manifest.counters.items() if name.startswith("stream:"))
+    assert all(counts.late == 0 for counts in manifest.counters.streams.values())
     assert {p for p in manifest.progress if " by " in p} == {d.name for d in one.engine.network().derived_streams}
 
 

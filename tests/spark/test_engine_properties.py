@@ -58,17 +58,16 @@ def assert_accounts(engine, load):
     """Every row is accounted for, by the engine's own counters and as the reference judges it."""
     manifest = engine.manifest()
     for name, stream in load.streams.items():
-        counts = manifest.counters.get(f"stream:{name}", {})
+        counts = manifest.counters.stream(name)
         steps = admit(stream, load.arrivals(name))
         judged = {k: sum(len(getattr(s, k)) for s in steps) for k in ("accepted", "late", "bad")}
-        assert counts.get("rows", 0) == sum(len(rows) for rows in load.arrivals(name))
-        assert {k: counts.get(k, 0) for k in judged} == judged
+        assert counts.rows == sum(len(rows) for rows in load.arrivals(name))
+        assert {k: getattr(counts, k) for k in judged} == judged
         for table in engine.network().tables_of(name):
-            counts = manifest.counters.get(f"table:{table.name}", {})
-            kinds = ("stored", "unwanted", "out_of_reach")
-            assert sum(counts.get(k, 0) for k in kinds) == judged["accepted"], table.name
+            counts = manifest.counters.table(table.name)
+            assert counts.stored + counts.unwanted + counts.out_of_reach == judged["accepted"], table.name
             held = sum(r.rows for r in manifest.runs_of(table.name))
-            assert counts.get("stored", 0) - counts.get("dropped", 0) == held, table.name
+            assert counts.stored - counts.dropped == held, table.name
 
 
 def run(spark, root, load, *, tasks, cut=None):
@@ -190,7 +189,7 @@ def test_state_holds_every_row_still_in_reach_and_none_after_the_end(spark, tmp_
     needed = reachable(load.parsed, load.streams, load.accepted, progress)
     for table in engine.network().tables:
         held = sum(run.rows for run in manifest.runs_of(table.name))
-        most = manifest.counters.get(f"table:{table.name}", {}).get("stored", 0)
+        most = manifest.counters.table(table.name).stored
         if len(engine.network().tables_of(table.stream)) == 1:
             assert len(needed[table.stream]) <= held <= most, table.name
         assert not any(run.expired(progress) for run in manifest.runs_of(table.name))

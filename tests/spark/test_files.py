@@ -94,8 +94,8 @@ def test_files_read_by_mappers_give_what_spark_gives(spark, tmp_path, pieces_rea
     assert direct == through
     assert all(direct[name] for name in ("wide", "keys", "scan", "alone"))
     assert bool(direct["bad"]) is bad
-    counts = engine.manifest().counters["stream:a"]
-    assert counts["rows"] == counts["accepted"] + counts["late"] + counts["bad"] == 120
+    counts = engine.manifest().counters.stream("a")
+    assert counts.rows == counts.accepted + counts.late + counts.bad == 120
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 5])

@@ -4,6 +4,7 @@ from collections import Counter
 from random import Random
 from unittest.mock import patch
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,12 +95,12 @@ def answers(spark, root, which, tasks=2, restart=False):
     assert all(found.values())
     counters = engine.manifest().counters
     came = {"shipped", "keys", "folded", "partials", "exchanged", "mappers", "bytes_written", "sampled"}
-    found["counts"] = {
-        name: {k: n for k, n in own.items() if k not in came}
-        for name, own in counters.items()
-        if name[:5] in ("strea", "table", "query")
+    tables = {
+        name: {k: n for k, n in msgspec.structs.asdict(own).items() if k not in came}
+        for name, own in counters.tables.items()
     }
-    sent = {k: sum(own.get(k, 0) for own in counters.values()) for k in ("folded", "partials", "exchanged")}
+    found["counts"] = counters.streams, tables, counters.queries
+    sent = {k: sum(getattr(own, k) for own in counters.tables.values()) for k in ("folded", "partials", "exchanged")}
     return found, sent
 
 
@@ -124,7 +125,7 @@ def test_a_mapper_that_fails_after_it_has_sent_partials_is_counted_once(spark, t
     class FailingOnce(Mapper):
         def told(self):
             account = super().told()
-            if any("partials" in counts for counts in account.tables.values()) and marker.exists():
+            if any(counts.partials for counts in account.counters.tables.values()) and marker.exists():
                 marker.unlink()
                 raise RuntimeError("this mapper fails after it has sent its partials")
             return account
@@ -148,8 +149,8 @@ def test_mappers_send_partials_once_steps_have_shown_that_it_pays_also_after_a_r
 
     def counted(engine, name):
         (aggregate,) = (a for a in engine.network().aggregates if a.members[0].name == name)
-        own = engine.manifest().counters[f"table:{aggregate.name}"]
-        return [own.get(kind, 0) for kind in ("exchanged", "folded", "partials")]
+        own = engine.manifest().counters.table(aggregate.name)
+        return [getattr(own, kind) for kind in ("exchanged", "folded", "partials")]
 
     for step, count in enumerate((2_000, 2_000, 4_000)):
         replay.add(a=rows(step, count))

@@ -23,6 +23,7 @@ from penstock.columns.parcels import STORED, unite
 from penstock.model import Column, Stream
 from penstock.model.time import LATEST, NEVER
 from penstock.planner.build import build_network
+from penstock.planner.counters import StreamCounters
 from penstock.planner.network import StandingQuery
 from penstock.planner.routes import Routes
 from penstock.spark.ingest import unify
@@ -262,16 +263,16 @@ def test_each_table_gets_its_own_rows_whole_at_the_task_of_their_key(spark, case
 
 def assert_counts(case, name, reports, rows, verdicts):
     kinds = Counter(what for what, _ in verdicts)
-    counted = Counter()
+    counted = StreamCounters()
     for report in reports:
-        counted.update(report.streams.get(name, {}))
+        counted.add(report.counters.stream(name))
     if rows:
-        wanted = {"rows": len(rows), **{k: kinds[k] for k in ("accepted", "late", "bad")}}
-        assert counted == wanted | ({"punctuations": kinds["punctuations"]} if case.kind == "punctuated" else {})
+        wanted = {k: kinds[k] for k in ("accepted", "late", "bad", "punctuations")}
+        assert counted == StreamCounters(rows=len(rows), **wanted)
     seen = [part for report in reports for part in report.saw.get(name, ())]
     timed = [row[0] for row, (what, _) in zip(rows, verdicts, strict=True) if what in ("accepted", "late")]
-    assert max((part["newest"] for part in seen if part["newest"] > NEVER), default=None) == max(timed, default=None)
-    said = {tuple(pair) for part in seen for pair in part["said"]}
+    assert max((part.newest for part in seen if part.newest > NEVER), default=None) == max(timed, default=None)
+    said = {tuple(pair) for part in seen for pair in part.said}
     assert {bound for _, bound in said} == ({8} if kinds["punctuations"] else set())
 
 

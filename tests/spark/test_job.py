@@ -8,6 +8,7 @@ import pytest
 
 from penstock import run
 from penstock.model.time import SECOND
+from penstock.planner.counters import StreamCounters
 from penstock.spark import job
 from penstock.step.run_mapper import run_mapper
 from tests.oracle import bag
@@ -44,12 +45,8 @@ def answers(spark, root, tasks=2):
     found |= {f"late {n}": bag(rows_of(engine.late(n))) for n in "ab"}
     found |= {f"bad {n}": bag(rows_of(engine.bad(n))) for n in "ab"}
     manifest = engine.manifest()
-    kinds = ("rows", "accepted", "late", "bad", "unwanted", "stored")
-    found["counts"] = {
-        name: {k: c[k] for k in kinds if k in c}
-        for name, c in manifest.counters.items()
-        if name[:5] in ("strea", "table")
-    }
+    tables = {name: (counts.unwanted, counts.stored) for name, counts in manifest.counters.tables.items()}
+    found["counts"] = manifest.counters.streams, tables
     return found, {Path(file.name).name for file in (*manifest.sides, *manifest.results.values())}
 
 
@@ -83,7 +80,7 @@ def test_the_ways_of_rows_to_tasks_give_the_same(spark, tmp_path, monkeypatch, t
     monkeypatch.setattr(job, "FEW_ROWS", -1)
     many, _ = answers(spark, tmp_path / "many", tasks)
     assert few == many
-    assert few["counts"]["stream:a"] == {"rows": 12, "accepted": 7, "late": 2, "bad": 3}
+    assert few["counts"][0]["a"] == StreamCounters(rows=12, accepted=7, late=2, bad=3)
     assert all(few.values())
 
 
@@ -113,10 +110,10 @@ def test_what_crosses_the_exchange_does_not_grow_with_the_number_of_queries(spar
         queries = {f"q{n}": one.format(n + 1, -n) for n in range(number)}
         engine = replay.engine(spark, tmp_path / f"of {number}", queries)
         drain(engine)
-        counts = engine.manifest().counters["engine:"]
-        sent.append((counts["sent_rows"], counts["sent_bytes"]))
+        counts = engine.manifest().counters.engine
+        sent.append((counts.sent_rows, counts.sent_bytes))
     assert sent[0] == sent[1]
-    accepted = sum(engine.manifest().counters[f"stream:{name}"]["accepted"] for name in "ab")
+    accepted = sum(engine.manifest().counters.stream(name).accepted for name in "ab")
     assert sent[0][0] == accepted > 0
 
 

@@ -60,7 +60,7 @@ class Live:
         assert self.run.error is None
 
     def rows(self, name):
-        return self.run.stepper.manifest.counters.get(f"stream:{name}", {}).get("rows", 0)
+        return self.run.stepper.manifest.counters.stream(name).rows
 
     def answer(self, name):
         return bag(rows_of(self.engine.results(name)))
@@ -356,7 +356,7 @@ def test_a_stream_can_come_and_go_and_come_back_while_the_engine_runs(spark, tmp
     one.feed(a=rows[3]["a"], b=rows[3]["b"])
     replay.declare(engine, "c")  # read from its beginning: the files are there again
     wait_until(lambda: one.rows("c") == 4 + 4)
-    assert one.run.stepper.manifest.counters["stream:c"]["late"] == 0
+    assert one.run.stepper.manifest.counters.stream("c").late == 0
     one.feed(**rows[4])
     assert one.answer("wide") == reference(WIDE, range(5))
     assert engine.catalog.registry.streams["c"].source_name == "c_g1"
@@ -375,7 +375,7 @@ def test_ordered_results_come_in_order_as_progress_releases_them(live, tmp_path)
     for number in range(4):
         one.feed(**rows_at(number))
         fed.append(number)
-        wait_until(lambda: all(s.delivered == one.run.stepper.manifest.step for s in one.run.deliveries.sinks))
+        wait_until(lambda: all(s.delivered == one.run.stepper.manifest.step for s in one.run.delivery.sinks))
         until = released(one.engine.catalog, one.engine.catalog.record("q"), one.run.stepper.manifest)
         times = [max(r["v"], r["w"]) for r in got]
         assert times == sorted(times)
@@ -395,7 +395,7 @@ def test_what_waits_to_be_released_when_an_ordered_query_is_altered_still_comes(
     one.feed(**rows_at(0))
     one.feed(**rows_at(1))
     before = list(reference(WIDE, range(2)).elements())
-    wait_until(lambda: all(s.delivered == one.run.stepper.manifest.step for s in one.run.deliveries.sinks))
+    wait_until(lambda: all(s.delivered == one.run.stepper.manifest.step for s in one.run.delivery.sinks))
     assert len(got) < len(before)
     one.engine.execute(f"ALTER QUERY q AS {WIDE} AND a.v >= 0")
     assert one.engine.catalog.record("q").ordered

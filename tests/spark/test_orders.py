@@ -35,7 +35,7 @@ def test_orders_are_checked_with_the_counts_of_all_joins_and_the_checks_are_repo
     assert "last check" not in engine.explain("pair")
     # A step has one value of k and four of v; keys are counted in each step.
     counted = engine.manifest().counters
-    assert {n: counted[f"table:{n}"]["keys"] for n in ("a(k)", "a(v)", "c(v)")} == {"a(k)": 3, "a(v)": 12, "c(v)": 12}
+    assert {n: counted.table(n).keys for n in ("a(k)", "a(v)", "c(v)")} == {"a(k)": 3, "a(v)": 12, "c(v)": 12}
     assert ", keys 12" in plan
     (state,) = engine.manifest().orders.values()
     known = {(start, tuple(members)) for start, members, *_ in state["known"]["flows"]}

@@ -138,9 +138,9 @@ def test_what_mappers_answer_goes_to_no_task_and_what_raises_is_counted(answered
     mapped = {name for name in CASES if name.startswith("single") or name == "integers"}
     assert {m.name for t in network.tables if t.mapped for m in network.joins[t.entries[0].join].members} == mapped
     for table in network.tables:
-        assert ("shipped" in counters[f"table:{table.name}"]) != table.mapped
-    assert counters[f"query:{engine.catalog.record('single_raising').id}"]["errors"] == 1
-    assert counters[f"query:{engine.catalog.record('single').id}"]["results"] == 20
+        assert (counters.table(table.name).shipped > 0) != table.mapped
+    assert counters.query(engine.catalog.record("single_raising").id).errors == 1
+    assert counters.query(engine.catalog.record("single").id).results == 20
 
 
 def test_steps_can_be_asked_for(answered):

@@ -132,7 +132,7 @@ def test_state_goes_when_the_other_streams_have_passed_it(spark, tmp_path):
     drain(engine)
     assert held(engine.manifest(), "a") == 0
     table = next(t for t in engine.network().tables if t.stream == "a")
-    assert engine.manifest().counters[f"table:{table.name}"]["out_of_reach"] == 1
+    assert engine.manifest().counters.table(table.name).out_of_reach == 1
     assert bag(rows_of(engine.results("q"))) == bag([(1, 3), (2, 3), (1, 4), (2, 4), (6, 3), (6, 4)])
 
 
@@ -211,7 +211,7 @@ def test_a_bound_that_is_declared_closes_windows_and_outlives_the_run(spark, tmp
     engine = replay.engine(spark, tmp_path / "state")
     status = drain(engine, final=True).status()
     assert status["streams"]["a"]["late"] == 1
-    assert engine.manifest().counters["stream:a"]["accepted"] == 3
+    assert engine.manifest().counters.stream("a").accepted == 3
     assert bag(rows_of(engine.results("q"))) == bag([(1, 2), (1, 2), (1, 1), (1, 1)])
 
 

@@ -361,11 +361,11 @@ def test_state_of_a_join_that_a_closed_key_no_longer_needs_is_not_kept(spark, tm
         engine.query(join.format(column), name=column)
     status = drain(engine).status()
     check_accounts(status["streams"]["a"])
-    tables = {t.name: engine.manifest().counters[f"table:{t.name}"] for t in engine.network().tables if t.stream == "b"}
+    tables = {t.name: engine.manifest().counters.table(t.name) for t in engine.network().tables if t.stream == "b"}
     # The row of b with key 1 met what was there; a's key 1 is past its window, so it waits for nothing.
-    assert (tables["b(k)"]["stored"], tables["b(k)"]["out_of_reach"]) == (1, 1)
+    assert (tables["b(k)"].stored, tables["b(k)"].out_of_reach) == (1, 1)
     # By the text nothing was closed when it came: it was stored, and went with the step after the punctuation.
-    assert (tables["b(s)"]["stored"], tables["b(s)"]["dropped"]) == (2, 1)
+    assert (tables["b(s)"].stored, tables["b(s)"].dropped) == (2, 1)
     assert {name: sum(r.rows for r in engine.manifest().runs_of(name)) for name in tables} == {"b(k)": 1, "b(s)": 1}
     assert status["streams"]["a"]["late"] == 1
     for column in ("k", "s"):

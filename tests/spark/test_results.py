@@ -9,9 +9,10 @@ from penstock import Engine, PenstockError, RegistrationError
 from penstock.model.time import SECOND
 from penstock.reference import results
 from penstock.results import retention
+from penstock.results.views import results_table
 from penstock.sql import parse_query
 from tests.oracle import bag
-from tests.spark.replay import Replay, drain, generated_code, rows_of, steps_by_batch, stream
+from tests.spark.replay import Replay, drain, generated_code, rows_of, steps_by_batch, stream, values_of
 
 pytestmark = pytest.mark.spark
 
@@ -125,6 +126,13 @@ def test_the_select_list_is_as_spark_answers_it(answered, spark, name):
     assert rows
     with generated_code(spark):
         assert bag(rows_of(found)) == bag(rows)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_rows_are_read_without_spark(answered, name):
+    found = results_table(answered.catalog, name, answered.manifest())
+    assert found.column_names == answered.results(name).columns
+    assert bag(values_of(found)) == bag(rows_of(answered.results(name)))
 
 
 def test_steps_can_be_asked_for_and_read_on_from(answered):

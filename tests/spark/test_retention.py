@@ -64,9 +64,7 @@ def test_queries_that_came_and_went_leave_nothing_behind(spark, tmp_path):
         at(22)
         manifest, registry = engine.manifest(), engine.catalog.registry
         assert [q.name for q in registry.queries] == ["stays", "another"]
-        assert {name for name in manifest.counters if name.startswith("query:")} == {
-            f"query:{q.id}" for q in registry.queries
-        }
+        assert set(manifest.counters.queries) == {q.id for q in registry.queries}
         assert [name.split(" #")[0] for name in manifest.cursors] == ["callable:stays"]
         assert engine._query_stats("stays")["results"] == 6
         assert got == [1, 2, 3, 20, 21, 22]

@@ -58,7 +58,7 @@ def rows_at(step, count=600):
 def counted(engine, kind):
     names = {a.name: a.members[0].name for a in engine.network().aggregates}
     counters = engine.manifest().counters
-    return {names[name]: counters[f"table:{name}"].get(kind, 0) for name in names}
+    return {names[name]: getattr(counters.table(name), kind) for name in names}
 
 
 def replayed(spark, root, rows=rows_at, steps=3):

@@ -18,7 +18,7 @@ def ticked(*, unread=False, trigger=5.0, pace=None, active=0.0):
     run.schedule = Schedule("1 second", latency=1.0)
     run.schedule.trigger_seconds, run.schedule.pace = trigger, pace
     run.throttle = SimpleNamespace(held=frozenset())
-    run.deliveries = SimpleNamespace(owed=False)
+    run.delivery = SimpleNamespace(owed=False)
     run.spark_query = object()
     run.stepper = Mock(last_active=active, manifest=SimpleNamespace(progress={"a": 7}))
     run.stepper.layout.order = ("a",)

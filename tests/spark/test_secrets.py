@@ -7,9 +7,10 @@ import pytest
 from penstock import Engine
 from penstock.errors import PenstockError, RegistrationError
 from penstock.model import Sink
-from penstock.results import sinks as delivery
-from penstock.results.sinks import Recipient
-from penstock.state.manifest import Manifest, ResultFile
+from penstock.results.delivery import Delivery, SinkQuery, group_sinks
+from penstock.spark import sink as spark_sink
+from penstock.state.manifest import Manifest
+from penstock.state.result_files import ResultFile, ResultFiles
 from penstock.storage.secrets import redacted, resolved
 from tests.spark.replay import Replay, drain, stream
 
@@ -52,13 +53,12 @@ def sent_to(monkeypatch):
         sent = []
         writer = SimpleNamespace(save=lambda: None, options=lambda **given: sent.append(given) or writer)
         writer.format = writer.mode = lambda _: writer
-        monkeypatch.setattr(delivery, "DataFrame", SimpleNamespace(union=lambda one, _: one))
-        recipients = [Recipient(n, f"q{n}", sink, ("a",)) for n, sink in enumerate(sinks)]
-        files = {"f": ResultFile("f", "j", 1, 1, 1, 1, 0, 0, tuple((r.query, 1) for r in recipients))}
-        found = delivery.group_sinks(recipients, {}, 0)
-        delivery.Deliveries(lambda *_, **__: SimpleNamespace(write=writer), lambda *_: 0, found).deliver(
-            Manifest(step=1, results=files)
-        )
+        monkeypatch.setattr(spark_sink, "DataFrame", SimpleNamespace(union=lambda one, _: one))
+        queries = [SinkQuery(n, f"q{n}", sink, ("a",)) for n, sink in enumerate(sinks)]
+        files = ResultFiles([ResultFile("f", "j", 1, 1, 1, 1, 0, 0, tuple((q.query, 1) for q in queries))])
+        rows = lambda *_: SimpleNamespace(write=writer)  # noqa: E731
+        found = group_sinks(queries, {}, 0, lambda into: spark_sink.WriterSink(into, rows))
+        Delivery(lambda *_: 0, found).deliver(Manifest(step=1, results=files))
         return sent, [one.error for one in found]
 
     return send

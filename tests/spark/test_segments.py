@@ -48,7 +48,7 @@ def test_segments_follow_the_rows_and_their_costs_are_measured(spark, tmp_path):
         list(r.quantiles) == sorted(r.quantiles) and len(r.quantiles) == r.rows - 1 for r in timed if r.rows <= 20
     )
     # Both tasks have compared about as many pairs, though the rows of each step lie close together.
-    pairs = [sum(t.get("candidates", 0) for t in report["tables"].values()) for report in stepper.last_reports]
+    pairs = [sum(t.candidates for t in report.counters.tables.values()) for report in stepper.last_reports]
     assert len(pairs) == 2
     assert max(pairs) <= 1.5 * min(pairs)
 

@@ -99,9 +99,9 @@ def test_rows_on_their_way_do_not_grow_with_the_number_of_ticks(spark, tmp_path,
     for derived in network.derived_streams:
         (aggregate,) = (a for a in network.aggregates if derived.name in a.streams)
         (name,) = (m.name for m in aggregate.members)
-        judged, received = counters[f"stream:{derived.name}"], counters[f"table:{aggregate.name}"]
-        made = counters[f"query:{derived.query}"]["results"]
-        assert judged["rows"] == judged["accepted"] == received["shipped"] == received["aggregated"] == made > 0, name
+        judged, received = counters.stream(derived.name), counters.table(aggregate.name)
+        made = counters.query(derived.query).results
+        assert judged.rows == judged.accepted == received.shipped == received.aggregated == made > 0, name
         sent.append(made)
     assert len(set(sent)) == 1
     # Each result counts at as many ticks as its window is long.

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+from penstock.planner.counters import Counters, QueryCounters, StreamCounters
 from penstock.state.forgetting import ended_queries, forgotten, handed_on, without_ended
-from penstock.state.manifest import Entry, Manifest, ResultFile
+from penstock.state.manifest import Entry, Forgotten, Manifest
 from penstock.state.registry import QueryRecord, Reading, Registry
+from penstock.state.result_files import ResultFile, ResultFiles
 
 
 def query(number, name="q", **facts):
@@ -17,7 +19,7 @@ def registry(*queries):
 
 def holding(*numbers, **facts):
     """A manifest with a result file of each of these queries."""
-    files = {f"r{n}": ResultFile(f"r{n}", "j", 0, 1, 1, 1, 0, 0, ((n, 1),)) for n in numbers}
+    files = ResultFiles(ResultFile(f"r{n}", "j", 0, 1, 1, 1, 0, 0, ((n, 1),)) for n in numbers)
     return Manifest(results=files, **facts)
 
 
@@ -59,34 +61,35 @@ def test_counts_go_to_the_query_that_goes_on_and_only_then_is_the_old_one_forgot
     known = registry(
         query(1, dropped=True), query(2, "_q", united=1, owner="q", dropped=True), query(3, replaces=1, dropped=True), query(4, replaces=3)
     )  # fmt: skip
-    counts = {f"query:{n}": {"results": 10**n, "errors": n} for n in (1, 2, 3, 4)}
-    before = Manifest(counters=counts)
+    counts = {n: QueryCounters(10**n, n) for n in (1, 2, 3, 4)}
+    before = Manifest(counters=Counters(queries=counts))
     assert without_ended(known, before) == known
     entry = Entry(0, None, -1, "", 1, 0.0, {}, handed_on(known, before), forgotten=forgotten(known, before, ()))
     after = before.apply(entry)
-    assert after.counters == {"query:4": {"results": 11110, "errors": 10}}
+    assert after.counters == Counters(queries={4: QueryCounters(11110, 10)})
     assert [q.id for q in without_ended(known, after).queries] == [4]
-    assert handed_on(known, after) == {}
-    assert forgotten(without_ended(known, after), after, ()) == ()
+    assert handed_on(known, after) == Counters()
+    assert forgotten(without_ended(known, after), after, ()) == Forgotten()
 
 
 def test_counts_of_a_dropped_query_stay_as_long_as_it_is_known():
     known = registry(query(1, dropped=True), query(2))
-    manifest = Manifest(counters={"query:1": {"results": 3}, "query:2": {"results": 4}, "stream:a": {"rows": 9}})
-    assert forgotten(known, manifest, ()) == ()
-    assert forgotten(without_ended(known, manifest), manifest, ()) == ("query:1",)
+    counts = Counters(queries={1: QueryCounters(3), 2: QueryCounters(4)}, streams={"a": StreamCounters(rows=9)})
+    manifest = Manifest(counters=counts)
+    assert forgotten(known, manifest, ()) == Forgotten()
+    assert forgotten(without_ended(known, manifest), manifest, ()) == Forgotten(counters=(1,))
 
 
 def test_cursors_of_sinks_that_are_gone_and_suspensions_of_unknown_queries_go():
     manifest = Manifest(cursors={"path:x #1": 3, "path:y #1": 4}, suspended={"1": "why", "7": "why"})
     lost = forgotten(registry(query(1)), manifest, {"path:y #1"})
-    assert lost == ("7", "path:x #1")
-    after = manifest.apply(Entry(0, None, -1, "", 1, 0.0, {}, {}, forgotten=lost))
+    assert lost == Forgotten(suspended=("7",), cursors=("path:x #1",))
+    after = manifest.apply(Entry(0, None, -1, "", 1, 0.0, {}, Counters(), forgotten=lost))
     assert (after.cursors, after.suspended) == ({"path:y #1": 4}, {"1": "why"})
 
 
 def test_what_a_step_says_of_a_name_that_is_forgotten_goes_with_it():
     manifest = Manifest(cursors={"a": 1})
-    entry = Entry(0, None, -1, "", 1, 0.0, {}, {}, cursors={"b": 2}, forgotten=("a",))
+    entry = Entry(0, None, -1, "", 1, 0.0, {}, Counters(), cursors={"b": 2}, forgotten=Forgotten(cursors=("a",)))
     assert manifest.apply(entry).cursors == {"b": 2}
     assert manifest.apply(replace(entry, cursors={"a": 2})).cursors == {}

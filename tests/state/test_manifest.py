@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import StateError
-from penstock.state.manifest import BEFORE, NOW, Entry, Manifest, ManifestLog, Progress, ResultFile, SideFile
+from penstock.planner.counters import Counters, QueryCounters, StreamCounters
+from penstock.state.manifest import BEFORE, NOW, Entry, Forgotten, Manifest, ManifestLog, Progress, SideFile
+from penstock.state.result_files import ResultFile
 from penstock.state.run import RunEntry
 from penstock.storage.local import LocalStore
 from penstock.storage.seal import seal, unseal
@@ -23,7 +25,9 @@ def entry(step, **facts):
         "version": 3,
         "clock": 1.5 * step,
         "progress": {"a": Progress(step * 10, step * 10 + 5), "b": Progress(-(2**62), -(2**62), "idle")},
-        "counters": {"stream:a": {"rows": 2, "late": step % 2}, f"query:{step % 2}": {"results": 1}},
+        "counters": Counters(
+            streams={"a": StreamCounters(rows=2, late=step % 2)}, queries={step % 2: QueryCounters(results=1)}
+        ),
         "runs_added": (entry_of(f"runs/{step}-x.arrow", step=step),),
         "results": (ResultFile(f"results/{step}-y.parquet", "a x b", step, 3, 4, 99, 0, 9, ((1, 2), (2, 4))),),
         "sides": (SideFile(f"sides/{step}-z.parquet", "a", "late", step, 1, 50),),
@@ -43,7 +47,7 @@ def random_entry(step, draw):
         batch=None if tick else step,
         runs_removed=tuple(draw(st.lists(st.sampled_from(old), unique=True))) if old else (),
         results_removed=tuple(draw(st.lists(st.sampled_from(results), unique=True))) if results else (),
-        forgotten=tuple(draw(st.sets(st.sampled_from(("sink", "query:0", "p")), max_size=2))),
+        forgotten=draw(st.sampled_from((Forgotten(), Forgotten((0,), ("p",)), Forgotten(cursors=("sink",))))),
         suspended=draw(st.dictionaries(st.sampled_from("pq"), st.text(max_size=3), max_size=1)),
         sides_removed=tuple(draw(st.lists(st.sampled_from(sides), unique=True))) if sides else (),
         runs_added=() if tick else (_run(step, draw),),
@@ -97,11 +101,10 @@ def test_applying_an_entry_adds_and_removes_files_and_sums_counters():
     manifest = replay([entry(0), entry(1, runs_removed=("runs/0-x.arrow",)), entry(2, cursors={"other": 2})])
     assert list(manifest.runs) == ["runs/1-x.arrow", "runs/2-x.arrow"]
     assert len(manifest.results) == len(manifest.sides) == 3
-    assert manifest.counters == {
-        "stream:a": {"rows": 6, "late": 1},
-        "query:0": {"results": 2},
-        "query:1": {"results": 1},
-    }
+    assert manifest.counters == Counters(
+        streams={"a": StreamCounters(rows=6, late=1)},
+        queries={0: QueryCounters(results=2), 1: QueryCounters(results=1)},
+    )
     assert manifest.progress_values() == {"a": 20, "b": -(2**62)}
     assert manifest.cursors == {"sink": 0, "other": 2}
     assert (manifest.step, manifest.last_batch, manifest.identity, manifest.clock) == (2, 2, "id2", 3.0)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.state.manifest import Manifest, ResultFile, SideFile
+from penstock.state.manifest import Manifest, SideFile
 from penstock.state.orphans import GRACE_SECONDS, collect_orphans, collect_versions
+from penstock.state.result_files import ResultFile, ResultFiles
 from penstock.storage.local import LocalStore
 from tests.state.runs import entry_of
 
@@ -13,7 +14,7 @@ NAMED = ["runs/3-a.arrow", "results/2-b.parquet", "sides/1-c.parquet"]
 MANIFEST = Manifest(
     step=5,
     runs={NAMED[0]: entry_of(NAMED[0])},
-    results={NAMED[1]: ResultFile(NAMED[1], "j", 2, 0, 1, 1, 0, 0, ())},
+    results=ResultFiles([ResultFile(NAMED[1], "j", 2, 0, 1, 1, 0, 0, ())]),
     sides=(SideFile(NAMED[2], "a", "late", 1, 1, 1),),
 )
 ORPHANS = ["runs/3-z.arrow", "runs/5-z.arrow", "results/0-z.parquet", "sides/5-z.parquet"]
@@ -53,7 +54,7 @@ def test_before_the_first_commit_every_file_may_still_be_committed(store):
 def test_versions_of_the_registry_stay_while_a_result_file_is_read_by_them(store):
     for version in (1, 2, 3, 4, 5):
         store.write(f"registry/{version:08d}.json", b"x")
-    manifest = Manifest(version=4, results={"r": ResultFile("r", "j", 2, 2, 1, 1, 0, 0, ())})
+    manifest = Manifest(version=4, results=ResultFiles([ResultFile("r", "j", 2, 2, 1, 1, 0, 0, ())]))
     assert collect_versions(store, manifest) == []
     names = [f"registry/{version:08d}.json" for version in (1, 2, 3, 4, 5)]
     old = time.time() - GRACE_SECONDS - 1

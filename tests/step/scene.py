@@ -1,6 +1,5 @@
 """Steps in one process: a plan, mappers and workers by hand, and the record, in a store in memory."""
 
-import json
 from dataclasses import replace
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from penstock.step.layout import lay_out
 from penstock.step.mapper import truth_words
 from penstock.step.phases import fold
 from penstock.step.plan import State, plan_step
+from penstock.step.report import Report
 from penstock.step.run_mapper import run_mapper
 from penstock.step.task import Plan
 from penstock.step.worker import run_task
@@ -53,7 +53,7 @@ def work(state, plan, rows=()):
     for task in range(state.tasks):
         own = [parcel for parcel in sent if parcel.column("_to")[0].as_py() == task]
         *_, last = run_task(iter(own), known, plan.task, task)
-        reports.append(json.loads(last.column("report")[0].as_py()))
+        reports.append(Report.decode(last.column("report")[0].as_py()))
     return reports
 
 

@@ -75,11 +75,12 @@ def found_in(store, accounts):
     """By query all rows in the files that accounts name; the counts are those of the rows."""
     found = {}
     for account in accounts:
-        for ((query, count),), facts in account.results:
-            assert facts["kind"] == OWN
-            assert facts["bytes"] == store.size(facts["name"])
-            table = pq.read_table(store.path(facts["name"]))
-            assert len(table) == count == facts["rows"]
+        for file in account.results:
+            ((query, count),) = file.counts
+            assert file.kind == OWN
+            assert file.bytes == store.size(file.name)
+            table = pq.read_table(store.path(file.name))
+            assert len(table) == count == file.rows
             found.setdefault(query, Counter()).update(tuple(row.values()) for row in table.to_pylist())
     return found
 
@@ -98,29 +99,29 @@ def test_each_row_is_to_each_query_what_it_is_alone(tmp_path_factory, rows, cut,
         if own and query.id not in asleep:
             wanted[query.id] = Counter(QUERIES[text][1](row) for row in own)
             if text == list(QUERIES)[RAISING] and (raised := sum(r["v"] == MOST for r in own)):
-                errors[str(query.id)] = {"errors": raised}
+                errors[query.id] = raised
     batches = [b for b in (batch(rows[:cut]), batch(rows[cut:])) if len(b)]
     asked = {"progress": {"a": progress}, "suspended": frozenset(asleep)}
     together = mapped(store, queries, batches, **asked)
     assert found_in(store, [together]) == wanted
-    assert together.queries == errors
+    assert {n: own.errors for n, own in together.counters.queries.items() if own.errors} == errors
     # Mappers that all see all rows share the results out by the rows, in whatever order these come.
     each = [mapped(store, queries, batches[:: 1 - 2 * task], task, **asked) for task in range(2)]
     assert found_in(store, each) == wanted
-    counts = [account.queries.get(query, {}).get("errors", 0) for query in errors for account in each]
-    assert sum(counts) == sum(count["errors"] for count in errors.values())
+    counts = [account.counters.query(query).errors for query in errors for account in each]
+    assert sum(counts) == sum(errors.values())
 
 
 def test_types_and_names_are_those_of_the_select_list(tmp_path):
     store, (text, (kinds, _)) = LocalStore(str(tmp_path)), list(QUERIES.items())[1]
     queries = [standing(0, text)]
     account = mapped(store, queries, [batch([{"at": 1, "k": 1, "n": 2, "s": "p", "v": 2}])])
-    ((_, facts),) = account.results
-    schema = pq.read_schema(store.path(facts["name"]))
+    (file,) = account.results
+    schema = pq.read_schema(store.path(file.name))
     assert schema.names == ["n", "t"]
     assert [f.type for f in schema] == [ARROW[kind] for kind in kinds]
     assert all(field.nullable for field in schema)
-    assert (facts["min_time"], facts["max_time"]) == (1, 1)
+    assert (file.min_time, file.max_time) == (1, 1)
 
 
 @pytest.mark.parametrize("bound", [Bound(rows=2), Bound(bytes=1)])
@@ -130,7 +131,7 @@ def test_a_query_that_finds_more_than_it_may_is_let_go_and_leaves_nothing(tmp_pa
     queries = [standing(n, text) for n, text in enumerate(list(QUERIES)[:2])]
     rows = [{"at": n, "k": 1, "n": n, "s": "p", "v": 2 * (n == 0)} for n in range(3)]
     account = mapped(store, queries, [batch([row]) for row in rows], bound=bound)
-    assert account.refused.keys() == {"1"}
-    assert "results of one step are more than" in account.refused["1"]
+    assert account.refused.keys() == {1}
+    assert "results of one step are more than" in account.refused[1]
     assert found_in(store, [account]) == {2: Counter([(0, 0)])}
-    assert store.names("results") == [facts["name"].removeprefix("results/") for _, facts in account.results]
+    assert store.names("results") == [file.name.removeprefix("results/") for file in account.results]

@@ -4,10 +4,10 @@ The work of a step without Spark: mappers, parcels, and the tasks of the engine.
 for a task that reads some itself.
 """
 
-import json
 from dataclasses import replace
 from unittest.mock import patch
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,11 +23,11 @@ from penstock.planner.panes import PaneSet, pane_width
 from penstock.planner.routes import build_routes
 from penstock.sql import parse_query
 from penstock.state.buckets import BucketMap
-from penstock.state.run import RunEntry
 from penstock.step import folding
 from penstock.step.accounts import counters_of
 from penstock.step.envelope import PARTIALS
 from penstock.step.mapper import truth_words
+from penstock.step.report import Report
 from penstock.step.run_mapper import run_mapper
 from penstock.step.task import Plan, Task
 from penstock.step.worker import run_task
@@ -93,7 +93,7 @@ def run_step(plan, task, mappers, itself=()):
     for number in range(task.buckets.tasks):
         mine = [one for one in sent if one.column("_to")[0].as_py() == number]
         (report,) = run_task(iter([*mine, *itself]), plan, task, number)
-        reports.append(json.loads(report.column("report")[0].as_py()))
+        reports.append(Report.decode(report.column("report")[0].as_py()))
     return reports, sent
 
 
@@ -111,7 +111,7 @@ def run(root, network, mappers, tasks, *, folded, itself=(), cuts=None, early=No
     reports, sent = run_step(plan, task, mappers, itself)
     runs = {a.index: [] for a in network.aggregates}
     for report in reports:
-        for entry in map(RunEntry.from_json, report["runs"]):
+        for entry in report.runs:
             for a in network.aggregates:
                 if entry.table == a.name:
                     runs[a.index].append(entry)
@@ -129,21 +129,19 @@ def build_network_routes(network):
 
 def told(root, reports):
     """Counts, what runs hold, and results."""
-    counts = counters_of(reports)
-    del counts["engine:"]
-    counts = {name: {k: v for k, v in own.items() if k not in DIFFERENT} for name, own in counts.items()}
-    runs = sorted(
-        (run["table"], run["rows"], run["min_key"], run["max_key"], run["min_time"])
-        for r in reports
-        for run in r["runs"]
-    )
+    counts = msgspec.to_builtins(counters_of(reports))
+    del counts["engine"]
+    counts = {
+        (kind, name): {k: v for k, v in own.items() if k not in DIFFERENT}
+        for kind, by_name in counts.items()
+        for name, own in by_name.items()
+    }
+    runs = sorted((run.table, run.rows, run.min_key, run.max_key, run.min_time) for r in reports for run in r.runs)
     answers = {}
     for report in reports:
-        for file in report["results"]:
-            table = pq.read_table(root / file["name"])
-            answers.setdefault((file["kind"], file.get("query")), []).extend(
-                tuple(row.values()) for row in table.to_pylist()
-            )
+        for file in report.results:
+            table = pq.read_table(root / file.name)
+            answers.setdefault(file.kind, []).extend(tuple(row.values()) for row in table.to_pylist())
     return {name: own for name, own in counts.items() if own}, runs, answers
 
 
@@ -183,10 +181,10 @@ def test_partials_of_mappers_are_those_of_tasks(tmp_path_factory, queries, dealt
     assert_same(found, wanted)
     foldable = [a for a in network.aggregates if is_foldable(a)]
     for aggregate in foldable:
-        own = counts.get(f"table:{aggregate.name}", {})
-        assert own.get("folded", 0) == own.get("exchanged", 0)
-        assert own.get("aggregated", 0) == own.get("folded", 0) + own.get("shipped", 0)
-        assert own.get("mappers", 0) <= len(mappers)
+        own = counts.table(aggregate.name)
+        assert own.folded == own.exchanged
+        assert own.aggregated == own.folded + own.shipped
+        assert own.mappers <= len(mappers)
     event(f"{len(foldable)} aggregates of which partials are sent, {len(sent)} parcels")
 
 
@@ -201,10 +199,10 @@ def test_partials_that_are_sent_do_not_grow_with_the_rows_and_rows_for_others_tr
 
     for count in (1_000, 10_000):
         (own, _), counts, sent = run(tmp_path / f"{count}", network, [[batch(rows(count))]], 3, folded=True)
-        assert counts[f"table:{aggregate.name}"]["folded"] == count
-        assert counts[f"table:{aggregate.name}"]["partials"] == 100
-        assert "shipped" not in counts[f"table:{aggregate.name}"]
-        assert counts["engine:"]["sent_rows"] == count + 100
+        assert counts.table(aggregate.name).folded == count
+        assert counts.table(aggregate.name).partials == 100
+        assert counts.table(aggregate.name).shipped == 0
+        assert counts.engine.sent_rows == count + 100
         assert sum(one.column("_kind")[0].as_py() == PARTIALS for one in sent) <= 3
         assert sum(run[1] for run in own[1] if run[0] == aggregate.name) == 100
 
@@ -214,7 +212,7 @@ def test_parcels_of_partials_are_of_bounded_size(tmp_path):
     rows = [{"t": n, "k": "a", "g": n, "v": n, "x": 0.5} for n in range(4_000)]
     with patch("penstock.columns.parcels.MOST_BYTES", 10_000):
         _, counts, sent = run(tmp_path, network, [[batch(rows)]], 2, folded=True)
-    assert counts[f"table:{network.aggregates[0].name}"]["partials"] == 4_000
+    assert counts.table(network.aggregates[0].name).partials == 4_000
     sizes = [len(one.column("_body")[0].as_py()) for one in sent if one.column("_kind")[0].as_py() == PARTIALS]
     assert len(sizes) > 10
     assert max(sizes) < 20_000
@@ -226,7 +224,7 @@ def test_parcels_of_which_only_some_bring_truths_are_read(tmp_path):
     mappers = [[batch([{**one, "k": k}])] for k in "ab"]  # nobody needs the truths of the second one's row
     for folded in (False, True):
         _, counts, _ = run(tmp_path / str(folded), network_of(texts), mappers, 1, folded=folded)
-        assert counts[f"table:{network_of(texts).aggregates[0].name}"]["aggregated"] == 1
+        assert counts.table(network_of(texts).aggregates[0].name).aggregated == 1
 
 
 @pytest.mark.parametrize("sql", [
@@ -239,4 +237,4 @@ def test_rows_travel_where_rows_are_kept(tmp_path, sql):
     assert folded_in(network, stored) == frozenset()
     rows = [{"t": n, "k": "a", "g": n % 3, "v": n, "x": 0.5} for n in range(40)]
     _, counts, _ = run(tmp_path, network, [[batch(rows)]], 2, folded=True)
-    assert counts[f"table:{network.aggregates[0].name}"]["shipped"] == 40
+    assert counts.table(network.aggregates[0].name).shipped == 40

@@ -13,11 +13,11 @@ from penstock.columns.parcels import PROBING, SEEN, STORED, pack, unite, unpack
 from penstock.model import Column, Stream
 from penstock.model.time import NEVER
 from penstock.planner.build import build_network
+from penstock.planner.counters import QueryCounters, StreamCounters
 from penstock.planner.network import StandingQuery
 from penstock.reference.evaluate import holds
 from penstock.sql import parse_query
 from penstock.state.buckets import BucketMap
-from penstock.state.progress import Seen
 from penstock.step import mapper as module
 from penstock.step.keys import keys_of
 from penstock.step.mapper import Asked, Mapper, brought, truth_words
@@ -171,12 +171,12 @@ def test_parcels_bring_each_table_its_rows_and_no_row_twice_to_a_task(planned, d
             "rows": len(times), "bad": times.count(None), "late": sum(t is not None and t < bound for t in times),
             "accepted": sum(t is not None and t >= bound for t in times),
         }  # fmt: skip
-        assert account.streams.get(name, dict.fromkeys(judged, 0)) == judged
+        assert account.counters.stream(name) == StreamCounters(**judged)
         newest = max((t for t in times if t is not None), default=NEVER)
-        assert max((Seen.from_json(p).newest for p in account.saw.get(name, ())), default=NEVER) == newest
+        assert max((part.newest for part in account.saw.get(name, ())), default=NEVER) == newest
         for table in network.tables_of(name) if judged["accepted"] else ():
             kept = sum(len(own) for (_, other, mark), own in wanted.items() if (other, mark) == (table.name, STORED))
-            assert account.tables[table.name]["unwanted"] == judged["accepted"] - kept
+            assert account.counters.table(table.name).unwanted == judged["accepted"] - kept
 
 
 def shipped(texts, rows):
@@ -210,7 +210,7 @@ def test_a_stream_without_queries_is_counted_and_sent_to_nobody():
     mapper = Mapper(network, {**NAMES, "c": SLOTS}, {}, Asked(0, BucketMap.even(2), LocalStore("/nowhere"), {}))
     row = {"at": 1, "k": 1, "n": 1, "s": "p", "d": 0.0, "v": 1, "wide": ""}
     assert list(mapper.take(batch([row], [2]))) == []
-    assert mapper.told().streams == {"c": {"rows": 1, "accepted": 1, "late": 0, "bad": 0}}
+    assert mapper.told().counters.streams == {"c": StreamCounters(rows=1, accepted=1)}
 
 
 def computed_by(*texts, keys=()):
@@ -236,7 +236,7 @@ def test_predicates_that_may_raise_are_computed_here_and_counted_where_they_did(
     # Only what is FALSE guards: NULL AND an error is an error.
     unguarded = [r for r in rows if r["at"] is not None and r["k"] is not None and (r["s"] is None or r in guarded)]
     errors = sum(r["v"] == 0 for r in unguarded)
-    assert mapper.told().queries == ({"1": {"errors": errors}} if errors else {})
+    assert mapper.told().counters.queries == ({1: QueryCounters(errors=errors)} if errors else {})
 
 
 @given(st.lists(st.tuples(ROW, st.integers(0, 1)), max_size=24))

@@ -99,9 +99,9 @@ def test_a_query_takes_over_what_is_held_and_the_rows_are_written_anew():
 
 def test_late_rows_are_judged_by_the_step_before_and_by_nothing_of_their_own_step():
     state, record = step(state_of(JOIN), Batch(0, "x"), [("a", 9, 1, 1), ("a", 1, 1, 1)])
-    assert record.counters["stream:a"]["late"] == 0
+    assert record.counters.stream("a").late == 0
     _, record = step(state, Batch(1, "y"), [("a", 8, 1, 1), ("a", 9, 1, 1)])
-    assert record.counters["stream:a"]["late"] == 1
+    assert record.counters.stream("a").late == 1
 
 
 def test_a_plan_is_all_that_workers_need():
@@ -109,7 +109,7 @@ def test_a_plan_is_all_that_workers_need():
     state, _ = step(state_of(JOIN), Batch(0, "x"), ROWS)
     plan = plan_step(state, Batch(1, "y"), 2.0)
     counts = [
-        [{f.name for f in fields(plan.task)}, r["queries"], r["streams"]]
+        [{f.name for f in fields(plan.task)}, r.counters.queries, r.counters.streams]
         for _ in range(2)
         for r in work(state, plan, ROWS)
     ]

@@ -106,10 +106,10 @@ def test_partials_of_partials_are_those_of_rows(tmp_path_factory, queries, dealt
         if is_cut_alike(rule, network.aggregates[i], network.aggregates[chosen[i]], cuts)
     ]  # fmt: skip
     for aggregate in filter(is_foldable, network.aggregates):
-        own = counts.get(f"table:{aggregate.name}", {})
-        assert own.get("folded", 0) == own.get("exchanged", 0)
-        assert own.get("aggregated", 0) == own.get("folded", 0) + own.get("shipped", 0)
-        assert bool(own.get("rolled")) == bool(own.get("folded") and aggregate.index in made)
+        own = counts.table(aggregate.name)
+        assert own.folded == own.exchanged
+        assert own.aggregated == own.folded + own.shipped
+        assert bool(own.rolled) == bool(own.folded and aggregate.index in made)
     event(f"{len(made)} of {len(network.aggregates)} are rolled up, {len(cuts)} cuts")
 
 
@@ -140,8 +140,8 @@ def test_rows_are_sorted_once_for_those_that_are_rolled_up(tmp_path, ups):
         found, counts, _ = run(tmp_path / "found", network, [[batch(rows)]], 2, folded=True, rolled=ups)
     assert seen == [1_000] * (3 - len(ups))
     assert len(rolled) == len(ups)
-    assert sum(rolled) == sum(counts[f"table:{a.name}"].get("rolled", 0) for a in network.aggregates)
-    assert all(counts[f"table:{a.name}"]["folded"] == 1_000 for a in network.aggregates)
+    assert sum(rolled) == sum(counts.table(a.name).rolled for a in network.aggregates)
+    assert all(counts.table(a.name).folded == 1_000 for a in network.aggregates)
     wanted, _, _ = run(tmp_path / "wanted", network, [[batch(rows)]], 2, folded=False)
     assert_same(found, wanted)
 
@@ -155,10 +155,10 @@ def test_nothing_is_rolled_up_across_a_cut_or_of_rows_that_are_sent(tmp_path):
             tmp_path / f"{number} up", network, [[batch(rows)]], 2, folded=True, rolled={1: 0}, cuts=cuts
         )
         assert_same(found, wanted)
-        rolled = counts[f"table:{network.aggregates[1].name}"].get("rolled")
+        rolled = counts.table(network.aggregates[1].name).rolled
         assert bool(rolled) == alike, cuts
     _, counts, _ = run(tmp_path / "sent", network, [[batch(rows)]], 2, folded=False, rolled={1: 0})
-    assert "rolled" not in counts[f"table:{network.aggregates[1].name}"]
+    assert counts.table(network.aggregates[1].name).rolled == 0
 
 
 def test_zeros_and_what_is_no_number_are_one_group_each(tmp_path):
@@ -174,5 +174,5 @@ def test_zeros_and_what_is_no_number_are_one_group_each(tmp_path):
     wanted, _, _ = run(tmp_path / "rows", network, mappers, 3, folded=False)
     found, counts, _ = run(tmp_path / "up", network, mappers, 3, folded=True, rolled={1: 0})
     assert_same(found, wanted)
-    assert counts[f"table:{network.aggregates[1].name}"]["partials"] == 2 * 3
+    assert counts.table(network.aggregates[1].name).partials == 2 * 3
     assert sum(run[1] for run in found[0][1] if run[0] == network.aggregates[1].name) == 3

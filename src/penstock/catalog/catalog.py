@@ -35,7 +35,7 @@ from penstock.planner.steering import Steering
 from penstock.sql.alter_stream import alike_but_for_changes
 from penstock.state.forgetting import without_ended
 from penstock.state.manifest import Manifest
-from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
+from penstock.state.registry import Bits, QueryRecord, Registry, RegistryLog, StreamRecord
 from penstock.storage.store import Store
 
 
@@ -49,6 +49,7 @@ class Catalog(Declarations):
         # What the registry does not hold of sinks: functions, and those with secrets that are given literally.
         self.given: dict[str, Callable[[pa.Table, int], None] | Sink] = {}
         self._network: tuple[Registry, Network] | None = None
+        self.bits = Bits(store)
 
     # -- streams ----------------------------------------------------------------------------------------------------
 

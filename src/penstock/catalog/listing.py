@@ -12,6 +12,7 @@ from penstock.model import Landmark, Query, Sliding, Stream
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregate_tables import reach as aggregate_reach
 from penstock.planner.bounds import time_bounds
+from penstock.planner.counters import QueryCounters
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord
 
@@ -64,15 +65,16 @@ def coverage(
 
 def counts_of(records: Iterable[QueryRecord], manifest: Manifest) -> dict[str, int | None]:
     """Counts of a query and those that it continues, since they were registered."""
-    counts = [manifest.counters.get(f"query:{r.id}", {}) for r in records]
-    others = {key: sum(c.get(key, 0) for c in counts) for key in ("errors", "outside")}
-    return {"results": results_of(counts), **others}
+    counts = [manifest.counters.query(r.id) for r in records]
+    return {
+        "results": results_of(counts), "errors": sum(c.errors for c in counts), "outside": sum(c.outside for c in counts)
+    }  # fmt: skip
 
 
-def results_of(counts: Iterable[Mapping[str, int]]) -> int | None:
+def results_of(counts: Iterable[QueryCounters]) -> int | None:
     """The number of results by the counts of queries; None where it is not known before they are read: HAVING or LIMIT are decided by Spark then."""
     known = list(counts)
-    return None if any("undecided" in c for c in known) else sum(c.get("results", 0) for c in known)
+    return None if any(c.undecided for c in known) else sum(c.results for c in known)
 
 
 def _origin(query: Query) -> int | None:

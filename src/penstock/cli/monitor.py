@@ -75,7 +75,7 @@ def picture(run: Run) -> Status:
     status = run.status()
     for name, stream in status["streams"].items():
         stream["integer"] = run.stepper.network.streams[name].integer_time
-    sinks = {query: sink for sink in run.deliveries.sinks for _, query in sink.queries}
+    sinks = {query: sink for sink in run.delivery.sinks for _, query in sink.queries}
     for name, query in status["queries"].items():
         sink = sinks.get(name)
         behind = status["step"] - sink.delivered if sink else 0

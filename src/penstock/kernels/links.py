@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.kernels.probe import Words, to_words, word_count
-from penstock.planner.links import link_counters
+from penstock.planner.links import Link, links_in
 from penstock.planner.network import Join, Network
 from penstock.state.run import Ints
 
@@ -28,8 +28,7 @@ class Links:
     position: int
     cuts: Ints
     masks: Words
-    probes: tuple[str, ...]
-    results: tuple[str, ...]
+    links: tuple[Link, ...]
 
 
 def links_of(network: Network, join: Join) -> dict[tuple[int, int], Links]:
@@ -40,18 +39,18 @@ def links_of(network: Network, join: Join) -> dict[tuple[int, int], Links]:
     return kept[join.index]
 
 
-def count_probes(links: Links, bits: Words, counts: Counter[tuple[int, str]]) -> None:
+def count_probes(links: Links, bits: Words, counts: Counter[tuple[int, Link]]) -> None:
     """Count composites with these bits for each link that they reach, up to the longest life among their queries."""
     deepest = np.bincount(_deepest(bits, links.masks), minlength=len(links.cuts))
     reached = deepest[::-1].cumsum()[::-1]
-    counts.update({(links.table, name): int(n) for name, n in zip(links.probes, reached, strict=True) if n})
+    counts.update({(links.table, link): int(n) for link, n in zip(links.links, reached, strict=True) if n})
 
 
-def count_results(links: Links, ages: Ints, counts: Counter[tuple[int, str]]) -> None:
+def count_results(links: Links, ages: Ints, counts: Counter[tuple[int, Link]]) -> None:
     """Count results by the link that holds the age of their row of this table."""
     place = np.minimum(np.searchsorted(links.cuts, ages, side="right"), len(links.cuts) - 1)
     found = np.bincount(place, minlength=len(links.cuts))
-    counts.update({(links.table, name): int(n) for name, n in zip(links.results, found, strict=True) if n})
+    counts.update({(links.table, link): int(n) for link, n in zip(links.links, found, strict=True) if n})
 
 
 def _deepest(bits: Words, masks: Words) -> Ints:
@@ -87,6 +86,5 @@ def _links(network: Network, join: Join) -> Iterator[Links]:
             position,
             np.array(table.chain, dtype=np.int64),
             np.array([to_words(mask, words) for mask in masks], dtype=np.uint64).reshape(len(masks), words),
-            link_counters("probes", table.chain),
-            link_counters("results", table.chain),
+            links_in(table.chain),
         )

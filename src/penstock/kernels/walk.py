@@ -19,6 +19,7 @@ from penstock.kernels.probe import Counts, Reach, Words, build_reach, nearest, p
 from penstock.kernels.ranges import Search, build_search, find_ranges
 from penstock.kernels.scan import pairs_by_time, scan
 from penstock.kernels.served import Served
+from penstock.planner.links import Link
 from penstock.planner.network import Join, Network
 from penstock.planner.routes import MOVED, WHOLE, Hop, Route
 from penstock.state.run import Ints, Rows
@@ -30,13 +31,14 @@ FEW = 1 << 13  # this many matches of one run continue by themselves; fewer wait
 class Work:
     """A task's work: probes by state table of the start, errors by query, composites by (join, start, positions).
 
-    `links` has, by (state table, name of counter), the work of the links of its chain.
+    `probes` and `results` have, by (state table, link), the work of the links of its chain.
     """
 
     counts: dict[int, Counts] = field(default_factory=dict)
     errors: Counter[int] = field(default_factory=Counter)
     flows: Counter[tuple[int, int, tuple[int, ...]]] = field(default_factory=Counter)
-    links: Counter[tuple[int, str]] = field(default_factory=Counter)
+    probes: Counter[tuple[int, Link]] = field(default_factory=Counter)
+    results: Counter[tuple[int, Link]] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Walk:
         if done == len(self.route.hops):
             for links in links_of(self.network, self.join).values():
                 own = composite.times[:, composite.positions.index(links.position)]
-                count_results(links, composite.result_time - own, self.work.links)
+                count_results(links, composite.result_time - own, self.work.results)
             yield self.route, done, composite
             return
         hop = self.route.hops[done]
@@ -113,7 +115,7 @@ class Walk:
         counts.probed += len(composite)
         links = links_of(self.network, self.join).get((hop.position, hop.table))
         if links is not None:
-            count_probes(links, composite.bits, self.work.links)
+            count_probes(links, composite.bits, self.work.probes)
         turned, places = composite, None
         if hop.source is None:
             lead = nearest(self.join, composite.positions, hop.position)

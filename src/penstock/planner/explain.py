@@ -11,23 +11,24 @@ from typing import Any
 from penstock.model import Stream
 from penstock.model.time import FOREVER, MILLISECOND, format_duration, format_length
 from penstock.planner.chain import link_of
+from penstock.planner.counters import Counters
 from penstock.planner.derived import explain_derived
 from penstock.planner.explain_aggregates import aggregates_of, explain_aggregates
 from penstock.planner.explain_orders import Checks, Decisions, explain_orders
 from penstock.planner.explain_sharing import explain_access, explain_stream, explain_table, last_recut
-from penstock.planner.links import link_counters
+from penstock.planner.links import links_in
 from penstock.planner.network import Join, Member, Network, StateTable
 from penstock.planner.routes import MOVED, WHOLE, Hop, Routes, build_routes
-from penstock.planner.share import SURPLUS, Counters, Facts, Held, compare_strategies, facts, partners
+from penstock.planner.share import SURPLUS, Facts, Held, compare_strategies, facts, partners
 from penstock.planner.ways import Way, explain_way
 
-NOTHING: Counters = MappingProxyType({})
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 _CHOSEN = {"auto": "auto: ", "asked": "asked for", "kept": "auto: kept, the state was written by it"}
 
 
 def explain_network(
     network: Network,
-    measured: Counters = NOTHING,
+    measured: Counters = Counters(),  # noqa: B008  (nobody adds to it)
     runs: Sequence[Held] = (),
     name: str | None = None,
     routes: Routes | None = None,
@@ -110,7 +111,7 @@ def _strategy(network: Network, measured: Counters, runs: Sequence[Held]) -> str
 
 
 def _sampled(table: StateTable, measured: Counters) -> bool:
-    return measured.get(f"table:{table.name}", {}).get("sampled", 0) > 0
+    return measured.table(table.name).sampled > 0
 
 
 def _table(
@@ -145,7 +146,7 @@ def _table(
         text = "".join(p if isinstance(p, str) else p.column for p in value.parts)
         where = "by Spark" if value.term is None else "in the kernel"
         lines.append(f"  computed {where} for {_count(len(entries), 'role')}: {text}")
-    counts = {k: v for k, v in measured.get(f"table:{table.name}", {}).items() if ":" not in k}
+    counts = measured.table(table.name).shown()
     held = [r for r in runs if r.table == table.name]
     if held:
         counts |= {"rows": sum(r.rows for r in held), "bytes": sum(r.bytes for r in held), "runs": len(held)}
@@ -180,11 +181,11 @@ def _work(network: Network, table: StateTable, measured: Counters, found: Facts)
     The model lets every wanted row of the other streams visit every link, and spreads what they find over the rows by age; what the
     table's own rows find has such a row of age 0. It knows nothing of composites, so results are estimated for joins of two alone.
     """
-    counts = measured.get(f"table:{table.name}", {})
+    counts = measured.table(table.name)
     others = [network.tables[other] for other in sorted(partners(network, table))]
     probes = round(sum(_wanted(other, measured) for other in others))
     joins = [join for join in network.joins if any(own == table.index for _, own in join.places)]
-    pairs = [measured.get(f"table:{other.name}", {}).get("compared", 0) for other in others]
+    pairs = [measured.table(other.name).compared for other in others]
     held = [
         0.0
         if end >= FOREVER
@@ -195,26 +196,25 @@ def _work(network: Network, table: StateTable, measured: Counters, found: Facts)
         all(len(join.tables) == 2 for join in joins) and table.chain[-1] < FOREVER and sum(held) > 0 and len(others) > 0
     )
     lines = []
-    names = (link_counters(kind, table.chain) for kind in ("probes", "results"))
-    for k, (probed, results) in enumerate(zip(*names, strict=True)):
-        text = f"; probes: estimated {probes:,}, counted {counts.get(probed, 0):,}; results: "
+    for k, (begin, end) in enumerate(links_in(table.chain)):
+        probed, results = (found.get(begin, {}).get(end, 0) for found in (counts.probes, counts.results))
+        text = f"; probes: estimated {probes:,}, counted {probed:,}; results: "
         if told:
-            own = counts.get("compared", 0) if k == 0 else 0
+            own = counts.compared if k == 0 else 0
             text += f"estimated {round(own + sum(pairs) * held[k] / sum(held)):,}, "
-        lines.append(f"{text}counted {counts.get(results, 0):,}")
+        lines.append(f"{text}counted {results:,}")
     return lines
 
 
 def _wanted(table: StateTable, measured: Counters) -> float:
     """The rows so far that some query wanted."""
-    counts = measured.get(f"table:{table.name}", {})
-    return sum(number for name, number in counts.items() if name.startswith("life:")) * _scale(table, measured)
+    return sum(measured.table(table.name).lives.values()) * _scale(table, measured)
 
 
 def _scale(table: StateTable, measured: Counters) -> float:
     """All rows so far to those whose lives and roles were counted, which may be those of some steps only."""
-    sampled = measured.get(f"table:{table.name}", {}).get("sampled", 0)
-    rows = measured.get(f"stream:{table.stream}", {}).get("accepted", sampled)
+    sampled = measured.table(table.name).sampled
+    rows = measured.stream(table.stream).accepted or sampled
     return rows / sampled if sampled else 0.0
 
 
@@ -286,7 +286,7 @@ def _member(network: Network, join: Join, member: Member, measured: Counters, kn
     alone = _alone(network, join, member, measured, known)
     if alone is not None:
         text += f", alone it would hold {alone[0]:,} rows, and probe with {alone[1]:,} so far"
-    counts = measured.get(f"query:{member.id}", {})
+    counts = measured.query(member.id).shown()
     if counts:
         text += ", " + ", ".join(f"{k} {v:,}" for k, v in counts.items())
     return text
@@ -303,7 +303,7 @@ def _alone(
         if index not in known or entry.life >= FOREVER:
             return None
         held += known[index].roles[entry.id] * entry.life
-        role = measured[f"table:{table.name}"].get(f"role:{entry.id}", 0)
+        role = measured.table(table.name).roles.get(entry.id, 0)
         probes += role * _scale(table, measured)
     return (round(held), round(probes)) if len(join.tables) > 1 else None
 

@@ -7,13 +7,14 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.model.time import NEVER, SECOND, format_duration, format_length
+from penstock.planner.counters import Counters
 from penstock.planner.folding import is_foldable, sent_text
 from penstock.planner.folding import known_of as known_sent
 from penstock.planner.network import Network, WindowAggregate
 from penstock.planner.pane_sharing import known_of, set_text, work_of
 from penstock.planner.panes import PARTIALS, window_class
 from penstock.planner.rollup import rolled_text
-from penstock.planner.share import Counters, Held
+from penstock.planner.share import Held
 from penstock.planner.taxonomy import ROWS, Piece
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -93,11 +94,11 @@ def _aggregate(
                 text += f", at most {aggregate.flush[0]:,} results a step, {aggregate.flush[1]} windows late at most"
             if member.first > NEVER:
                 text += f", windows that start from {member.first} on"
-            counts = measured.get(f"query:{member.id}", {})
+            counts = measured.query(member.id).shown()
             lines.append(text + "".join(f", {key} {value:,}" for key, value in counts.items()))
     indexes = network.tables[aggregate.home].indexes
     lines += [f"  predicate index on {index.column}: {len(index.literals)} literals" for index in indexes]
-    counts = {k: v for k, v in measured.get(f"table:{aggregate.name}", {}).items() if ":" not in k}
+    counts = measured.table(aggregate.name).shown()
     held = [r for r in runs if r.table == aggregate.name]
     if held:
         counts |= {"rows": sum(r.rows for r in held), "bytes": sum(r.bytes for r in held), "runs": len(held)}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.model.time import FOREVER
+from penstock.planner.counters import Counters, TableCounters
 from penstock.planner.explain_orders import Decisions
 from penstock.planner.network import Network, StateTable, key_column
 from penstock.planner.routes import Route
-from penstock.planner.share import Counters, Facts, Held, chain_offers
+from penstock.planner.share import Facts, Held, chain_offers
 from penstock.planner.steering import EXCHANGE, accesses, new_rows, price_of_whole
 
 
@@ -22,23 +23,23 @@ def explain_stream(network: Network, stream: str, measured: Counters) -> list[st
         return []
     hashes = {(t.hashed or (key_column(t.name),), t.key_types, t.grouped) for t in tables if t.key}
     text = f"  shared: {_many(len(tables), 'state table')} with {_many(len(hashes), 'key hash', 'key hashes')} for {_many(sum(roles.values()), 'role')}"
-    accepted = measured.get(f"stream:{stream}", {}).get("accepted", 0)
+    accepted = measured.stream(stream).accepted
     if accepted:
-        counts = {t.index: measured.get(f"table:{t.name}", {}) for t in tables}
-        shipped = sum(own.get("shipped", 0) for own in counts.values())
+        counts = {t.index: measured.table(t.name) for t in tables}
+        shipped = sum(own.shipped for own in counts.values())
         alone = sum(_alone(t, roles[t.index], counts[t.index]) for t in tables)
         text += f"; a row goes to {shipped / accepted:.1f} tables, with one for each role to {alone / accepted:.1f} (estimated, at most)"
     return [text]
 
 
-def _alone(table: StateTable, roles: int, counts: Mapping[str, int]) -> float:
+def _alone(table: StateTable, roles: int, counts: TableCounters) -> float:
     """The rows that tables for each role would get: as counted by role, else all rows for each."""
-    sampled, shipped = counts.get("sampled", 0), counts.get("shipped", 0)
-    by_role = [counts.get(f"role:{e.id}") for e in table.entries if not e.counting]
+    sampled, shipped = counts.sampled, counts.shipped
+    by_role = [counts.roles.get(e.id) for e in table.entries if not e.counting]
     known = [count for count in by_role if count is not None]
     if not sampled or len(known) < len(by_role):
         return float(roles * shipped)
-    return sum(known) * (shipped + counts.get("unwanted", 0)) / sampled
+    return sum(known) * (shipped + counts.unwanted) / sampled
 
 
 def explain_table(
@@ -82,7 +83,7 @@ def explain_access(
     network: Network, routes: Sequence[Route], measured: Counters, tasks: int, decisions: Decisions, join: str
 ) -> list[str]:
     """For each table that a join looks up by another key: what both ways to do so cost, in units of a row that is looked up; and the last change."""
-    steps = measured.get("engine:", {}).get("steps", 0)
+    steps = measured.engine.steps
     if tasks < 2 or not steps:
         return []
     lines = []

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from penstock.planner.counters import Counters, TableCounters
 from penstock.planner.network import AggregateSource, Network, WindowAggregate
-from penstock.planner.pane_sharing import PANES
 from penstock.planner.panes import PARTIALS
-from penstock.planner.share import Counters
 
 # Microseconds of CPU on one machine, as `python -m benchmarks.partials` finds them; between machines rows cost more.
 ROW = 0.3  # a row is sent and received
@@ -91,7 +90,7 @@ def known_of(stored: Mapping[str, Any], name: str) -> Known:
 
 def observe(network: Network, stored: Mapping[str, Any], step: Counters, tasks: int) -> dict[str, Any]:
     """What is known after one more step. Steps in which rows do not come from mappers teach nothing, and change nothing."""
-    tables = {table.index: step.get(f"table:{table.name}", {}) for table in network.tables}
+    tables = {table.index: step.table(table.name) for table in network.tables}
     sent = {table: _share_sent(network, step, table) for table in tables}
     for aggregate in network.aggregates:  # those that are well worth it do not send rows for long
         known = known_of(stored, aggregate.name)
@@ -101,19 +100,19 @@ def observe(network: Network, stored: Mapping[str, Any], step: Counters, tasks: 
     for aggregate in network.aggregates:
         known = known_of(stored, aggregate.name)
         own = [tables[source.table] for source in aggregate.sources]
-        rows = sum(counts.get("exchanged", 0) for counts in own)
+        rows = sum(counts.exchanged for counts in own)
         if not is_foldable(aggregate):
             known = replace(known, folded=False)
         elif rows:
             saved = 0.0
             for source in aggregate.sources:
-                alone = float(tables[source.table].get("exchanged", 0))
+                alone = float(tables[source.table].exchanged)
                 for table in network.tables_of(source.stream):
                     alone *= 1 if table.index == source.table else 1 - sent[table.index] / tasks
                 saved += alone
-            mappers = max(counts.get("mappers", 0) for counts in own)
-            expected = _expected(rows, mappers, step.get(f"table:{aggregate.name}", {}))
-            made, folded = (sum(counts.get(name, 0) for counts in own) for name in ("partials", "folded"))
+            mappers = max(counts.mappers for counts in own)
+            expected = _expected(rows, mappers, step.table(aggregate.name))
+            made, folded = sum(counts.partials for counts in own), sum(counts.folded for counts in own)
             if folded and expected:
                 known = replace(known, bias=min(max(made / expected, 1 / _FARTHEST), _FARTHEST))
             known = replace(
@@ -131,9 +130,8 @@ def observe(network: Network, stored: Mapping[str, Any], step: Counters, tasks: 
 def _share_sent(network: Network, step: Counters, table: int) -> float:
     """The share of its stream's rows that a step has sent for a state table."""
     own = network.tables[table]
-    accepted = step.get(f"stream:{own.stream}", {}).get("accepted", 0)
-    counts = step.get(f"table:{own.name}", {})
-    gone = counts.get("unwanted", 0) + counts.get("folded", 0)
+    accepted, counts = step.stream(own.stream).accepted, step.table(own.name)
+    gone = counts.unwanted + counts.folded
     return 0.0 if own.mapped or not accepted else max(0.0, 1 - gone / accepted)
 
 
@@ -182,9 +180,9 @@ def _pays(aggregate: WindowAggregate, known: Known) -> bool:
     return costs[True] < (1 - GAIN) * costs[False]
 
 
-def _expected(rows: float, mappers: int, counts: Mapping[str, int]) -> float:
+def _expected(rows: float, mappers: int, counts: TableCounters) -> float:
     """The partials of all mappers together, where tasks have made so many of all rows, if each row of a partial comes to any mapper by chance."""
-    made = [count for name, count in counts.items() if name.startswith(PANES) and count]
+    made = [count for count in counts.panes.partials.values() if count]
     return sum(mappers * count * (1 - (1 - 1 / mappers) ** (rows / count)) for count in made) if mappers else 0.0
 
 

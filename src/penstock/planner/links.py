@@ -1,11 +1,12 @@
-"""The names under which the work of a chain's links is counted. A link that gets another end is another link."""
+"""The links of a chain, by which their work is counted. A link that gets another end is another link."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
 
+Link = tuple[int, int]  # where it begins, and where it ends
 
-def link_counters(kind: str, chain: Sequence[int]) -> tuple[str, ...]:
-    """For each link of a chain the name of a counter of its state table."""
-    return tuple(f"{kind}:{begin}-{end}" for begin, end in pairwise((0, *chain)))
+
+def links_in(chain: Sequence[int]) -> tuple[Link, ...]:
+    return tuple(pairwise((0, *chain)))

@@ -11,15 +11,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from penstock.model.time import format_length
+from penstock.planner.counters import Counters
 from penstock.planner.network import Network, WindowAggregate
 from penstock.planner.panes import PaneSet, Rates, cost_of, pane_sets, pane_width, set_costs
-from penstock.planner.share import Counters
 
 EVERY = 4  # steps with rows between two checks
 LEAST = 1_000  # rows that must be known: of fewer it is all the same
 GAIN = 0.2  # the least share of the cost that a change must save
 DECAY = 0.7  # what a step counts beside the one after it
-PANES = "panes:"  # counters of an aggregate: how many partials its new rows make, by the width of panes
 
 
 @dataclass(frozen=True)
@@ -89,18 +88,17 @@ def observe(network: Network, stored: Mapping[str, Any], step: Counters, advance
             continue
         known = known_of(stored, aggregate.name)
         tables = (network.tables[source.table].name for source in aggregate.sources)
-        rows = sum(step.get(f"table:{name}", {}).get("aggregated", 0) for name in tables)
-        counts = step.get(f"table:{aggregate.name}", {})
-        widths = [int(name.removeprefix(PANES)) for name in counts if name.startswith(PANES)]
+        rows = sum(step.table(name).aggregated for name in tables)
+        panes = step.table(aggregate.name).panes
         moved = max((advanced.get(stream, 0) for stream in aggregate.streams), default=0)
-        if rows and widths and moved >= 0:
-            width = min(widths)
+        if rows and panes.partials and moved >= 0:
+            width = min(panes.partials)
             old = (
                 known if known.width == width else replace(known, rows=0.0, time=0.0, made=0.0, groups=0.0, weight=0.0)
             )
             known = replace(
                 old, rows=DECAY * old.rows + rows, time=DECAY * old.time + moved, weight=DECAY * old.weight + 1,
-                made=DECAY * old.made + counts[f"{PANES}{width}"], groups=DECAY * old.groups + counts.get("groups:step", 0),
+                made=DECAY * old.made + panes.partials[width], groups=DECAY * old.groups + panes.groups,
                 width=width, steps=known.steps + 1,
             )  # fmt: skip
         found[aggregate.name] = asdict(known)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.planner.counters import Counters
 from penstock.planner.network import Network, StateTable
 from penstock.planner.segments import Scan, Spread, Timing, rows_in_reach
 
@@ -34,26 +35,27 @@ class Scans:
     compared: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     sent: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
 
-    def observe(self, network: Network, replicated: Collection[int], reports: Sequence[Mapping[str, Any]]) -> None:
-        """Learn from one step; `replicated` are the tables whose new rows every task got."""
+    def observe(
+        self, network: Network, replicated: Collection[int], counted: Sequence[tuple[Counters, Mapping[str, float]]]
+    ) -> None:
+        """Learn from one step; `replicated` are the tables whose new rows every task got, `counted` are counts and phases of each task."""
         rows: Counter[str] = Counter()
         met: Counter[str] = Counter()
-        for report in reports:
-            rows.update({name: counts["accepted"] for name, counts in report["streams"].items()})
+        for own, _ in counted:
+            rows.update({name: counts.accepted for name, counts in own.streams.items()})
             for table in network.tables:
-                met[table.stream] += report["tables"].get(table.name, {}).get("candidates", 0)
+                met[table.stream] += own.table(table.name).candidates
         if not rows:
             return
         self.rows.append(rows)
         self.met.append(met)
-        everywhere = sum(_total(report, network, replicated, "shipped") for report in reports)
+        everywhere = sum(_shipped(own, network, replicated) for own, _ in counted)
         others = {t.index for t in network.tables} - set(replicated)
-        for report in reports:
-            phases = report["phases"]
-            pairs = sum(counts.get("candidates", 0) for counts in report["tables"].values())
+        for own, phases in counted:
+            pairs = sum(counts.candidates for counts in own.tables.values())
             if pairs:
                 self.compared.append((pairs, phases.get("open", 0.0) + phases.get("probe", 0.0)))
-            received = everywhere + _total(report, network, others, "shipped")
+            received = everywhere + _shipped(own, network, others)
             if received:
                 self.sent.append((received, phases.get("receive", 0.0) + phases.get("prepare", 0.0)))
 
@@ -71,15 +73,15 @@ class Scans:
         table: StateTable,
         runs: Sequence[Spread],
         progress: Mapping[str, int],
-        counters: Mapping[str, Mapping[str, int]],
+        counters: Counters,
     ) -> Scan:
         """What the next step has to compare with a table; without recent steps, by the averages of all."""
         streams = scanning(network, table)
         held = rows_in_reach(runs, progress)
         count = len(streams | {table.stream})
         if not self.rows:
-            steps = max(1, counters.get("engine:", {}).get("steps", 0))
-            accepted = sum(counters.get(f"stream:{name}", {}).get("accepted", 0) for name in streams)
+            steps = max(1, counters.engine.steps)
+            accepted = sum(counters.stream(name).accepted for name in streams)
             return Scan(accepted / steps, held, count)
         came = sum(step.get(name, 0) for step in self.rows for name in streams)
         pairs = sum(step.get(name, 0) for step in self.met for name in streams)
@@ -99,9 +101,8 @@ def scanning(network: Network, table: StateTable) -> frozenset[str]:
     )
 
 
-def _total(report: Mapping[str, Any], network: Network, tables: Collection[int], name: str) -> int:
-    counts = report["tables"]
-    return sum(counts.get(network.tables[index].name, {}).get(name, 0) for index in tables)
+def _shipped(counters: Counters, network: Network, tables: Collection[int]) -> int:
+    return sum(counters.table(network.tables[index].name).shipped for index in tables)
 
 
 def fit(samples: Sequence[Sample], each: float, fixed: float) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """How the queries of a network share state: the chain of each state table, and what other strategies would hold.
 
-Both follow from what was counted: the rows of each table by their own life and by role (`life:..` and `role:..` among its counters),
+Both follow from what was counted: the rows of each table by their own life and by role (`lives` and `roles` among its counters),
 and the rows that its runs hold.
 """
 
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from penstock.model.time import FOREVER
 from penstock.planner.chain import Chain, Load, UnitCosts, budget_chain, chain_cost, chain_memory, cpu_opt, mem_opt
+from penstock.planner.counters import Counters
 from penstock.planner.network import Network, StateTable
 
 CHAINS = ("auto", "mem_opt", "cpu_opt")
@@ -19,8 +20,6 @@ SURPLUS = 0.02  # of rows that 'auto' may hold beyond the fewest, for fewer link
 # Seconds, from probing 100,000 rows against 1, 16 and 64 runs once: a probing row costs about 15 ns for each run, and a link has
 # about 20 of them; a candidate pair costs 22 ns. Only their ratio matters.
 COSTS = UnitCosts(link=300e-9, pair=22e-9, route=1e-9)
-
-Counters = Mapping[str, Mapping[str, int]]  # counts so far by 'stream:name', 'table:name', 'query:id'
 
 
 class Held(Protocol):
@@ -66,10 +65,9 @@ def facts(table: StateTable, counters: Counters, runs: Sequence[Held]) -> Facts:
     below it that is still wanted; where there is none, nobody wants them. How many of them are wanted now is at most what the roles
     that are left were counted with.
     """
-    counts = counters.get(f"table:{table.name}", {})
-    by_life = {int(key[5:]): n for key, n in counts.items() if key.startswith("life:")}
-    by_role = {e.id: counts.get(f"role:{e.id}", 0) for e in table.entries}
-    sampled = counts.get("sampled", 0)
+    counts = counters.table(table.name)
+    by_life, sampled = counts.lives, counts.sampled
+    by_role = {e.id: counts.roles.get(e.id, 0) for e in table.entries}
     wanted = {entry.life for entry in table.entries}
     stored = dict.fromkeys(wanted, 0)
     for life, number in by_life.items():
@@ -157,8 +155,8 @@ def _chain(table: StateTable, mode: str, found: Facts, probes: float, costs: Uni
 
 def _candidates(counters: Counters, runs: Sequence[Held]) -> float:
     """The share of held rows that a probing row meets: those of its key."""
-    tables = [counts for name, counts in counters.items() if name.startswith("table:")]
-    probed, met = (sum(counts.get(key, 0) for counts in tables) for key in ("probed", "candidates"))
+    probed = sum(counts.probed for counts in counters.tables.values())
+    met = sum(counts.candidates for counts in counters.tables.values())
     held = sum(run.rows for run in runs)
     return met / probed / held if probed and held else 1e-3
 

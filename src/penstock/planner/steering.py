@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.planner.counters import Counters, positions_of
 from penstock.planner.network import Join, Network, StateTable, decided_early
 from penstock.planner.orders.cost import CostModel, EngineCost, IndexCost, Price
 from penstock.planner.orders.decision import Decision, Parameters
@@ -26,7 +27,7 @@ from penstock.planner.orders.modes import MODES, make_mode
 from penstock.planner.orders.ranged import Pop
 from penstock.planner.orders.statistics import Statistics
 from penstock.planner.routes import HERE, MOVED, WHOLE, Route, Routes, build_routes, route_of
-from penstock.planner.share import Counters, Held
+from penstock.planner.share import Held
 from penstock.planner.shared_counts import Lending
 
 Floats = npt.NDArray[np.float64]
@@ -54,7 +55,7 @@ class Steering:
     ) -> None:
         """`stored` is what `states` gave before a restart, `counters` are the totals so far; `clock` times the checks."""
         self.network, self.tasks, self.clock = network, tasks, clock
-        self.counters: Counters = counters or {}
+        self.counters = counters or Counters()
         self.modes: dict[int, Mode] = {}
         for join in network.joins:
             if len(join.tables) > 2:  # of two positions each has only one way to go
@@ -128,8 +129,8 @@ class Steering:
 
 def new_rows(table: StateTable, counters: Counters) -> float:
     """The new rows that a table has got in a step, on the average of all steps."""
-    steps = counters.get("engine:", {}).get("steps", 0)
-    return counters.get(f"table:{table.name}", {}).get("shipped", 0) / steps if steps else 0.0
+    steps = counters.engine.steps
+    return counters.table(table.name).shipped / steps if steps else 0.0
 
 
 def price_of_whole(rows: float, tasks: int) -> float:
@@ -214,13 +215,13 @@ def statistics(network: Network, join: Join, step: Counters, old: Sequence[Held]
     """
     arrivals = [0.0] * len(join.tables)
     flows = {}
-    for name, count in step.get(f"join:{join.name}", {}).items():
-        of, positions = name.split(":")
-        members = frozenset(map(int, positions.split(",")))
-        if len(members) == 1:
-            arrivals[int(of)] = count
-        else:
-            flows[int(of), members] = float(count)
+    for of, found in step.join(join.name).flows.items():
+        for bits, count in found.items():
+            members = positions_of(bits)
+            if len(members) == 1:
+                arrivals[of] = count
+            else:
+                flows[of, members] = float(count)
     names = [network.tables[table].name for table in join.tables]
     before = {name: _extents(r for r in old if r.table == name) for name in names}
     came = {name: _extents(r for r in new if r.table == name) for name in names}

@@ -1,4 +1,7 @@
-"""A folder that others list: it belongs to one state directory, and files appear there complete, once, under names that say their step."""
+"""A folder as a sink, which others list: it belongs to one state directory, and files appear there complete, once, under names that say their step.
+
+Rows that lie in files of a query's own as its select list says are not read again: the folder gets these very files.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -15,9 +19,51 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import StateError
+from penstock.results.layout import OWN
+from penstock.results.sink import Line, Tables
+from penstock.state.result_files import ResultFile
+from penstock.storage.crash_points import kill_point
 from penstock.storage.local import LocalStore
+from penstock.storage.store import Store
 
 OWNER = "_penstock"  # a file that Spark and others who list the folder pass over
+
+
+@dataclass
+class FolderSink:
+    """Parquet files in a folder, one for each query and step, or links to the files of the query. `owner` is the state directory that may write."""
+
+    folder: str
+    tables: Tables
+    store: Store  # where result files lie
+    owner: str
+    _claimed: bool = field(default=False, init=False)
+
+    def write(self, lines: Sequence[Line], step: int) -> None:
+        linked = {q: own for line in lines for q, own in line.files.items() if all(f.kind == OWN for f in own)}
+        for line in lines:
+            queries = tuple(query for query in line.queries if query not in linked)
+            tables = (table for table in (self.tables(queries, line.part) if queries else ()) if len(table))
+            if (first := next(tables, None)) is not None:
+                self._claim()
+                publish(self.folder, f"part-{step:08d}-{queries[-1]}.parquet", chain([first], tables))
+        if linked:
+            self._link(linked, step)
+
+    def _link(self, files: Mapping[int, Sequence[ResultFile]], step: int) -> None:
+        """Publish the files of single queries. Their order, by which they are called, is the same at every attempt."""
+        self._claim()
+        for query, own in files.items():
+            for number, name in enumerate(sorted(file.name for file in own)):
+                link(self.store.path(name), self.folder, f"part-{step:08d}-{query}-{number}.parquet")
+                kill_point("after_link", step)
+        LocalStore(self.folder).sync(["."])
+
+    def _claim(self) -> None:
+        if not self._claimed:
+            claim(self.folder, self.owner)
+            LocalStore(self.folder).sync(["../."])  # the folder itself may be new
+            self._claimed = True
 
 
 def claim(folder: str, owner: str) -> None:

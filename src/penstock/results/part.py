@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from penstock.model.time import FOREVER, NEVER
 from penstock.sql.spelling import by_reference
-from penstock.state.manifest import ResultFile
+from penstock.state.manifest import Manifest
+from penstock.state.result_files import ResultFile
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,15 @@ class Part:
 
     def includes(self, step: int) -> bool:
         return step > self.since and (self.until is None or step <= self.until)
+
+    def includes_each(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """The same of a column of steps."""
+        return (steps > self.since) & (steps <= (FOREVER if self.until is None else self.until))
+
+    def files(self, manifest: Manifest, query: int) -> list[ResultFile]:
+        """The files of a query that may hold some of it."""
+        after = NEVER if self.horizon == NEVER else self.horizon - 1
+        return [file for file in manifest.results.of(query, since=self.since, after=after) if self.holds(file)]
 
     def holds(self, file: ResultFile) -> bool:
         return file.step > self.since and file.max_time >= self.horizon and file.min_time < self.before

@@ -15,8 +15,9 @@ from penstock.model.time import NEVER
 from penstock.results.layout import MERGED, OWN_KINDS
 from penstock.results.own import with_steps
 from penstock.results.stored import checked, read
-from penstock.state.manifest import Manifest, ResultFile
+from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Registry
+from penstock.state.result_files import ResultFile
 from penstock.storage.store import Store, file_name
 
 UPKEEP_EVERY = 64  # steps between two rounds of upkeep

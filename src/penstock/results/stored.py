@@ -1,4 +1,7 @@
-"""Parquet files of results and of rows put aside: found as the manifest names them, and read with their checksums."""
+"""Parquet files of results and of rows put aside: found as the manifest names them, and read with their checksums.
+
+They have a checksum in every page; damaged ones are never read.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import StateError
-from penstock.state.manifest import ResultFile, SideFile
+from penstock.state.manifest import SideFile
+from penstock.state.result_files import ResultFile
 from penstock.storage.faults import RESTORE, damaged
 from penstock.storage.store import Store
-
-VERIFIED = {
-    "parquet.page.verify-checksum.enabled": "true"
-}  # files have a checksum in every page; damaged ones are never read
 
 
 def checked(store: Store, file: ResultFile | SideFile) -> str:

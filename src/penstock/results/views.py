@@ -1,12 +1,22 @@
-"""The views on the results of registered queries, as their records and the queries that they stand for make them."""
+"""The views on the results of registered queries, as their records and the queries that they stand for make them; and what they read together."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import pyarrow as pa
+
 from penstock.catalog.catalog import Catalog
 from penstock.catalog.lineage import lineage
+from penstock.errors import ResultsError
+from penstock.model.time import FOREVER
 from penstock.planner.meaning import settled
-from penstock.results.read import ResultView
+from penstock.results.part import Part
+from penstock.results.read import ResultView, in_order
 from penstock.results.read_aggregates import AggregateView
+from penstock.results.released import horizon, released
+from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord
 
 
@@ -19,5 +29,41 @@ def view_of(catalog: Catalog, record: QueryRecord) -> ResultView:
     query = settled(catalog.compiled(record).query, catalog.settings)
     streams = catalog.streams_of(record)
     if query.aggregation is not None:
-        return AggregateView(catalog.store, record, query, streams, (), catalog.own)
-    return ResultView(catalog.store, record, query, streams, catalog.positions(record))
+        return AggregateView(catalog.store, record, query, streams, catalog.bits, catalog.own)
+    return ResultView(catalog.store, record, query, streams, catalog.bits, catalog.positions(record))
+
+
+def part_of(catalog: Catalog, record: QueryRecord, manifest: Manifest, *, since: int = -1, ordered: bool) -> Part:
+    """What people see of the results of a query: those that are not given up, and if `ordered` only those that progress has released."""
+    before = released(catalog, record, manifest) if ordered else FOREVER
+    return Part(since=since, horizon=horizon(catalog, record, manifest), before=before)
+
+
+def united_tables(
+    views: Sequence[ResultView], manifest: Manifest, part: Part, *, ordered: bool
+) -> Iterator[pa.Table] | None:
+    """A part of the results of queries that continue each other, if `ordered` by their times; None if only Spark can compute them."""
+    tables = [view.tables(manifest, part, time=ordered) for view in views]
+    known = chain.from_iterable(pieces for pieces in tables if pieces is not None)
+    if None in tables:
+        return None
+    return in_order(known) if ordered else known
+
+
+def results_table(catalog: Catalog, name: str, manifest: Manifest) -> pa.Table:
+    """The committed results of a query, as `Engine.results` gives them; refused if only Spark can compute its select list."""
+    newest = catalog.record(name)
+    found = []
+    for record in lineage(catalog.registry, newest):
+        part = part_of(catalog, record, manifest, ordered=newest.ordered)
+        tables = view_of(catalog, record).tables(manifest, part, time=newest.ordered)
+        if tables is None:
+            raise ResultsError(f"query {name!r}: its results are computed by Spark when they are read: {record.sql}")
+        found.append(tables)
+    tables = chain.from_iterable(found)
+    places = [str(number) for number in range(len(newest.item_names))]  # names of items may be equal
+    whole = [table.rename_columns(places) for table in (in_order(tables) if newest.ordered else tables)]
+    found = (
+        pa.concat_tables(whole, promote_options="permissive") if whole else pa.table({p: pa.nulls(0) for p in places})
+    )
+    return found.rename_columns(list(newest.item_names))

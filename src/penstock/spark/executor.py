@@ -17,6 +17,7 @@ from penstock.spark.intake import Intake
 from penstock.spark.job import Job, make_job
 from penstock.spark.step_sessions import LARGE_VALUES, StepSessions
 from penstock.step.layout import Layout
+from penstock.step.report import summed
 from penstock.step.taken import Taken
 from penstock.step.task import Reports, Task
 
@@ -53,7 +54,7 @@ class SparkExecutor:
             session = self.own_session() if batch is None else self._prepared(batch)
             reports, planning = self.intake.run(self.job, task, session, batch, fresh)
         if batch is not None:
-            self._sends_much = sum(report["sent"][1] for report in reports) > MOST_SENT * task.buckets.tasks
+            self._sends_much = summed(reports).engine.sent_bytes > MOST_SENT * task.buckets.tasks
         return reports, planning
 
     def take_over(self, task: Task) -> Reports:

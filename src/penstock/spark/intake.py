@@ -41,15 +41,15 @@ class Intake:
             sent, asked = job.sent(session, rows, pieces, task, expected)
             planning += time.perf_counter() - started
             reports = job.run(sent, asked)
-            unreadable = {stream for report in reports for stream in report["unreadable"]}
+            unreadable = {stream for report in reports for stream in report.unreadable}
             if not unreadable:
                 break
             self.left |= unreadable
         if batch is not None:
             self.rows = dict.fromkeys(job.layout.order, 0)
             for report in reports:
-                for stream, counts in report["streams"].items():
-                    self.rows[stream] = self.rows.get(stream, 0) + counts["rows"]
+                for stream, counts in report.counters.streams.items():
+                    self.rows[stream] = self.rows.get(stream, 0) + counts.rows
         return reports, planning
 
     def _taken(

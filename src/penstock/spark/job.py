@@ -5,7 +5,6 @@ A job commits nothing. What its workers wrote exists once a manifest names it, s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,6 +27,7 @@ from penstock.step.handover import finished_joins, handover_schema
 from penstock.step.layout import Layout, lay_out_all
 from penstock.step.mapper import truth_words
 from penstock.step.pieces import Piece, shared_out
+from penstock.step.report import Report
 from penstock.step.run_mapper import run_mapper
 from penstock.step.task import Plan, Reports, Task
 from penstock.step.worker import run_task
@@ -130,7 +130,7 @@ class Job:
             reported = finish_projection(handed, self.network).mapInArrow(finish, "report binary")
         else:
             reported = rows.mapInArrow(last, "report binary")
-        return [json.loads(bytes(row[0])) for row in reported.collect()]
+        return [Report.decode(row[0]) for row in reported.collect()]
 
 
 def _numbers_in(batch: pa.RecordBatch) -> list[int]:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.model.time import LATEST
 from penstock.planner.derived import LAST_TICK, DerivedStream, Ticks
 from penstock.results.read import ResultView
+from penstock.spark.result_frames import result_frame
 from penstock.sql.spelling import time_in_units
 from penstock.step.layout import Layout
 from penstock.step.taken import Taken
@@ -17,7 +18,8 @@ from penstock.step.taken import Taken
 def frames_of(taken: Taken, session: SparkSession, layout: Layout) -> list[DataFrame]:
     """The rows, laid out like a batch."""
     return [
-        _branch(taken.derived, view, view.frame(session, taken.manifest, taken.part), layout) for view in taken.views
+        _branch(taken.derived, view, result_frame(view, session, taken.manifest, taken.part), layout)
+        for view in taken.views
     ]
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from penstock.state.manifest import Manifest
+from penstock.planner.counters import Counters
+from penstock.state.manifest import Forgotten, Manifest
 from penstock.state.registry import QueryRecord, Registry
-
-QUERY = "query:"  # before the number of a query in the names of counters
 
 
 def ended_queries(registry: Registry, manifest: Manifest) -> frozenset[int]:
@@ -40,32 +39,29 @@ def ended_queries(registry: Registry, manifest: Manifest) -> frozenset[int]:
 
 def without_ended(registry: Registry, manifest: Manifest) -> Registry:
     """The registry without ended queries; one whose counts others continue stays until they have them."""
-    owed = {int(name.removeprefix(QUERY)) for name in _heirs(registry, manifest)}
-    gone = ended_queries(registry, manifest) - owed
+    gone = ended_queries(registry, manifest) - _heirs(registry, manifest).keys()
     return replace(registry, queries=tuple(q for q in registry.queries if q.id not in gone)) if gone else registry
 
 
-def handed_on(registry: Registry, manifest: Manifest) -> dict[str, dict[str, int]]:
+def handed_on(registry: Registry, manifest: Manifest) -> Counters:
     """The counts of ended queries, as counts of those that continue them."""
-    found: dict[str, dict[str, int]] = {}
-    for name, heir in _heirs(registry, manifest).items():
-        own = found.setdefault(heir, {})
-        for key, count in manifest.counters[name].items():
-            own[key] = own.get(key, 0) + count
+    found = Counters()
+    for query, heir in _heirs(registry, manifest).items():
+        found.add(Counters(queries={heir: manifest.counters.query(query)}))
     return found
 
 
-def forgotten(registry: Registry, manifest: Manifest, cursors: Collection[str]) -> tuple[str, ...]:
-    """Names of counters, cursors and suspensions that belong to nobody any longer; `cursors` are those in use."""
+def forgotten(registry: Registry, manifest: Manifest, cursors: Collection[str]) -> Forgotten:
+    """What belongs to nobody any longer; `cursors` are those in use."""
     known = {q.id for q in registry.queries}
-    counters = [n for n in manifest.counters if n.startswith(QUERY) and int(n.removeprefix(QUERY)) not in known]
+    counted = [n for n in manifest.counters.queries if n not in known]
     suspended = [n for n in manifest.suspended if int(n) not in known]
     unused = [n for n in manifest.cursors if n not in cursors]
-    return (*counters, *_heirs(registry, manifest), *suspended, *unused)
+    return Forgotten((*counted, *_heirs(registry, manifest)), tuple(suspended), tuple(unused))
 
 
-def _heirs(registry: Registry, manifest: Manifest) -> dict[str, str]:
-    """The counters of ended queries with those that they go to: of the query that they are a part of, or that continues them."""
+def _heirs(registry: Registry, manifest: Manifest) -> dict[int, int]:
+    """The ended queries whose counts go to another one: to that which they are a part of, or that continues them."""
     ended, by_id = ended_queries(registry, manifest), {q.id: q for q in registry.queries}
     after = {q.replaces: q.id for q in registry.queries if q.replaces is not None}
     found = {}
@@ -74,6 +70,6 @@ def _heirs(registry: Registry, manifest: Manifest) -> dict[str, str]:
         while heir in ended:
             united = by_id[heir].united
             heir = after.get(heir) if united is None else united
-        if heir is not None and f"{QUERY}{number}" in manifest.counters:
-            found[f"{QUERY}{number}"] = f"{QUERY}{heir}"
+        if heir is not None and number in manifest.counters.queries:
+            found[number] = heir
     return found

@@ -10,9 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from penstock.errors import StateError
-from penstock.model.time import NEVER
+from penstock.planner.counters import Counters
 from penstock.planner.network import closing, stream_of
+from penstock.state.flushed import Flushed
+from penstock.state.result_files import ResultFile, ResultFiles
 from penstock.state.run import RunEntry
 from penstock.storage.faults import RESTORE
 from penstock.storage.log import Log
@@ -64,38 +68,6 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class ResultFile:
-    """A committed file of result rows; `counts` = rows per query id, `version` says what its bits mean.
-
-    A file of panes holds what results are put together from, and `counts` are results. `closings` = (step, after, until): which windows
-    were closed by which step; all panes before `panes_until` are in this file or in earlier ones. Rows in it of the queries `without` are no
-    results: they were given up with their step.
-    """
-
-    name: str
-    join: str
-    step: int
-    version: int
-    rows: int
-    bytes: int
-    min_time: int
-    max_time: int
-    counts: tuple[tuple[int, int], ...]
-    kind: str = "join"
-    closings: tuple[tuple[int, int, int], ...] = ()
-    panes_until: int = NEVER
-    without: tuple[int, ...] = ()
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> ResultFile:
-        lists = {key: tuple(tuple(item) for item in data.get(key, ())) for key in ("counts", "closings")}
-        return cls(**{**data, **lists, "without": tuple(data.get("without", ()))})
-
-    def count(self, query: int) -> int:
-        return dict(self.counts).get(query, 0)
-
-
-@dataclass(frozen=True)
 class SideFile:
     """A committed file of whole rows that were late or bad; `at` is the clock of the step that committed it, in seconds."""
 
@@ -108,9 +80,20 @@ class SideFile:
     at: float = 0.0
 
 
+class Forgotten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is remembered no longer: counters of queries, suspensions of queries, and cursors."""
+
+    counters: tuple[int, ...] = ()
+    suspended: tuple[str, ...] = ()
+    cursors: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.counters or self.suspended or self.cursors)
+
+
 @dataclass(frozen=True)
 class Entry:
-    """What one step changed. `forgotten` are names of counters, cursors and suspensions that belong to nobody any longer; `ended` says by which
+    """What one step changed. `forgotten` belongs to nobody any longer; `ended` says by which
     punctuations of groups it has closed: those BEFORE it, those NOW known, or none; `closed_groups` are those of streams of which it was by others.
     """
 
@@ -121,7 +104,7 @@ class Entry:
     version: int
     clock: float
     progress: Mapping[str, Progress]
-    counters: Mapping[str, Mapping[str, int]]
+    counters: Counters
     runs_added: tuple[RunEntry, ...] = ()
     runs_removed: tuple[str, ...] = ()
     results: tuple[ResultFile, ...] = ()
@@ -137,10 +120,10 @@ class Entry:
     derived: Mapping[str, int] = field(default_factory=dict)
     ended: str = ""
     closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
-    flushed: Mapping[str, tuple[tuple[int, int | None, int, int], ...]] = field(default_factory=dict)
+    flushed: Mapping[str, tuple[Flushed, ...]] = field(default_factory=dict)
     panes: Mapping[str, Any] = field(default_factory=dict)
     folding: Mapping[str, Any] = field(default_factory=dict)
-    forgotten: tuple[str, ...] = ()
+    forgotten: Forgotten = Forgotten()  # noqa: RUF009  (frozen)
 
 
 @dataclass(frozen=True)
@@ -150,8 +133,7 @@ class Manifest:
     `orders` is what the choice of probe orders has to remember, by join, and `decisions` are its last ones. `closed` is the progress, by stream,
     up to which joins with windows that count rows, and aggregates, have been evaluated; `closed_groups` are the punctuations by which
     windows of single groups have been closed ahead of it. `derived` is the last step whose results have been taken in by each derived stream.
-    `panes` is what the choice of pane sets has to remember, by aggregate, `folding` what that of partials in mappers has. `flushed` says of aggregates whose results are let out slowly, for each range of keys, which are out: (low, high, windows that end by this
-    time, and of the next one keys below this).
+    `panes` is what the choice of pane sets has to remember, by aggregate, `folding` what that of partials in mappers has. `flushed` says of aggregates whose results are let out slowly, for each range of keys, which are out.
     """
 
     step: int = -1
@@ -160,9 +142,9 @@ class Manifest:
     version: int = 0
     clock: float = 0.0
     progress: Mapping[str, Progress] = field(default_factory=dict)
-    counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)
     runs: Mapping[str, RunEntry] = field(default_factory=dict)
-    results: Mapping[str, ResultFile] = field(default_factory=dict)
+    results: ResultFiles = field(default_factory=ResultFiles)
     sides: tuple[SideFile, ...] = ()
     cursors: Mapping[str, int] = field(default_factory=dict)
     suspended: Mapping[str, str] = field(default_factory=dict)
@@ -172,7 +154,7 @@ class Manifest:
     closed: Mapping[str, int] = field(default_factory=dict)
     derived: Mapping[str, int] = field(default_factory=dict)
     closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
-    flushed: Mapping[str, tuple[tuple[int, int | None, int, int], ...]] = field(default_factory=dict)
+    flushed: Mapping[str, tuple[Flushed, ...]] = field(default_factory=dict)
     panes: Mapping[str, Any] = field(default_factory=dict)
     folding: Mapping[str, Any] = field(default_factory=dict)
 
@@ -180,26 +162,24 @@ class Manifest:
         """The manifest after one more step."""
         gone = set(entry.runs_removed)
         runs = {n: r for n, r in self.runs.items() if n not in gone} | {r.name: r for r in entry.runs_added}
-        dropped = set(entry.results_removed)
-        results = {n: r for n, r in self.results.items() if n not in dropped} if dropped else dict(self.results)
-        results.update((r.name, r) for r in entry.results)
+        results = self.results.changed(entry.results, entry.results_removed)
         aside = {s.name: s for s in (*self.sides, *(replace(s, at=s.at or entry.clock) for s in entry.sides))}
         for name in entry.sides_removed:
             aside.pop(name, None)
-        lost = set(entry.forgotten)
-        counters = {name: dict(values) for name, values in self.counters.items() if name not in lost}
-        for name, values in entry.counters.items():
-            total = counters.setdefault(name, {})
-            for key, value in values.items():
-                total[key] = total.get(key, 0) + value
+        lost = entry.forgotten
+        counters = self.counters
+        if lost.counters:
+            left = {query: own for query, own in counters.queries.items() if query not in lost.counters}
+            counters = msgspec.structs.replace(counters, queries=left)
+        counters = counters.plus(entry.counters)
         progress = {name: p.after(self.progress.get(name)) for name, p in entry.progress.items()}
         by = {BEFORE: self.progress, NOW: progress}.get(entry.ended, {})
         groups = {**self.closed_groups, **{name: p.closed for name, p in by.items()}, **entry.closed_groups}
         return replace(
             self, step=entry.step, last_batch=entry.last_batch, identity=entry.identity, version=entry.version, clock=entry.clock,
             progress=progress, counters=counters, runs=runs, results=results, sides=tuple(aside.values()),
-            cursors={n: c for n, c in {**self.cursors, **entry.cursors}.items() if n not in lost},
-            suspended={n: why for n, why in {**self.suspended, **entry.suspended}.items() if n not in lost}, final=entry.final,
+            cursors={n: c for n, c in {**self.cursors, **entry.cursors}.items() if n not in lost.cursors},
+            suspended={n: why for n, why in {**self.suspended, **entry.suspended}.items() if n not in lost.suspended}, final=entry.final,
             orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
             closed={n: v for n, v in {**self.closed, **entry.closed}.items() if stream_of(n) in entry.progress},
             derived=dict(entry.derived),
@@ -269,7 +249,11 @@ def _plain(value: Entry | Manifest) -> dict[str, Any]:
     entry = isinstance(value, Entry)
     body["progress"] = {n: p.to_json() if entry else p.__dict__ for n, p in value.progress.items()}
     body["sides"] = [s.__dict__ for s in value.sides]
+    body["counters"], body["flushed"] = (
+        msgspec.to_builtins(part, str_keys=True) for part in (value.counters, value.flushed)
+    )
     if isinstance(value, Entry):
+        body["forgotten"] = msgspec.to_builtins(value.forgotten)
         body["runs_added"] = [r.to_json() for r in value.runs_added]
         body["results"] = [_plain_result(r) for r in value.results]
     else:
@@ -291,7 +275,8 @@ def _common(body: dict[str, Any]) -> dict[str, Any]:
     body["sides"] = tuple(SideFile(**s) for s in body["sides"])
     body["closed_groups"] = {n: _pairs(p) for n, p in body.get("closed_groups", {}).items()}
     body["decisions"] = tuple(body.get("decisions", ()))
-    body["flushed"] = {name: tuple(tuple(r) for r in ranges) for name, ranges in body.get("flushed", {}).items()}
+    body["flushed"] = msgspec.convert(body.get("flushed", {}), dict[str, tuple[Flushed, ...]])
+    body["counters"] = msgspec.convert(body["counters"], Counters, str_keys=True)
     return body
 
 
@@ -301,7 +286,7 @@ def _entry(body: dict[str, Any]) -> Entry:
     body["runs_removed"] = tuple(body["runs_removed"])
     body["results"] = tuple(ResultFile.from_json(r) for r in body["results"])
     body["results_removed"] = tuple(body["results_removed"])
-    body["forgotten"] = tuple(body.get("forgotten", ()))
+    body["forgotten"] = msgspec.convert(body["forgotten"], Forgotten)
     body["sides_removed"] = tuple(body.get("sides_removed", ()))
     return Entry(**body)
 
@@ -311,5 +296,5 @@ def _manifest(body: dict[str, Any]) -> Manifest:
     body["sides"] = [{"at": body["clock"], **side} for side in body["sides"]]
     body = _common(body)
     body["runs"] = {r["name"]: RunEntry.from_json(r) for r in body["runs"]}
-    body["results"] = {r["name"]: ResultFile.from_json(r) for r in body["results"]}
+    body["results"] = ResultFiles(ResultFile.from_json(r) for r in body["results"])
     return Manifest(**body)

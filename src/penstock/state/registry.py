@@ -212,6 +212,26 @@ class RegistryLog:
             raise StateError(msg)
 
 
+class Bits:
+    """The bit of each query by version of the registry: every file of results asks for that of its own, so versions are read once."""
+
+    MOST = 64  # versions that are remembered
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._known: dict[int, Mapping[int, tuple[str, int]]] = {}
+
+    def of(self, query: int, version: int) -> int:
+        if version not in self._known:
+            if len(self._known) >= self.MOST:
+                self._known.clear()
+            self._known[version] = RegistryLog(self.store).load(version).bits
+        return self._known[version][query][1]
+
+    def __reduce__(self) -> tuple[type[Bits], tuple[Store]]:
+        return Bits, (self.store,)  # nobody takes along what he may not need
+
+
 def _declared(record: QueryRecord) -> tuple[object, ...]:
     into = record.into
     return (

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
+from penstock.planner.counters import Counters, EngineCounters, QueryCounters, StreamCounters, TableCounters
 from penstock.planner.network import Network
 from penstock.results.layout import OWN
-from penstock.state.manifest import Entry, Manifest, ResultFile, SideFile
+from penstock.state.flushed import Flushed
+from penstock.state.manifest import Entry, Manifest, SideFile
+from penstock.state.result_files import ResultFile
 from penstock.state.run import RunEntry
 from penstock.step.bound import Bound
+from penstock.step.report import summed
 from penstock.step.suspended import RAISED
+from penstock.step.task import Reports
 
 
-def runs_of(reports: Sequence[dict[str, Any]]) -> tuple[RunEntry, ...]:
-    return tuple(RunEntry.from_json(run) for report in reports for run in report["runs"])
+def runs_of(reports: Reports) -> tuple[RunEntry, ...]:
+    return tuple(run for report in reports for run in report.runs)
 
 
-def results_of(reports: Sequence[dict[str, Any]]) -> tuple[ResultFile, ...]:
+def results_of(reports: Reports) -> tuple[ResultFile, ...]:
     refused = refused_by(reports)
-    files = [ResultFile.from_json(file) for report in reports for file in report["results"]]
+    files = [file for report in reports for file in report.results]
     # What other tasks have found of such a query is a part of the answer, and nobody shall take it for the whole.
     if not refused:
         return tuple(files)
@@ -29,39 +33,41 @@ def results_of(reports: Sequence[dict[str, Any]]) -> tuple[ResultFile, ...]:
     return tuple(replace(f, without=tuple(sorted(refused))) for f in left if f.kind != OWN or f.counts)
 
 
-def sides_of(reports: Sequence[dict[str, Any]]) -> tuple[SideFile, ...]:
-    return tuple(SideFile(**side) for report in reports for side in report["sides"])
+def sides_of(reports: Reports) -> tuple[SideFile, ...]:
+    return tuple(side for report in reports for side in report.sides)
 
 
-def flushed_by(reports: Sequence[dict[str, Any]]) -> dict[str, tuple[tuple[int, int | None, int, int], ...]]:
+def flushed_by(reports: Reports) -> dict[str, tuple[Flushed, ...]]:
     """How far the results of aggregates are out that are let out slowly: a place for each range of keys."""
-    names = dict.fromkeys(name for report in reports for name in report["flushed"])
-    return {name: tuple(tuple(r["flushed"][name]) for r in reports if name in r["flushed"]) for name in names}
+    names = dict.fromkeys(name for report in reports for name in report.flushed)
+    return {name: tuple(r.flushed[name] for r in reports if name in r.flushed) for name in names}
 
 
-def with_dropped(entry: Entry, manifest: Manifest) -> dict[str, dict[str, int]]:
+def with_dropped(entry: Entry, manifest: Manifest) -> Counters:
     """The step's counters with the rows that left each state table (purged, or left out by a merge), and late and bad ones that are given up."""
-    counters = {name: dict(values) for name, values in entry.counters.items()}
+    dropped, expired = Counter[str](), Counter[str]()
     gone = [manifest.runs[name] for name in entry.runs_removed]
     merged = [run for run in entry.runs_added if run.level > 0]
     for run, sign in [(r, 1) for r in gone] + [(r, -1) for r in merged]:
-        counts = counters.setdefault(f"table:{run.table}", {})
-        counts["dropped"] = counts.get("dropped", 0) + sign * run.rows
+        dropped[run.table] += sign * run.rows
     removed = set(entry.sides_removed)
     if removed:  # then those that the step adds are merged ones
         aside = [(s, 1) for s in manifest.sides if s.name in removed] + [(s, -1) for s in entry.sides]
         for side, sign in aside:
-            counts = counters.setdefault(f"stream:{side.stream}", {})
-            counts["expired"] = counts.get("expired", 0) + sign * side.rows
-    return counters
+            expired[side.stream] += sign * side.rows
+    lost = Counters(
+        tables={name: TableCounters(dropped=rows) for name, rows in dropped.items()},
+        streams={name: StreamCounters(expired=rows) for name, rows in expired.items()},
+    )
+    return entry.counters.plus(lost)
 
 
-def suspended_by(network: Network, reports: Sequence[dict[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
+def suspended_by(network: Network, reports: Reports, before: Mapping[str, str]) -> dict[str, str]:
     """Queries that cannot be answered any more, and those that stop at their first error and had one; the parts of a query over unions stop together."""
     found: dict[str, str] = {}
     refused = refused_by(reports)
     for query in network.queries:
-        errors = sum(r["queries"].get(str(query.id), {}).get("errors", 0) for r in reports)
+        errors = sum(report.counters.query(query.id).errors for report in reports)
         if query.id in refused:
             why = refused[query.id]
         elif query.on_error == "stop" and errors:
@@ -72,19 +78,19 @@ def suspended_by(network: Network, reports: Sequence[dict[str, Any]], before: Ma
     return found
 
 
-def refused_by(reports: Sequence[dict[str, Any]]) -> dict[int, str]:
+def refused_by(reports: Reports) -> dict[int, str]:
     """Queries for which a task could not build the results, and why."""
-    return {int(query): why for report in reports for query, why in report["refused"].items()}
+    return {query: why for report in reports for query, why in report.refused.items()}
 
 
-def bounded(network: Network, reports: Sequence[dict[str, Any]], bound: Bound) -> None:
+def bounded(network: Network, reports: Reports, bound: Bound) -> None:
     """Refuse what has more results than one query may have, over all tasks and parts; the parts of a query are refused together."""
     rows, sizes = Counter[int](), Counter[int]()
-    for file in (f for report in reports for f in report["results"]):
-        for query, count in file["counts"]:
-            stored = min(count, file["rows"])  # a row may stand for several results
-            rows[query] += stored
-            sizes[query] += file["bytes"] * stored // max(file["rows"], 1)
+    for file in (f for report in reports for f in report.results):
+        for number, count in file.counts:
+            stored = min(count, file.rows)  # a row may stand for several results
+            rows[number] += stored
+            sizes[number] += file.bytes * stored // max(file.rows, 1)
     refused, together = refused_by(reports), dict[tuple[str, bool], list[int]]()
     for query in network.queries:
         together.setdefault((query.name, query.query.aggregation is None), []).append(query.id)
@@ -92,48 +98,40 @@ def bounded(network: Network, reports: Sequence[dict[str, Any]], bound: Bound) -
         known = [refused[part] for part in parts if part in refused]
         why = known[0] if known else bound.passed(sum(rows[p] for p in parts), sum(sizes[p] for p in parts))
         if why is not None:
-            reports[0]["refused"] |= dict.fromkeys(map(str, parts), why)
+            reports[0].refused.update(dict.fromkeys(parts, why))
 
 
-def counters_of(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """Counts of one step by 'stream:..', 'table:..' and 'query:..', and of the engine: rows and bytes that crossed the exchange."""
-    engine = {"steps": 1, "sent_rows": 0, "sent_bytes": 0}
-    totals: dict[str, dict[str, int]] = {"engine:": engine}
-    for report in reports:
-        engine["sent_rows"] += report["sent"][0]
-        engine["sent_bytes"] += report["sent"][1]
-        for kind, word in (("streams", "stream"), ("tables", "table"), ("queries", "query"), ("joins", "join")):
-            for name, counts in report[kind].items():
-                total = totals.setdefault(f"{word}:{name}", {})
-                for key, value in counts.items():
-                    total[key] = total.get(key, 0) + value
-    for number, results in _leading(reports).items():
-        total = totals.setdefault(f"query:{number}", {})
-        total["results"] = total.get("results", 0) + results
-    for refused in refused_by(reports):
-        totals.get(f"query:{refused}", {}).pop("results", None)
+def counters_of(reports: Reports) -> Counters:
+    """What a step with a job has counted."""
+    totals = summed(reports)
+    totals.add(Counters(EngineCounters(steps=1)))
+    for query, results in _leading(reports).items():
+        totals.add(Counters(queries={query: QueryCounters(results=results)}))
+    for query in refused_by(reports):
+        if query in totals.queries:
+            totals.queries[query].results = 0
     return totals
 
 
-def phases_of(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+def phases_of(reports: Reports) -> dict[str, dict[str, float]]:
     """Where the time of mappers and of tasks went, in seconds, all of them added up; what tasks map themselves is within their 'receive' too."""
     found: dict[str, dict[str, float]] = {"mappers": {}, "tasks": {}}
     for report in reports:
-        for kind, phases in (("mappers", report["mapping"]), ("tasks", report["phases"])):
+        for kind, phases in (("mappers", report.mapping), ("tasks", report.phases)):
             for phase, seconds in phases.items():
                 found[kind][phase] = round(found[kind].get(phase, 0.0) + seconds, 4)
     return found
 
 
-def _leading(reports: Sequence[dict[str, Any]]) -> dict[str, int]:
+def _leading(reports: Reports) -> dict[int, int]:
     """By query: how many rows are the first of their windows, of which each task has kept the first of its own groups."""
-    most, kept = {}, Counter[tuple[str, int]]()
+    most, kept = dict[int, int](), Counter[tuple[int, int]]()
     for report in reports:
-        for query, told in report["leading"].items():
-            most[query] = told["most"][0]
-            for end, rows in zip(told["ends"], told["rows"], strict=True):
+        for query, told in report.leading.items():
+            most[query] = told.most
+            for end, rows in zip(told.ends, told.rows, strict=True):
                 kept[query, end] += rows
-    found = Counter[str]()
+    found = Counter[int]()
     for (query, _), rows in kept.items():
         found[query] += min(rows, most[query])
     return found

@@ -17,9 +17,9 @@ from penstock.planner.listed import bare
 from penstock.planner.network import Member, Network, StateTable
 from penstock.results.layout import OWN
 from penstock.state.run import Ints
-from penstock.step.account import Account, add_counts
 from penstock.step.bound import Bound
 from penstock.step.keys import Valid
+from penstock.step.report import Report
 from penstock.step.results import Schemas, has_bit
 from penstock.step.rows import RowFile
 from penstock.storage.store import Store
@@ -72,15 +72,14 @@ class Answers:
         if raised.any():
             self.errors[query] = self.errors.get(query, 0) + int(raised.sum())
 
-    def tell(self, account: Account) -> None:
+    def tell(self, account: Report) -> None:
         """End the files, and say what is in them."""
         for query, (join, file) in self._files.items():
-            facts = None if query in self.refused else file.close()
-            if facts is not None:
-                told = {**facts, "join": join, "version": self.network.version, "kind": OWN}
-                account.results.append(([(query, file.rows)], told))
-        account.refused |= {str(query): why for query, why in self.refused.items()}
-        add_counts(account.queries, {str(query): {"errors": count} for query, count in self.errors.items()})
+            if query not in self.refused and file.close():
+                account.add_file(file.file(join, self.network.version, [(query, file.rows)], OWN))
+        account.refused.update(self.refused)
+        for query, count in self.errors.items():
+            account.query(query).errors += count
 
     def _listed(self, member: Member, stream: Stream, columns: Mapping[str, pa.Array], index: Ints) -> pa.Table:
         """The select list of a query over the rows at those places."""

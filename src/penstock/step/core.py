@@ -12,9 +12,10 @@ from penstock.catalog.catalog import Catalog
 from penstock.errors import RegistrationError, StateError
 from penstock.model.time import NEVER
 from penstock.planner.network import Network
-from penstock.results.recipients import receivers_of
+from penstock.results.delivery import Delivery, cause_of, group_sinks
 from penstock.results.released import released
-from penstock.results.sinks import Deliveries, Rows, group_sinks
+from penstock.results.sink import Into, OpenSink
+from penstock.results.sink_queries import sink_queries
 from penstock.state.manifest import Manifest, Progress
 from penstock.state.orphans import collect_orphans
 from penstock.state.progress import declare, follow_delay
@@ -24,14 +25,14 @@ from penstock.step.ending import is_ending
 from penstock.step.layout import Layout
 from penstock.step.ports import Executor, Source
 from penstock.step.stepper import Stepper
-from penstock.storage.identity import read_id
 from penstock.storage.store import Store
 
 
 class Core:
     """The steps of one engine, its sinks, and its queries as they change.
 
-    `rows` reads results for sinks; `lay_out` says which columns of which streams the source brings for a network.
+    `open_sink` makes what takes results, `cause` says why one has failed; `lay_out` says which columns of which streams
+    the source brings for a network.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Core:
         source: Source,
         catalog: Catalog,
         store: Store,
-        rows: Rows,
+        open_sink: Callable[[Into], OpenSink],
         lay_out: Callable[[Network], Layout],
         *,
         tasks: int,
@@ -48,13 +49,12 @@ class Core:
         expire_every: int = 1,
         follows_clock: bool = True,
         warnings: list[str] | None = None,
+        cause: Callable[[BaseException], str] = cause_of,
     ) -> None:
-        self.catalog, self.store, self.lay_out = catalog, store, lay_out
-        self.deliveries = Deliveries(
-            rows, lambda query, now: released(catalog, catalog.numbered(query), now), owner=read_id(store), store=store
-        )
+        self.catalog, self.store, self.open_sink, self.lay_out = catalog, store, open_sink, lay_out
+        self.delivery = Delivery(lambda query, now: released(catalog, catalog.numbered(query), now), cause=cause)
         self.stepper = Stepper(
-            executor, source, self.deliveries, catalog, store, tasks=tasks, bound=bound, expire_every=expire_every,
+            executor, source, self.delivery, catalog, store, tasks=tasks, bound=bound, expire_every=expire_every,
             follows_clock=follows_clock, warnings=warnings,
         )  # fmt: skip
 
@@ -125,7 +125,7 @@ class Core:
 
     def _connect(self, cursors: Mapping[str, int], step: int) -> None:
         """Group the sinks of all live queries; one that is new begins after `step`."""
-        self.deliveries.sinks = group_sinks(receivers_of(self.catalog), cursors, step)
+        self.delivery.sinks = group_sinks(sink_queries(self.catalog), cursors, step, self.open_sink)
 
     def _take_over(self) -> None:
         """Let queries that begin from the state see the rows held, also if the engine died before it."""

@@ -33,13 +33,12 @@ def cursors(network: Network, manifest: Manifest) -> dict[str, int]:
 def waiting(network: Network, manifest: Manifest, views: Views) -> list[DerivedStream]:
     """The derived streams with results that no step has taken in yet."""
     taken = cursors(network, manifest)
-    if not taken:
-        return []
-    fresh = [f for f in manifest.results.values() if f.step > min(taken.values(), default=manifest.step)]
     found = []
-    for derived in network.derived_streams if fresh else ():
-        own = [view.record.id for view in views(derived.query)]
-        if any(f.step > taken[derived.name] and any(map(f.count, own)) for f in fresh):
+    for derived in (
+        network.derived_streams if manifest.results.since(min(taken.values(), default=manifest.step)) else ()
+    ):
+        since, own = taken[derived.name], [view.record.id for view in views(derived.query)]
+        if any(file.count(query) for query in own for file in manifest.results.of(query, since=since)):
             found.append(derived)
     return found
 

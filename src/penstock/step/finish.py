@@ -6,7 +6,6 @@ items, each NULL where evaluating it raised, which is counted.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,8 +17,9 @@ from penstock.model import Expression, Ref
 from penstock.planner.network import Join, Member, Network
 from penstock.results.layout import computed_column
 from penstock.step.handover import finished_joins, handed_columns, prefixed
+from penstock.step.report import Report
 from penstock.step.results import ResultWriter, has_bit
-from penstock.step.task import Plan, Report, Task, report_batch, result_writer
+from penstock.step.task import Plan, Task, report_batch, result_writer
 
 
 def finish_task(batches: Iterator[pa.RecordBatch], plan: Plan, task: Task) -> Iterator[pa.RecordBatch]:
@@ -33,13 +33,15 @@ def finish_task(batches: Iterator[pa.RecordBatch], plan: Plan, task: Task) -> It
         for join in joins:
             _finish_batch(join, network, batch, writers[join.index], errors)
         for text in batch.column("report").drop_null().to_pylist():
-            report = Report(**json.loads(text))
+            report = Report.decode(text)
     if report is None:
         return
     for writer in writers.values():
-        report.end(writer)
+        for file in writer.close():
+            report.add_file(file)
+        report.refused.update(writer.refused)
     for query, count in errors.items():
-        report.count(query, "errors", count)
+        report.query(query).errors += count
     yield report_batch(report)
 
 

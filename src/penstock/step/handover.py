@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.kernels.probe import word_count
 from penstock.planner.network import Join, Network, result_column
-from penstock.step.task import Report
+from penstock.step.report import Report
 
 
 def finished_joins(network: Network) -> list[Join]:

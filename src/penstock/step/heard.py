@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from penstock.model.time import NEVER, SECOND
 from penstock.planner.network import Network
 from penstock.state.manifest import Manifest, Progress
-from penstock.state.progress import Seen, move, together
+from penstock.state.progress import move, together
 from penstock.step import derived
 from penstock.step.idle import follow_clock
 from penstock.step.task import Reports
@@ -46,7 +46,7 @@ class Heard:
 
     def after(self, reports: Reports, now: float) -> Heard:
         """What is known after a batch that was committed at this time."""
-        came = {name for report in reports for name, counts in report["streams"].items() if counts["rows"]}
+        came = {name for report in reports for name, counts in report.counters.streams.items() if counts.rows}
         return replace(self, last_rows={**self.last_rows, **dict.fromkeys(came, now)}, planned_before=False)
 
     def hold(self, held: frozenset[str], now: float) -> Heard:
@@ -70,7 +70,7 @@ def after_rows(network: Network, manifest: Manifest, reports: Reports, clock: in
     """Progress by what the rows of a step say; `clock` is that of its begin, if it says anything of them."""
     moved, warnings = dict(manifest.progress), []
     for name, stream in network.streams.items():
-        parts = [Seen.from_json(part) for report in reports for part in report["saw"].get(name, ())]
+        parts = [part for report in reports for part in report.saw.get(name, ())]
         if parts:
             after = move(stream, moved.get(name, Progress(NEVER, NEVER)), together(parts, stream.delay_rows), clock)
             if after != Progress(NEVER, NEVER, grown=()):
@@ -100,4 +100,4 @@ def after_taking_in(
 
 
 def _silent(read: Sequence[str], reports: Reports) -> list[str]:
-    return [n for n in read if not any(r["streams"].get(n, {}).get("rows") for r in reports)]
+    return [n for n in read if not any(report.counters.stream(n).rows for report in reports)]

@@ -21,8 +21,9 @@ from penstock.planner.network import Network, StateTable
 from penstock.planner.segments import quantiles
 from penstock.state.compaction import Merge
 from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, fading
+from penstock.step.report import Report
 from penstock.step.results import Schemas
-from penstock.step.task import Report, Task
+from penstock.step.task import Task
 from penstock.storage.faults import told_plainly
 from penstock.storage.store import file_name
 
@@ -89,14 +90,14 @@ class Held:
         return _opened[entry.name]
 
     def store(self, table: StateTable, rows: Rows) -> None:
-        counts = self.report.tables.setdefault(table.name, {})
+        counts = self.report.table(table.name)
         if table.stateless:
-            counts["unwanted"] = counts.get("unwanted", 0) + len(rows)
+            counts.unwanted += len(rows)
             return
         in_reach = self.in_reach(table, rows)
         kept = select(rows, in_reach)
-        counts["out_of_reach"] = len(rows) - len(kept)
-        counts["stored"] = len(kept)
+        counts.out_of_reach += len(rows) - len(kept)
+        counts.stored += len(kept)
         if len(kept):
             for life, piece in fresh_runs(table, kept):
                 self.keep_fresh(table, self.write_run(table, piece, 0, life))
@@ -136,10 +137,10 @@ class Held:
             quantiles(rows.time, self.task.buckets.tasks) if table.timed else (), fades,
         )  # fmt: skip
         if named:
-            self.report.runs.append(run.to_json())
-        counts = self.report.tables.setdefault(table.name, {})
-        counts["files"] = counts.get("files", 0) + 1
-        counts["bytes_written"] = counts.get("bytes_written", 0) + data.size
+            self.report.runs.append(run)
+        counts = self.report.table(table.name)
+        counts.files += 1
+        counts.bytes_written += data.size
         return run
 
     def merge(self, merge: Merge) -> None:

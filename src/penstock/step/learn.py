@@ -90,9 +90,9 @@ class Optimizer:
         """The record of a batch with what it has shown, and with what is done about it."""
         orders, self.planning = steered(self.steering, manifest, entry)
         if any(table.timed for table in network.tables):
-            self.scans.observe(network, task.routes.replicated, reports)
+            self.scans.observe(network, task.routes.replicated, [(r.counters, r.phases) for r in reports])
         self.seconds["planning"] += self.planning
-        self.seconds["probing"] += max((report["phases"].get("probe", 0.0) for report in reports), default=0.0)
+        self.seconds["probing"] += max((report.phases.get("probe", 0.0) for report in reports), default=0.0)
         before, self.recut = (*self.recut, *orders.pop("decisions")), []
         return replace(entry, **orders, decisions=(*before, *entry.decisions))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from penstock.kernels.aggregate.repeats import RUN, written_out
@@ -30,8 +28,8 @@ def count_results(rows: pa.Table, window: AggregateWindow | None) -> int:
 
 def write_listed(
     rows: pa.Table, window: AggregateWindow | None, member: AggregateMember, task: Task, schema: pa.Schema
-) -> dict[str, Any]:
-    """Write the results that some rows stand for; what a manifest says of the file."""
+) -> RowFile:
+    """Write the results that some rows stand for to a file, which has ended then."""
     file = RowFile(task.store, task.step)
     sliding = window if RUN in rows.column_names and isinstance(window, Sliding | Landmark) else None
     for each in (rows,) if sliding is None else written_out(rows, sliding, ROW_GROUP):
@@ -39,9 +37,8 @@ def write_listed(
             each.column(_place(item)).cast(wanted.type) for item, wanted in zip(member.listed, schema, strict=True)
         ]
         file.add(pa.table(columns, schema=schema), each.column(WINDOW_END).to_numpy())
-    found = file.close()
-    assert found is not None
-    return found
+    assert file.close()
+    return file
 
 
 def _place(item: Expression) -> str:

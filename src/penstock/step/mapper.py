@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -25,18 +25,19 @@ from penstock.kernels.probe import Words, to_words
 from penstock.model import Ref, Stream
 from penstock.model.punctuation import part_of
 from penstock.model.time import NEVER
+from penstock.planner.counters import StreamCounters, TableCounters
 from penstock.planner.folding import foldable_tables
 from penstock.planner.network import AggregateSource, Network, StateTable, WindowAggregate, key_column
 from penstock.planner.rollup import Rollup, is_cut_alike, rollup_of
 from penstock.state.buckets import BucketMap
 from penstock.state.manifest import Patterns, Progress
 from penstock.state.progress import Seen, together
-from penstock.step.account import Account, Watch, add_counts
 from penstock.step.answers import Answers
 from penstock.step.bound import Bound
 from penstock.step.folding import Folder, Partials
 from penstock.step.keys import Valid, key_columns, keys_of
 from penstock.step.pieces import Piece, Text, Types, Unreadable
+from penstock.step.report import Report, Watch
 from penstock.step.results import Schemas
 from penstock.step.sides import write_side
 from penstock.storage.store import Store
@@ -77,7 +78,7 @@ class Mapper:
     asked: Asked
     only: int | None = None
     listed: Schemas = field(default_factory=dict)
-    account: Account = field(default_factory=Account)
+    account: Report = field(default_factory=Report)
     _seen: dict[str, list[Seen]] = field(default_factory=dict)
     _exchanged: Counter[int] = field(
         default_factory=Counter
@@ -89,7 +90,7 @@ class Mapper:
     _ends: Mapping[str, str] = field(init=False)  # stream -> the column with the last times at which its rows count
 
     def __post_init__(self) -> None:
-        self._watch = Watch(self.account.phases)
+        self._watch = Watch(self.account.mapping)
         self._ends = {d.name: d.ticks.column.last for d in self.network.derived_streams if d.ticks is not None}
         self._foldable = foldable_tables(self.network) if self.only is None else {}
         self._rollups = self._rolled() if self.only is None else {}
@@ -217,25 +218,26 @@ class Mapper:
             found[f"_t{word}"] = pa.array(bits if brought_too is None else bits | whole_numbers(brought_too))
         return found
 
-    def told(self) -> Account:
+    def told(self) -> Report:
         """The account of all rows taken. Where every task has a mapper for all rows, only the first one tells of more than its results."""
         if self.only not in (None, 0):
-            self.account = Account(unreadable=self.account.unreadable, phases=self.account.phases)
+            self.account = Report(unreadable=self.account.unreadable, mapping=self.account.mapping)
             self._seen = {}
         self.answers.tell(self.account)
         for index, rows in self._exchanged.items():
             if rows:
-                add_counts(self.account.tables, {self.network.tables[index].name: {"exchanged": rows, "mappers": 1}})
+                self.account.table(self.network.tables[index].name).add(TableCounters(exchanged=rows, mappers=1))
         for index, folder in self._folders.items():
             if not folder.folded:
                 continue
-            counts = {"aggregated": folder.folded, "folded": folder.folded, "partials": folder.sent}
-            if folder.rolled:
-                counts["rolled"] = folder.rolled
-            add_counts(self.account.tables, {self.network.tables[index].name: counts})
-            add_counts(self.account.queries, {str(q): {"outside": n} for q, n in folder.outside.items()})
+            counts = TableCounters(
+                aggregated=folder.folded, folded=folder.folded, partials=folder.sent, rolled=folder.rolled
+            )
+            self.account.table(self.network.tables[index].name).add(counts)
+            for query, count in folder.outside.items():
+                self.account.query(query).outside += count
         for name, parts in self._seen.items():
-            self.account.saw[name] = [asdict(together(parts, self.network.streams[name].delay_rows))]
+            self.account.saw[name] = [together(parts, self.network.streams[name].delay_rows)]
         return self.account
 
     def _answer(self, table: StateTable, columns: Mapping[str, pa.Array], bits: Words, rows: Valid) -> None:
@@ -263,12 +265,12 @@ class Mapper:
         times = columns[self._ends.get(stream.name, "_ts")]
         said = verdicts.saw(stream, found, times, columns.get("_seq"), columns.get("_pattern"))
         self._seen.setdefault(stream.name, []).append(Seen.from_json(said))
-        counts = {"rows": len(found), "accepted": len(rows_of(found, ACCEPTED))}
+        counts = StreamCounters(rows=len(found), accepted=len(rows_of(found, ACCEPTED)))
         if stream.punctuated:
-            counts["punctuations"] = len(rows_of(found, PUNCTUATION))
+            counts.punctuations = len(rows_of(found, PUNCTUATION))
         for reason, codes in SIDES.items():
             chosen = rows_of(found, *codes)
-            counts[reason] = len(chosen)
+            counts.add(StreamCounters(late=len(chosen)) if reason == "late" else StreamCounters(bad=len(chosen)))
             policy = stream.late if reason == "late" else stream.bad
             if len(chosen) == 0 or policy == "drop":
                 continue
@@ -280,13 +282,13 @@ class Mapper:
                 progress = self.asked.progress.get(stream.name, NEVER)
                 entry = write_side(self.asked.store, self.asked.step, progress, stream.name, reason, rows, why)
                 self.account.sides.append(entry)
-        add_counts(self.account.streams, {stream.name: counts})
+        self.account.stream(stream.name).add(counts)
 
     def _count(self, table: StateTable, accepted: int, wanted: int) -> None:
-        counts = {"unwanted": accepted - wanted}
+        counts = self.account.table(table.name)
+        counts.unwanted += accepted - wanted
         if is_sampled(table, self.asked.step):
-            counts["sampled"] = accepted
-        add_counts(self.account.tables, {table.name: counts})
+            counts.sampled += accepted
 
     def _keys(self, tables: tuple[StateTable, ...], columns: Mapping[str, pa.Array]) -> dict[str, tuple[Ints, Valid]]:
         """The keys of all tables; those with the same key share them. No key is made for rows that only others' partials are made of."""
@@ -314,7 +316,7 @@ class Mapper:
             for entry in entries if errors else ():
                 query = table.entries[entry].query
                 if query not in self.asked.suspended:
-                    add_counts(self.account.queries, {str(query): {"errors": errors}})
+                    self.account.query(query).errors += errors
         return found
 
 

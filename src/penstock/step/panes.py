@@ -20,8 +20,10 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import Windowed
 from penstock.planner.network import AggregateMember, WindowAggregate
 from penstock.results.layout import PANES, piece_columns
+from penstock.state.result_files import ResultFile
+from penstock.step.report import Report
 from penstock.step.rows import ROW_GROUP, compression_of
-from penstock.step.task import Report, Task
+from penstock.step.task import Task
 from penstock.storage.store import file_name
 
 
@@ -77,11 +79,11 @@ def _write_panes(
             row_group_size=ROW_GROUP,
         )
     first, last = _ends(queries, panes, until)
-    report.add_results(
-        counts, name=name, join=aggregate.name, step=task.step, version=version, rows=len(table), kind=PANES,
-        bytes=task.store.size(name), min_time=first, max_time=last, closings=[(task.step, after, until)],
-        panes_until=edge,
+    entry = ResultFile(
+        name, aggregate.name, task.step, version, len(table), task.store.size(name), first, last, tuple(counts), PANES,
+        closings=((task.step, after, until),), panes_until=edge,
     )  # fmt: skip
+    report.add_file(entry)
 
 
 def _ends(queries: Sequence[Windowed], panes: pa.Table, until: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.kernels.aggregate.ahead import close_groups, expire_groups
 from penstock.kernels.aggregate.close import Closed, close_gathered, gather
 from penstock.kernels.aggregate.early import marked, open_windows
-from penstock.kernels.aggregate.flush import Cap, Flushed, flush, share_of
+from penstock.kernels.aggregate.flush import Cap, flush, share_of
 from penstock.kernels.aggregate.forms import (
     Kept,
     are_rows,
@@ -27,11 +27,12 @@ from penstock.kernels.aggregate.outside import count_outside
 from penstock.kernels.aggregate.stored import from_rows, received, refused, served, to_rows
 from penstock.kernels.aggregate.ticks import TooManyTicksError
 from penstock.model.time import FOREVER, NEVER
+from penstock.planner.counters import PaneCounters
 from penstock.planner.network import AggregateSource, WindowAggregate, closing
-from penstock.planner.pane_sharing import PANES
 from penstock.planner.panes import EITHER
 from penstock.state.buckets import BUCKETS
 from penstock.state.compaction import Merge
+from penstock.state.flushed import Flushed
 from penstock.state.run import Rows, RunEntry
 from penstock.step.held import Held
 from penstock.step.panes import write_panes
@@ -49,16 +50,14 @@ def aggregate_rows(
     `folded` are partials that mappers have made of other new rows, by state table and pane set.
     """
     kept: list[pa.Table] = []
-    counts = held.report.tables.setdefault(aggregate.name, {})
+    counts = held.report.table(aggregate.name)
     for source in aggregate.sources:
         made = _made(held, aggregate, source, fresh.get(source.table))
         if came := folded.get(source.table):
             made = with_partials(aggregate.plan, made, came)
         if made.tables:
             kept += made.tables
-            counts["groups:step"] = counts.get("groups:step", 0) + made.groups
-            for width, count in made.made.items():
-                counts[f"{PANES}{width}"] = counts.get(f"{PANES}{width}", 0) + count
+            counts.panes.add(PaneCounters(made.groups, made.made))
     added = [as_partials(aggregate.plan, table) for table in kept]
     before, now = aggregate.closed(held.task.progress)
     ahead = held.task.ahead
@@ -88,7 +87,7 @@ def aggregate_rows(
         if paned and closes and tables:
             write_panes(aggregate, tables, before, now, held.task, held.network.version, held.report)
     for table in kept:
-        counts["stored"] = counts.get("stored", 0) + len(table)
+        counts.stored += len(table)
         _write(held, aggregate, table, 0)
 
 
@@ -97,17 +96,16 @@ def _made(held: Held, aggregate: WindowAggregate, source: AggregateSource, rows:
     if rows is None or not len(rows):
         return Kept([], {})
     own = served(aggregate, rows)
-    counts = held.report.tables[held.network.tables[source.table].name]
-    counts["aggregated"] = counts.get("aggregated", 0) + len(rows)
+    held.report.table(held.network.tables[source.table].name).aggregated += len(rows)
     for query, count in count_outside(aggregate.plan, own).items():
-        held.report.count(query, "outside", count)
+        held.report.query(query).outside += count
     slide = None if source.ticks is None else source.ticks.slide
     table, cuts, before = received(aggregate, source, own), _cuts(held, aggregate), _kept_as_rows(held, aggregate)
     try:
         return keep_rows(aggregate.plan, table, cuts, before, slide)
     except TooManyTicksError as error:
         why = f"{error}; give windows a longer SLIDE or a shorter RANGE"
-        held.report.refused |= {str(member.id): why for member in aggregate.members}
+        held.report.refused.update((member.id, why) for member in aggregate.members)
         return Kept([], {})
 
 
@@ -117,18 +115,17 @@ def _flush(held: Held, aggregate: WindowAggregate, tables: Sequence[pa.Table], u
     rows, behind = aggregate.flush
     own = held.low, held.high
     if aggregate.members[0].id in held.task.suspended:
-        done = Flushed(*own, until)
-        held.report.flushed[aggregate.name] = (done.low, done.high, done.until, done.bound)
+        held.report.flushed[aggregate.name] = Flushed(*own, until)
         return
     before = min(held.task.progress.get(closing(stream), NEVER) for stream in aggregate.streams)
-    known = [Flushed(*place) for place in held.task.flushed.get(aggregate.name, ())]
+    known = held.task.flushed.get(aggregate.name, ())
     # Shares go round, so that fewer results than tasks do not leave one out for ever.
     turn = (held.partition + held.task.step) % held.task.buckets.tasks
     cap = Cap(share_of(rows, turn, held.task.buckets.tasks), behind)
     found, reached = flush(
         gather(aggregate.plan, tables), aggregate.plan.queries[0], known, own, until, cap, (before, newest)
     )
-    held.report.flushed[aggregate.name] = (reached.low, reached.high, reached.until, reached.bound)
+    held.report.flushed[aggregate.name] = reached
     write_windows(aggregate, found, held)
 
 
@@ -169,7 +166,7 @@ def _kept_as_rows(held: Held, aggregate: WindowAggregate) -> npt.NDArray[np.bool
 def _write(held: Held, aggregate: WindowAggregate, table: pa.Table, level: int) -> None:
     for query, why in refused(aggregate.plan, table).items():
         name = next(q.name for q in held.network.queries if q.id == query)
-        held.report.refused.setdefault(str(query), f"query {name!r}: {why}; then drop the query and create it again")
+        held.report.refused.setdefault(query, f"query {name!r}: {why}; then drop the query and create it again")
     rows = to_rows(aggregate, table)
     until = dict.fromkeys(map(closing, aggregate.closings), needed_until(aggregate.plan, int(rows.time.max())))
     table = replace(held.network.tables[aggregate.home], name=aggregate.name)

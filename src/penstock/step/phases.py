@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock.planner.counters import TICK
 from penstock.state.manifest import BEFORE, NOW, Entry, Progress
 from penstock.step import derived, heard
 from penstock.step.accounts import counters_of, flushed_by, results_of, runs_of, sides_of, suspended_by, with_dropped
@@ -160,7 +161,7 @@ def begun(state: State, clock: float) -> Entry:
     manifest, network = state.manifest, state.network
     return Entry(
         step=manifest.step + 1, batch=None, last_batch=manifest.last_batch, identity=manifest.identity,
-        version=network.version, clock=clock, progress=manifest.progress, counters={"engine:": {"ticks": 1}},
+        version=network.version, clock=clock, progress=manifest.progress, counters=TICK,
         cursors=state.cursors, derived=derived.cursors(network, manifest),
     )  # fmt: skip
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.planner.network import Network
-from penstock.state.manifest import Manifest, ResultFile
+from penstock.state.manifest import Manifest
+from penstock.state.result_files import ResultFile
 from penstock.step.layout import Layout
 from penstock.step.taken import Taken
 from penstock.step.task import Reports, Task

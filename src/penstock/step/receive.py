@@ -6,7 +6,6 @@ own share of them.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,14 +17,15 @@ from penstock.columns.hash import bytes_of
 from penstock.columns.parcels import Rows as Received
 from penstock.columns.parcels import unpack
 from penstock.kernels.delta import Delta
+from penstock.planner.counters import TableCounters
 from penstock.planner.network import StateTable
 from penstock.state.run import Rows
-from penstock.step.account import Watch
 from penstock.step.deltas import Deltas, Fresh
 from penstock.step.envelope import ACCOUNT, PARTIALS
 from penstock.step.folding import unpack_partials
 from penstock.step.mapper import Mapper, is_sampled
-from penstock.step.task import Plan, Report, Task
+from penstock.step.report import Report, Watch
+from penstock.step.task import Plan, Task
 
 
 @dataclass
@@ -67,14 +67,14 @@ class Receiver:
             del batch
         for piece in self.task.pieces:
             yield from _held_by_nobody(mapper.read(piece, plan.types))
-        self.report.absorb(mapper.told().__dict__)
+        self.report.absorb(mapper.told())
 
     def _unpacked(self, batch: pa.RecordBatch) -> Iterator[Received]:
         whole, ends = bytes_of(batch.column("_body"))  # columns stay views of it
         for kind, start, stop in zip(batch.column("_kind").to_pylist(), ends[:-1], ends[1:], strict=True):
             body = pa.py_buffer(whole[start:stop])
             if kind == ACCOUNT:
-                self.report.absorb(json.loads(body.to_pybytes()))
+                self.report.absorb(Report.decode(body))
             elif kind == PARTIALS:
                 came = unpack_partials(body)
                 self.partials.setdefault(came.table, {}).setdefault(came.pane_set, []).append(came.partials)
@@ -82,12 +82,12 @@ class Receiver:
                 yield unpack(body)
 
     def _count(self, table: StateTable, delta: Delta) -> None:
-        counts = self.report.tables.setdefault(table.name, {})
-        counts["shipped"] = len(delta.rows)
+        counts = self.report.table(table.name)
+        counts.shipped += len(delta.rows)
         if table.key:
-            counts["keys"] = delta.keys  # no key is in two tasks: the sum is that of the step
+            counts.keys += delta.keys  # no key is in two tasks: the sum is that of the step
         if is_sampled(table, self.task.step):
-            counts.update(_statistics(table, delta.rows))
+            counts.add(_statistics(table, delta.rows))
 
 
 def _held_by_nobody(found: Iterator[tuple[int, Received]]) -> Iterator[Received]:
@@ -97,14 +97,14 @@ def _held_by_nobody(found: Iterator[tuple[int, Received]]) -> Iterator[Received]
         del rows
 
 
-def _statistics(table: StateTable, rows: Rows) -> dict[str, int]:
+def _statistics(table: StateTable, rows: Rows) -> TableCounters:
     """The rows by role, and by their own life: what the planner chooses chains from."""
     life = {entry.id: entry.life for entry in table.entries}
-    found: Counter[str] = Counter()
+    lives, roles = Counter[int](), Counter[int]()
     for pattern, count in zip(
         rows.patterns, np.bincount(rows.bits, minlength=len(rows.patterns)).tolist(), strict=True
     ):
         if count:
-            found[f"life:{max(life[role] for role in pattern)}"] += count
-            found.update({f"role:{role}": count for role in pattern})
-    return dict(found)
+            lives[max(life[role] for role in pattern)] += count
+            roles.update(dict.fromkeys(pattern, count))
+    return TableCounters(lives=lives, roles=roles)

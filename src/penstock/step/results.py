@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +17,13 @@ from penstock.model.expression import PSEUDO_ROLE
 from penstock.planner.listed import bare
 from penstock.planner.network import Join, Member, Network, result_column
 from penstock.results.layout import OWN, computed_column
+from penstock.state.result_files import ResultFile
 from penstock.state.run import Ints
 from penstock.step.bound import Bound
 from penstock.step.rows import RowFile
 from penstock.storage.store import Store
 
 Schemas = Mapping[int, pa.Schema]  # by query, of those that have files of their own
-# Of files: the results of each query, and what a manifest says.
-Facts = Iterable[tuple[list[tuple[int, int]], dict[str, Any]]]
 
 
 @dataclass
@@ -103,20 +101,18 @@ class ResultWriter:
                 read |= {result_column(position, stream, name) for name in columns if name in member.reads[position]}
         return [name for name in names if name in read or name.startswith("_")]
 
-    def close(self) -> Facts:
+    def close(self) -> Iterator[ResultFile]:
         """End the files."""
         self._refuse()
-        common = {"join": self.join.name, "version": self.network.version}
-        shared = self._shared.close()
-        if shared is not None:
+        name, version = self.join.name, self.network.version
+        if self._shared.close():
             counts = [
                 (m.id, int(self.counts[m.bit])) for m in self.others if self.counts[m.bit] and m.id not in self.refused
             ]
-            yield counts, {**shared, **common, "kind": self.join.kind}
+            yield self._shared.file(name, version, counts, self.join.kind)
         for query, own in self._own.items():
-            found = own.close()
-            if found is not None:
-                yield [(query, own.rows)], {**found, **common, "kind": OWN}
+            if own.close():
+                yield own.file(name, version, [(query, own.rows)], OWN)
 
 
 def has_bit(bits: Words, bit: int) -> npt.NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.model.time import FOREVER
+from penstock.state.result_files import ResultFile
 from penstock.state.run import Ints
 from penstock.storage.store import Store, file_name
 
@@ -55,18 +56,22 @@ class RowFile:
         """The bytes of so many of the rows."""
         return self.bytes * min(int(rows), self.rows) // max(self.rows, 1)
 
-    def close(self) -> dict[str, Any] | None:
-        """End the file; what a manifest has to say of it, None if there are no rows."""
+    def close(self) -> bool:
+        """End the file; whether there is one."""
         if self._waiting:
             self._flush()
         if self._writer is None:
-            return None
+            return False
         self._writer.close()
         self._file.__exit__(None, None, None)
-        return {
-            "name": self.name, "step": self.step, "rows": self.rows, "bytes": self.store.size(self.name),
-            "min_time": self.min_time, "max_time": self.max_time,
-        }  # fmt: skip
+        return True
+
+    def file(self, join: str, version: int, counts: Sequence[tuple[int, int]], kind: str) -> ResultFile:
+        """What a manifest has to say of the file that has ended, with so many results of each query."""
+        size = self.store.size(self.name)
+        return ResultFile(
+            self.name, join, self.step, version, self.rows, size, self.min_time, self.max_time, tuple(counts), kind
+        )
 
     def abandon(self) -> None:
         """Let go of what was written: nobody shall have it."""

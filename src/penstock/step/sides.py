@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.model.time import NEVER
+from penstock.state.manifest import SideFile
 from penstock.storage.store import Store, file_name
 
 
 def write_side(
     store: Store, step: int, progress: int, stream: str, reason: str, rows: pa.Array, why: pa.Array
-) -> dict[str, Any]:
+) -> SideFile:
     """Write rows of a stream, whose progress was that, and why each was put aside; the entry of a manifest for the file."""
     steps = pa.array(np.full(len(rows), step, dtype=np.int64))
     known = pa.repeat(pa.scalar(progress if progress > NEVER else None, pa.int64()), len(rows))
@@ -22,6 +21,4 @@ def write_side(
     name = file_name("sides", step, "parquet")
     with store.create(name) as file:
         pq.write_table(table, file, write_page_checksum=True)
-    return {
-        "name": name, "stream": stream, "reason": reason, "step": step, "rows": len(rows), "bytes": store.size(name)
-    }  # fmt: skip
+    return SideFile(name, stream, reason, step, len(rows), store.size(name))

@@ -68,7 +68,7 @@ class Stepper:
         self.views = partial(views_of, catalog)
         self.heard = Heard(time.time(), follows_clock=follows_clock)
         self.warnings = [] if warnings is None else warnings
-        self.last_reports: Reports = []
+        self.last_reports: Reports = ()
         self.timings: dict[str, float] = {}
         self.last_active = time.monotonic()
 
@@ -207,14 +207,14 @@ class Stepper:
     def _run(self, plan: StepPlan, batch: Any | None) -> tuple[Reports, float]:
         """What the tasks of a step report, and the seconds it took to plan their work."""
         if plan.task is None:
-            return [], 0.0
+            return (), 0.0
         if isinstance(plan.event, TakeOver):
             reports, planning = self.executor.take_over(plan.task), 0.0
         else:
             reports, planning = self.executor.run(plan.task, batch, plan.fresh)
         bounded(self.network, reports, plan.task.bound)
         for report in reports:
-            for stream, example in report["errors"].items():
+            for stream, example in report.errors.items():
                 said = f"stream {stream!r} got a row it must not get ({example})"
                 raise StepError(f"{said}; its policy is 'error', so the step was not committed")
         return reports, planning

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from penstock.errors import RegistrationError
-from penstock.state.manifest import Entry, Manifest
+from penstock.planner.counters import TICK
+from penstock.state.manifest import Entry, Forgotten, Manifest
 from penstock.state.registry import QueryRecord, Registry
 
 RAISED = "and on_error is 'stop'"
@@ -29,5 +30,5 @@ def resumed(registry: Registry, manifest: Manifest, record: QueryRecord) -> Entr
         return None
     return Entry(
         step=manifest.step + 1, batch=None, last_batch=manifest.last_batch, identity=manifest.identity, version=manifest.version,
-        clock=time.time(), progress=manifest.progress, counters={"engine:": {"ticks": 1}}, derived=manifest.derived, forgotten=tuple(found),
+        clock=time.time(), progress=manifest.progress, counters=TICK, derived=manifest.derived, forgotten=Forgotten(suspended=tuple(found)),
     )  # fmt: skip

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
@@ -15,13 +13,14 @@ from penstock.planner.network import Join, Network
 from penstock.planner.routes import Routes
 from penstock.state.buckets import BucketMap
 from penstock.state.compaction import Merge
+from penstock.state.flushed import Flushed
 from penstock.state.manifest import Patterns
 from penstock.state.run import RunEntry
-from penstock.step.account import add_counts
 from penstock.step.bound import Bound
 from penstock.step.mapper import Asked
 from penstock.step.pieces import Piece
-from penstock.step.results import Facts, ResultWriter
+from penstock.step.report import Report
+from penstock.step.results import ResultWriter
 from penstock.storage.store import Store
 
 
@@ -63,9 +62,7 @@ class Task:
     early: Mapping[int, int] = field(
         default_factory=dict
     )  # query whose open windows are shown -> step that last did so
-    flushed: Mapping[str, tuple[tuple[int, int | None, int, int], ...]] = field(
-        default_factory=dict
-    )  # as in the manifest
+    flushed: Mapping[str, tuple[Flushed, ...]] = field(default_factory=dict)  # as in the manifest
     pieces: tuple[Piece, ...] = ()  # what every task reads itself, beside the rows that it is sent
     bound: Bound = field(default_factory=Bound)
     folded: frozenset[int] = frozenset()  # aggregates of whose rows mappers send partials
@@ -91,84 +88,7 @@ class Task:
         )
 
 
-Reports = list[dict[str, Any]]  # of the tasks of a step, as they come back: see `Report`
-
-
-@dataclass
-class Report:
-    """What a task did: the files it wrote, and counts by stream, table and query."""
-
-    partition: int
-    runs: list[dict[str, Any]] = field(default_factory=list)
-    results: list[dict[str, Any]] = field(default_factory=list)
-    sides: list[dict[str, Any]] = field(default_factory=list)
-    streams: dict[str, dict[str, int]] = field(default_factory=dict)
-    saw: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # what rows say of the progress of their stream
-    tables: dict[str, dict[str, int]] = field(default_factory=dict)
-    queries: dict[str, dict[str, int]] = field(default_factory=dict)
-    joins: dict[str, dict[str, int]] = field(default_factory=dict)  # composites as 'start:positions'
-    flushed: dict[str, tuple[int, int | None, int, int]] = field(default_factory=dict)  # aggregate -> how far it is out
-    leading: dict[str, dict[str, list[int]]] = field(
-        default_factory=dict
-    )  # query -> rows kept of each window, see `lead`
-    errors: dict[str, str] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)  # query -> why it cannot be answered any more
-    unreadable: dict[str, str] = field(
-        default_factory=dict
-    )  # stream -> why Spark has to read it after all: the step must be repeated
-    phases: dict[str, float] = field(default_factory=dict)
-    mapping: dict[str, float] = field(default_factory=dict)  # phases of mappers
-    sent: tuple[int, int] = 0, 0  # rows or partials, and bytes, that mappers sent through the exchange
-
-    def absorb(self, account: Mapping[str, Any]) -> None:
-        """Add what a mapper says of its rows."""
-        for mine, more in ((self.streams, "streams"), (self.tables, "tables"), (self.queries, "queries")):
-            add_counts(mine, account[more])
-        for stream, parts in account["saw"].items():
-            self.saw.setdefault(stream, []).extend(parts)
-        self.sides += account["sides"]
-        self.add_files(account["results"])
-        self.refused |= account["refused"]
-        self.errors = {**account["errors"], **self.errors}
-        self.sent = self.sent[0] + account["sent"][0], self.sent[1] + account["sent"][1]
-        self.unreadable |= account["unreadable"]
-        for phase, seconds in account["phases"].items():
-            self.mapping[phase] = self.mapping.get(phase, 0.0) + seconds
-
-    def count(self, query: int, name: str, number: int) -> None:
-        own = self.queries.setdefault(str(query), {})
-        own[name] = own.get(name, 0) + number
-
-    def add_results(
-        self, counts: Sequence[tuple[int, int]], *, names: Mapping[int, str] | None = None, **facts: Any
-    ) -> None:
-        """A file with so many results of each query, counted as such but for those that are to be counted by other `names` ('': not here)."""
-        self.results.append({**facts, "counts": counts})
-        for query, results in counts:
-            name = (names or {}).get(query, "results")
-            if name:
-                self.count(query, name, results)
-
-    def add_files(self, files: Facts) -> None:
-        """Files that somebody else has written."""
-        for counts, facts in files:
-            self.add_results(counts, **facts)
-
-    def end(self, writer: ResultWriter) -> None:
-        """End a writer, and say what it has written."""
-        self.add_files(writer.close())
-        self.refused |= {str(query): why for query, why in writer.refused.items()}
-
-    def lead(self, query: int, most: int, ends: Sequence[int], rows: Sequence[int]) -> None:
-        """The task has kept so many rows of the windows with these ends; of each window, `most` of all tasks' rows are results."""
-        self.leading[str(query)] = {"most": [most], "ends": list(ends), "rows": list(rows)}
-
-    def encode(self) -> bytes:
-        return json.dumps(self.__dict__).encode()
-
-    def resume(self, encoded: bytes) -> None:
-        """Go on with what an earlier stage of the task has reported."""
-        self.__dict__.update(json.loads(encoded))
+Reports = Sequence[Report]  # of the tasks of a step
 
 
 def result_writer(plan: Plan, task: Task, join: Join) -> ResultWriter:

@@ -45,4 +45,4 @@ def put_in_order(state: State, sinks: Sinks, horizon: Horizon, clock: float) -> 
         runs_removed=tuple(out_of_reach(network, manifest, manifest.reached())),
         sides=tuple(side for side, _ in joined), sides_removed=tuple(sorted(old)),
     )  # fmt: skip
-    return replace(record, counters=with_dropped(record, manifest) | handed_on(registry, manifest))
+    return replace(record, counters=with_dropped(record, manifest).plus(handed_on(registry, manifest)))

@@ -22,13 +22,12 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import Windowed
 from penstock.planner.network import WindowAggregate
 from penstock.results.layout import FINAL, OWN, WINDOWS, measure_column
+from penstock.state.result_files import ResultFile
 from penstock.step.held import Held
 from penstock.step.listed import MOST_LISTED, count_results, write_listed
+from penstock.step.report import Report
 from penstock.step.rows import ROW_GROUP, compression_of
-from penstock.step.task import Report
 from penstock.storage.store import file_name
-
-UNDECIDED = "undecided"  # rows that are stored of a query, of which those that are results are told when they are read
 
 
 def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: Held) -> None:
@@ -37,17 +36,17 @@ def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: He
     members = {m.id: m for m in aggregate.members}
     windowed = {q.query: q for q in aggregate.plan.queries}
     tables, counts, ends = [], [], []
-    called: dict[int, str] = {}
+    apart: set[int] = set()
     for found in closed:
         member = members[found.query]
         if found.refused is not None:
-            report.refused[str(member.id)] = (
+            report.refused[member.id] = (
                 f"its results would be too many: {found.refused}; give it fewer windows (a longer SLIDE, a shorter RANGE), or leave out what "
                 "needs each window by itself (LIMIT, flush=, HAVING over window_start and window_end)"
             )
             continue
         if found.errors and not found.early and member.id not in task.suspended:
-            report.count(member.id, "errors", found.errors)
+            report.query(member.id).errors += found.errors
         rows, window = found.table, windowed[found.query].window
         if len(rows) and member.first > NEVER:
             if RUN in rows.column_names and isinstance(window, Sliding):
@@ -59,12 +58,11 @@ def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: He
         results = count_results(rows, window)
         listed = bool(member.listed) and results <= MOST_LISTED
         if (why := task.bound.passed(results if listed else len(rows), 0)) is not None:
-            report.refused[str(member.id)] = why
+            report.refused[member.id] = why
             continue
         if listed:
             own = write_listed(rows, window, member, task, held.listed[member.id])
-            facts = {**own, "join": aggregate.name, "version": version, "kind": OWN}
-            report.add_files([([(member.id, results)], facts)])
+            report.add_file(own.file(aggregate.name, version, [(member.id, results)], OWN))
             continue
         names = [measure_column(a) for a in windowed[found.query].aggregates]
         stored = _stored(rows, member.bit, len(members), aggregate.plan.groups, names, task.step)
@@ -77,7 +75,8 @@ def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: He
                 stored = stored.append_column(RUN, rows.column(RUN))
         tables.append(stored)
         counts.append((member.id, results))
-        called |= _counted(windowed[found.query], member.id, rows, report)
+        if _counted(windowed[found.query], member.id, rows, results, report):
+            apart.add(member.id)
     if not tables:
         return
     table = pa.concat_tables(tables, promote_options="default")
@@ -93,21 +92,23 @@ def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: He
             write_page_checksum=True,
             row_group_size=ROW_GROUP,
         )
-    report.add_results(
-        counts, names=called, name=name, join=aggregate.name, step=task.step, version=version, rows=len(table), kind=WINDOWS,
-        bytes=task.store.size(name), min_time=times["min"], max_time=max([times["max"], *ends]),
+    entry = ResultFile(
+        name, aggregate.name, task.step, version, len(table), task.store.size(name), times["min"],
+        max([times["max"], *ends]), tuple(counts), WINDOWS,
     )  # fmt: skip
+    report.add_file(entry, apart)
 
 
-def _counted(query: Windowed, number: int, rows: pa.Table, report: Report) -> dict[int, str]:
-    """By what name rows of a query are counted that are not all results: HAVING or LIMIT may yet leave some out."""
+def _counted(query: Windowed, number: int, rows: pa.Table, results: int, report: Report) -> bool:
+    """Count rows of a query that may not all be results, since HAVING or LIMIT may yet leave some out; False if they are."""
     if (query.having is not None and query.having.term is None) or (query.top is not None and not query.cut):
-        return {number: UNDECIDED}
+        report.query(number).undecided += results
+        return True
     if query.top is None or isinstance(query.window, SlidingRows | PerRow):
-        return {}
+        return False
     ends, kept = np.unique(rows.column("window_end").to_numpy(), return_counts=True)
     report.lead(number, query.top.count, ends.tolist(), kept.tolist())
-    return {number: ""}
+    return True
 
 
 def _starting(rows: pa.Table, window: Sliding, first: int) -> pa.Table:

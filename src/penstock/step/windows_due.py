@@ -5,16 +5,14 @@ Pure functions of the network, the manifest and the clock, in seconds; the work 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.groups import Closed, closed_keys
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network, closing
-from penstock.results.layout import PANES
 from penstock.state.manifest import Manifest, Patterns, Progress
-from penstock.step.task import Task
+from penstock.step.task import Reports, Task
 
 # Cursors of a query whose open windows are shown: the step that last did so, and when.
 SHOWN, SHOWN_AT = "open windows of {}", "open windows of {} at"
@@ -38,12 +36,12 @@ def held_back(
     return any(a.closes(*a.closed(reached)) or ahead.moves(a) for a in waiting)
 
 
-def closed_by(network: Network, progress: Mapping[str, int], reports: Sequence[dict[str, Any]] = ()) -> dict[str, int]:
+def closed_by(network: Network, progress: Mapping[str, int], reports: Reports = ()) -> dict[str, int]:
     """What a step that runs with this progress closes; where results are let out slowly, as far as all its tasks have come."""
     found = {stream: progress[stream] for stream in network.closes if stream in progress}
     for aggregate in network.aggregates:
         if aggregate.flush is not None:
-            out = [r["flushed"][aggregate.name][2] for r in reports if aggregate.name in r["flushed"]]
+            out = [r.flushed[aggregate.name].until for r in reports if aggregate.name in r.flushed]
             found |= dict.fromkeys(aggregate.closings, min(out, default=aggregate.closed(progress)[1]))
     return found
 
@@ -111,14 +109,8 @@ def is_unshown(network: Network, manifest: Manifest, clock: float) -> bool:
 
 def panes_until(network: Network, manifest: Manifest) -> dict[int, int]:
     """By query: up to where its panes are among its results."""
-    found: dict[int, int] = {}
-    live = {query.id for query in network.queries}
-    for file in manifest.results.values():
-        if file.kind == PANES:
-            for query, _ in file.counts:
-                if query in live:
-                    found[query] = max(found.get(query, NEVER), file.panes_until)
-    return found
+    found = {query.id: manifest.results.panes_until(query.id) for query in network.queries}
+    return {query: until for query, until in found.items() if until > NEVER}
 
 
 def _microseconds(clock: float) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -24,17 +24,18 @@ from penstock.kernels.merge import lay_out, merge_runs
 from penstock.kernels.parcel import pack, unpack
 from penstock.kernels.ranks import closed
 from penstock.kernels.walk import Slices, Work
+from penstock.planner.counters import JoinCounters, TableCounters, bits_of
 from penstock.planner.network import Join, StateTable
 from penstock.planner.routes import Route
 from penstock.state.run import Rows, RunEntry
-from penstock.step.account import Watch
 from penstock.step.envelope import COMPOSITES, FRESH, REPORT, parcel
 from penstock.step.handover import candidates, report_row
 from penstock.step.held import Held
 from penstock.step.partials import aggregate_rows, settle_runs
 from penstock.step.receive import Receiver
+from penstock.step.report import Report, Watch
 from penstock.step.results import ResultWriter, result_table
-from penstock.step.task import Plan, Report, Task, report_batch, result_writer
+from penstock.step.task import Plan, Task, report_batch, result_writer
 
 
 def run_task(
@@ -101,7 +102,7 @@ class _Worker:
         for batch in batches:
             for _, kind, join, start, done, body in zip(*(c.to_pylist() for c in batch.columns), strict=True):
                 if kind == REPORT:
-                    self.report.resume(body)
+                    self.report.absorb(Report.decode(body))
                 elif kind == FRESH:
                     entry = RunEntry.from_json(json.loads(body))
                     rows = self.held.open(entry)
@@ -128,7 +129,9 @@ class _Worker:
 
     def _finish(self, watch: Watch) -> pa.RecordBatch:
         for writer in self.writers.values():
-            self.report.end(writer)
+            for file in writer.close():
+                self.report.add_file(file)
+            self.report.refused.update(writer.refused)
         watch.lap("write")
         self._count_work()
         if not self.last:
@@ -210,19 +213,18 @@ class _Worker:
 
     def _count_work(self) -> None:
         for index, counts in self.work.counts.items():
-            table = self.report.tables.setdefault(self.network.tables[index].name, {})
-            for name, value in asdict(counts).items():
-                table[name] = table.get(name, 0) + value
-        for (index, name), value in self.work.links.items():
-            table = self.report.tables.setdefault(self.network.tables[index].name, {})
-            table[name] = table.get(name, 0) + value
+            work = TableCounters(probed=counts.probed, candidates=counts.candidates, compared=counts.compared)
+            self.report.table(self.network.tables[index].name).add(work)
+        for (index, (begin, end)), count in self.work.probes.items():
+            self.report.table(self.network.tables[index].name).add(TableCounters(probes={begin: {end: count}}))
+        for (index, (begin, end)), count in self.work.results.items():
+            self.report.table(self.network.tables[index].name).add(TableCounters(results={begin: {end: count}}))
         for query, errors in self.work.errors.items():
             if errors:
-                self.report.count(query, "errors", errors)
+                self.report.query(query).errors += errors
         for (join, start, positions), count in self.work.flows.items():
-            flows = self.report.joins.setdefault(self.network.joins[join].name, {})
-            name = f"{start}:{','.join(map(str, positions))}"
-            flows[name] = flows.get(name, 0) + count
+            flows = JoinCounters({start: {bits_of(positions): count}})
+            self.report.join(self.network.joins[join].name).add(flows)
 
 
 def _rows_of(deltas: Mapping[int, Delta]) -> dict[int, Rows]:

@@ -5,11 +5,12 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.aggregate.close import gather, partials
-from penstock.kernels.aggregate.flush import Cap, Flushed, flush, least, share_of
+from penstock.kernels.aggregate.flush import Cap, flush, least, share_of
 from penstock.kernels.aggregate.keep import expire
 from penstock.model import Aggregate, Aggregation, Sliding
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_aggregates
+from penstock.state.flushed import Flushed
 from tests.effort import examples
 from tests.kernels.aggregate.scenes import (
     BOUNDED,

@@ -20,23 +20,8 @@ from penstock.model.time import FOREVER, NEVER
 from penstock.model.windows import Landmark, Sliding
 from penstock.planner.aggregates import Windowed
 from penstock.planner.panes import INSTANT
+from penstock.state.flushed import GREATEST_KEY, LEAST_KEY, Flushed
 from penstock.state.run import Ints
-
-LEAST_KEY, GREATEST_KEY = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-
-
-@dataclass(frozen=True)
-class Flushed:
-    """In keys [low, high) all windows that end by `until` are emitted; of the next one, groups with keys < `bound`."""
-
-    low: int
-    high: int | None
-    until: int = NEVER
-    bound: int = LEAST_KEY
-
-    def window(self, windows: Sliding | Landmark) -> int:
-        """The first window that is not emitted in full."""
-        return windows.closed(self.until)
 
 
 @dataclass(frozen=True)

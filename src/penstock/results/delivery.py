@@ -1,0 +1,188 @@
+"""Delivery: committed results go to their sinks afterwards, step by step, with a cursor for each sink.
+
+A sink that fails delays only itself: it is tried again later, from its cursor. Delivery is at least once, and every
+delivery names its step, so that a sink can tell what it has got before. The rows of an ordered query go out by time instead:
+what progress has released since the last delivery, in order.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from penstock.model import Sink
+from penstock.model.secrets import is_withheld
+from penstock.model.time import NEVER
+from penstock.results.part import Part
+from penstock.results.sink import Into, Line, OpenSink, sink_name
+from penstock.state.manifest import Manifest
+from penstock.state.result_files import ResultFile
+from penstock.storage.secrets import redacted
+
+RELEASED = " released"  # cursor of an ordered query: a result time, not a step
+FIRST_RETRY = 1.0
+LAST_RETRY = 60.0
+
+
+@dataclass(frozen=True)
+class SinkQuery:
+    """A query that has a sink. `line` are the queries that it has taken the place of, with the same sink, oldest first, and itself."""
+
+    query: int
+    name: str
+    into: Into
+    schema: tuple[str, ...]
+    ordered: bool = False
+    line: tuple[int, ...] = ()
+
+
+@dataclass
+class SinkState:
+    """One sink, the queries that go to it with one schema, and what it has got; an ordered query goes alone.
+
+    `released` = the result time up to which an ordered query has been delivered. `continued` = for each query the ones that it
+    has taken the place of, oldest first, and itself: what they found and the sink has not got yet is not lost.
+    """
+
+    into: Into
+    sink: OpenSink
+    queries: tuple[tuple[int, str], ...]
+    delivered: int
+    released: int | None = None
+    cursor: int = -1  # the last step with rows for it: what has to be remembered
+    schema: tuple[str, ...] = ()
+    continued: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    error: str | None = None
+    retry_at: float = 0.0
+    wait: float = FIRST_RETRY
+
+    @property
+    def name(self) -> str:
+        return sink_name(self.into, self.queries[0][1], ordered=self.released is not None)
+
+    @property
+    def key(self) -> str:
+        """Of its cursor in the manifest: queries of another schema may be elsewhere with the same sink."""
+        return cursor_key(self.name, self.schema)
+
+    @cached_property
+    def all_queries(self) -> frozenset[int]:
+        """Those whose results it gets."""
+        return frozenset(one for query, _ in self.queries for one in self.line(query))
+
+    def line(self, query: int) -> tuple[int, ...]:
+        return self.continued.get(query, (query,))
+
+
+def cursor_key(name: str, schema: Sequence[str]) -> str:
+    return f"{name} #{zlib.crc32(chr(0).join(schema).encode()):08x}"
+
+
+def cause_of(error: BaseException) -> str:
+    """What a sink said, in one line."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+@dataclass
+class Delivery:
+    """All sinks of the network."""
+
+    complete: Callable[[int, Manifest], int]  # the time below which all results of a query are there
+    sinks: Sequence[SinkState] = ()
+    cause: Callable[[BaseException], str] = cause_of
+
+    def deliver(self, manifest: Manifest) -> Mapping[str, int]:
+        """Bring every sink up to the manifest as far as it lets us; the new cursors."""
+        now = time.monotonic()
+        due = [sink for sink in self.sinks if sink.error is None or now >= sink.retry_at]
+        fresh = _by_step(manifest, min((s.delivered for s in due if s.released is None), default=manifest.step))
+        for sink in due:
+            self._deliver(sink, manifest, fresh)
+        ordered = {sink.key + RELEASED: sink.released for sink in self.sinks if sink.released is not None}
+        return {sink.key: sink.cursor for sink in self.sinks} | ordered
+
+    def owes(self, file: ResultFile) -> bool:
+        """Whether a sink has yet to get rows of a file."""
+        queries = {query for query, _ in file.counts}
+        return any(
+            file.step > sink.delivered if sink.released is None else file.max_time >= sink.released
+            for sink in self.sinks
+            if not sink.all_queries.isdisjoint(queries)
+        )
+
+    @property
+    def owed(self) -> bool:
+        return any(s.error is not None and time.monotonic() >= s.retry_at for s in self.sinks)
+
+    def _deliver(self, sink: SinkState, manifest: Manifest, fresh: Fresh) -> None:
+        try:
+            if sink.released is None:
+                for step in sorted(step for step in fresh if step > sink.delivered):
+                    if lines := _lines(sink, fresh[step], step):
+                        sink.sink.write(lines, step)
+                        sink.cursor = step
+                    sink.delivered = step
+            else:
+                query = sink.queries[0][0]
+                until = self.complete(query, manifest)
+                if until > sink.released:
+                    part = Part(horizon=sink.released, before=until)
+                    sink.sink.write([Line(sink.line(query), part)], manifest.step)
+                    sink.released = until
+            sink.delivered = manifest.step
+            sink.error, sink.wait = None, FIRST_RETRY
+        except BaseException as error:  # a sink may fail in any way, by sys.exit() too; it must not stop the engine
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise  # Ctrl-C comes to the main thread only, and is meant for the program
+            said = self.cause(error)
+            sink.error = redacted(said, sink.into.options) if isinstance(sink.into, Sink) else said
+            sink.retry_at = time.monotonic() + sink.wait
+            sink.wait = min(2 * sink.wait, LAST_RETRY)
+
+
+Fresh = Mapping[int, Mapping[int, Sequence[ResultFile]]]  # by step and by query, the files that its rows lie in
+
+
+def _by_step(manifest: Manifest, delivered: int) -> Fresh:
+    """The files of later steps."""
+    found: dict[int, dict[int, list[ResultFile]]] = {}
+    for file in manifest.results.since(delivered):
+        of_step = found.setdefault(file.step, {})
+        for query, _ in file.counts:
+            of_step.setdefault(query, []).append(file)
+    return found
+
+
+def _lines(sink: SinkState, files: Mapping[int, Sequence[ResultFile]], step: int) -> list[Line]:
+    """What a sink gets of a step."""
+    part, found = Part(since=step - 1, until=step), []
+    for query, _ in sink.queries:
+        own = {one: files[one] for one in sink.line(query) if one in files}
+        if own:
+            found.append(Line(tuple(own), part, own))
+    return found
+
+
+def group_sinks(
+    queries: Iterable[SinkQuery], cursors: Mapping[str, int], step: int, open_sink: Callable[[Into], OpenSink]
+) -> list[SinkState]:
+    """One for each sink and schema, and for each ordered query; a sink that is new begins with the step after `step`."""
+    groups: dict[tuple[str, tuple[str, ...]], list[SinkQuery]] = {}
+    for query in queries:
+        name = sink_name(query.into, query.name, ordered=query.ordered)
+        groups.setdefault((name, query.schema), []).append(query)
+    found = []
+    for (name, schema), members in groups.items():
+        key = cursor_key(name, schema)
+        named = tuple((m.query, m.name) for m in members)
+        begun = cursors.get(key, cursors.get(name, step))  # by its name alone in older state directories
+        released = cursors.get(key + RELEASED, cursors.get(name + RELEASED, NEVER)) if members[0].ordered else None
+        continued = {m.query: m.line or (m.query,) for m in members}
+        # One may have been declared by this program, with its secrets, and the others by an earlier one.
+        into = min((m.into for m in members), key=lambda into: isinstance(into, Sink) and is_withheld(into.options))
+        found.append(SinkState(into, open_sink(into), named, begun, released, begun, schema, continued))
+    return found

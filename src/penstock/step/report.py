@@ -1,0 +1,129 @@
+"""What a task of a step answers: the files it wrote, counts, what its rows say of progress, where its time went.
+
+What a mapper tells of the rows that it took travels with them to one task and goes into the report of that one, so that a mapper that is tried
+again is counted once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from penstock.planner.counters import Counters, JoinCounters, QueryCounters, StreamCounters, TableCounters
+from penstock.state.flushed import Flushed
+from penstock.state.manifest import SideFile
+from penstock.state.progress import Seen
+from penstock.state.result_files import ResultFile
+from penstock.state.run import RunEntry
+
+
+class Leading(msgspec.Struct, frozen=True):
+    """Rows kept of the windows of a query with these ends; of each window, the first `most` of all tasks' rows are results."""
+
+    most: int
+    ends: tuple[int, ...]
+    rows: tuple[int, ...]
+
+
+class Report(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a task did, with what mappers told it.
+
+    `saw`: by stream, what parts of its rows say of progress; `flushed`: by aggregate, how far it is out. `errors`: by stream, an example of a row
+    that it must not get; `refused`: queries that cannot be answered any more, and why; `unreadable`: streams that Spark has to read after all, so
+    that the step must be repeated. `phases` and `mapping` are seconds of tasks and of mappers.
+    """
+
+    partition: int = 0
+    counters: Counters = msgspec.field(default_factory=Counters)
+    runs: list[RunEntry] = []
+    results: list[ResultFile] = []
+    sides: list[SideFile] = []
+    saw: dict[str, list[Seen]] = {}
+    flushed: dict[str, Flushed] = {}
+    leading: dict[int, Leading] = {}
+    errors: dict[str, str] = {}
+    refused: dict[int, str] = {}
+    unreadable: dict[str, str] = {}
+    phases: dict[str, float] = {}
+    mapping: dict[str, float] = {}
+
+    def stream(self, name: str) -> StreamCounters:
+        """The counters of a stream, to be added to; so are those below."""
+        return self.counters.streams.setdefault(name, StreamCounters())
+
+    def table(self, name: str) -> TableCounters:
+        return self.counters.tables.setdefault(name, TableCounters())
+
+    def query(self, number: int) -> QueryCounters:
+        return self.counters.queries.setdefault(number, QueryCounters())
+
+    def join(self, name: str) -> JoinCounters:
+        return self.counters.joins.setdefault(name, JoinCounters())
+
+    def count_sent(self, rows: int = 0, size: int = 0) -> None:
+        """Add what a mapper sends through the exchange."""
+        self.counters.engine.sent_rows += rows
+        self.counters.engine.sent_bytes += size
+
+    def add_file(self, file: ResultFile, apart: Collection[int] = ()) -> None:
+        """A file with results of queries, which are counted as such but for those of queries that are counted `apart`."""
+        self.results.append(file)
+        for query, rows in file.counts:
+            if query not in apart:
+                self.query(query).results += rows
+
+    def lead(self, query: int, most: int, ends: Sequence[int], rows: Sequence[int]) -> None:
+        """The task has kept so many rows of the windows with these ends."""
+        self.leading[query] = Leading(most, tuple(ends), tuple(rows))
+
+    def absorb(self, more: Report) -> None:
+        """Add what a mapper, or an earlier stage of the task, has reported."""
+        self.counters.add(more.counters)
+        self.runs.extend(more.runs)
+        self.results.extend(more.results)
+        self.sides.extend(more.sides)
+        for stream, parts in more.saw.items():
+            self.saw.setdefault(stream, []).extend(parts)
+        self.flushed.update(more.flushed)
+        self.leading.update(more.leading)
+        for stream, example in more.errors.items():
+            self.errors.setdefault(stream, example)
+        self.refused.update(more.refused)
+        self.unreadable.update(more.unreadable)
+        for mine, seconds in ((self.phases, more.phases), (self.mapping, more.mapping)):
+            for phase, own in seconds.items():
+                mine[phase] = mine.get(phase, 0.0) + own
+
+    def encode(self) -> bytes:
+        text = msgspec.json.encode(self)
+        return text + b" " * (-len(text) % 8)  # so that parcels behind it begin at whole words
+
+    @classmethod
+    def decode(cls, encoded: bytes | pa.Buffer) -> Report:
+        return _DECODER.decode(encoded)
+
+
+_DECODER = msgspec.json.Decoder(Report)
+
+
+def summed(reports: Iterable[Report]) -> Counters:
+    """What all tasks of a step have counted."""
+    totals = Counters()
+    for report in reports:
+        totals.add(report.counters)
+    return totals
+
+
+class Watch:
+    """Adds up the seconds of each phase."""
+
+    def __init__(self, phases: dict[str, float]) -> None:
+        self.phases, self.last = phases, time.perf_counter()
+
+    def lap(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.phases[phase] = self.phases.get(phase, 0.0) + now - self.last
+        self.last = now
