@@ -1,7 +1,8 @@
 """Random aggregates over one small stream, and a second opinion on them by DuckDB.
 
-A case says its window, groups, functions and predicate once, and gives them as Penstock's SQL and as DuckDB's. DuckDB gets the
-definition of each window as a join with its ids, sessions and ranks as window functions; it shares no code with the reference.
+A case says its window, groups, functions and predicate once, and gives them as Penstock's SQL and as DuckDB's. DuckDB
+gets the definition of each window as a join with its ids, sessions and ranks as window functions; it shares no code
+with the reference.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ ARRIVALS = st.lists(
 
 
 def arriving(rows: st.SearchStrategy[list[Row]], least: int, most: int) -> st.SearchStrategy[list[list[Row]]]:
-    """What steps bring. Tests with few examples begin with the simplest one, which would have no rows: it is left out."""
+    """The rows of steps. Tests with few examples begin with the simplest one, which would be empty: it is left out."""
     return st.lists(rows, min_size=least, max_size=most).filter(lambda found: sum(map(len, found)) > 9)
 
 
@@ -153,7 +154,7 @@ def cases(draw: st.DrawFn, *kinds: str) -> Case:
 
 
 def fits(case: Case, plan: str) -> bool:
-    """Whether the query can be computed by this plan; the others refuse what needs rows, or what cannot be subtracted."""
+    """Whether this plan can compute the query; others refuse what needs rows, or what cannot be subtracted."""
     aggregation = case.query.aggregation
     assert aggregation is not None
     types = {
@@ -169,12 +170,12 @@ def fits(case: Case, plan: str) -> bool:
 
 
 def needed(cases: Sequence[Case], rows: Sequence[Row], progress: int, *, as_rows: bool = False) -> int:
-    """How many of these rows the windows need that are open at this progress, by their definition; each may be kept by itself.
+    """How many of these rows the windows open at this progress need, by definition, each counted by itself.
 
-    Windows of time keep by time alone: all rows from the beginning of the first open one on, also in gaps between them, whichever of the
-    queries a row serves. What landmarks have
-    passed is one total for each group and set of queries, unless they are kept `as_rows` or want each single one; and of rows that were counted
-    and went their number is left, one for each group.
+    Windows of time keep by time alone: all rows from the beginning of the first open one on, also in gaps between them,
+    whichever of the queries a row serves. What landmarks have passed is one total for each group and set of queries,
+    unless they are kept `as_rows` or want each single one; and of rows that were counted and went their number is left,
+    one for each group.
     """
     if progress <= NEVER:
         return len(rows)
@@ -250,10 +251,14 @@ def duckdb_text(case: Case, progress: int | None) -> str:
             by = ", ".join(partition) or "1"
             over = f"OVER (PARTITION BY {by} ORDER BY {_ORDER})"
             everything = f"OVER (PARTITION BY {by}, n)"
-            ranked = f"SELECT *, row_number() {over} - 1 AS r, sum((t < {reached})::INT) OVER (PARTITION BY {by}) AS f FROM s"
+            ranked = (
+                f"SELECT *, row_number() {over} - 1 AS r, sum((t < {reached})::INT) OVER (PARTITION BY {by}) AS "
+                "f FROM s"
+            )
             over_now = f"n * {slide} < f" if progress is None else f"(n + 1) * {slide} <= f"
             content = (
-                f"SELECT *, ({_row(partition)}, n) AS w, min(t) {everything} AS a, max(t) {everything} AS b FROM ({ranked}), {_IDS}"
+                f"SELECT *, ({_row(partition)}, n) AS w, min(t) {everything} AS a, max(t) {everything} AS b "
+                f"FROM ({ranked}), {_IDS}"
                 f" WHERE (n + 1) * {slide} - {length} <= r AND r < (n + 1) * {slide} AND {over_now}"
             )
         case PerRow(length, every, partition):
@@ -261,7 +266,8 @@ def duckdb_text(case: Case, progress: int | None) -> str:
             numbered = f"SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY {_ORDER}) AS r FROM s"
             same = "".join(f" AND s.{c} IS NOT DISTINCT FROM e.{c}" for c in partition)
             content = (
-                f"SELECT s.*, ({_row(partition, 'e.')}, r) AS w, e.t - {length} AS a, e.t AS b FROM ({numbered}) e JOIN s"
+                f"SELECT s.*, ({_row(partition, 'e.')}, r) AS w, e.t - {length} AS a, e.t AS b FROM "
+                f"({numbered}) e JOIN s"
                 f" ON e.t - {length} < s.t AND s.t <= e.t{same} WHERE r % {every} = 0 AND e.t < {reached}"
             )
         case Session(gap):

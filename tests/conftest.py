@@ -21,7 +21,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 def pytest_collection_modifyitems(items):
-    """Files that start Spark come first: they take longest, and with the short ones behind them all workers end at about the same time."""
+    """Files that start Spark come first: they take longest, and the short ones then balance the workers at the end."""
     first = {item.path for item in items if item.get_closest_marker("spark")}
     items.sort(key=lambda item: item.path not in first)
 

@@ -1,4 +1,4 @@
-"""How many examples a property tries: in `make test-long` all of them, new ones each time; in `make test` a third, always the same."""
+"""How many examples a property tries: all and random in `make test-long`; a fixed third in `make test`."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Random joins of any shape: chains, stars, cycles and trees of equalities, inequalities and bands, with every kind of window.
+"""Random joins of any shape: chains, stars, cycles and trees of equalities, inequalities and bands, with all windows.
 
 Beside `workloads`, which makes what one key connects. Rows are few, because a join without an equality tries all
 combinations of them.
@@ -59,9 +59,10 @@ class Graph:
 def graph_workload(
     draw: st.DrawFn, windows: Sequence[str] = WINDOWS, queries: int = 1, *, most: int = MOST_ROLES, alike: bool = False
 ) -> Workload:
-    """Streams, queries of any shape and of at most so many roles over them with these kinds of windows, and rows that keep their stream's bound.
+    """Streams, queries of any shape up to `most` roles over them with these windows, and rows within their bounds.
 
-    Queries that are `alike` join three streams or more by the same conditions, mostly equalities, with windows and filters of their own.
+    Queries that are `alike` join three streams or more by the same conditions, mostly equalities, with windows and
+    filters of their own.
     """
     unit = draw(st.sampled_from((1, SECOND)))
     counts = (3, 3, 3, 4, MOST_ROLES) if alike else (2, 2, 3, 3, 4, 5, MOST_ROLES)
@@ -82,7 +83,7 @@ def graph_workload(
 def runnable_graph(
     windows: Sequence[str] = WINDOWS, queries: int = 1, *, most: int = MOST_ROLES, alike: bool = False
 ) -> st.SearchStrategy[Workload]:
-    """Such workloads without those that registration refuses: a role that nothing bounds, or time conditions that contradict each other."""
+    """Such workloads without those that registration refuses: unbounded roles, or contradictory time conditions."""
     return graph_workload(windows, queries, most=most, alike=alike).filter(_registers)
 
 

@@ -1,6 +1,7 @@
-"""Checks on what an operator gives out: grammatical, monotone, results before the progress that covers them, all rows accounted for.
+"""Checks of an operator's output: grammatical, monotone, results before the progress that covers them, rows complete.
 
-They wrap any sequence of steps, from the reference, the simulation or the engine, and raise `AssertionError` at the first offence.
+They wrap any sequence of steps, from the reference, the simulation or the engine, and raise `AssertionError` at the
+first offence.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from penstock.model.time import NEVER
 
 
 def check_progress(steps: Iterable[tuple[Sequence[int], int]]) -> None:
-    """`steps` = (times of the results of a step, output progress stated after it): no result may come behind earlier progress."""
+    """`steps` = (times of a step's results, output progress after it): no result may be behind earlier progress."""
     stated = NEVER
     for number, (times, progress) in enumerate(steps):
         behind = [time for time in times if time < stated]

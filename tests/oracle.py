@@ -56,7 +56,7 @@ def duckdb_results(
 
 
 def duckdb_sql(query: Query, streams: Mapping[str, Stream]) -> str:
-    """The query as DuckDB text: for all i != j, ts_j - ts_i < w_i or the same piece of time, and each band on its pair."""
+    """The query for DuckDB: for all i != j, ts_j - ts_i < w_i or the same piece of time, and each band on its pair."""
     times = [
         _micros(f'r{i}."{_event_time(role, streams[role.stream])}"', streams[role.stream])
         for i, role in enumerate(query.roles)

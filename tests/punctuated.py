@@ -1,7 +1,7 @@
 """Random punctuated streams: rows in any order, and punctuations that no later row breaks.
 
-The rows are drawn first, then an arrival order and cuts into steps; punctuations are placed afterwards, each at most as far as the rows
-still to come allow, so that the stream is grammatical by construction.
+The rows are drawn first, then an arrival order and cuts into steps; punctuations are placed afterwards, each at most as
+far as the rows still to come allow, so that the stream is grammatical by construction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from penstock.model import Column, Punctuation, Range, Stream
 from penstock.reference import Row
 
 BY_COLUMN = Stream(
-    "a", (Column("ts", "bigint"), Column("k", "bigint"), Column("v", "bigint"), Column("p", "bigint")), "ts", None, punctuation="p"
+    "a", (Column("ts", "bigint"), Column("k", "bigint"), Column("v", "bigint"), Column("p", "bigint")), "ts", None,
+    punctuation="p"
 )  # fmt: skip
 BY_PATTERN = Stream(
     "a", (Column("ts", "bigint"), Column("k", "bigint"), Column("v", "bigint")), "ts", None,

@@ -83,7 +83,7 @@ def test_random_queries_are_trees_whose_results_stay_near_the_size_of_a_relation
     assert 50 < np.median(sizes) < 5_000
 
 
-# -- pictures -------------------------------------------------------------------------------------------------------------------
+# -- pictures ---------------------------------------------------------------------------------------------------------
 
 TINY = Size(postgres=300, parquet=300, fewer_postgres=200, fewer_parquet=200, queries=1, query_rows=400, turns=1)
 

@@ -70,7 +70,7 @@ def fresh(tmp_path, monkeypatch):
 
 @pytest.fixture
 def here(fresh, spark, monkeypatch):
-    """Workers run in this process, in the session of the tests: what they measure means nothing, what they find does."""
+    """Workers run in this process, in the session of the tests: only their answers matter, not their measurements."""
     monkeypatch.setattr(harness, "session", lambda cores, **settings: spark)
     return fresh
 
@@ -254,7 +254,7 @@ def test_queries_of_the_sharing_benchmark_mean_the_same_on_all_sides():
     assert sharing.planning(10)["queries"] == 10
 
 
-# -- the command line ------------------------------------------------------------------------------------------------------------
+# -- the command line -------------------------------------------------------------------------------------------------
 
 
 def ran(arguments, capsys, **changes):
@@ -287,7 +287,7 @@ def test_a_worker_does_its_job_and_measures_nothing(capsys):
     assert (code, json.loads(lines[-1]), given) == (0, {"twice": 4}, [])
 
 
-# -- charts ----------------------------------------------------------------------------------------------------------------------
+# -- charts -----------------------------------------------------------------------------------------------------------
 
 
 def texts(path):
@@ -321,7 +321,7 @@ def test_no_two_series_of_a_chart_look_alike():
     assert len(set(charts.HATCHES)) == len(charts.HATCHES) == len(charts.STROKES)
 
 
-# -- joins of several streams ----------------------------------------------------------------------------------------------------
+# -- joins of several streams -----------------------------------------------------------------------------------------
 
 
 def test_a_join_by_loops_has_the_answer_of_the_join_by_index(fresh):
@@ -386,7 +386,7 @@ def test_all_pictures_of_joins_are_measured_and_drawn(here, monkeypatch):
     assert drawn == {f"{name}.svg" for name in names} | {"multiway.json"}
 
 
-# -- orders that change ----------------------------------------------------------------------------------------------------------
+# -- orders that change -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("values", "exponent"), [(10, 0.8), (1000, 0.2), (1000, 0.6), (7, 0.0)])
@@ -517,7 +517,7 @@ def test_orders_that_change_have_equal_results_ratios_and_pictures(here, monkeyp
     assert drawn == views | {"reoptimize-drift", "reoptimize-overhead", "reoptimize"}
 
 
-# -- sharing, all of it ----------------------------------------------------------------------------------------------------------
+# -- sharing, all of it -----------------------------------------------------------------------------------------------
 
 
 def test_the_model_predicts_what_slicing_saves_in_each_cell_of_the_grid():
@@ -539,7 +539,8 @@ def test_the_model_predicts_what_slicing_saves_in_each_cell_of_the_grid():
 def test_all_pictures_of_sharing_are_measured_and_drawn(here):
     small = sharing.Case(rows=2_400, files=12, seconds=2.0, longest=12)
     sizes = sharing_figures.Sizes(
-        sweep=replace(small, files=2), numbers=(1, 16), native=0, grid=replace(small, rows=96_000, files=24, seconds=1.0), mixes=("uniform",), selectivities=(0.2,),
+        sweep=replace(small, files=2), numbers=(1, 16), native=0,
+        grid=replace(small, rows=96_000, files=24, seconds=1.0), mixes=("uniform",), selectivities=(0.2,),
         chains=replace(small, files=2), chained=(12,), streams=replace(small, files=3, streams="abc"), three=(1, 2),
     )  # fmt: skip
     found = sharing_figures.all_figures(lambda side: sharing.worker, 1, sizes, here / "figures")
@@ -561,7 +562,7 @@ def test_all_pictures_of_sharing_are_measured_and_drawn(here):
     assert drawn == {f"sharing-{name}" for name in names} | {"sharing"}
 
 
-# -- window aggregates -----------------------------------------------------------------------------------------------------------
+# -- window aggregates ------------------------------------------------------------------------------------------------
 
 PICTURES = (aggregates_figures.slack, aggregates_figures.unions, aggregates_figures.skew)
 FEW = aggregates.Input(rows=400, files=3, keys=20, seconds=10)
@@ -743,7 +744,7 @@ def test_the_lab_pictures_of_aggregates_have_the_published_shapes():
     assert all(cell["equal"] for picture in (slack, unions, skew) for cell in picture.values())
 
 
-# -- a fleet of different queries ------------------------------------------------------------------------------------------------
+# -- a fleet of different queries -------------------------------------------------------------------------------------
 
 
 def test_a_larger_fleet_asks_the_same_again_by_other_names():

@@ -1,4 +1,4 @@
-"""What the page for those who know Flink and Spark claims: its statements give what Spark's give, and differ where it says so."""
+"""The claims of the page for users of Flink and Spark: its statements give Spark's results, or differ as stated."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -55,8 +55,10 @@ def test_its_statements_give_what_spark_gives(spark, tmp_path):
     inner = bids.groupBy(window("t", "10 seconds")).count()
     expected = {
         "tumble": bids.groupBy(window("t", "10 seconds"), "auction").count().select("window.end", "auction", "count"),
-        "hop": bids.groupBy(window("t", "10 seconds", "5 seconds"), "auction").count().select("window.end", "auction", "count"),
-        "uneven": bids.groupBy(window("t", "10 seconds", "4 seconds", "2 seconds")).count().select("window.end", "count"),
+        "hop": bids.groupBy(window("t", "10 seconds", "5 seconds"), "auction").count().select("window.end", "auction",
+         "count"),
+        "uneven": bids.groupBy(window("t", "10 seconds", "4 seconds", "2 seconds")).count().select("window.end",
+         "count"),
         "sessions": bids.groupBy(session_window("t", "5 seconds"), "auction").count().select("auction", "count"),
         "interval_join": auctions.alias("a")
         .join(bids.alias("b"), expr("id = auction AND b.t BETWEEN a.t AND a.t + INTERVAL 10 SECONDS"))

@@ -32,7 +32,7 @@ def put(number):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Runs `penstock run` on views in an empty current folder, without Spark; the exit code, and how many rows each view has."""
+    """Runs `penstock run` on views in an empty folder, without Spark; returns the exit code and each view's rows."""
     monkeypatch.chdir(tmp_path)
     Path("views.sql").write_text(SOURCES + VIEWS)
 
@@ -47,7 +47,8 @@ def run(tmp_path, monkeypatch):
             rows.update({name: len(view.to_arrow()) for name, view in catalog.views.items()})
 
         engine = SimpleNamespace(
-            execute_statement=execute, catalog=SimpleNamespace(registry=Registry()), manifest=Manifest, view_catalog=catalog,
+            execute_statement=execute, catalog=SimpleNamespace(registry=Registry()), manifest=Manifest,
+            view_catalog=catalog,
             spark=SimpleNamespace(stop=stop),
         )  # fmt: skip
         monkeypatch.setattr(cli, "start_spark", lambda *_: engine)

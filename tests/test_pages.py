@@ -1,4 +1,4 @@
-"""What the documentation shows is run: its Python in a process of its own, its SQL as scripts; and its links lead somewhere."""
+"""The documentation is executed: its Python in a process of its own, its SQL as scripts; and its links have targets."""
 
 import re
 import subprocess
@@ -27,10 +27,11 @@ from tools import layers
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 DECISIONS = {path.name[:4]: path for path in sorted(ROOT.glob("docs/decisions/[0-9]*.md"))}
+# Pages whose SQL is one script.
 SCRIPTS = [
     ["docs/sql.md", "docs/running.md", "docs/views.md"],
     ["docs/coming-from-flink-and-spark.md"],
-]  # pages whose SQL is one script
+]
 
 
 def blocks(language: str, page: str) -> list[str]:

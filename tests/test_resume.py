@@ -92,7 +92,10 @@ def test_a_stream_is_declared_as_the_changes_behind_it_leave_it():
 
 
 def test_a_stream_that_was_altered_dropped_and_declared_anew_goes_on():
-    script = f"{STREAM.format(1)}; ALTER STREAM a SET DELAY 5 MINUTES; DROP STREAM a; {STREAM.format(2)}; ALTER STREAM a SET DELAY 7 MINUTES"
+    script = (
+        f"{STREAM.format(1)}; ALTER STREAM a SET DELAY 5 MINUTES; DROP STREAM a; {STREAM.format(2)}; ALTER "
+        "STREAM a SET DELAY 7 MINUTES"
+    )
     known = Registry().with_stream(StreamRecord(parse_script(STREAM.format(7))[0].stream))
     found = again(parse_script(script), known)
     assert found[3].stream.delay == 7 * 60_000_000

@@ -1,4 +1,4 @@
-"""Random workloads over unions: of whole streams, and of SELECTs with lists and conditions of their own, in filters and joins."""
+"""Random workloads over unions: of whole streams, and of SELECTs with lists and conditions, in filters and joins."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The packages of penstock in order, what each imports, and what it imports against the order: `python -m tools.layers`.
+"""The packages of penstock in order, what each imports, and imports against the order: `python -m tools.layers`.
 
-A package imports only those before it. Spark is known to `spark`, `views` and what people hold; everything before these runs without it.
+A package imports only those before it. Spark is known to `spark`, `views` and what people hold; everything before these
+runs without it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent / "src" / "penstock"
 FACADE, CLI = "façade", "cli"
 ORDER = (
-    "errors", "model", "columns", "sql", "reference", "planner", "storage", "state", "kernels", "catalog", "results", "step",
+    "errors", "model", "columns", "sql", "reference", "planner", "storage", "state", "kernels", "catalog", "results",
+    "step",
     "testing", "spark", "views", FACADE, CLI,
 )  # fmt: skip
 WITH_SPARK = frozenset({"spark", "views", FACADE, CLI})
@@ -42,7 +44,7 @@ def modules() -> dict[str, Path]:
 
 
 def imports(path: Path, known: dict[str, Path]) -> Iterator[tuple[int, str]]:
-    """(line, module) of each import in a file; of penstock's own modules without its name, of others with a leading star."""
+    """(line, module) of each import in a file; penstock's own modules without its name, others with a leading star."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

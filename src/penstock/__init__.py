@@ -1,6 +1,6 @@
 """Penstock: many standing window queries over the same live streams, answered exactly from one shared state.
 
-Importing this package does not import Spark; `Engine` is loaded when it is first used.
+Importing this package does not import Spark; `Engine` is loaded on first use.
 """
 
 from __future__ import annotations
@@ -36,6 +36,6 @@ _LAZY = {"Engine": "penstock.engine", "QueryHandle": "penstock.handle", "Run": "
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)  # lazy on purpose: keeps Spark out of `import penstock`
+        return getattr(import_module(_LAZY[name]), name)  # lazy: keeps Spark out of `import penstock`
     msg = f"module 'penstock' has no attribute {name!r}"
     raise AttributeError(msg)

@@ -1,6 +1,6 @@
 """The facade: register streams and queries, start, watch, read results.
 
-Everything people can ask of an engine has one method here, which says what it means; the work is done in `step`, `spark` and `views`.
+Every function of an engine has one method here, which documents it; `step`, `spark` and `views` do the work.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ from penstock.views.view import ViewHandle
 
 
 class Engine:
-    """Answers standing queries over streams from one shared state, kept in `state_dir`."""
+    """Answers standing queries over streams from one shared state, stored in `state_dir`."""
 
     def __init__(
         self,
@@ -97,13 +97,14 @@ class Engine:
     ) -> None:
         """`tasks`: parallel tasks per step (default: the session's cores). `durable=False` skips syncs to disk.
 
-        `strategy` says how queries share: 'state_slice', 'push_down', 'pull_up', 'isolated', or 'auto'; `chain` where state is cut:
-        'mem_opt' (fewest rows), 'cpu_opt' (least work), or 'auto'. `orders` says how the probe orders of joins of three and more streams
-        are chosen: 'adaptive', 'static', 'pop', 'card', 'random', 'worst', 'oracle'; `order_options` are its parameters, such as
-        `period` (rows between two checks). `expire_every`: steps between two rounds that drop state out of reach. `plan` says how window
-        aggregates are computed: 'paned' (panes that all share, merged with two stacks), 'differential' (their sums by difference), 'wid' (panes
-        of each query's own), 'buffered' (rows are kept), 'adapt' (in each bucket rows or panes), or 'auto', by what steps have counted. The
-        answers are always the same. `result_rows` and `result_bytes`: a query with more results in one step, as they are stored, is suspended.
+        `strategy` is how queries share: 'state_slice', 'push_down', 'pull_up', 'isolated', or 'auto'; `chain` where
+        state is cut: 'mem_opt' (fewest rows), 'cpu_opt' (least work), or 'auto'. `orders` is how the probe orders of
+        joins of three and more streams are chosen: 'adaptive', 'static', 'pop', 'card', 'random', 'worst', 'oracle';
+        `order_options` are its parameters, such as `period` (rows between two checks). `expire_every`: steps between
+        two rounds that drop expired state. `plan` is how window aggregates are computed: 'paned' (shared panes, merged
+        with two stacks), 'differential' (their sums by difference), 'wid' (panes per query), 'buffered' (rows are
+        stored), 'adapt' (rows or panes per bucket), or 'auto', by the counts of steps. The answers are always the same.
+        `result_rows` and `result_bytes`: a query with more stored results in one step is suspended.
         """
         self.spark = spark
         self.store = LocalStore(str(Path(state_path(state_dir)).absolute()), durable)
@@ -149,10 +150,15 @@ class Engine:
         result_bytes: int = MOST_BYTES,
         **settings: str,
     ) -> Engine:
-        """An engine on a well-configured local Spark session (made if there is none); `settings` are Spark's, with `__` for each dot."""
+        """An engine on a well-configured local Spark session, made if there is none.
+
+        `settings` are Spark's, with `__` for each dot.
+        """
         return cls(
-            local_session(cores, **settings), state_dir, tasks=tasks, durable=durable, strategy=strategy, chain=chain, orders=orders,
-            order_options=order_options, expire_every=expire_every, plan=plan, result_rows=result_rows, result_bytes=result_bytes,
+            local_session(cores, **settings), state_dir, tasks=tasks, durable=durable, strategy=strategy, chain=chain,
+            orders=orders,
+            order_options=order_options, expire_every=expire_every, plan=plan, result_rows=result_rows,
+            result_bytes=result_bytes,
         )  # fmt: skip
 
     # -- registration: before the start, or while running at the next step boundary -------------------------------
@@ -177,21 +183,24 @@ class Engine:
     ) -> None:
         """Register a streaming DataFrame under a name.
 
-        `delay` bounds how far rows may come behind the newest event time, or with '100 rows' how many positions by `sequence`; a row
-        further behind is late. `ordered` says that none comes behind. `late` and `bad` say what happens to such
-        rows: 'side' (kept for the time `side_retain` of the clock, or 'forever'; see `late()` and `bad()`), 'drop', or 'error'. `idle` lets the stream's progress follow the clock once it
-        has been silent for that long. `heartbeat` promises that a row is read no later than that after its event time, so that progress
-        follows the clock with every step.
+        `delay` bounds how far rows may be behind the newest event time or, with '100 rows', how many positions by
+        `sequence`; a row further behind is late. `ordered` means that no row is behind. `late` and `bad` are the
+        policies for late and invalid rows: 'side' (kept for `side_retain` of the clock, or 'forever'; see `late()` and
+        `bad()`), 'drop', or 'error'. `idle` lets the stream's progress follow the clock once it has been idle for that
+        long. `heartbeat` promises that a row is read at most that long after its event time, so that progress follows
+        the clock at every step.
 
-        `punctuation` names the column in which a row says that no later one has a time below its value (such a row is no data row), or it
-        is a DataFrame, or the name of a stream, whose rows say so: its event time is the bound; a column with the name of
-        a column of this stream narrows it to rows with that value, `<column>_from` and `<column>_to` to a range, NULL does
-        not. Then there is no other delay than the one given. A punctuation in a column of this stream is narrowed by the columns `patterns`
-        of its row: one with a value speaks of rows with that value only.
+        `punctuation` names the column in which a row states that no later row has a time below its value (such a row is
+        not data), or it is a DataFrame, or the name of a stream, with rows that state it: its event time is the bound;
+        a column with the name of a column of this stream restricts it to rows with that value, `<column>_from` and
+        `<column>_to` to a range, NULL does not restrict it. Then there is no other delay than the one given. A
+        punctuation in a column of this stream is restricted by the columns `patterns` of its row: those that are not
+        NULL restrict it to rows with that value.
         """
         refuse_gone(self.spark, self.store.root)
         stream = given_stream(
-            name, frame, event_time=event_time, delay=delay, late=late, bad=bad, idle=idle, idle_skew=idle_skew, heartbeat=heartbeat,
+            name, frame, event_time=event_time, delay=delay, late=late, bad=bad, idle=idle, idle_skew=idle_skew,
+            heartbeat=heartbeat,
             sequence=sequence, ordered=ordered, told=punctuation is not None, side_retain=side_retain,
         )  # fmt: skip
         stream, other = punctuated(stream, punctuation, patterns, self.catalog.streams)
@@ -214,12 +223,13 @@ class Engine:
     ) -> QueryHandle:
         """Register a standing query; while the engine runs it takes effect with the next step.
 
-        With start='now' the rows of that step and later ones take part, with 'state' also the rows that are still held. `ordered`
-        gives the results in the order of their times, as progress releases them (the same as ORDER BY result_time). `replace`
-        puts it in the place of a query of that name. `emit` ('10 seconds') shows windows of an aggregate that are still open too, again after
-        so much time if something has changed (the same as EMIT EARLY EVERY ..): results then have `_revision`, the greatest of a window
-        being its newest, and `_final`. `flush` is the number of results that a step gives at most, so that the end of a window with many
-        groups is no burst; a result is at most `behind` windows late for that, and output progress waits for it.
+        With start='now' rows of that step and later ones take part, with 'state' also the stored rows. `ordered`
+        delivers the results in the order of their times, as progress passes them (the same as ORDER BY result_time).
+        `replace` replaces a query of that name. `emit` ('10 seconds') shows open windows of an aggregate too, again
+        after that time if something has changed (the same as EMIT EARLY EVERY ..): results then have `_revision`, the
+        greatest of a window being its newest, and `_final`. `flush` is the maximal number of results per step, so that
+        the end of a window with many groups is no burst; this delays a result by at most `behind` windows, and output
+        progress waits for it.
         """
         refuse_gone(self.spark, self.store.root)
         kept = read_length(retain, f"query {name!r}, retain") if isinstance(retain, str) else retain
@@ -230,12 +240,13 @@ class Engine:
         return QueryHandle(self, name)
 
     def aggregate(self, name: str, function: UserAggregate) -> None:
-        """Declare an aggregate of your own, to be used in queries under this name; every program that reads the state must do so.
+        """Declare an aggregate of your own for queries, by this name; every program on this state must declare it.
 
-        `function` has the methods `zero()`, `add(state, value)`, `merge(left, right)` and `finish(state)`, and in `type` Spark's name of
-        the result's type; `merge` must not care for order. States are kept between steps, as data that nobody ever runs: they are made of None,
-        bool, int, float, str, bytes, Decimal, date, datetime, timedelta, list, tuple, set and dict, or `function` also has the methods
-        `encode(state)`, which gives bytes, and `decode(bytes)`.
+        `function` has the methods `zero()`, `add(state, value)`, `merge(left, right)` and `finish(state)`, and in
+        `type` the Spark type of the result; `merge` must not depend on order. States are stored between steps, as data
+        that is never executed: they consist of None, bool, int, float, str, bytes, Decimal, date, datetime, timedelta,
+        list, tuple, set and dict, or `function` also has the methods `encode(state)`, which returns bytes, and
+        `decode(bytes)`.
         """
         self.catalog.add_aggregate(name, Travelling(function))
 
@@ -253,11 +264,12 @@ class Engine:
     ) -> Source:
         """Declare a relation that views may join.
 
-        `using` is the system it lives in: 'postgres' (options `url`, `table`), 'parquet' (`path`), 'query' (`query`: the results of a
-        standing query of this engine), or 'dataframe': then `frame` is a batch DataFrame, or better a function that makes one, since a
-        DataFrame over files does not see files that come later. `changes` says how its changes are told: by 'trigger' (PostgreSQL; the
-        default there), 'table' (a change table of your own, `change_table`), 'snapshot' (each look is compared with the last) or 'stream'
-        (the results of the query are themselves changes, with a column `sign` of 1 and -1). Two rows of the same `key` are refused.
+        `using` is its system: 'postgres' (options `url`, `table`), 'parquet' (`path`), 'query' (`query`: the results of
+        a standing query of this engine), or 'dataframe': then `frame` is a batch DataFrame, or better a function that
+        makes one, since a DataFrame over files does not see later files. `changes` is how its changes are captured: by
+        'trigger' (PostgreSQL; the default there), 'table' (a change table of your own, `change_table`), 'snapshot'
+        (each look is compared with the last) or 'stream' (the results of the query are themselves changes, with a
+        column `sign` of 1 and -1). Two rows of the same `key` are refused.
         """
         system = using or ("dataframe" if frame is not None else None)
         if system is None:
@@ -270,14 +282,15 @@ class Engine:
         )
 
     def view(self, sql: str, *, name: str, strategy: str = "auto", computed: str = "auto") -> ViewHandle:
-        """Declare a materialized view over sources. Its first `refresh()` computes it, later ones bring it up to date.
+        """Declare a materialized view over sources. Its first `refresh()` computes it, later ones update it.
 
-        `strategy` says how ('auto' chooses by measured cost), `computed` where the first computation runs: 'local', 'spark' or 'auto'.
+        `strategy` is how ('auto' chooses by measured cost), `computed` where the first computation runs: 'local',
+        'spark' or 'auto'.
         """
         return self.view_catalog.add_view(sql, name, strategy=strategy, computed=computed)
 
     def views(self) -> list[dict[str, Any]]:
-        """The declared views: how fresh they are, and what their last refresh cost."""
+        """The declared views: how fresh they are, and the cost of their last refresh."""
         return [{**view.status(), "sql": view.view.sql} for view in self.view_catalog.views.values()]
 
     def sources(self) -> list[dict[str, Any]]:
@@ -289,28 +302,29 @@ class Engine:
 
     @property
     def view_catalog(self) -> ViewCatalog:
-        """Sources and views; nothing of it is there until it is first used."""
+        """Sources and views, created on first use."""
         if self._views is None:
             self._views = ViewCatalog(self.spark, self.store, self._query_results, self._refuse_beside_others)
         return self._views
 
     def drop_stream(self, name: str) -> None:
-        """Stop reading a stream that no query reads. A running engine lets Spark's query end, and starts it without the stream."""
+        """Stop reading a stream that no query reads. A running engine restarts Spark's query without the stream."""
         self._registration.drop_stream(name)
 
     def alter_stream(self, name: str, *, delay: str | int | None = None, path: str | Path | None = None) -> None:
-        """Change the delay of a stream, or the path of one that SQL has declared, on a state directory that exists.
+        """Change the delay of a stream, or the path of one declared in SQL, on an existing state directory.
 
-        It takes effect at a step boundary, or with the start. Progress never falls: with a longer delay it waits until the newest time less
-        that delay has passed it; a shorter one moves it at once. All files of a new path are new to the stream, and what was not yet read of the
-        old one is left. From then on the stream is declared with what it was changed to.
+        It takes effect at a step boundary, or at the start. Progress never falls: with a longer delay it waits until
+        the newest time less that delay has passed it; a shorter one advances it at once. All files of a new path are
+        new to the stream, and unread files of the old one are skipped. From then on this is the stream's declaration.
         """
         self._registration.alter_stream(changed_stream(self.catalog.live_stream(name), delay, path))
 
     def advance(self, name: str, to: int | str | datetime) -> None:
-        """Say that no later row of a stream has a time below `to`; one that has, also if it only waits to be read, is late.
+        """Declare that no later row of a stream has a time below `to`; such a row, even if waiting to be read, is late.
 
-        It is committed when this returns, and whatever waited for it is answered. Progress never falls: an earlier time says nothing.
+        It is committed when this returns, and all results that waited for it are computed. Progress never falls: an
+        earlier time has no effect.
         """
         stream = self.catalog.stream(name)
         value = time_to_advance(stream, to)
@@ -320,12 +334,12 @@ class Engine:
         self._running.advance(stream.name, value)
 
     def drop(self, name: str, *, purge: bool = False) -> None:
-        """Stop answering a query. Its results stay readable; with `purge` they are given up too."""
+        """Stop answering a query. Its results stay readable; `purge` deletes them too."""
         self._registration.drop(name, purge=purge)
 
     @told_plainly()
     def resume(self, name: str) -> None:
-        """Let a query that was suspended go on with the next step. What it would have found meanwhile is not made up for."""
+        """Resume a suspended query with the next step. Results that it missed meanwhile are not made up for."""
         record = self.catalog.live(name)
         if self._running is not None:
             self._running.resume(record)
@@ -351,7 +365,8 @@ class Engine:
                 self._registration.declare(stream.stored, open_stream(self.spark, stream), altered=statement.altered)
             case CreateQuery():
                 record = QueryRecord(
-                    0, statement.name, statement.select.strip(), statement.on_error, statement.retain, start=statement.start
+                    0, statement.name, statement.select.strip(), statement.on_error, statement.retain,
+                    start=statement.start
                 )  # fmt: skip
                 self._registration.add(
                     record, statement.into, instead=statement.replace, at=(script, statement), parsed=parsed
@@ -392,8 +407,8 @@ class Engine:
     ) -> Run:
         """Start answering. `available_now` stops when all present input is read; `final` then ends the streams.
 
-        `trigger` is the least time from one step to the next. With 'auto' it is chosen while running: as long as possible, since rarer steps
-        cost less in all, but so that a row waits for its results no longer than `latency`.
+        `trigger` is the least time from one step to the next. With 'auto' it adapts: as long as possible, since fewer
+        steps cost less in all, but so that a row waits for its results no longer than `latency`.
         """
         refuse_gone(self.spark, self.store.root)
         if final and not available_now:
@@ -416,18 +431,18 @@ class Engine:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def runs(self, run: Run) -> bool:
-        """Whether this is the run that is under way."""
+        """Whether this is the present run."""
         return self._running is run
 
     @told_plainly()
     def results(self, name: str, *, step: bool = False, since_step: int | None = None) -> DataFrame:
-        """The committed results of a query, also of one that was dropped. Those of an ordered query come in order."""
+        """The committed results of a query, even of a dropped one. Those of an ordered query come in order."""
         refuse_gone(self.spark, self.store.root)
         manifest = self.manifest()
         since = -1 if since_step is None else since_step
         newest = self.catalog.record(name)
         frames = []
-        # Expressions mean what they meant when the query was registered, whatever the time zone of who reads.
+        # Expressions keep the meaning of the registration, whatever the time zone of the reader.
         with with_settings(self.spark, self.catalog.registry.settings):
             for record in lineage(self.catalog.registry, newest):
                 part = part_of(self.catalog, record, manifest, since=since, ordered=newest.ordered)
@@ -437,7 +452,7 @@ class Engine:
 
     @told_plainly()
     def late(self, stream: str) -> DataFrame:
-        """Rows that came behind their stream's progress, whole, with `_step`, `_reason`, `_progress`."""
+        """Rows behind their stream's progress, whole, with `_step`, `_reason`, `_progress`."""
         refuse_gone(self.spark, self.store.root)
         return side_rows(self.spark, self.store, self.manifest(), self.catalog.stream(stream), "late")
 
@@ -456,11 +471,12 @@ class Engine:
         return listed_streams(self.catalog.streams.values())
 
     def coverage(self, name: str) -> dict[str, Any]:
-        """From when on a query's answer is that of a query that was always there.
+        """From when on a query's answer equals that of a query that was always registered.
 
-        `complete_from`: per stream the time from which on all its rows take part (a stream that is not there: all of them).
-        `exact_from`: results of that time and later are all there (None: all results; `FOREVER` of `penstock.model.time`: what the query has
-        missed may be part of any later one). `covered`: progress has passed it.
+        `complete_from`: per stream the time from which all its rows take part (missing streams: all rows).
+        `exact_from`: results of that time and later are complete (None: all results; `FOREVER` of
+        `penstock.model.time`: rows that the query missed may be part of any later result). `covered`: progress has
+        passed it.
         """
         record = self.catalog.record(name)
         return coverage(
@@ -471,7 +487,7 @@ class Engine:
         )
 
     def explain(self, name: str | None = None) -> str:
-        """The plan that runs, as text: of the whole network, or of one query, with the last decision about each join's orders."""
+        """The running plan as text: of the whole network, or of one query, with the last decision about each join."""
         if name is not None:
             self.catalog.record(name)
         manifest = self.manifest()
@@ -486,16 +502,19 @@ class Engine:
         )  # fmt: skip
 
     def decisions(self) -> list[dict[str, Any]]:
-        """The last decisions about probe orders, routes, chains, pane sets and partials in mappers, oldest first: what was looked at, done, and why, with the numbers."""
+        """The last decisions about probe orders, routes, chains, pane sets and partials in mappers, oldest first.
+
+        Each has what was checked and changed, why, and the numbers.
+        """
         return [dict(decision) for decision in self.manifest().decisions]
 
     def explain_select(self, sql: str) -> str:
-        """The plan of a query that is not registered."""
+        """The plan of an unregistered query."""
         standing, streams = standing_alone(self.catalog, QueryRecord(0, "(this query)", sql))
-        return explain_network(build_network(standing, streams, plan=self.catalog.choices.paned))
+        return explain_network(build_network(standing, streams, plan=self.catalog.choices.aggregate_plan))
 
     def network(self) -> Network:
-        """The plan that runs, or that would run: all live queries compiled."""
+        """The running plan, or the one that would run: all live queries compiled."""
         if self._running is not None:
             return self._running.stepper.network
         return self.catalog.cut(self.catalog.network(), self.manifest())
@@ -512,7 +531,7 @@ class Engine:
         return self._run if self._run is not None and self._run.active else None
 
     def _change(self, change: Callable[[], None]) -> None:
-        """Make a change now, or at the next step boundary of the run."""
+        """Apply a change now, or at the next step boundary of the run."""
         if self._running is None:
             self._refuse_beside_others()
             change()
@@ -521,7 +540,7 @@ class Engine:
 
     @told_plainly()
     def _refuse_beside_others(self) -> None:
-        """Refuse a change while another engine runs on the directory: it would not know of it."""
+        """Refuse a change while another engine runs on the directory, which would not notice it."""
         if not self._starting and (self._run is None or self._run.ended):
             refuse_beside_owner(self.store)
 
@@ -529,7 +548,7 @@ class Engine:
         record = self.catalog.record(name)
         line = lineage(self.catalog.registry, record)
         columns = tuple(Column(n, t) for n, t in zip(record.item_names, record.item_types, strict=True))
-        # Results that are given up after a while, or held back until progress releases them, do not only grow by steps.
+        # Results that expire, or wait for progress, do not only grow by steps.
         growing = all(one.retain is None for one in line) and not record.ordered
 
         def count(since: int) -> int:

@@ -47,7 +47,7 @@ class RegistrationError(PenstockError):
 
 
 class TimeBoundsError(RegistrationError):
-    """Time conditions of a query that contradict each other, or that let a row of the role `alias` match rows of any later time."""
+    """Contradictory time conditions of a query, or such that rows of role `alias` match rows of any later time."""
 
     def __init__(self, message: str, hint: str, alias: str, *, contradictory: bool) -> None:
         self.message, self.hint, self.alias, self.contradictory = message, hint, alias, contradictory
@@ -55,7 +55,7 @@ class TimeBoundsError(RegistrationError):
 
 
 class PlacedRegistrationError(SqlError, RegistrationError):
-    """What the planner refuses of a query, at its place in the text."""
+    """A planner's refusal of a query, at its place in the text."""
 
 
 class StateError(PenstockError):
@@ -67,11 +67,11 @@ class SessionError(PenstockError):
 
 
 class ChangesLostError(StateError):
-    """A source no longer knows all that has changed since a view was refreshed: the view must be recomputed."""
+    """A source no longer has all changes since a view was refreshed: the view must be recomputed."""
 
 
 class ResultsError(PenstockError):
-    """Results that are too many for what is asked of them; they are there all the same."""
+    """Too many results for the request; they exist nevertheless."""
 
 
 class StepError(PenstockError):

@@ -1,4 +1,4 @@
-"""What people hold of a registered query: its results, counts and progress, as its engine knows them."""
+"""A registered query for users: its results, counts and progress, from its engine."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class QueryHandle:
         return f"QueryHandle({self.name!r})"
 
     def results(self, *, step: bool = False, since_step: int | None = None) -> DataFrame:
-        """The committed results: exactly the select list (plus `_step` if asked)."""
+        """The committed results: exactly the select list (plus `_step` if requested)."""
         return self.engine.results(self.name, step=step, since_step=since_step)
 
     def stats(self) -> dict[str, int | None]:
-        """Counts of this query since it was registered: results, errors, and of an aggregate the rows that are in none of its windows.
+        """Counts of this query since its registration: results, errors, and for an aggregate the rows in no window.
 
-        The number of results is None where HAVING or LIMIT compute what only Spark can, when results are read.
+        The number of results is None if HAVING or LIMIT need Spark when results are read.
         """
         return self.engine._query_stats(self.name)  # noqa: SLF001
 
     def progress(self) -> int | None:
-        """No result is yet to come with a time below this, in units of event time; None if nothing is known of it."""
+        """No later result has a time below this, in units of event time; None if unknown."""
         catalog = self.engine.catalog
         progress = released(catalog, catalog.record(self.name), self.engine.manifest())
         return progress if progress > NEVER else None
 
     def coverage(self) -> dict[str, Any]:
-        """From when on the answer is that of a query that was always there; see `Engine.coverage`."""
+        """From when on the answer equals that of a query that was always registered; see `Engine.coverage`."""
         return self.engine.coverage(self.name)

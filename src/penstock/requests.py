@@ -1,7 +1,7 @@
-"""Takes requests that other processes leave in the state directory, lets the engine execute them, and answers.
+"""Takes requests that other processes write to the state directory, lets the engine execute them, and answers.
 
-Nothing that is asked for can harm the run. A request that was taken when the engine died is taken again: a query that is there
-already is not made twice, and a query that the request has dropped is not missed.
+No request can harm the run. A request that was taken when the engine died is taken again: an existing query is not
+added twice, and a query that the request has dropped is not missed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def take_requests(run: Run) -> list[str]:
-    """Do and answer every request that waits, each at a step boundary; returns what failed, in words."""
+    """Execute and answer every waiting request, each at a step boundary; returns the failures in words."""
     log = RequestLog(run.engine.store)
     failed = []
     with contextlib.suppress(Exception):  # what cannot be read or written now is tried again at the next tick
@@ -31,7 +31,7 @@ def take_requests(run: Run) -> list[str]:
 
 
 def do_request(run: Run, log: RequestLog, key: str) -> Answer:
-    """Execute one request, and say what became of it."""
+    """Execute one request, and return its outcome."""
     try:
         request = log.read(key)
         change = change_of(request.statement)
@@ -39,8 +39,8 @@ def do_request(run: Run, log: RequestLog, key: str) -> Answer:
         aim = log.take(key, known.id if known else None)
         return Answer(ok=True, text=_execute(run, request, change, aim))
     except SessionError:
-        raise  # says nothing of the request, which the next run takes
-    except Exception as error:  # noqa: BLE001  (whatever it is, the asker hears of it and the run goes on)
+        raise  # unrelated to the request, which the next run takes
+    except Exception as error:  # noqa: BLE001  (whatever it is, the requester gets it and the run continues)
         return Answer(ok=False, text=_words(error))
 
 
@@ -63,9 +63,9 @@ def _change(run: Run, statement: str) -> None:
         run.engine.execute(statement)
 
     if run.engine.runs(run):
-        execute()  # checked beside the step that runs, and only then at a step boundary
+        execute()  # checked beside the running step, and only then at a step boundary
     else:
-        run.change(execute)  # a run that is only starting: the engine does not know of it yet
+        run.change(execute)  # the run is still starting: the engine does not know it yet
 
 
 def _words(error: Exception) -> str:

@@ -1,6 +1,6 @@
-"""A picture of a run for people and programs: streams with their rates and lag, queries, state.
+"""The status of a run for users and programs: streams with their rates and lag, queries, state.
 
-Everything is read from the manifest and from what the run holds; nothing here decides anything.
+Everything is read from the manifest and from the run; nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.state.registry import QueryRecord
 
 
 class Rates:
-    """Rows of streams in a second, measured between two looks that are at least a second apart."""
+    """Rows of streams per second, measured between two looks that are at least a second apart."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, int, float]] = {}
@@ -37,7 +37,7 @@ class Rates:
 
 
 def stream_status(stream: Stream, manifest: Manifest, rates: Rates, held: Collection[str]) -> dict[str, Any]:
-    """What is known of a stream; `held` are those that are held back. `sides`: late and bad rows that are kept, those given up, the oldest's clock."""
+    """The status of a stream; `held` are the delayed ones. `sides`: late and bad rows, kept and expired."""
     counts = manifest.counters.stream(stream.name)
     progress = manifest.progress.get(stream.name)
     rows = counts.rows
@@ -68,7 +68,7 @@ def stream_status(stream: Stream, manifest: Manifest, rates: Rates, held: Collec
 
 
 def query_status(catalog: Catalog, manifest: Manifest, states: Iterable[SinkState]) -> dict[str, dict[str, Any]]:
-    """What is known of each query, by its name."""
+    """The status of each query, by name."""
     found = {}
     sinks = {query: sink.name for sink in states for query, _ in sink.queries}
     registry = catalog.registry
@@ -92,7 +92,7 @@ def query_status(catalog: Catalog, manifest: Manifest, states: Iterable[SinkStat
 
 
 def state_status(manifest: Manifest) -> dict[str, Any]:
-    """How much is held, and how much has come out."""
+    """The amounts of state and of results."""
     return {
         "state": {
             "rows": sum(r.rows for r in manifest.runs.values()),

@@ -1,4 +1,4 @@
-"""A Spark session that is stopped, or whose Java process dies, under a run: the run ends, says why, and another session goes on."""
+"""A Spark session that stops, or whose Java process dies, during a run: the run ends, says why, and can continue."""
 
 import json
 import subprocess

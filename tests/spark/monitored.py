@@ -55,10 +55,10 @@ def without_steps(answer: Answer) -> Answer:
 
 
 def monitor(engine: Engine, manifests: Mapping[int, Manifest], found: Mapping[str, Answer], **times: int) -> int:
-    """Check every query that selects its result time, and return how many do. `times` = where others have theirs, by name.
+    """Check every query that selects its result time; returns how many do. `times` = others' time columns, by name.
 
-    What a query gives out never lies behind the progress that it has stated, which never falls. And no run outlives, by more than the step
-    that could let it go, the last row in it that somebody can reach.
+    What a query gives out never lies behind the progress that it has stated, which never falls. And no run outlives, by
+    more than the step that could let it go, the last row in it that somebody can reach.
     """
     network, steps, seen = engine.network(), sorted(manifests), 0
     joins = {derived.query for derived in network.derived_streams if derived.joined}  # which only an aggregate reads

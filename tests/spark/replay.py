@@ -1,7 +1,7 @@
 """Streams as Parquet files that Spark reads again alike after a crash, and an engine run over them.
 
-Each step brings one file to each stream (an empty one if the stream gets nothing) and each batch reads one file of each,
-so that Spark's micro-batches are exactly the steps that were written.
+Each step brings one file to each stream (an empty one if the stream gets nothing) and each batch reads one file of
+each, so that Spark's micro-batches are exactly the steps that were written.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ ARROW_TYPES = {
 
 
 def quick_session() -> SparkSession:
-    """A session that compiles lightly: a JVM lives too short for more to pay, and in `make test` most queries of Spark run once.
+    """A session with little compilation: JVMs are short-lived, and in `make test` most of Spark's queries run once.
 
-    What Spark computes from generated code is also tried in `make test`: by `generated_code`, and by the programs that tests start.
+    What Spark computes from generated code is also tried in `make test`: by `generated_code`, and by the programs that
+    tests start.
     """
     return local_session(
         cores=2,
@@ -154,9 +155,8 @@ class Replay:
 def replay_of(workload: Workload, root: Path, *, steps: int | None = None) -> Replay:
     """The workload's first batches (all if `steps` is None) as files."""
     replay = Replay(root, *workload.streams.values())
-    replay.plain = (
-        sum(len(rows) for batch in workload.batches for rows in batch.values()) % 2 == 0
-    )  # both ways, by chance
+    # Both ways, by chance.
+    replay.plain = sum(len(rows) for batch in workload.batches for rows in batch.values()) % 2 == 0
     for batch in workload.batches[:steps]:
         replay.add(**batch)
     return replay

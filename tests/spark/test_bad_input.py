@@ -213,7 +213,8 @@ def test_streams_that_make_no_sense_are_refused(spark, replay, state):
         ("SELECT v FROM a", {"into": 3}, "into= is a path, a function or a Sink, and not 3"),
         ("SELECT 1 / count(*) FROM a [TUMBLING 1 SECOND]", {"on_error": "stop"}, "what SELECT computes of aggregates"),
         ("SELECT count(*) FROM a [TUMBLING 1 SECOND] HAVING 1 / count(*) > 0", {"on_error": "stop"}, "what HAVING"),
-        ("SELECT v, count(*) FROM a [TUMBLING 1 SECOND] GROUP BY v ORDER BY 1 / v LIMIT 1", {"on_error": "stop"}, "what ORDER BY"),
+        ("SELECT v, count(*) FROM a [TUMBLING 1 SECOND] GROUP BY v ORDER BY 1 / v LIMIT 1", {"on_error": "stop"},
+         "what ORDER BY"),
     ],
 )  # fmt: skip
 def test_queries_that_make_no_sense_are_refused(spark, replay, state, sql, options, reason):

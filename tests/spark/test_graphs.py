@@ -1,4 +1,4 @@
-"""Joins of any shape through Spark: every bag is the reference's and DuckDB's, with other routes at every step and over restarts."""
+"""Joins of any shape through Spark agree with the reference and DuckDB, with changing routes and over restarts."""
 
 from unittest.mock import patch
 

@@ -188,7 +188,8 @@ def apt(machine, monkeypatch):
     machine.script(
         "path/apt-get",
         f'echo "$@" >>{machine.root}/calls; echo working\n'
-        f'test "$1" = update || {{ /bin/mkdir {machine.root}/jvm; /bin/mv {machine.root}/package {machine.root}/jvm/21; }}\n',
+        f'test "$1" = update || {{ /bin/mkdir {machine.root}/jvm; /bin/mv {machine.root}/package '
+        f"{machine.root}/jvm/21; }}\n",
     )
     return machine
 

@@ -1,4 +1,4 @@
-"""Answers far larger than their input: readers get as much as they ask for, and what cannot be built stops one query or one sink only."""
+"""Answers far larger than their input: readers get all they ask for; what cannot be built stops one query or sink."""
 
 import pytest
 

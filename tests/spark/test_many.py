@@ -1,4 +1,4 @@
-"""A thousand queries over two streams: they are answered, and one more is planned and answered while the engine runs."""
+"""A thousand queries over two streams are answered, and one more is planned and answered in the running engine."""
 
 import random
 
@@ -24,7 +24,8 @@ def sql(number):
     draw = random.Random(number)
     low = draw.randrange(90)
     return (
-        f"SELECT a.v, b.v AS w FROM a [RANGE {draw.randint(1, 9)} SECONDS] AS a, b [RANGE {draw.randint(1, 9)} SECONDS] AS b "
+        f"SELECT a.v, b.v AS w FROM a [RANGE {draw.randint(1, 9)} SECONDS] AS a, b [RANGE "
+        f"{draw.randint(1, 9)} SECONDS] AS b "
         f"WHERE a.k = b.k AND a.v >= {low} AND a.v < {low + draw.randint(1, 10)} AND b.v <> {draw.randrange(100)}"
     )
 

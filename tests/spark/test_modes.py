@@ -1,4 +1,4 @@
-"""Who may read what an engine writes: its state is its owner's alone, and results in a sink's folder are for those that the umask lets in."""
+"""File modes of an engine: state is private to its owner, and results in a sink's folder follow the umask."""
 
 import os
 import stat

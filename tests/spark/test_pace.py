@@ -31,7 +31,8 @@ def test_a_run_paces_itself_within_the_bound_and_stops_while_it_waits(spark, tmp
     status, took = run.status(), batch_seconds(run)
     run.stop()
     assert 0 < status["interval"] <= 3
-    # A row may come just after Spark has looked for rows, and is then read by the next batch: two at most, with the wait between them.
+    # A row may come just after Spark has looked for rows, and is then read by the next batch: two at most, with the
+    # wait between them.
     assert status["delay"]["p99"] <= 2 * max(took)
     assert 0 < status["delay"]["p50"] <= status["delay"]["p99"]
     drain(engine)
@@ -54,7 +55,8 @@ def test_a_pause_of_the_source_is_no_delay(spark, tmp_path):
     delays, took = longest_delays(list(run.schedule.turns), run.schedule.trigger_seconds), batch_seconds(run)
     run.stop()
     assert run.schedule.trigger_seconds == 0.1
-    # At most the trigger (or the batch before, if that took longer) and the batch itself; Spark counts whole milliseconds.
+    # At most the trigger (or the batch before, if that took longer) and the batch itself; Spark counts whole
+    # milliseconds.
     assert 0 < delays[0] <= max(0.1, took[0]) + took[1] + 0.002
     assert 0.1 < delays[1] <= 0.1 + took[2] + 0.002
 

@@ -1,4 +1,4 @@
-"""Results that are kept as panes are those that are kept as rows, step by step, through merged files, given-up results and restarts."""
+"""Results stored as panes equal those stored as rows, at each step, through merged files, expiry and restarts."""
 
 from dataclasses import replace
 from unittest.mock import patch

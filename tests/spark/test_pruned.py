@@ -1,4 +1,4 @@
-"""Spark reads of a stream only the columns that queries need, if no row of it is ever put aside; nobody's answer depends on that."""
+"""Spark reads only the columns that queries need, if no row of a stream is ever stored as rejected; same answers."""
 
 import hashlib
 import json
@@ -36,7 +36,8 @@ def rows_at(number):
     """Two rows of each stream in a step, and one that is late."""
     times = (2 * number, 2 * number + 1, *((0,) if number == 4 else ()))
     return {
-        name: [{"ts": t * SECOND, "k": t % 2, "v": 10 * number + n, "w": 7 * number + n, "s": f"s{t}"} for n, t in enumerate(times)]
+        name: [{"ts": t * SECOND, "k": t % 2, "v": 10 * number + n, "w": 7 * number + n, "s": f"s{t}"} for n,
+         t in enumerate(times)]
         for name in "ab"
     }  # fmt: skip
 
@@ -211,7 +212,10 @@ def test_files_that_spark_has_to_read_for_one_query_are_read_with_the_columns_of
 
 
 def test_streams_on_one_source_read_what_either_needs(spark, tmp_path):
-    begun, ended = (stream(n, "begun timestamp, ended timestamp, k bigint, v bigint, w bigint", event_time=n, **DROPPED) for n in ("begun", "ended"))  # fmt: skip
+    begun, ended = (
+        stream(n, "begun timestamp, ended timestamp, k bigint, v bigint, w bigint", event_time=n, **DROPPED)
+        for n in ("begun", "ended")
+    )
     replay, batches = Replay(tmp_path / "source", begun), []
     queries = {
         "begins": "SELECT k, count(*) AS n, window_end FROM begun [TUMBLING 2 SECONDS] GROUP BY k",

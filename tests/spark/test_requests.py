@@ -1,4 +1,4 @@
-"""Requests from other processes: done between two steps, answered, and harmless whatever they ask for and whoever dies."""
+"""Requests from other processes: executed between two steps, answered, and harmless whatever they ask and who dies."""
 
 import json
 import subprocess

@@ -29,13 +29,19 @@ STREAMS = (
     stream("m", "at timestamp_ntz, k bigint, v bigint", event_time="at"),
 )
 AB = "FROM a [RANGE 3 SECONDS], b [RANGE 2 SECONDS]"
-STRICT = "FROM a, b WHERE unix_micros(b.ts) - unix_micros(a.ts) < 3000000 AND unix_micros(a.ts) - unix_micros(b.ts) < 2000000"
+STRICT = (
+    "FROM a, b WHERE unix_micros(b.ts) - unix_micros(a.ts) < 3000000 AND unix_micros(a.ts) - unix_micros(b.ts) < "
+    "2000000"
+)
 
 # name -> (the standing query, the same as a batch query with every window written out)
 CASES = {
     "spark_names": (
         f"SELECT a.v, b.v, a.v + 1, upper(a.s), a.x * 2, CAST(a.n AS STRING), a.d AS price, a.ts {AB} WHERE a.k = b.k",
-        f"SELECT a.v, b.v, a.v + 1, upper(a.s), a.x * 2, CAST(a.n AS STRING), a.d AS price, a.ts {STRICT} AND a.k = b.k",
+        (
+            f"SELECT a.v, b.v, a.v + 1, upper(a.s), a.x * 2, CAST(a.n AS STRING), a.d AS price, a.ts {STRICT} "
+            "AND a.k = b.k"
+        ),
     ),
     "star": (f"SELECT * {AB} WHERE a.k = b.k", f"SELECT * {STRICT} AND a.k = b.k"),
     "result_time": (
@@ -66,7 +72,10 @@ CASES = {
     ),
     "by_date": (
         "SELECT p.day, q.day, p.v FROM p [RANGE 3 DAYS], q [RANGE 2 DAYS] WHERE p.k = q.k",
-        "SELECT p.day, q.day, p.v FROM p, q WHERE datediff(q.day, p.day) < 3 AND datediff(p.day, q.day) < 2 AND p.k = q.k",
+        (
+            "SELECT p.day, q.day, p.v FROM p, q WHERE datediff(q.day, p.day) < 3 AND datediff(p.day, q.day) < 2 "
+            "AND p.k = q.k"
+        ),
     ),
     "by_time_without_zone": (
         "SELECT l.at, m.at, l.v FROM l [RANGE 3 SECONDS], m [RANGE 2 SECONDS] WHERE l.k = m.k",

@@ -24,7 +24,7 @@ def replay(tmp_path):
 
 
 def full_at(root, folder):
-    """A state directory on a disk that is full when a file is to be made in one of its folders; it travels whole to the workers."""
+    """A state directory on a disk that is full for new files in one of its folders; it is sent whole to the workers."""
 
     class Full(LocalStore):
         def create(self, name):
@@ -38,8 +38,12 @@ def full_at(root, folder):
 @pytest.mark.parametrize(
     ("folder", "kind", "said"),
     [
-        ("runs/", StepError, r"step 0 failed and nothing of it was committed: a disk is full \(.*/runs/.*\); make room in the state directory"),
-        ("results/", StepError, r"step 0 failed and nothing of it was committed: a disk is full \(.*/results/.*\); make room in the state directory"),
+        ("runs/", StepError,
+         (r"step 0 failed and nothing of it was committed: a disk is full \(.*/runs/.*\); "
+         r"make room in the state directory")),
+        ("results/", StepError,
+         (r"step 0 failed and nothing of it was committed: a disk is full \(.*/results/.*\); "
+         r"make room in the state directory")),
         ("manifest/", StateError, r"/manifest/\S+ cannot be used: no space left on device; make room there"),
     ],
 )  # fmt: skip
@@ -96,7 +100,7 @@ def test_a_state_directory_that_cannot_be_one_is_told_when_the_engine_is_made(sp
 
 
 def test_an_engine_whose_run_has_ended_is_let_go(spark, tmp_path):
-    """Spark's query, the JVM's end of the callback, and the run hold on to one another: a program that starts many engines must not keep them all."""
+    """Spark's query, the JVM's side of the callback and the run refer to each other: ended engines must not be kept."""
     replay = Replay(tmp_path / "source", stream("a", "ts timestamp, k bigint"))
     replay.add(a=[{"ts": 1, "k": 1}])
     engine = replay.engine(spark, tmp_path / "state", {"q": "SELECT k FROM a"})

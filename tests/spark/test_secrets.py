@@ -1,4 +1,4 @@
-"""Passwords of sinks and streams: looked up when they are used, in no file of the state directory, and in no text that is shown."""
+"""Passwords of sinks and streams: resolved when used, in no file of the state directory, and in no displayed text."""
 
 from types import SimpleNamespace
 

@@ -26,7 +26,8 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = "ts timestamp, day date, k int, v bigint, w double, s string, d decimal(9,2), b boolean, tags array<string>"
 TYPES = {
-    "ts": pa.timestamp("us", tz="UTC"), "day": pa.date32(), "k": pa.int32(), "v": pa.int64(), "w": pa.float64(), "s": pa.string(),
+    "ts": pa.timestamp("us", tz="UTC"), "day": pa.date32(), "k": pa.int32(), "v": pa.int64(), "w": pa.float64(),
+    "s": pa.string(),
     "d": pa.decimal128(9, 2), "b": pa.bool_(), "tags": pa.list_(pa.string()),
 }  # fmt: skip
 
@@ -83,7 +84,7 @@ def test_other_files_and_options_that_change_rows_are_left_to_spark(spark, tmp_p
 
 
 def test_the_mode_and_the_zone_that_went_into_a_source_count(spark, tmp_path):
-    """Spark decides about both where an expression is made; what is set later changes only what the same text would mean."""
+    """Spark decides both when it creates an expression; later settings change only the meaning of the same text."""
     plain, zoned = (
         source(spark, tmp_path).selectExpr("ts", "k + 1 AS k"),
         source(spark, tmp_path).selectExpr("hour(ts) AS h", "ts"),
@@ -112,8 +113,10 @@ def test_the_mode_and_the_zone_that_went_into_a_source_count(spark, tmp_path):
 
 MOMENTS = st.integers(-(10**15), 4 * 10**15)
 ROWS = st.fixed_dictionaries({
-    "ts": st.none() | MOMENTS, "day": st.none() | st.integers(-100_000, 100_000), "k": st.none() | st.integers(-(2**31), 2**31 - 2),
-    "v": st.none() | st.integers(-(2**62), 2**62), "w": st.none() | st.floats(width=32), "s": st.none() | st.text("aß'\\ Z", max_size=4),
+    "ts": st.none() | MOMENTS, "day": st.none() | st.integers(-100_000, 100_000),
+    "k": st.none() | st.integers(-(2**31), 2**31 - 2),
+    "v": st.none() | st.integers(-(2**62), 2**62), "w": st.none() | st.floats(width=32),
+    "s": st.none() | st.text("aß'\\ Z", max_size=4),
     "d": st.none() | st.decimals(-9_000_000, 9_000_000, places=2), "b": st.none() | st.booleans(),
     "tags": st.none() | st.lists(st.text("xy", max_size=2), max_size=2),
 })  # fmt: skip
@@ -170,7 +173,8 @@ def test_steps_that_compute_their_sources_give_what_spark_gives(spark, tmp_path,
     for step in range(4):
         start = (step if step < 3 else 0) * SECOND  # the last brings late rows
         write(tmp_path / "a", step, [
-            {"ts": None if n == 5 else start + n, "k": n % 5 - 2, "v": n, "s": f"s{n % 3}", "d": Decimal(n)} for n in range(20)
+            {"ts": None if n == 5 else start + n, "k": n % 5 - 2, "v": n, "s": f"s{n % 3}",
+             "d": Decimal(n)} for n in range(20)
         ])  # fmt: skip
 
     def answers(state, *, through_spark):
@@ -179,7 +183,8 @@ def test_steps_that_compute_their_sources_give_what_spark_gives(spark, tmp_path,
         frame = frame.where("s <> 's1'").selectExpr("ts", "abs(k) AS k", "upper(s) AS s", "v * 2 AS twice", "d")
         engine.stream("a", frame.where(FOR_SPARK) if through_spark else frame, event_time="ts", delay="1 second")
         queries = {
-            "pairs": "SELECT a.twice, b.twice AS other, a.s FROM a [RANGE 2 SECONDS], a [RANGE 1 SECOND] b WHERE a.k = b.k",
+            "pairs": "SELECT a.twice, b.twice AS other, a.s FROM a [RANGE 2 SECONDS], a [RANGE 1 SECOND] b WHERE a.k "
+            "= b.k",
             "sums": "SELECT s, sum(twice) AS n, window_end FROM a [TUMBLING 1 SECOND] GROUP BY s",
             "rows": "SELECT k, s FROM a WHERE twice > 10",
         }

@@ -1,4 +1,4 @@
-"""A stream whose sequence is its event time, through Spark: every kind of query answers as if rows of one time had no order of their own."""
+"""A stream whose sequence is its event time, through Spark: all queries answer as if rows of one time had no order."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Two streams on one source, with different event times: it is read once, and each has progress, late rows and answers of its own."""
+"""Two streams on one source with different event times: it is read once; each has its progress, late rows, answers."""
 
 import pytest
 
@@ -90,7 +90,12 @@ def test_streams_that_sql_declares_on_the_same_source_are_read_together(spark, t
     one, other = (str(tmp_path / name) for name in ("one", "other"))
     for path in (one, other):
         (tmp_path / path).mkdir()
-    for name, time, path, more in (("a", "begun", one, ""), ("b", "ended", one, ""), ("c", "ended", other, ""), ("d", "ended", one, ", w INT")):  # fmt: skip
+    for name, time, path, more in (
+        ("a", "begun", one, ""),
+        ("b", "ended", one, ""),
+        ("c", "ended", other, ""),
+        ("d", "ended", one, ", w INT"),
+    ):
         declared = columns.format(time).replace(", WATERMARK", f"{more}, WATERMARK")
         engine.execute(f"CREATE STREAM {name} ({declared}) USING parquet OPTIONS (path '{path}')")
     records = engine.catalog.registry.streams

@@ -1,4 +1,4 @@
-"""A stream far ahead in event time is held back while another catches up, read to its end all the same, and no answer changes."""
+"""A stream far ahead in event time is throttled while another catches up, and still read to its end: same answers."""
 
 import json
 from pathlib import Path

@@ -27,12 +27,14 @@ JOIN = (
     "SELECT x.v, c.v AS w, result_time FROM (a UNION ALL b) [RANGE 9 SECONDS] AS x, c [RANGE 4 SECONDS] WHERE x.k = c.k"
 )
 TAGGED = (
-    "SELECT x.place, x.v FROM (SELECT 'a' AS place, ts, v FROM a WHERE v > 1 UNION ALL SELECT 'a', ts, v FROM a WHERE v < 4"
+    "SELECT x.place, x.v FROM (SELECT 'a' AS place, ts, v FROM a WHERE v > 1 UNION ALL SELECT 'a', ts, v "
+    "FROM a WHERE v < 4"
     " UNION ALL SELECT NULL, ts, 0L - v FROM b) AS x WHERE x.v <> 3"
 )
 
 CONSTANT = (
-    "SELECT x.v, c.v AS w FROM (SELECT ts, v, 1L AS k FROM a UNION ALL SELECT ts, v + 1, k + 1 FROM b) [RANGE 9 SECONDS] AS x, "
+    "SELECT x.v, c.v AS w FROM (SELECT ts, v, 1L AS k FROM a UNION ALL SELECT ts, v + 1, k + 1 FROM b) "
+    "[RANGE 9 SECONDS] AS x, "
     "c [RANGE 4 SECONDS] WHERE x.k = c.k"
 )
 
@@ -124,15 +126,20 @@ def test_results_wait_for_the_slowest_stream_of_a_union_and_others_read_them(liv
     queries = {
         "u": JOIN,
         "counted": "SELECT window_end, count(*) AS n FROM u [TUMBLING 4 SECONDS]",
-        "ticked": "SELECT window_end, count(*) AS n, max(x.v) AS m FROM (a UNION ALL b) [RANGE 4 SECONDS SLIDE 2 SECONDS] AS x, "
+        "ticked": "SELECT window_end, count(*) AS n, max(x.v) AS m FROM (a UNION ALL b) [RANGE 4 SECONDS SLIDE 2 "
+        "SECONDS] AS x, "
         "c [RANGE 4 SECONDS SLIDE 2 SECONDS] WHERE x.k = c.k",
-        "moments": "SELECT x.ts, c.ts AS u, count(*) AS n FROM (a UNION ALL b) [RANGE 9 SECONDS] AS x, c [RANGE 4 SECONDS] WHERE x.k = c.k "
+        "moments": "SELECT x.ts, c.ts AS u, count(*) AS n FROM (a UNION ALL b) [RANGE 9 SECONDS] AS x, c [RANGE 4 "
+        "SECONDS] WHERE x.k = c.k "
         "GROUP BY x.ts, c.ts",
         "low": "SELECT ts, k, v FROM a WHERE v < 5",
         "high": "SELECT ts, k, v FROM b WHERE v > 1",
-        "again": "SELECT x.v, c.v AS w FROM (low UNION ALL high) [RANGE 5 SECONDS] AS x, c [RANGE 5 SECONDS] WHERE x.k = c.k",
-        "pairs": "SELECT x.v AS w, result_time AS ts FROM (a UNION ALL b) [RANGE 2 SECONDS] AS x, c [RANGE 2 SECONDS] WHERE x.k = c.k",
-        "renamed": "SELECT x.at, x.number FROM (SELECT ts AS at, v AS number FROM low WHERE k = 1 UNION ALL SELECT ts, w FROM pairs) AS x",
+        "again": "SELECT x.v, c.v AS w FROM (low UNION ALL high) [RANGE 5 SECONDS] AS x, c [RANGE 5 SECONDS] WHERE "
+        "x.k = c.k",
+        "pairs": "SELECT x.v AS w, result_time AS ts FROM (a UNION ALL b) [RANGE 2 SECONDS] AS x, c [RANGE 2 SECONDS] "
+        "WHERE x.k = c.k",
+        "renamed": "SELECT x.at, x.number FROM (SELECT ts AS at, v AS number FROM low WHERE k = 1 UNION ALL SELECT ts, "
+        "w FROM pairs) AS x",
     }
     one = live(queries)
     steps = [rows_at(n, *(() if n < 2 else ("b",))) for n in range(5)]
@@ -166,7 +173,8 @@ def test_a_query_over_a_union_may_begin_from_the_state(live):
 def test_an_error_stops_all_of_a_query_that_stops_at_errors(live):
     one = live()
     one.engine.query(
-        "SELECT x.v FROM (SELECT ts, k, 10 DIV (v - 2) AS v FROM a UNION ALL SELECT ts, k, v FROM b) AS x WHERE x.v > -99",
+        "SELECT x.v FROM (SELECT ts, k, 10 DIV (v - 2) AS v FROM a UNION ALL SELECT ts, k, v FROM b) AS x "
+        "WHERE x.v > -99",
         name="u", on_error="stop",
     )  # fmt: skip
     for number in range(3):
@@ -178,7 +186,10 @@ def test_an_error_stops_all_of_a_query_that_stops_at_errors(live):
 
 def test_columns_of_other_types_are_refused_at_the_union(live):
     one = live()
-    sql = "SELECT x.w FROM\n  (SELECT ts, element_at(array(v), 1) AS w FROM a UNION ALL SELECT ts, element_at(array('v'), 1) FROM b) AS x"
+    sql = (
+        "SELECT x.w FROM\n  (SELECT ts, element_at(array(v), 1) AS w FROM a UNION ALL SELECT ts, "
+        "element_at(array('v'), 1) FROM b) AS x"
+    )
     with pytest.raises(SqlError, match="The type of w is bigint, and string with rows of b") as caught:
         one.engine.query(sql, name="u")
     assert (caught.value.line, caught.value.column) == (2, 51)

@@ -119,8 +119,10 @@ def test_a_state_that_cannot_be_kept_suspends_its_own_query_and_says_what_to_do(
     run = drain(engine, final=True)
     status = run.status()["queries"]
     assert status["odd"]["suspended"] == (
-        "query 'odd': aggregate 'odd' has a state of type collections.deque, which cannot be kept between steps: make it of None, bool, "
-        "int, float, str, bytes, Decimal, date, datetime, timedelta, list, tuple, set, dict, or give the aggregate encode(state) -> bytes "
+        "query 'odd': aggregate 'odd' has a state of type collections.deque, which cannot be kept between "
+        "steps: make it of None, bool, "
+        "int, float, str, bytes, Decimal, date, datetime, timedelta, list, tuple, set, dict, or give the "
+        "aggregate encode(state) -> bytes "
         "and decode(bytes) -> state; then drop the query and create it again"
     )
     assert status["known"]["suspended"] is status["coded"]["suspended"] is None

@@ -31,8 +31,10 @@ def shadowed(folder, text):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda f: shadowed(f, "raise ImportError('there is none')"), r"without a penstock that can be imported \(there is none\)\), and this program"),
-        (lambda f: shadowed(f, "__version__ = '0.0.1'\n__path__ += [p + '/penstock' for p in __import__('sys').path]"), r"Python 3\.\d+, penstock 0\.0\.1\), and this program"),
+        (lambda f: shadowed(f, "raise ImportError('there is none')"),
+         r"without a penstock that can be imported \(there is none\)\), and this program"),
+        (lambda f: shadowed(f, "__version__ = '0.0.1'\n__path__ += [p + '/penstock' for p in __import__('sys').path]"),
+         r"Python 3\.\d+, penstock 0\.0\.1\), and this program"),
         (lambda f: python(f, "exit 3"), "cannot be used: Spark cannot start its Python workers"),
         (lambda f: str(f / "nowhere"), "cannot be used: Spark cannot start its Python workers"),
     ],

@@ -1,4 +1,4 @@
-"""Five hundred steps of one table, with the kernels that merge, but few rows: how many runs there are, and how often a row moves."""
+"""Five hundred steps of one table with the merge kernels but few rows: how many runs, how often a row is rewritten."""
 
 from dataclasses import dataclass, field, replace
 

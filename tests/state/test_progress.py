@@ -36,7 +36,7 @@ def text(punctuation):
 
 
 def seen_by_tasks(stream, times, sequences, said, tasks):
-    """What a step saw, its rows and punctuations dealt out to tasks, through the code of the worker and through JSON."""
+    """A step's input, with rows and punctuations distributed to tasks, through the code of the worker and JSON."""
     parts = []
     marks = [(text(p), FOREVER if p.until is None else p.until) for p in said]
     for task in range(tasks):

@@ -69,7 +69,8 @@ def test_plain_values_come_back_as_they_were(value):
 
 @pytest.mark.parametrize(
     "value",
-    [10**5000, -(2**63), 2**63, "\ud800\udc00", "\ud800", Decimal("sNaN"), Decimal("-0E+7"), {1: "a", "1": "b", None: []}, b"\x80\x05", {}, (), [()]],
+    [10**5000, -(2**63), 2**63, "\ud800\udc00", "\ud800", Decimal("sNaN"), Decimal("-0E+7"),
+     {1: "a", "1": "b", None: []}, b"\x80\x05", {}, (), [()]],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_values_at_the_edge_of_json_come_back_as_they_were(value):

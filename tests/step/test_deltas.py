@@ -1,4 +1,4 @@
-"""The deltas of a task's tables are the same however its rows were cut into parcels, and no parcel is held for longer than it is needed."""
+"""The deltas of a task's tables do not depend on its parcels, and no parcel is kept longer than needed."""
 
 from collections import Counter
 from dataclasses import replace

@@ -13,7 +13,8 @@ def many(rows):
     draw = np.random.default_rng(1)
     return pa.table({
         "same": np.ones(rows, np.int64), "ids": draw.integers(0, 600_000, rows), "text": pa.array(["x"] * rows),
-        "flag": pa.array([True] * rows), "price": pa.array([Decimal("1.5")] * rows), "none": pa.nulls(rows, pa.float64()),
+        "flag": pa.array([True] * rows), "price": pa.array([Decimal("1.5")] * rows),
+        "none": pa.nulls(rows, pa.float64()),
         "day": pa.array([1] * rows, pa.date32()), "list": pa.array([[1, 2]] * rows),
     })  # fmt: skip
 

@@ -131,7 +131,8 @@ def test_state_is_its_owners_alone_from_the_moment_it_is_made(tmp_path, umask, m
     with store.owner_lock():
         pass
     assert modes(root) == {
-        ".": 0o700, "runs": 0o700, "runs/deep": 0o700, "runs/deep/a": 0o600, "results": 0o700, "results/x": 0o600, "log": 0o700,
+        ".": 0o700, "runs": 0o700, "runs/deep": 0o700, "runs/deep/a": 0o600, "results": 0o700, "results/x": 0o600,
+        "log": 0o700,
         "log/1.json": 0o600, "checkpoint": 0o700, "owner.lock": 0o600,
     }  # fmt: skip
     assert set(seen) <= {0o600, 0o700}

@@ -11,7 +11,8 @@ from penstock.storage.place import local_path, state_path
 from penstock.views.catalog import ViewCatalog
 
 ELSEWHERE = [
-    "s3a://bucket/x", "s3://b/x", "hdfs://name:9000/x", "hdfs:/x", "abfss://c@a.dfs.core.windows.net/x", "abfss:x", "gs://b", "dbfs:/x",
+    "s3a://bucket/x", "s3://b/x", "hdfs://name:9000/x", "hdfs:/x", "abfss://c@a.dfs.core.windows.net/x", "abfss:x",
+    "gs://b", "dbfs:/x",
     "file://other/x", "file:x", "S3A://b/x",
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What every store promises: one suite for all of them. What only one of them does is tested in the file of its name."""
+"""What every store promises: one suite for all stores. What only one of them does is tested in the file of its name."""
 
 import tempfile
 from contextlib import ExitStack

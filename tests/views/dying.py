@@ -1,4 +1,4 @@
-"""A process that refreshes a view and dies by SIGKILL at one of the changes that it makes to its state, in the middle of it."""
+"""A process that refreshes a view and dies by SIGKILL in the middle of a change that it makes to its state."""
 
 import os
 import signal

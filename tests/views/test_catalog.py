@@ -131,7 +131,7 @@ def test_two_engines_look_at_one_source_in_turn(tmp_path_factory, actions):
 
 
 def test_a_look_in_between_of_another_engine_is_taken_in(tmp_path, monkeypatch):
-    """The other one looks after this one has compared, and before it has written; its merges remove files of this one."""
+    """The other one looks after this one has compared, and before it has written; and deletes files of this one."""
     one, other = catalog(tmp_path), catalog(tmp_path)
     write(tmp_path / "lines" / "a.parquet", [(1, "a")])
     view = one.add_view(ALL, "v")
@@ -158,7 +158,7 @@ def test_a_look_in_between_of_another_engine_is_taken_in(tmp_path, monkeypatch):
 
 
 def test_a_copy_that_was_filled_anew_has_other_positions(tmp_path):
-    """A view whose mark is of an earlier copy of its source is computed anew, not brought up to date by numbers that mean others."""
+    """A view whose mark is of an earlier copy of its source is recomputed, not updated by numbers of another copy."""
     made = catalog(tmp_path)
     for k in range(3):
         write(tmp_path / "lines" / f"{k}.parquet", [(k, "a")])

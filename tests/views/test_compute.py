@@ -44,7 +44,7 @@ def normal(value):
 
 @st.composite
 def views(draw):
-    """A connected view over three sources of two join columns each, cyclic or not, maybe with a comparison instead of an equality."""
+    """A connected view over three sources with two join columns each, cyclic or not, perhaps with a comparison."""
     count = draw(st.integers(2, 5))
     kinds = {c: draw(st.sampled_from(sorted(KINDS))) for c in ("a", "b")}
     pairs = {(draw(st.integers(0, n - 1)), n) for n in range(1, count)}

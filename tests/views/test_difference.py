@@ -1,4 +1,4 @@
-"""What stayed is seen to have stayed, whatever the rows are: the difference is the sum of one bag and the negated other."""
+"""Unchanged rows are recognized, whatever they are: the difference is the sum of one bag and the negated other."""
 
 from __future__ import annotations
 

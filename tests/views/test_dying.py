@@ -1,4 +1,4 @@
-"""kill -9 in the middle of a refresh: the old view is there whole, or the new one is, and the refresh can be repeated."""
+"""kill -9 in the middle of a refresh: the whole old view or the whole new one is there, and it can be repeated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def refreshed(folder, last):
-    """The exit code of a process that refreshes the views of this folder and dies at that change, and what it printed."""
+    """The exit code and output of a process that refreshes the views of this folder and dies at that change."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     command = [sys.executable, "-m", "tests.views.dying", str(last)]
     done = subprocess.run(

@@ -30,7 +30,8 @@ def test_sql_declares_refreshes_shows_and_drops(spark, tmp_path):
     shown = engine.execute(f"""
         CREATE SOURCE a USING parquet OPTIONS (path '{tmp_path}/a');
         CREATE SOURCE b (k BIGINT, n INT) USING dataframe OPTIONS (format 'csv', path '{tmp_path}/b') KEY (K, n);
-        CREATE MATERIALIZED VIEW v AS SELECT a.v, sum(b.n) AS total, count(*) AS rows FROM a, b WHERE a.k = b.k GROUP BY a.v;
+        CREATE MATERIALIZED VIEW v AS SELECT a.v, sum(b.n) AS total, count(*) AS rows FROM a, b WHERE a.k = b.k
+          GROUP BY a.v;
         SHOW SOURCES; SHOW VIEWS; EXPLAIN VIEW v
     """)
     view = engine.view_catalog.view("v")
@@ -75,7 +76,10 @@ def test_averages_of_decimals_are_those_of_spark_and_of_the_definition(spark, tm
     pq.write_table(pa.table(columns), tmp_path / "a/0.parquet")
     engine = Engine(spark, tmp_path / "state")
     engine.execute(f"CREATE SOURCE a USING parquet OPTIONS (path '{tmp_path}/a')")
-    select = "SELECT g, avg(x) AS ax, avg(y) AS ay, avg(z) AS az, avg(x * 0.5) AS ap, avg(DISTINCT x + 1) AS ad FROM a GROUP BY g"
+    select = (
+        "SELECT g, avg(x) AS ax, avg(y) AS ay, avg(z) AS az, avg(x * 0.5) AS ap, avg(DISTINCT x + 1) AS ad FROM "
+        "a GROUP BY g"
+    )
     view = engine.view(select, name="v")
     view.refresh()
     spark.read.parquet(str(tmp_path / "a")).createOrReplaceTempView("a")

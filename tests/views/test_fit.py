@@ -103,7 +103,8 @@ def test_a_double_is_the_nearest(value):
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("bigint", "decimal(10,2)"), ("int", "decimal(9,0)"), ("decimal(10,2)", "double"), ("int", "float"), ("bigint", "decimal(38,18)")],
+    [("bigint", "decimal(10,2)"), ("int", "decimal(9,0)"), ("decimal(10,2)", "double"), ("int", "float"),
+     ("bigint", "decimal(38,18)")],
 )  # fmt: skip
 @pytest.mark.parametrize("strategy", sorted(PLANS))
 def test_columns_of_different_types_join_in_every_refresh(one, other, strategy):

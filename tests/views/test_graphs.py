@@ -1,4 +1,4 @@
-"""Random views over Parquet files: what readers really answer keeps a view equal to its definition, in every strategy."""
+"""Random views over Parquet files: the answers of readers keep a view equal to its definition, in every strategy."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_requests_really_made_are_those_of_the_formulas(n, name):
 
 
 def test_a_path_beside_edges_that_multiply_ships_no_more_keys_than_batch_and_gets_no_more_rows():
-    """A triangle and a pendant: a row of the first two sources meets twenty of the third by either edge, and one or two by both."""
+    """A triangle and a pendant: a row of the first two sources joins twenty of the third by one edge, few by both."""
     columns = (Column("a", "bigint"), Column("b", "bigint"), Column("c", "bigint"))
     sources = {f"s{k}": Source(f"s{k}", columns, "dataframe") for k in range(4)}
     edges = (

@@ -1,4 +1,4 @@
-"""PostgreSQL as a source: rows and position of one snapshot, and no change skipped in whatever order transactions commit."""
+"""PostgreSQL as a source: rows and position of one snapshot, and no change skipped in any order of commits."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def test_changes_that_no_trigger_captured_are_reported_as_lost_and_capture_begin
 
 
 def test_rows_that_a_truncating_transaction_did_not_see_are_lost_too(url, pool, table):
-    """Its snapshot is older than one of the rows that it removes, so no trigger of its own could tell which ones went."""
+    """Its snapshot is older than one of the rows that it removes, so no trigger of its own could list them."""
     source = reader(pool)
     writer = Session(url)
     writer.execute("BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT 1 FROM t")
@@ -715,9 +715,12 @@ LOG = "CREATE TABLE log (k bigint, v text, sign int NOT NULL, change_xid xid8 NO
 @pytest.mark.parametrize(
     ("change", "row", "told", "back"),
     [
-        ("ALTER sign DROP NOT NULL", "(1, 'a', NULL)", r"'?sign'? .*NULL.*ALTER COLUMN \"sign\" SET NOT NULL", "ALTER sign SET NOT NULL"),
-        ("ALTER change_xid DROP NOT NULL", "(1, 'a', 1, NULL)", r"'?change_xid'? .*NULL.*ALTER COLUMN \"change_xid\" SET NOT NULL", "ALTER change_xid SET NOT NULL"),
-        ("ALTER sign TYPE float8", "(1, 'a', 0.4)", r"'sign' of log is no integer.*ALTER COLUMN \"sign\" TYPE smallint", "ALTER sign TYPE int"),
+        ("ALTER sign DROP NOT NULL", "(1, 'a', NULL)", r"'?sign'? .*NULL.*ALTER COLUMN \"sign\" SET NOT NULL",
+         "ALTER sign SET NOT NULL"),
+        ("ALTER change_xid DROP NOT NULL", "(1, 'a', 1, NULL)",
+         r"'?change_xid'? .*NULL.*ALTER COLUMN \"change_xid\" SET NOT NULL", "ALTER change_xid SET NOT NULL"),
+        ("ALTER sign TYPE float8", "(1, 'a', 0.4)", r"'sign' of log is no integer.*ALTER COLUMN \"sign\" TYPE smallint",
+         "ALTER sign TYPE int"),
     ],
 )  # fmt: skip
 def test_a_change_table_that_could_lose_changes_is_refused_also_if_it_was_altered_later(

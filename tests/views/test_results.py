@@ -1,4 +1,4 @@
-"""Results of a standing query as a source: by steps while the query is the same one, and compared whole where it is not."""
+"""Results of a standing query as a source: by steps for the same query, compared whole for another one."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ def database():
         for name in ("one", "two"):
             user.execute(f"CREATE TABLE {name} (k bigint, n int, s text, d double precision, m numeric(9,2))")
             user.execute(
-                f"INSERT INTO {name} SELECT nullif(g % 7, 3), g % 5, 'x' || g % 3, CASE g % 4 WHEN 0 THEN 'NaN' ELSE g::double precision END, g / 4.0 "
+                f"INSERT INTO {name} SELECT nullif(g % 7, 3), g % 5, 'x' || g % 3, CASE g % 4 WHEN 0 THEN "
+                "'NaN' ELSE g::double precision END, g / 4.0 "
                 "FROM generate_series(1, 40) g"
             )
         user.execute("INSERT INTO one SELECT * FROM one WHERE k = 1")
@@ -178,7 +179,10 @@ def test_a_value_that_a_view_does_not_hold_is_refused_with_its_place(database):
 
 def test_the_snapshot_is_that_of_the_rows_and_costs_no_transaction_id(database):
     pool = database[1]["one"].pool
-    asked = "SELECT pg_current_snapshot()::text, pg_current_xact_id_if_assigned()::text, current_setting('transaction_isolation')"
+    asked = (
+        "SELECT pg_current_snapshot()::text, pg_current_xact_id_if_assigned()::text, "
+        "current_setting('transaction_isolation')"
+    )
     snapshot, rows = pool.fetch_at(asked)
     assert [column[0].as_py() for column in rows.columns] == [Snapshot(snapshot).seen, None, "repeatable read"]
     assert pool.fetch("SELECT current_setting('transaction_isolation')").column(0)[0].as_py() == "read committed"

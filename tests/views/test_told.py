@@ -1,4 +1,4 @@
-"""Sources that tell their changes themselves: the deletion of a row that was not there is reported, whatever the view shows of it."""
+"""Sources that report their changes: the deletion of an absent row is detected, whatever the view shows of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from tests.effort import examples
 from .memory import MemorySource
 
 SOURCES = {
-    "told": Source("told", (Column("cust", "int"), Column("name", "string")), "postgres", changes="table", change_table="log"),
+    "told": Source("told", (Column("cust", "int"), Column("name", "string")), "postgres", changes="table",
+     change_table="log"),
     "orders": Source("orders", (Column("k", "bigint"), Column("cust", "int")), "postgres", changes="trigger"),
 }  # fmt: skip
 NAMES = "SELECT name FROM told"

@@ -31,7 +31,10 @@ from tests.views.test_parquet import write
 ORDERS = (Column("k", "bigint"), Column("cust", "int"), Column("price", "decimal(10,2)"))
 LINES = (Column("k", "bigint"), Column("v", "string"))
 JOIN = "SELECT o.k, c.name, l.v FROM orders o, custs c, lines l WHERE o.cust = c.cust AND o.k = l.k AND o.price > 1"
-FOUR = "SELECT o.k, c.name, l.v, p.price FROM orders o, custs c, lines l, orders p WHERE o.cust = c.cust AND o.k = l.k AND p.k = l.k"
+FOUR = (
+    "SELECT o.k, c.name, l.v, p.price FROM orders o, custs c, lines l, orders p WHERE o.cust = c.cust AND o.k = "
+    "l.k AND p.k = l.k"
+)
 TOTALS = (
     "SELECT c.name, count(*) AS n, sum(o.price) AS total, max(o.k) AS last, avg(o.k) AS mean, avg(o.price) AS fair "
     "FROM orders o, custs c WHERE o.cust = c.cust GROUP BY c.name"
@@ -237,7 +240,8 @@ def test_a_refresh_that_fails_leaves_the_view_and_can_be_repeated(tmp_path, url,
 def test_a_delete_of_a_row_that_is_not_there_is_reported(tmp_path, url, session):
     session.execute(
         "DROP TABLE IF EXISTS log",
-        "CREATE TABLE log (cust int, name text, _count int NOT NULL, change_xid xid8 NOT NULL DEFAULT pg_current_xact_id())",
+        "CREATE TABLE log (cust int, name text, _count int NOT NULL, change_xid xid8 NOT NULL DEFAULT "
+        "pg_current_xact_id())",
         "INSERT INTO custs VALUES (7, 'Ann')",
     )
     made = catalog(url, tmp_path)
@@ -407,7 +411,7 @@ def test_dates_and_computed_columns(tmp_path, url, session):
 
 
 def test_a_view_is_right_after_writers_were_at_work_during_its_refreshes(tmp_path, url, session):
-    """Transactions over both tables commit in any order while views are refreshed; whenever writers rest, all that is committed is in them."""
+    """Transactions on both tables commit in any order during refreshes; when writers pause, views have all commits."""
     made = catalog(url, tmp_path)
     session.execute("INSERT INTO custs SELECT g, 'n' || g % 3 FROM generate_series(0, 9) g")
     session.execute("INSERT INTO orders SELECT g, g % 10, g FROM generate_series(0, 99) g")

@@ -1,4 +1,4 @@
-"""A whole view computed by Spark from the files of its readers, and what is remembered of it and explained without Spark."""
+"""A whole view computed by Spark from the files of its readers; what is stored of it and explained without Spark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from .memory import bag
 PAIR = (Column("k", "bigint"), Column("v", "string"))
 JOIN = "SELECT a.v AS x, b.v AS y FROM a, b WHERE a.k = b.k AND a.v <> 'z'"
 TYPES = {
-    "tinyint": 1, "int": 2, "double": 0.5, "boolean": True, "string": "ä", "date": date(2024, 2, 29), "decimal(12,3)": Decimal("1.250"),
+    "tinyint": 1, "int": 2, "double": 0.5, "boolean": True, "string": "ä", "date": date(2024, 2, 29),
+    "decimal(12,3)": Decimal("1.250"),
     "timestamp": datetime(2024, 5, 1, 12, tzinfo=UTC), "timestamp_ntz": datetime(2024, 5, 1, 12),  # noqa: DTZ001
 }  # fmt: skip
 
@@ -107,7 +108,10 @@ def test_times_in_a_view_mean_the_same_in_a_session_of_another_zone(tmp_path, sp
         made.add_source(Source(name, columns, "parquet", (("path", str(tmp_path / name)),)))
         hours = pa.array([datetime(2024, 5, 1, hour, tzinfo=UTC) for hour in (0, 3, 6)], pa.timestamp("us", tz="UTC"))
         pq.write_table(pa.table({"k": [0, 3, 6], "at": hours}), tmp_path / name / "1.parquet")
-    sql = "SELECT a.k, b.at FROM a, b WHERE a.k = b.k AND a.at >= TIMESTAMP '2024-05-01 03:00:00' AND b.at < '2024-05-01 06:00'"
+    sql = (
+        "SELECT a.k, b.at FROM a, b WHERE a.k = b.k AND a.at >= TIMESTAMP '2024-05-01 03:00:00' AND b.at < "
+        "'2024-05-01 06:00'"
+    )
     view = made.add_view(sql, "v", strategy="batch", computed="spark")
     assert view.refresh()["shape"]
     expected = [{"k": 3, "at": datetime(2024, 5, 1, 3, tzinfo=UTC)}]

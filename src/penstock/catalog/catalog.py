@@ -194,7 +194,7 @@ class Catalog(Declarations):
             ]
             derived = tuple(derived_streams(self).values())
             network = build_network(
-                standing, self.streams, self.registry.version, self.strategy, derived, self.choices.paned
+                standing, self.streams, self.registry.version, self.strategy, derived, self.choices.aggregate_plan
             )
             self._network = (self.registry, replace(network, chosen=self._chosen()))
         return self._network[1]

@@ -91,7 +91,7 @@ def _prepared(
         StandingQuery(n, name, one, record.on_error, facts.key_types, types=facts.aggregated, own=declared.own)
         for n, one in enumerate(checked)
     ]
-    build_network(standing, streams, plan=declared.choices.paned)
+    build_network(standing, streams, plan=declared.choices.aggregate_plan)
     joined = query if parsed.apart is None else parsed.apart.join
     for role in joined.roles:
         if len(joined.roles) > 1 and role.window == Window(None):

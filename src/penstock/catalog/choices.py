@@ -33,7 +33,7 @@ class Choices:
         _check(f"there is no plan {self.plan!r} for window aggregates", self.plan, ("auto", *PLANS))
 
     @property
-    def paned(self) -> str | None:
+    def aggregate_plan(self) -> str | None:
         """The plan of window aggregates, None if it is left to what steps count."""
         return None if self.plan == "auto" else self.plan
 

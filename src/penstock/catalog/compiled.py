@@ -1,7 +1,7 @@
-"""What a registered query is, compiled once: the query over streams, derived ones too, that everything after registration takes.
+"""What a registered query is, compiled once (decision 0035): the query over streams, also derived ones.
 
-Where a query reads the results of others, a derived stream stands for each; an aggregate over a join is answered by two queries, and a query over
-unions by one for each combination of streams.
+Where a query reads the results of others, a derived stream stands for each; an aggregate over a join is answered by two
+queries, and a query over unions by one for each combination of streams.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Whether the statements of a script are right: each by itself, in their order, so that one that is refused hides none of the others.
+"""Checks the statements of a script one by one, in order, so that a refused one does not hide errors in the others.
 
-What reads a stream, source or query that was refused is not checked: what would be wrong with it, nobody knows.
+Statements that read a refused stream, source or query are not checked: their errors would be unknown.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NotChecked:
-    """A statement that reads, or speaks of, something that was refused."""
+    """A statement that reads or names something that was refused."""
 
     name: str
 
@@ -54,25 +54,25 @@ class NotChecked:
         return f"it reads {self.name}, which was refused"
 
 
-Verdict = SqlError | NotChecked | None  # None: it is right
+Verdict = SqlError | NotChecked | None  # None: no error
 
 
 def check_sql(script: Script) -> None:
-    """All that can be checked without Spark: syntax, names, windows, and that state stays bounded. Raises the first error."""
+    """All checks without Spark: syntax, names, windows, and that state stays bounded. Raises the first error."""
     for _, verdict in verdicts(script):
         if isinstance(verdict, SqlError):
             raise verdict
 
 
 def verdicts(script: Script) -> Iterator[tuple[Statement | Refused, Verdict]]:
-    """What is to be said of each statement without Spark."""
+    """The verdict on each statement without Spark."""
     known, refused = _Known(), Consequences()
     for statement in sorted((*script.statements, *script.refused), key=lambda s: (s.at.line, s.at.column)):
         yield statement, refused.judge(script, statement, partial(known.add, script, statement))
 
 
 def verdicts_of(engine: Engine, script: Script) -> Iterator[tuple[Statement, Verdict]]:
-    """What an engine, with Spark, says of the statements of a script that is right as far as `verdicts` tells."""
+    """The verdicts of an engine with Spark on the statements of a script without errors in `verdicts`."""
     refused = Consequences()
     instead = again(script.statements, engine.catalog.registry)
     for index, statement in enumerate(script.statements):
@@ -84,10 +84,10 @@ def verdicts_of(engine: Engine, script: Script) -> Iterator[tuple[Statement, Ver
 class Consequences:
     """The names whose statements were refused so far."""
 
-    names: dict[str, str] = field(default_factory=dict)  # in lower case -> as they are written
+    names: dict[str, str] = field(default_factory=dict)  # in lower case -> as written
 
     def judge(self, script: Script, statement: Statement | Refused, check: Callable[[], object]) -> Verdict:
-        """Check a statement, unless it reads something that was refused; and remember it if it is refused itself."""
+        """Check a statement, unless it reads something refused; record it if it is refused itself."""
         name = defined(statement)
         verdict = self._verdict(script, statement, check)
         if name is not None and verdict is not None:
@@ -109,7 +109,7 @@ class Consequences:
 
 
 def defined(statement: Statement | Refused) -> str | None:
-    """The name that others read what a statement declares by."""
+    """The name by which others read what a statement declares."""
     match statement:
         case CreateStream(stream):
             return stream.name
@@ -124,7 +124,7 @@ def defined(statement: Statement | Refused) -> str | None:
 
 
 def _named(statement: Statement) -> tuple[str, ...]:
-    """The names of what a statement reads, or speaks of without declaring it."""
+    """The names that a statement reads or mentions without declaring them."""
     match statement:
         case CreateQuery(_, select) | AlterQuery(_, select) | CreateView(_, select) | Explain(_, str() as select):
             return named_in_from(select)
@@ -137,7 +137,7 @@ def _named(statement: Statement) -> tuple[str, ...]:
 
 @dataclass
 class _Known:
-    """What the statements so far have declared."""
+    """The declarations of the statements so far."""
 
     streams: dict[str, Stream] = field(default_factory=dict)
     selects: dict[str, str] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class _Known:
     sources: dict[str, Source] = field(default_factory=dict)
 
     def add(self, script: Script, statement: Statement | Refused) -> None:
-        """Check one statement against those before it."""
+        """Check one statement against the earlier ones."""
         match statement:
             case CreateStream(stream):
                 if stream.name in self.streams:
@@ -163,13 +163,13 @@ class _Known:
                 script.parsed[line, column] = ParsedSelect(query, meant(query, self.streams, self.queries))
                 self.selects[name] = select
                 self.queries[name] = results_of(query, self.streams, self.queries)
-            case AlterStream(name) if name in self.streams:  # one that is not here may be registered already
+            case AlterStream(name) if name in self.streams:  # others may be registered already
                 self.streams[name] = altered(self.streams[name], statement)
             case DropQuery(name):
                 self.selects.pop(name, None)
                 self.queries.pop(name, None)
             case DropStream(name):
-                self.streams.pop(name, None)  # one that is not here may be registered already
+                self.streams.pop(name, None)  # others may be registered already
             case CreateSource(source):
                 if self.sources.get(source.name, source) != source:
                     raise PenstockError(f"source {source.name!r} is declared twice; choose another name")
@@ -178,7 +178,7 @@ class _Known:
                 self.sources.pop(name, None)
             case CreateView(name, select, line, column) if all(s.columns for s in self.sources.values()):
                 parse_view(select, self.sources, name=name, script=script.text, line=line, column=column)
-            case CreateView(_, select, line, column):  # columns are known to some system alone
+            case CreateView(_, select, line, column):  # only the systems know the columns
                 check_sources(select, self.sources, script=script.text, line=line, column=column)
             case Explain(_, str() as select, line, column):
                 parse_query(select, self.streams, script=script.text, line=line, column=column, queries=self.queries)

@@ -1,7 +1,7 @@
 """The command line: `penstock run`, `check` and `explain` a script, and `penstock query` for the queries of an engine.
 
-It reads, starts, shows and stops; what a statement means is decided in `sql` and `engine`. A mistake in the input
-ends with one message at its place in the script, never with a traceback.
+It reads, starts, shows and stops; `sql` and `engine` define what a statement means. An error in the input ends with one
+message at its place in the script, never with a traceback.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ if TYPE_CHECKING:
     from penstock.run import Run
     from penstock.views.catalog import ViewCatalog
 
-OK, FAULT, FAILED, WAITS, SUSPENDED, INTERRUPTED = 0, 1, 3, 4, 5, 130  # 2 is wrong usage, by argparse
+OK, FAULT, FAILED, WAITS, SUSPENDED, INTERRUPTED = 0, 1, 3, 4, 5, 130  # argparse uses 2 for wrong usage
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Run one command; returns the exit code."""
     options = parse(arguments, _COMMANDS)
     try:
         code: int = options.command(options)
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PenstockError as error:
         return _complain(str(getattr(options, "script", None) or options.state), str(error))
     except BrokenPipeError:
-        # Whoever read the output has gone; what is left in the buffer must not raise once more at exit.
+        # The reader of the output has gone; the rest of the buffer must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except OSError as error:
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except Exception as error:
         if not is_foreign(error):
-            raise  # a fault of ours: whoever reports it needs the stack
+            raise  # a bug of ours: a report needs the stack
         state = getattr(options, "state", None)
         log = logged(error, state / SPARK_LOG) if state is not None and state.is_dir() else ""
         return _complain(str(getattr(options, "script", None) or options.state), brief(error), log)
@@ -139,11 +139,11 @@ def _watch(run: Run, console: Console, seconds: float | None, asked: threading.E
     except KeyboardInterrupt:
         console.print("Interrupted again: left without waiting. The next start goes on from the last committed step.")
         console.file.flush()
-        os._exit(INTERRUPTED)  # the running step holds threads that would keep an ordinary exit waiting
+        os._exit(INTERRUPTED)  # threads of the running step would delay an ordinary exit
     except BrokenPipeError:
         run.stop()
         raise
-    except Exception as error:  # noqa: BLE001  (whatever stopped the run; it is shown, and kept in full in the log)
+    except Exception as error:  # noqa: BLE001  (whatever stopped the run; it is shown, and logged in full)
         log = logged(error, Path(run.engine.store.path(SPARK_LOG)))
         _complain(str(script.path), f"the run failed: {brief(error)}", log)
         return FAILED
@@ -158,7 +158,7 @@ def _watch(run: Run, console: Console, seconds: float | None, asked: threading.E
 def _keep_views(
     engine: Engine, console: Console, options: argparse.Namespace, asked: threading.Event, since: float
 ) -> int:
-    """Keep views fresh, or with --available-now bring each up to date once, and say what each refresh since then has changed."""
+    """Maintain views, or with --available-now refresh each once, and print what each refresh has changed."""
     views, code = engine.view_catalog.views, OK
     if options.available_now:
         for trouble in refresh_once(views, since=since, stop=asked):
@@ -245,7 +245,7 @@ def _query_list(options: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _scratch_catalog(state: Path | None) -> Iterator[ViewCatalog]:
     """Sources and views of a state, or of none, without Spark."""
-    from penstock.views.catalog import ViewCatalog  # noqa: PLC0415  (only who explains views needs it)
+    from penstock.views.catalog import ViewCatalog  # noqa: PLC0415  (only EXPLAIN of views needs it)
 
     if state is not None and not state.is_dir():
         raise PenstockError(f"there is no state in {state}")
@@ -259,7 +259,7 @@ def _scratch_catalog(state: Path | None) -> Iterator[ViewCatalog]:
 
 @contextlib.contextmanager
 def _scratch_engine(state: Path | None = None) -> Iterator[Engine]:
-    """An engine that runs nothing: on a state that is there, to read its counts, or on none."""
+    """An engine that runs nothing: on an existing state, to read its counts, or on none."""
     if state is not None and not state.is_dir():
         raise PenstockError(f"there is no state in {state}")
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
@@ -299,7 +299,10 @@ def _opening(script: Script, engine: Engine, state: Path, resumed: int) -> str:
     names = {s.name for s in script.statements if isinstance(s, CreateQuery)}
     live = [q["name"] for q in engine.queries()]
     lines = [
-        f"{script.path}: {_count(script.count(CreateStream), 'stream')}, {_count(len(live), 'query', 'queries')}; state in {state}"
+        (
+            f"{script.path}: {_count(script.count(CreateStream), 'stream')}, "
+            f"{_count(len(live), 'query', 'queries')}; state in {state}"
+        )
     ]
     if resumed >= 0:
         lines.append(f"Going on after step {resumed}.")

@@ -1,6 +1,6 @@
-"""What a person sees of a running engine: a live table in a terminal, plain lines elsewhere, a summary at the end.
+"""The display of a running engine: a live table in a terminal, plain lines elsewhere, a summary at the end.
 
-Everything here is drawn from `Run.status()`; nothing here decides anything. No Spark is imported.
+Everything is drawn from `Run.status()`. Spark is not imported.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Status = Mapping[str, Any]
 REFRESH_SECONDS = 0.5
 PLAIN_SECONDS = 5.0
 RATE_SECONDS = 5.0
-PLAIN_WIDTH = 100  # where nobody says how wide the output is
+PLAIN_WIDTH = 100  # if the width of the output is unknown
 
 
 class Rates:
-    """Counts per second, from the totals seen so far: over the last seconds, or on average since the beginning."""
+    """Counts per second, from the totals so far: over the last seconds, or on average since the beginning."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, dict[str, int]]] = deque()
         self._first: tuple[float, dict[str, int]] | None = None
 
     def add(self, status: Status, now: float) -> None:
-        """Take in one status; an old one is forgotten when a newer one also reaches back far enough."""
+        """Add one status; drop an old one when a newer one reaches back far enough."""
         totals = {f"stream:{name}": int(s["rows"]) for name, s in status["streams"].items()}
         totals |= {f"query:{name}": int(q["results"] or 0) for name, q in status["queries"].items()}
         self._first = self._first or (now, totals)
@@ -59,11 +59,11 @@ Rate = Callable[[str], float]
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # not an exit at once: a run must be stopped first
+        raise BrokenPipeError  # instead of an immediate exit: a run must be stopped first
 
 
 def console_for(*, stderr: bool = False) -> Console:
-    """A console that prints text as it is; where output is no terminal it has a fixed width and no colours."""
+    """A console that prints text unchanged; outside a terminal it has a fixed width and no colours."""
     console = _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not console.is_terminal and console.width == 80:
         console.width = PLAIN_WIDTH
@@ -122,7 +122,7 @@ def follow(
 
 
 class _Nothing:
-    """Stands in for the live display where there is none."""
+    """Replaces the live display where there is none."""
 
     def __enter__(self) -> Any:
         return self
@@ -144,7 +144,7 @@ def screen_of(status: Status, rate: Rate, height: int) -> RenderableType:
 
 
 def summary_of(status: Status, rate: Rate) -> RenderableType:
-    """The same at the end, whole, with average rates."""
+    """The same at the end, complete, with average rates."""
     return Group(
         streams_table(status, rate),
         queries_table(status, rate, len(status["queries"])),
@@ -170,7 +170,7 @@ def streams_table(status: Status, rate: Rate) -> Table:
 
 
 def queries_table(status: Status, rate: Rate, limit: int) -> Table:
-    """The queries as registered; if they are too many, those in trouble first and then the busiest."""
+    """The queries as registered; if there are too many, failing ones first and then the busiest."""
     table = _table("query", "results", "results/s", "errors", last="sink")
     queries = list(status["queries"].items())
     if len(queries) > limit:
@@ -191,7 +191,7 @@ def queries_table(status: Status, rate: Rate, limit: int) -> Table:
 
 
 def state_line(status: Status) -> str:
-    """One line on what is kept and how fast steps are."""
+    """One line about state and the speed of steps."""
     if status["step"] < 0:
         return "waiting for the first step"
     state, spent = status["state"], sum(status["timings"].values())
@@ -226,7 +226,7 @@ def plain_line(status: Status, rate: Rate) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """A lag as people say it."""
+    """A lag in readable units."""
     if seconds is None:
         return "-"
     for length, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
@@ -245,7 +245,7 @@ def size(count: int) -> str:
 
 
 def moment(value: int | None, *, integer: bool) -> str:
-    """A stream's progress: a time of today without its date, an integer as it is."""
+    """A stream's progress: a time of today without its date, an integer unchanged."""
     if value is None:
         return "-"
     if value >= FOREVER:
@@ -264,12 +264,12 @@ def _table(first: str, *numbers: str, last: str) -> Table:
     table.add_column(first, no_wrap=True, min_width=12)
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True, min_width=max(7, len(name)))
-    table.add_column(last, overflow="ellipsis")  # the one that is cut where all do not fit
+    table.add_column(last, overflow="ellipsis")  # the column that is cut if not all fit
     return table
 
 
 def trouble(query: Mapping[str, Any]) -> str:
-    """Why a query is not answered any more, or how its sink stands."""
+    """Why a query is suspended, or the state of its sink."""
     return f"stopped: {query['suspended']}" if query["suspended"] else str(query["sink"])
 
 

@@ -1,4 +1,4 @@
-"""What people see while views are kept fresh: a line for each refresh that changed something."""
+"""The display while views are maintained: a line for each refresh that changed something."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAUSE = 0.2
 
 
 def refresh_once(views: Mapping[str, ViewHandle], *, since: float, stop: threading.Event) -> Iterator[str]:
-    """Refresh each view that has not looked at its sources since then; what went wrong, view by view."""
+    """Refresh each view that has not read its sources since then; yields the errors, view by view."""
     for name, view in views.items():
         if stop.is_set():
             return
@@ -27,14 +27,14 @@ def refresh_once(views: Mapping[str, ViewHandle], *, since: float, stop: threadi
             continue
         try:
             view.refresh()
-        except Exception as error:  # noqa: BLE001  (whatever a source did; the other views are refreshed all the same)
+        except Exception as error:  # noqa: BLE001  (any error of a source; the other views are refreshed nevertheless)
             yield f"view {name!r} was not refreshed: {brief(error)}"
 
 
 def follow_views(
     views: Mapping[str, ViewHandle], console: Console, *, since: float, seconds: float | None, stop: threading.Event
 ) -> None:
-    """Tell of every refresh after `since` that changed something, until the time is over or `stop` is set; then how the views stand."""
+    """Print each refresh after `since` with changes, until the time is over or `stop` is set; then the status."""
     seen = dict.fromkeys(views, since)
     troubles: dict[str, str | None] = dict.fromkeys(views)
     end = None if seconds is None else time.monotonic() + seconds
@@ -65,7 +65,7 @@ def told(status: Mapping[str, Any]) -> str:
 
 
 def views_table(statuses: list[dict[str, Any]]) -> Table:
-    """How the views stand."""
+    """The status of the views."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("view", "version", "refreshed", "every", "files", "bytes"):
         table.add_column(heading, justify="left" if heading == "view" else "right")

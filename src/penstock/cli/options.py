@@ -1,4 +1,4 @@
-"""What can be written behind `penstock` on the command line, and the help that says so."""
+"""The options of `penstock` on the command line, and their help."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ examples:
   penstock query list --state DIR                   its queries
 
 exit codes: 0 all is well, 1 the script, the request or the state is at fault, 2 wrong usage, 3 the run failed,
-4 a request waits and has no answer yet, 5 the run ended with a query that is suspended, 130 interrupted before the end"""
+4 a request waits and has no answer yet, 5 the run ended with a query that is suspended, 130 interrupted \
+before the end"""
 
 _QUERY = """\
 Add, drop, resume and list the queries of a state directory. An engine that runs on it takes a request between two steps
@@ -45,7 +46,7 @@ _RUN = "Answer the queries of a script until Ctrl-C. The next start goes on wher
 
 
 def parse(arguments: Sequence[str] | None, commands: Mapping[str, Command]) -> argparse.Namespace:
-    """The options of one command; `commands` says by name what each does, and the chosen one is the option `command`."""
+    """The options of one command; `commands` maps names to commands, and the chosen one is the option `command`."""
     parser = argparse.ArgumentParser(
         prog="penstock",
         description="Many standing window queries over the same live streams, answered from one shared state.",

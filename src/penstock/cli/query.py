@@ -1,6 +1,6 @@
-"""What `penstock query` does: ask the engine that runs on a state directory, from another process, or read its registry.
+"""`penstock query`: ask the engine that runs on a state directory, from another process, or read its registry.
 
-No Spark is imported.
+Spark is not imported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.storage.local import LocalStore
 
 
 class UnansweredError(PenstockError):
-    """A request that waits: no engine runs, or it has not answered in time."""
+    """A waiting request: no engine runs, or it has not answered in time."""
 
 
 def add_statement(name: str, select: str, *, into: Path | None, from_state: bool, replace: bool) -> str:
@@ -45,7 +45,7 @@ def resume_statement(name: str) -> str:
 
 
 def ask(state: Path, statement: str, seconds: float) -> Answer:
-    """Leave a request in a state directory and wait for its answer."""
+    """Write a request to a state directory and wait for its answer."""
     with _in_plain_words():
         store = _opened(state)
         log, running = RequestLog(store), store.owner() is not None
@@ -92,7 +92,7 @@ def queries_table(found: Sequence[dict[str, Any]]) -> Table:
 
 
 def _opened(state: Path) -> LocalStore:
-    """A state directory in which an engine has run: nothing is put into any other folder."""
+    """A state directory in which an engine has run; other folders are not written to."""
     store = LocalStore(str(state.absolute()))
     if not store.names("registry"):
         raise PenstockError("there is no state of Penstock; give the directory in which 'penstock run' keeps its state")
@@ -101,7 +101,7 @@ def _opened(state: Path) -> LocalStore:
 
 @contextlib.contextmanager
 def _in_plain_words() -> Iterator[None]:
-    """Errors inside concern the state directory or the statement; a place in the statement is told in the message."""
+    """Errors inside are about the state directory or the statement; a place in the statement is part of the message."""
     try:
         yield
     except SqlError as error:
@@ -111,7 +111,7 @@ def _in_plain_words() -> Iterator[None]:
 
 
 def _name(name: str) -> str:
-    """A name as SQL writes it."""
+    """A name in SQL."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else "`" + name.replace("`", "``") + "`"
 
 

@@ -1,6 +1,7 @@
-"""A script that is run again: which of its statements still have something to do where their names are registered.
+"""Running a script again: which of its statements still have an effect where their names are registered.
 
-A script may change what it has created, and drop it. Once it has been run, what counts of a name is how the script leaves it.
+A script may change what it has created, and drop it. After a run, the last definition of each name in the script
+counts.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ Instead = CreateQuery | CreateStream | None
 
 
 def again(statements: Sequence[Statement], registry: Registry) -> dict[int, Instead]:
-    """What takes the place of statements about queries and streams; None: nothing has to be done.
+    """Replacements of statements about queries and streams; None: nothing to do.
 
-    A stream is declared as the ALTER STREAM statements behind it leave it, whether it is registered or not: its first path may be gone.
+    A stream is declared as later ALTER STREAM statements leave it, registered or not: its first path may be gone.
     """
     queries: dict[str, dict[int, CreateQuery | AlterQuery | DropQuery]] = {}
     streams: dict[str, dict[int, CreateStream | AlterStream | DropStream]] = {}
@@ -67,7 +68,7 @@ def _stream_again(
 def _query_again(
     found: Mapping[int, CreateQuery | AlterQuery | DropQuery], known: QueryRecord
 ) -> dict[int, CreateQuery | None]:
-    """The same for the statements about one query, of which the first creates it, and which is registered as `known`."""
+    """The same for the statements about one query, which the first one creates, and which is registered as `known`."""
     *earlier, last = found
     if isinstance(found[last], DropQuery):
         return dict.fromkeys(earlier)
@@ -84,7 +85,7 @@ def _query_again(
     alike = replace(known, ordered=False).same_declaration(record)  # ORDER BY is part of the text
     if not alike:
         return dict.fromkeys(index for index in found if index < dropped)
-    # Declared again all the same if the sink has secrets, which nobody else gives.
+    # A sink with secrets is declared again nevertheless: only the declaration has them.
     return {**dict.fromkeys(found), **({last: wanted} if isinstance(wanted.into, Sink) else {})}
 
 
@@ -95,7 +96,8 @@ def _then(query: CreateQuery | None, statement: CreateQuery | AlterQuery | DropQ
     if isinstance(statement, DropQuery) or query is None:
         return None
     return replace(
-        query, select=statement.select, line=statement.line, column=statement.column, start=statement.start, at=statement.at,
+        query, select=statement.select, line=statement.line, column=statement.column, start=statement.start,
+        at=statement.at,
         into=query.into if statement.into is None else statement.into, on_error=statement.on_error or query.on_error,
         retain=query.retain if statement.retain is None else statement.retain,
     )  # fmt: skip

@@ -1,6 +1,6 @@
-"""A script in a file: read, and given to an engine statement by statement. What can be checked without one is checked in `check`.
+"""A script in a file: read, and executed by an engine statement by statement. `check` needs no engine.
 
-Every error and warning leaves here with its place in the file, also those that Spark or the engine raise about a whole statement.
+Every error and warning gets its place in the file, including those of Spark or the engine about a whole statement.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Script:
-    """A script and its statements, those apart that could not be read."""
+    """A script and its statements; unreadable ones separately."""
 
     path: Path
     text: str
@@ -53,7 +53,7 @@ class Script:
 
 
 def load(path: Path, *, keep: bool = False) -> Script:
-    """Read and split a script; it must have a query or a view. With `keep`, what cannot be read of it is `refused`."""
+    """Read and split a script; it must have a query or a view. With `keep`, unreadable statements are `refused`."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -73,10 +73,10 @@ def load(path: Path, *, keep: bool = False) -> Script:
 
 
 def register(engine: Engine, script: Script, *, compute: bool = True) -> Iterator[str]:
-    """Execute the statements one by one, so that every error has a place; yields what SHOW and EXPLAIN say.
+    """Execute the statements one by one, so that every error has a place; yields the output of SHOW and EXPLAIN.
 
-    Of what is registered already only the last definition in the script counts: the script is run again to go on.
-    Without `compute`, sources and views are looked at only: no change is captured and no view made.
+    Of what is registered already only the last definition in the script counts: the script is run again to continue.
+    Without `compute`, sources and views are only checked: no change is captured and no view created.
     """
     instead = again(script.statements, engine.catalog.registry)
     for index, statement in enumerate(script.statements):
@@ -89,7 +89,7 @@ def register(engine: Engine, script: Script, *, compute: bool = True) -> Iterato
 def register_one(
     engine: Engine, script: Script, index: int, instead: Mapping[int, Instead], *, compute: bool = True
 ) -> list[Any]:
-    """Execute one statement, or what stands `instead` of it since it is registered already; what SHOW and EXPLAIN say."""
+    """Execute one statement, or its replacement (`instead`) if already registered; the output of SHOW and EXPLAIN."""
     statement = script.statements[index]
     with plain_warnings(f"{script.path}:{statement.at.line}"):
         if isinstance(statement, ViewStatement) and not compute:
@@ -102,7 +102,7 @@ def register_one(
 
 
 def _execute(engine: Engine, script: Script, index: int) -> list[Any]:
-    """One statement. What is to be dropped may be gone since the last time the script was run."""
+    """One statement. What it drops may be gone since the last run of the script."""
     match script.statements[index]:
         case DropQuery(name) if engine.catalog.registry.find(name) is None:
             kind, known = "query", engine.catalog.names()
@@ -124,7 +124,7 @@ def _parsed(script: Script, statement: Statement) -> ParsedSelect | None:
 
 
 def explain_views(catalog: ViewCatalog, script: Script) -> Iterator[str]:
-    """How each view of a script would be computed, from what its sources say; sources are declared where they are not yet."""
+    """How each view of a script would be computed, by its sources' estimates; undeclared sources are declared."""
     for statement in script.statements:
         with placed(script, statement):
             match statement:
@@ -139,7 +139,7 @@ def explain_views(catalog: ViewCatalog, script: Script) -> Iterator[str]:
 
 
 def needs_spark(script: Script) -> bool:
-    """Whether anything in the script is known to Spark alone."""
+    """Whether anything in the script needs Spark."""
     known = ("postgres", "parquet")
     return any(
         not isinstance(s, ViewStatement) or (isinstance(s, CreateSource) and s.source.system not in known)
@@ -162,7 +162,7 @@ def _look(engine: Engine, script: Script, statement: ViewStatement) -> None:
 
 @contextlib.contextmanager
 def plain_warnings(place: object) -> Iterator[None]:
-    """Warnings inside, of other threads too, are a line each, that says nothing of places in the package."""
+    """Warnings inside, of other threads too, become one line each, without places in the package."""
 
     def show(message: Warning | str, *_: object) -> None:
         sys.stderr.write(f"{place}: warning: {message}\n")

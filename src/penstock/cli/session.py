@@ -1,4 +1,4 @@
-"""How a program around an engine begins and ends: a quiet start of Spark, a clean stop on Ctrl-C.
+"""Start and end of a program around an engine: a quiet start of Spark, a clean stop on Ctrl-C.
 
 Spark is imported only when it is started.
 """
@@ -29,7 +29,7 @@ WAREHOUSE = "spark-warehouse"
 
 
 class Interrupts:
-    """SIGINT and SIGTERM: before the run they end the program, later the first one asks for a clean stop.
+    """SIGINT and SIGTERM: before the run they end the program; later the first one requests a clean stop.
 
     After that a second one ends the program at once, as KeyboardInterrupt.
     """
@@ -55,9 +55,9 @@ class Interrupts:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """For the start of Spark, which would leave a process of Java behind: the first one ends the program after that.
+        """For the start of Spark, which would leave a Java process behind: the first signal takes effect afterwards.
 
-        Spark puts in a handler of its own, which is replaced.
+        Spark installs a handler of its own, which is replaced.
         """
         self._gentle = True
         yield
@@ -74,7 +74,7 @@ class Interrupts:
         if self._gentle and not self.asked.is_set():
             self.asked.set()
         else:
-            logging.disable()  # the call to Spark that this ends would be logged with all of its stack
+            logging.disable()  # the interrupted call to Spark would be logged with its whole stack
             raise KeyboardInterrupt
 
 
@@ -83,7 +83,7 @@ def start_spark(state: Path, cores: int | None, console: Console, log: Path) -> 
     try:
         for folder in (".", WAREHOUSE):
             LocalStore(str(state)).make(folder)
-        os.close(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))  # it may show rows
+        os.close(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))  # it may contain rows
     except OSError as error:
         raise unusable(error, state) from None
     try:
@@ -92,7 +92,7 @@ def start_spark(state: Path, cores: int | None, console: Console, log: Path) -> 
             from penstock.spark.session import raise_only  # noqa: PLC0415
 
             raise_only()
-            warehouse = str((state / WAREHOUSE).absolute())  # Spark makes it wherever it is started
+            warehouse = str((state / WAREHOUSE).absolute())  # Spark creates it in the current folder by default
             return Engine.local(state, cores=cores, spark__sql__warehouse__dir=warehouse)
     except PenstockError:
         raise
@@ -109,7 +109,7 @@ def end_spark(engine: Engine) -> None:
 
 
 def unusable(error: OSError, state: Path | None) -> PenstockError:
-    """What a file or folder was refused for, and what to do if it belongs to the state directory."""
+    """Why a file or folder was refused, and the remedy if it belongs to the state directory."""
     name = str(error.filename or state or "a file")
     msg = f"{name} cannot be used: {(error.strerror or str(error)).lower()}"
     if state is not None and Path(name).absolute().is_relative_to(state.absolute()):
@@ -120,13 +120,13 @@ def unusable(error: OSError, state: Path | None) -> PenstockError:
 
 
 def busy(console: Console, doing: str) -> contextlib.AbstractContextManager[object]:
-    """A sign of life during something long; only in a terminal."""
+    """A progress indicator for long work; only in a terminal."""
     return console.status(doing) if console.is_terminal else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def _stderr_to(log: Path) -> Iterator[None]:
-    """Give the JVM that is started inside a log for its stderr, which it then keeps."""
+    """Redirect the stderr of the JVM that is started inside to a log; it keeps it."""
     sys.stderr.flush()
     saved = os.dup(2)
     try:
@@ -140,13 +140,13 @@ def _stderr_to(log: Path) -> Iterator[None]:
 
 
 def is_foreign(error: BaseException) -> bool:
-    """Whether an error was made by Spark, or by what lies between it and Python, and not by a fault of ours."""
+    """Whether an error comes from Spark, or from the layer between it and Python, and not from a bug of ours."""
     return any(kind.__module__.partition(".")[0] in ("pyspark", "py4j", "pyarrow") for kind in type(error).__mro__)
 
 
 def logged(error: BaseException, log: Path) -> str:
-    """Put the whole stack of an error behind Spark's own messages; where that is, for people."""
-    whole = error.__context__ if error.__suppress_context__ else None  # what was left out of the message
+    """Append the whole stack of an error to Spark's log; returns where that is."""
+    whole = error.__context__ if error.__suppress_context__ else None  # the part left out of the message
     with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:
         for one in (whole, error):
             if one is not None:
@@ -156,7 +156,7 @@ def logged(error: BaseException, log: Path) -> str:
 
 
 def brief(error: BaseException) -> str:
-    """The first lines of an error that say something."""
+    """The first meaningful lines of an error."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     text = "\n".join(lines[:3]) or type(error).__name__
     return text if isinstance(error, PenstockError) else f"{type(error).__name__}: {text}"

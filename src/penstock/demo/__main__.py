@@ -1,4 +1,4 @@
-"""`python -m penstock.demo`: start, watch, stop, tell. It needs nothing but Java, and leaves nothing behind."""
+"""`python -m penstock.demo`: start, watch, stop, summarize. It needs only Java, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _demo(folder: Path, seconds: float, console: Console, interrupts: Interrupts
 
 def _until_read(sensors: Sensors, seconds: float, asked: threading.Event, peak: Peak) -> Callable[[Status], bool]:
     """True once the time is over (or Ctrl-C was pressed), the sensors are silent, and all they wrote is read."""
-    ends: list[float] = []  # when to silence the sensors, then when to lose patience
+    ends: list[float] = []  # when to stop the sensors, then when to stop waiting
 
     def seen(status: Status) -> bool:
         now, read = time.monotonic(), sum(s["rows"] for s in status["streams"].values())

@@ -1,4 +1,4 @@
-"""What each query alone would have to keep, counted in the input by the rules of windows and progress."""
+"""The state that each query alone would need, counted in the input by the rules of windows and progress."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Ticks = np.ndarray[Any, Any]
 
 
 def kept_until(query: Query, streams: Mapping[str, Stream], readings: Sequence[Reading]) -> Ticks:
-    """The last tick after which the query alone would still hold each row; -1 for rows it never needs.
+    """The last tick after which the query alone would still store each row; -1 for rows it never needs.
 
-    A row is needed if it passes the query's filters and rows that are yet to come may still meet it. Computed from the input,
-    for an engine that takes in and purges everything at every tick.
+    A row is needed if it passes the query's filters and later rows may still join it. Computed from the input, for an
+    engine that accepts and expires everything at every tick.
     """
     ticks = 1 + max(r.tick for r in readings)
     progress = {}
@@ -44,7 +44,7 @@ def kept_until(query: Query, streams: Mapping[str, Stream], readings: Sequence[R
 
 
 def most_kept(untils: Iterable[Ticks], readings: Sequence[Reading]) -> int:
-    """The most rows held after any tick, each query's rows counted on their own."""
+    """The most rows stored after any tick, with each query's rows counted separately."""
     arrived = np.array([r.tick for r in readings])
     held = np.zeros(2 + int(arrived.max()), np.int64)
     for until in untils:

@@ -1,4 +1,4 @@
-"""A private PostgreSQL server for the demo, tests and benchmarks: made in a temporary folder, reached by a Unix socket, gone afterwards."""
+"""A private PostgreSQL server for the demo, tests and benchmarks: in a temporary folder, over a Unix socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated readings as small JSON files: out of order, a few of them late, one of them bad.
+"""Generated readings as small JSON files: out of order, a few of them late, one of them invalid.
 
 Values come from a fixed seed; times follow the clock.
 """
@@ -18,7 +18,7 @@ from typing import Any
 STREAMS = ("temperature", "humidity", "smoke")
 LOCATIONS = 40
 TICK_SECONDS = 0.5
-DELAY_SECONDS = 2.0  # readings arrive up to so long after they were taken; the streams allow three seconds
+DELAY_SECONDS = 2.0  # readings arrive up to this long after they were taken; the streams allow three seconds
 LATE_SECONDS = 300.0
 
 
@@ -33,7 +33,7 @@ class Reading:
 
 
 class Sensors(threading.Thread):
-    """Writes one file per stream and tick until told to stop. A fire breaks out every few seconds."""
+    """Writes one file per stream and tick until stopped. A fire breaks out every few seconds."""
 
     def __init__(self, folder: Path, seed: int = 2009) -> None:
         super().__init__(name="penstock-demo-sensors", daemon=True)
@@ -101,7 +101,7 @@ def micros(text: str) -> int:
 
 
 def _write(folder: Path, tick: int, rows: Sequence[Mapping[str, Any]]) -> None:
-    """A file that appears whole: Spark does not look at names that begin with a dot."""
+    """A file that appears atomically: Spark ignores names that begin with a dot."""
     hidden = folder / f".{tick:06d}.json"
     hidden.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     hidden.rename(folder / f"{tick:06d}.json")

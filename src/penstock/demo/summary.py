@@ -1,4 +1,4 @@
-"""The story in words: what was asked, what came out, what was late or bad, what had to be kept."""
+"""The summary in words: what was asked, what was found, what was late or invalid, and the state needed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Peak:
-    """The most state that was seen during the run."""
+    """The largest state during the run."""
 
     rows: int = 0
     bytes: int = 0
@@ -40,7 +40,8 @@ def greet(console: Console, script: Script) -> None:
     streams, queries = script.count(CreateStream), script.count(CreateQuery)
     console.print("Penstock demo: fire watch", style="bold")
     console.print(
-        f"{LOCATIONS} locations report temperature, humidity and smoke, late and out of order. {queries} standing queries over these "
+        f"{LOCATIONS} locations report temperature, humidity and smoke, late and out of order. {queries} "
+        "standing queries over these "
         f"{streams} streams are answered together, from one shared state.\n"
     )
 
@@ -48,7 +49,7 @@ def greet(console: Console, script: Script) -> None:
 def tell(
     engine: Engine, script: Script, status: Status, readings: Sequence[Reading], peak: Peak, console: Console
 ) -> None:
-    """The summary: what was asked, what came out, what was late or bad, what was kept."""
+    """The summary: what was asked, what was found, what was late or invalid, and the state needed."""
     streams = {s.stream.name: s.stream for s in script.statements if isinstance(s, CreateStream)}
     queries = [s for s in script.statements if isinstance(s, CreateQuery)]
     console.print("What was asked, and what came out", style="bold")
@@ -68,7 +69,8 @@ def tell(
 def _tell_odd(engine: Engine, status: Status, console: Console) -> None:
     console.print("Rows that took no part", style="bold")
     console.print(
-        "A late row is older than its stream promised (three seconds behind the newest); a bad row has no readable time. "
+        "A late row is older than its stream promised (three seconds behind the newest); a bad row has no "
+        "readable time. "
         "They are kept aside, as Spark read them, and can be seen with engine.late(name) and engine.bad(name):"
     )
     for name, stream in status["streams"].items():

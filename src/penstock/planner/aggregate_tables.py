@@ -284,7 +284,7 @@ def _aggregate(
             not (plan.buffered or by_groups) and is_paned(q),
             _every(q),
             q.bits_of,
-            has_runs(q),
+            has_repeats(q),
             listed_windows(q),
         )
         for bit, q in enumerate(mine)
@@ -374,7 +374,7 @@ def is_paned(standing: StandingQuery) -> bool:
     return False
 
 
-def has_runs(standing: StandingQuery) -> bool:
+def has_repeats(standing: StandingQuery) -> bool:
     """Whether windows of equal content share one row: they are expanded on read, in bounded pieces."""
     return standing.flush is None and isinstance(_aggregation(standing).window, Sliding | Landmark)
 

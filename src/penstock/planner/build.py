@@ -20,7 +20,7 @@ from penstock.planner.index import INDEXED_TYPES, ColumnIndex, build_index, inde
 from penstock.planner.keys import INTEGRAL, bare_columns, common_type
 from penstock.planner.listed import as_mapped, computed_items, is_mapped, listed_items, watched_items
 from penstock.planner.network import (
-    Derived,
+    ComputedColumn,
     Entry,
     Join,
     KeyClass,
@@ -70,7 +70,7 @@ class _Builder:
         ticks: Mapping[str, TickColumn],
     ) -> None:
         self.streams, self.version, self.strategy, self.plan, self.ticks = streams, version, strategy, plan, ticks
-        self.derived: dict[tuple[str, tuple[str | Ref, ...]], Derived] = {}
+        self.derived: dict[tuple[str, tuple[str | Ref, ...]], ComputedColumn] = {}
 
     def build(self, queries: Sequence[StandingQuery]) -> Network:
         known = sorted(queries, key=lambda q: q.id)
@@ -353,7 +353,9 @@ class _Builder:
             # Stored runs contain computed columns, so their names follow from the text and mean the same everywhere.
             text = "".join(p if isinstance(p, str) else f"\0{p.column}\0" for p in parts)
             digest = hashlib.sha256(f"{stream}\0{text}".encode()).hexdigest()[:12]
-            found = Derived(f"_d{digest}", stream, parts, risky, None if isinstance(term, Ref | Literal) else term)
+            found = ComputedColumn(
+                f"_d{digest}", stream, parts, risky, None if isinstance(term, Ref | Literal) else term
+            )
             self.derived[(stream, parts)] = found
         return found.name
 

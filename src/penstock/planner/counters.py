@@ -1,6 +1,6 @@
-"""What steps count: of streams, state tables, queries and joins, and of the engine itself.
+"""Counters of steps: of streams, state tables, queries and joins, and of the engine itself.
 
-A task counts by adding to these objects; what tasks, steps and all steps so far have counted adds up.
+A task adds to these objects; the counts of tasks, of steps and of all steps so far add up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class Counts(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Fields that add up one by one: numbers, other counts, or either of them by key."""
 
     def add(self, more: Self) -> None:
-        """Add what somebody else has counted of the same."""
+        """Add other counts of the same."""
         for name in self.__struct_fields__:
             mine, other = getattr(self, name), getattr(more, name)
             if isinstance(other, int):
@@ -23,7 +23,7 @@ class Counts(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
                 _add(mine, other)
 
     def plus(self, more: Self) -> Self:
-        """The sum of both; it shares with this one what has not changed."""
+        """The sum of both; it shares unchanged parts with this one."""
         return type(self)(*(_sum(getattr(self, name), getattr(more, name)) for name in self.__struct_fields__))
 
     def shown(self) -> dict[str, int]:
@@ -33,7 +33,7 @@ class Counts(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class StreamCounters(Counts):
-    """Rows of a stream by verdict; `expired` are late and bad ones that are no longer kept."""
+    """Rows of a stream by verdict; `expired` are late and invalid ones that are no longer kept."""
 
     rows: int = 0
     accepted: int = 0
@@ -44,17 +44,17 @@ class StreamCounters(Counts):
 
 
 class PaneCounters(Counts):
-    """Groups that the new rows of a step are of, and the partials that these rows make by the width of panes."""
+    """Groups of the new rows of a step, and the partials of these rows by the width of panes."""
 
     groups: int = 0
     partials: dict[int, int] = {}
 
 
 class TableCounters(Counts):
-    """Rows of a state table, and the work with them; or what is kept of an aggregate, under its name.
+    """Rows of a state table, and the work with them; or the state of an aggregate, under its name.
 
-    `lives` and `roles` are rows by their own life and by role among those that were `sampled`, `probes` and `results` the work of the links
-    of a chain, by begin and end.
+    `lives` and `roles` are rows by their own life and by role among those that were `sampled`, `probes` and `results`
+    the work of the links of a chain, by begin and end.
     """
 
     unwanted: int = 0
@@ -83,7 +83,7 @@ class TableCounters(Counts):
 
 
 class QueryCounters(Counts):
-    """Results of a query, rows on which it raised, rows in none of its windows, and stored rows of which only reading tells whether they are results."""
+    """Results of a query, rows on which it raised, rows in no window, and stored rows that are judged on read."""
 
     results: int = 0
     errors: int = 0
@@ -92,7 +92,7 @@ class QueryCounters(Counts):
 
 
 class JoinCounters(Counts):
-    """Composites of a join by the position that they start from and the positions they are made of, as a set of bits: none is counted, too."""
+    """Composites of a join by start position and their positions, as a set of bits; zero is counted too."""
 
     flows: dict[int, dict[int, int]] = {}
 
@@ -107,7 +107,7 @@ class EngineCounters(Counts):
 
 
 class Counters(Counts):
-    """All that is counted. What was never counted of something reads as zeros, see `table` and the others."""
+    """All counters. What was never counted reads as zero, see `table` and the others."""
 
     engine: EngineCounters = msgspec.field(default_factory=EngineCounters)
     streams: dict[str, StreamCounters] = {}
@@ -128,7 +128,7 @@ class Counters(Counts):
         return self.joins.get(name) or JoinCounters()
 
 
-TICK = Counters(EngineCounters(ticks=1))  # what a step without a batch counts
+TICK = Counters(EngineCounters(ticks=1))  # the counters of a step without a batch
 
 
 def bits_of(positions: tuple[int, ...]) -> int:

@@ -1,8 +1,8 @@
 """Derived streams: the results of a query as a stream that others read, and aggregates over joins as such readers.
 
-What a step commits for a query is a later step's delta of the derived stream. Its progress follows from that of the query's own
-streams (`progress`), so that none of its rows is late. An aggregate over a join is taken apart into the join and an aggregate over the join's
-results (`take_apart`). How rows get from result files into a step is said in `step.derived`.
+What a step commits for a query is a later step's delta of the derived stream. Its progress follows from that of the
+query's own streams (`progress`), so that none of its rows is late. An aggregate over a join is split into the join and
+an aggregate over the join's results (`take_apart`). `step.derived` reads rows from result files into a step.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _BY_ORDER = frozenset({"first", "last", "collect_list"})  # functions for which 
 
 @dataclass(frozen=True)
 class Ticks:
-    """When a joined row counts: at every tick that comes after all its times, and within the range of each.
+    """When a joined row counts: at every tick after all its times and within the range of each.
 
-    `ranges` = (column that holds the event time of a role, its RANGE; None for [RANGE ALL]).
+    `ranges` = (column with the event time of a role, its RANGE; None for [RANGE ALL]).
     """
 
     slide: int
@@ -77,11 +77,12 @@ class Ticks:
 
 @dataclass(frozen=True)
 class DerivedStream:
-    """The results of query `query`, defined by `definition`, as `stream`. `role` is the one whose event time is the stream's; None: result time.
+    """The results of query `query`, defined by `definition`, as `stream`.
 
-    With `ticks` each result counts at every one of these that its rows have: its time is just before the first, and the column `LAST_TICK`
-    holds the moment just before the last. `joined`: for the aggregate over a join, so that the last of its windows is the one that holds all
-    rows of the join's own streams, whether they are in a result or not.
+    `role` is the one whose event time is the stream's; None: result time. With `ticks` each result counts at every tick
+    of its rows: its time is just before the first, and the column `LAST_TICK` has the moment just before the last.
+    `joined`: for the aggregate over a join, whose last window is the one that contains all rows of the join's own
+    streams, whether they are in a result or not.
     """
 
     stream: Stream
@@ -100,9 +101,9 @@ class DerivedStream:
         return time_bounds(self.definition)
 
     def progress(self, reached: Mapping[str, int]) -> int:
-        """No result that a later step finds has a time below this, when `reached` is what the steps so far have left.
+        """No result of a later step has a time below this, if `reached` is the progress after the steps so far.
 
-        A result is found by a row that is not behind the progress of its own stream; the others' times lie within the bounds of its.
+        A result is found by a row that is not late; the others' times lie within the bounds of its time.
         """
         if self.role is None:
             return output_progress(self.definition, reached)
@@ -119,11 +120,11 @@ class DerivedStream:
         return min(found)
 
     def box(self, reached: Mapping[str, int], streams: Mapping[str, Stream]) -> dict[str, int]:
-        """No result that a later step finds has *all* these columns below these times; empty if nothing is known.
+        """No result of a later step has *all* these columns below these times; empty if nothing is known.
 
-        The columns hold the event time of each role of a join. A row that is yet to come is not behind its own stream's progress, so results
-        that are old by the progress of every stream are complete, though another stream may lie far behind the newest of their times
-        (Li 2008, 7.2).
+        The columns have the event time of each role of a join. A later row is not behind its own stream's progress, so
+        results that are old by the progress of every stream are complete, even if another stream is far behind the
+        newest of their times (Li 2008, 7.2).
         """
         roles = self.definition.roles
         if len(roles) < 2 or any(isinstance(role.window, Rows) for role in roles):
@@ -150,7 +151,8 @@ def derived_stream(stream: Stream, query: int, definition: Query) -> DerivedStre
     if derived.role is not None and max(derived.bounds[derived.role]) >= FOREVER:
         alias = definition.roles[derived.role].alias
         msg = (
-            f"results with any older {stream.event_time!r} may come as long as there are rows, since nothing bounds how long rows of {alias!r} "
+            f"results with any older {stream.event_time!r} may come as long as there are rows, since nothing "
+            f"bounds how long rows of {alias!r} "
             "count; let the window follow result_time"
         )
         raise RegistrationError(msg)
@@ -158,7 +160,7 @@ def derived_stream(stream: Stream, query: int, definition: Query) -> DerivedStre
 
 
 def base_streams(derived: DerivedStream, others: Mapping[str, DerivedStream]) -> set[str]:
-    """The streams that are not derived themselves on which a derived one depends."""
+    """The underived streams on which a derived one depends."""
     found = set()
     for name in (name for role in derived.definition.roles for name in role.streams):
         found |= base_streams(others[name], others) if name in others else {name}
@@ -184,9 +186,9 @@ def explain_derived(network: Network, names: Collection[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Apart:
-    """An aggregate over a join as two queries: the join, and the aggregate over its results, which are the stream `stream`.
+    """An aggregate over a join as two queries: the join, and the aggregate over its results, the stream `stream`.
 
-    `lag` is how much later than its rows an answer can begin that has seen them all, beyond what the aggregate's own window says.
+    `lag` is how much later than its rows a complete answer can begin, beyond the aggregate's own window.
     """
 
     join: Query
@@ -204,8 +206,8 @@ def is_joined(query: Query) -> bool:
 def take_apart(query: Query, streams: Mapping[str, Stream], name: str) -> Apart:
     """The join below an aggregate, and the aggregate over the stream `name` of its results.
 
-    The windows of the roles end at common ticks, and a result counts at those that all its rows count at. Where
-    all windows go back to the beginning, or groups are event times, it counts once, at its result time.
+    The windows of the roles end at common ticks, and a result counts at those of all its rows. If all windows go back
+    to the beginning, or groups are event times, it counts once, at its result time.
     """
     aggregation = query.aggregation
     assert aggregation is not None
@@ -225,7 +227,8 @@ def take_apart(query: Query, streams: Mapping[str, Stream], name: str) -> Apart:
         ticks = Ticks(window.slide, window.origin, tuple(zip(times, ranges, strict=True)))
         if ticks.most > MOST_TICKS:
             msg = (
-                f"each joined row would count in up to {ticks.most:,} windows; at most {MOST_TICKS:,} are possible: take a longer SLIDE or a "
+                f"each joined row would count in up to {ticks.most:,} windows; at most {MOST_TICKS:,} are "
+                "possible: take a longer SLIDE or a "
                 "shorter RANGE"
             )
             raise RegistrationError(msg)
@@ -256,15 +259,17 @@ def take_apart(query: Query, streams: Mapping[str, Stream], name: str) -> Apart:
         top=None if aggregation.top is None else _sorted(aggregation.top, aggregation.window, window, own[0]),
     )
     aggregate = replace(
-        query, roles=(Role(" x ".join(r.alias for r in query.roles), name, window),), keys=(), bands=(), predicates=(), residuals=(),
-        items=tuple(Item(i.name, _shown(i.expression, aggregation.window, window, own[0])) for i in query.items), aggregation=above,
+        query, roles=(Role(" x ".join(r.alias for r in query.roles), name, window),), keys=(), bands=(), predicates=(),
+        residuals=(),
+        items=tuple(Item(i.name, _shown(i.expression, aggregation.window, window, own[0])) for i in query.items),
+        aggregation=above,
     )  # fmt: skip
     last = () if ticks is None else (Column(LAST_TICK, "bigint"),)
     return Apart(join, aggregate, Stream(name, (time, *kinds, *last), TICK, delay=None), ticks, lag)
 
 
 def _columns(aggregation: Aggregation, role: int, stream: Stream) -> list[str]:
-    """The columns that an aggregate reads of a role: its time first, and then in the order that orders rows."""
+    """The columns that an aggregate reads of a role: its time first, then in the order that orders rows."""
     if any(a.function in _BY_ORDER for a in aggregation.aggregates):
         return [*stream.order, *(c.name for c in stream.columns if c.name not in stream.order)]
     arguments = [a.argument for a in aggregation.aggregates if a.argument is not None]
@@ -284,7 +289,7 @@ def _joined(role: Role) -> Window | Rows | Tumbling | None:
             return Window(None)
         case Window() | Rows() | Tumbling() | None as plain:
             return plain
-    raise AssertionError(role.window)  # others are refused when they are read
+    raise AssertionError(role.window)  # others are refused when parsed
 
 
 def _since(role: int, stream: Stream, origin: int) -> Expression:
@@ -298,7 +303,7 @@ def _since(role: int, stream: Stream, origin: int) -> Expression:
 def _shown(
     expression: Expression, window: AggregateWindow | None, instead: AggregateWindow | None, stream: Stream
 ) -> Expression:
-    """The pseudo-columns of the whole window, told by the end of the one that the aggregate has instead."""
+    """The pseudo-columns of the whole window, computed from the end of the aggregate's own window."""
     if window == instead:
         return expression
     end = Ref(PSEUDO_ROLE, WINDOW_END)
@@ -342,12 +347,12 @@ def _type(stream: Stream, column: str) -> str:
 
 
 def _reached(role: Role, progress: Mapping[str, int]) -> int:
-    """No later row has a time below this in a role."""
+    """No later row in a role has a time below this."""
     return min(progress.get(stream, NEVER) for stream in role.streams)
 
 
 def _behind(progress: int, bound: int) -> int:
-    """Progress less a bound, where both are known."""
+    """Progress less a bound, if both are known."""
     if abs(progress) >= FOREVER:
         return progress
     return NEVER if bound >= FOREVER else progress - bound

@@ -1,4 +1,4 @@
-"""The plan as text that a person can read and paste into a ticket. Printed from the object that runs."""
+"""The plan as text that users can read and paste into a ticket. Printed from the object that runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CHOSEN = {"auto": "auto: ", "asked": "asked for", "kept": "auto: kept, the stat
 
 def explain_network(
     network: Network,
-    measured: Counters = Counters(),  # noqa: B008  (nobody adds to it)
+    measured: Counters = Counters(),  # noqa: B008  (never changed)
     runs: Sequence[Held] = (),
     name: str | None = None,
     routes: Routes | None = None,
@@ -38,10 +38,10 @@ def explain_network(
     panes: Mapping[str, Any] = NOTHING,
     way: Way = Way(1),  # noqa: B008  (frozen)
 ) -> str:
-    """The whole network, or what concerns one query; with what was measured, also the estimates that choices go by.
+    """The whole network, or what concerns one query; with measurements, also the estimates behind choices.
 
-    `decisions` are the last ones of all choices, `checks` those of probe orders; `folding` is what is known of partials in mappers, `panes` what is
-    remembered of the pane sets, `way` of the rows of the last step.
+    `decisions` are the last ones of all choices, `checks` those of probe orders; `folding` are the statistics of
+    partials in mappers, `panes` those of pane sets, `way` those of the rows of the last step.
     """
     joins = [j for j in network.joins if name is None or any(m.name == name for m in j.members)]
     tables = [t for t in network.tables if name is None or any(t.index == own for j in joins for _, own in j.places)]
@@ -61,7 +61,8 @@ def explain_network(
         if (name is not None and stream.name not in shown) or stream.name in derived:
             continue
         lines.append(
-            f"stream {stream.name}: event time {stream.event_time}, {_progress(stream)}, late -> {stream.late}, bad -> {stream.bad}"
+            f"stream {stream.name}: event time {stream.event_time}, {_progress(stream)}, late -> "
+            f"{stream.late}, bad -> {stream.bad}"
         )
         lines += explain_stream(network, stream.name, measured) if name is None else []
     for table in tables:
@@ -76,7 +77,7 @@ def explain_network(
 
 
 def _progress(stream: Stream) -> str:
-    """What the stream's progress follows from."""
+    """The sources of the stream's progress."""
     found = []
     if stream.delay is not None:
         found.append(f"delay {format_length(stream.delay, integer=stream.integer_time)}")
@@ -94,7 +95,7 @@ def _progress(stream: Stream) -> str:
 
 
 def _strategy(network: Network, measured: Counters, runs: Sequence[Held]) -> str:
-    """The strategy in force, why it is this one, and what each would hold."""
+    """The strategy in force, why it was chosen, and the state of each strategy."""
     text = f"strategy {network.strategy}"
     if not any(_sampled(table, measured) for table in network.tables):
         begins = {**_CHOSEN, "auto": "auto: it holds the fewest rows by the model"}
@@ -103,7 +104,7 @@ def _strategy(network: Network, measured: Counters, runs: Sequence[Held]) -> str
     fewest = min(held, key=lambda strategy: held[strategy])
     why = _CHOSEN.get(network.chosen, "")
     if network.chosen == "auto":
-        # A chain may hold a little more than the fewest rows for fewer links; under 'cpu_opt' also much more.
+        # A chain may store slightly more than the fewest rows for fewer links; with 'cpu_opt' also much more.
         least = held[network.strategy] <= (1 + SURPLUS) * held[fewest]
         why += "it holds the fewest rows" if least else f"the chain in force holds more rows than {fewest} would"
     rows = ", ".join(f"{s} {round(n):,}" for s, n in held.items())
@@ -125,12 +126,16 @@ def _table(
     else:
         cuts = ", ".join(_life(c, integer=integer) for c in table.chain) or "none"
         lines = [
-            f"state table {table.name}: {_count(len(table.entries) - len(table.counted), 'role')} in its bits, stores {', '.join(table.columns) or 'time and key only'}",
+            (
+                f"state table {table.name}: {_count(len(table.entries) - len(table.counted), 'role')} in its "
+                f"bits, stores {', '.join(table.columns) or 'time and key only'}"
+            ),
             f"  chain: {cuts}",
         ]
         if table.counted:
             lines.append(
-                f"  counts all rows of {table.stream}, for {_count(len(table.counted), 'window')}, by {', '.join(table.order)}"
+                f"  counts all rows of {table.stream}, for {_count(len(table.counted), 'window')}, by "
+                f"{', '.join(table.order)}"
             )
         if _sampled(table, measured):
             found = facts(table, measured, runs)
@@ -139,7 +144,8 @@ def _table(
             lines += _links(network, table, measured, runs)
     for index in table.indexes:
         lines.append(
-            f"  predicate index on {index.column}: {_count(len(index.literals), 'literal')}, {len(set(index.masks))} distinct masks"
+            f"  predicate index on {index.column}: {_count(len(index.literals), 'literal')}, "
+            f"{len(set(index.masks))} distinct masks"
         )
     for truth, entries in table.truths:
         value = next(d for d in network.derived if d.name == truth)
@@ -156,9 +162,9 @@ def _table(
 
 
 def _links(network: Network, table: StateTable, measured: Counters, runs: Sequence[Held]) -> list[str]:
-    """For each link the rows that end in it, estimated and as the runs hold them (fresh runs are of the longest link they reach).
+    """For each link the rows that end in it, estimated and stored (fresh runs belong to the longest link they reach).
 
-    Where there are several links, also the rows that probed it and the results with a row of its ages.
+    With several links, also the rows that probed it and the results with a row of its ages.
     """
     found = facts(table, measured, runs)
     integer = network.streams[table.stream].integer_time
@@ -167,19 +173,21 @@ def _links(network: Network, table: StateTable, measured: Counters, runs: Sequen
     for cut, done in zip(table.chain, work, strict=True):
         ending = sum(rate for life, rate in found.lives.items() if link_of(table.chain, life) == cut)
         rows = "" if cut >= FOREVER else f"estimated {round(ending * cut):,} rows, "
-        # A run may have been written for a query that reached back further and was dropped.
+        # A run may have been written for a dropped query that reached back further.
         held = [r for r in runs if r.table == table.name and link_of(table.chain, min(r.life, table.chain[-1])) == cut]
         lines.append(
-            f"  link to {_life(cut, integer=integer)}: {rows}holds {sum(r.rows for r in held):,} in {_count(len(held), 'run')}{done}"
+            f"  link to {_life(cut, integer=integer)}: {rows}holds {sum(r.rows for r in held):,} in "
+            f"{_count(len(held), 'run')}{done}"
         )
     return lines
 
 
 def _work(network: Network, table: StateTable, measured: Counters, found: Facts) -> list[str]:
-    """For each link of a chain its probes and results so far: as the cost model has them, and as counted.
+    """For each link of a chain its probes and results so far: by the cost model, and as counted.
 
-    The model lets every wanted row of the other streams visit every link, and spreads what they find over the rows by age; what the
-    table's own rows find has such a row of age 0. It knows nothing of composites, so results are estimated for joins of two alone.
+    The model lets every wanted row of the other streams visit every link, and spreads their results over the rows by
+    age; results of the table's own rows have age 0 here. It ignores composites, so results are estimated for joins of
+    two streams only.
     """
     counts = measured.table(table.name)
     others = [network.tables[other] for other in sorted(partners(network, table))]
@@ -212,7 +220,7 @@ def _wanted(table: StateTable, measured: Counters) -> float:
 
 
 def _scale(table: StateTable, measured: Counters) -> float:
-    """All rows so far to those whose lives and roles were counted, which may be those of some steps only."""
+    """The ratio of all rows so far to those whose lives and roles were counted, perhaps in some steps only."""
     sampled = measured.table(table.name).sampled
     rows = measured.stream(table.stream).accepted or sampled
     return rows / sampled if sampled else 0.0
@@ -233,7 +241,7 @@ def _join(
 
 
 def _apart(network: Network, join: Join, others: Sequence[Join]) -> list[str]:
-    """Why a join of several streams is none with others of the same streams; EXPLAIN of all says it once for each further join."""
+    """Why a join of several streams is separate from others of the same streams; once per further join in EXPLAIN."""
     alike = [o for o in others if o is not join and _streams(network, o) == _streams(network, join)]
     if len(join.tables) == 1 or not alike:
         return []
@@ -257,7 +265,7 @@ def _streams(network: Network, join: Join) -> list[str]:
 
 
 def _hop(network: Network, join: Join, hop: Hop) -> str:
-    """One lookup: the position, by which key if the stream has several tables, and where it happens."""
+    """One lookup: the position, its key if the stream has several tables, and where it happens."""
     text = _label(network, join, hop.position)
     if hop.source is None:
         text = f"scan {text}"
@@ -295,7 +303,7 @@ def _member(network: Network, join: Join, member: Member, measured: Counters, kn
 def _alone(
     network: Network, join: Join, member: Member, measured: Counters, known: Mapping[int, Facts]
 ) -> tuple[int, int] | None:
-    """Rows that a query would hold if it were alone, and rows that would have probed for it, estimated."""
+    """Estimated rows that a query would store alone, and rows that would have probed for it."""
     held = probes = 0.0
     for position, index in enumerate(join.tables):
         table = network.tables[index]
@@ -315,7 +323,7 @@ def _label(network: Network, join: Join, position: int) -> str:
 
 
 def _life(length: int, *, integer: bool) -> str:
-    """How long a row is of use. A closed bound (BETWEEN) reaches a microsecond further than it says."""
+    """How long a row is needed. A closed bound (BETWEEN) reaches a microsecond further than it says."""
     if not integer and length < FOREVER and length % MILLISECOND == 1:
         return f"{format_duration(length - 1)} inclusive"
     return format_length(length, integer=integer)

@@ -1,4 +1,4 @@
-"""EXPLAIN of window aggregates: what queries share, how wide their panes are, how each is computed and why, and what is held."""
+"""EXPLAIN of window aggregates: what queries share, pane widths, each query's plan and why, and stored state."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def explain_aggregates(
     folding: Mapping[str, Any] = NOTHING,
     panes: Mapping[str, Any] = NOTHING,
 ) -> list[str]:
-    """The aggregates of a network, or the one of a query, with the last decision about the panes of each, and what mappers send.
+    """The aggregates of a network or of a query, with the last decision about their panes, and what mappers send.
 
-    `panes` is what is remembered of pane sets.
+    `panes` are the statistics of pane sets.
     """
     lines = []
     for aggregate in aggregates_of(network, name):
@@ -46,7 +46,8 @@ def explain_aggregates(
             now = f"{'; '.join(last['before'])} becomes {'; '.join(last['after'])}"
             text = now if last["action"] == "changed" else f"kept {'; '.join(last['before'])}"
             lines.append(
-                f"  panes looked at after step {last['step']:,}: {text}, cost {last['old_cost']:,.3g} before and {last['new_cost']:,.3g} now; {last['reason']}"
+                f"  panes looked at after step {last['step']:,}: {text}, cost {last['old_cost']:,.3g} before "
+                f"and {last['new_cost']:,.3g} now; {last['reason']}"
             )
     return lines
 
@@ -86,7 +87,7 @@ def _aggregate(
                 text += f", the first {query.top.count:,} rows of each window {where}"
             if member.paned:
                 text += ", results kept as panes"
-            elif member.runs:
+            elif member.repeats:
                 text += ", results kept as runs of equal windows"
             if member.every is not None:
                 text += f", open windows shown every {format_duration(member.every)}"
@@ -108,7 +109,7 @@ def _aggregate(
 
 
 def _work(network: Network, aggregate: WindowAggregate, panes: Mapping[str, Any]) -> list[str]:
-    """The measured rates, and the work for a row with these pane sets and with others."""
+    """The measured rates, and the work per row with these pane sets and with others."""
     known = known_of(panes, aggregate.name)
     if aggregate.plan.buffered or known.rates is None:
         return []
@@ -117,7 +118,10 @@ def _work(network: Network, aggregate: WindowAggregate, panes: Mapping[str, Any]
     work = ", ".join(f"{name} {cost:,.3g}" for name, cost in work_of(aggregate, known.rates).items())
     width = format_length(known.width, integer=integer)
     return [
-        f"  panes: measured {rows:,.4g} rows a {unit}, {known.rates.held(known.width):,.1f} groups in a pane of {width}; estimated work for a row: {work}"
+        (
+            f"  panes: measured {rows:,.4g} rows a {unit}, {known.rates.held(known.width):,.1f} groups in a pane "
+            f"of {width}; estimated work for a row: {work}"
+        )
     ]
 
 

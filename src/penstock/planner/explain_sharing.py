@@ -1,4 +1,4 @@
-"""EXPLAIN of what is shared: for each rule the estimate that it goes by, and what the other choices would cost."""
+"""EXPLAIN of sharing: for each rule its estimate, and the cost of the alternatives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.planner.steering import EXCHANGE, accesses, new_rows, price_of_who
 
 
 def explain_stream(network: Network, stream: str, measured: Counters) -> list[str]:
-    """The state tables of a stream and the key hashes they share, and into how many tables a row goes, with sharing and without."""
+    """A stream's state tables and the key hashes they share, and how many tables a row goes to, shared and not."""
     tables = network.tables_of(stream)
     members = {a.home: len(a.members) for a in network.aggregates}
     members |= {source.table: len(a.members) for a in network.aggregates for source in a.sources}
@@ -22,13 +22,19 @@ def explain_stream(network: Network, stream: str, measured: Counters) -> list[st
     if sum(roles.values()) < 2:
         return []
     hashes = {(t.hashed or (key_column(t.name),), t.key_types, t.grouped) for t in tables if t.key}
-    text = f"  shared: {_many(len(tables), 'state table')} with {_many(len(hashes), 'key hash', 'key hashes')} for {_many(sum(roles.values()), 'role')}"
+    text = (
+        f"  shared: {_many(len(tables), 'state table')} with {_many(len(hashes), 'key hash', 'key hashes')} for "
+        f"{_many(sum(roles.values()), 'role')}"
+    )
     accepted = measured.stream(stream).accepted
     if accepted:
         counts = {t.index: measured.table(t.name) for t in tables}
         shipped = sum(own.shipped for own in counts.values())
         alone = sum(_alone(t, roles[t.index], counts[t.index]) for t in tables)
-        text += f"; a row goes to {shipped / accepted:.1f} tables, with one for each role to {alone / accepted:.1f} (estimated, at most)"
+        text += (
+            f"; a row goes to {shipped / accepted:.1f} tables, with one for each role to {alone / accepted:.1f} "
+            "(estimated, at most)"
+        )
     return [text]
 
 
@@ -45,13 +51,14 @@ def _alone(table: StateTable, roles: int, counts: TableCounters) -> float:
 def explain_table(
     table: StateTable, found: Facts, measured: Counters, runs: Sequence[Held], life: Callable[[int], str]
 ) -> list[str]:
-    """What a state table is estimated to hold for all roles together, and for each alone; where it can be cut otherwise, what that would cost."""
+    """A state table's estimated rows for all roles together, and for each alone; and the cost of other chains."""
     lines = []
     entries = [e for e in table.entries if e.life < FOREVER and not e.counting]
     if len(entries) > 1:
         alone = sum(found.roles[e.id] * e.life for e in entries)
         lines.append(
-            f"  shared by {len(entries)} roles: estimated {found.held(table.chain):,.0f} rows, {alone:,.0f} if each had its own"
+            f"  shared by {len(entries)} roles: estimated {found.held(table.chain):,.0f} rows, {alone:,.0f} "
+            "if each had its own"
         )
     if len({e.life for e in entries}) > 1:
         offers = chain_offers(table, measured, runs)
@@ -67,13 +74,14 @@ def explain_table(
 
 
 def last_recut(table: StateTable, decisions: Decisions, life: Callable[[int], str]) -> list[str]:
-    """The last change of a table's chain while the engine ran, with what was estimated then."""
+    """The last change of a table's chain in this run, with its estimates."""
     last = next((d for d in reversed(decisions) if d["mode"] == "chain" and d["query"] == table.name), None)
     if last is None:
         return []
     old, new = (", ".join(map(life, last[name])) for name in ("before", "after"))
     text = (
-        f"chain changed after step {last['step']:,}: {old} becomes {new}, {last['old_rows']:,.0f} rows before and {last['new_rows']:,.0f} now, "
+        f"chain changed after step {last['step']:,}: {old} becomes {new}, {last['old_rows']:,.0f} rows "
+        f"before and {last['new_rows']:,.0f} now, "
         f"{last['old_cost']:.3g} us for a row that probes it before and {last['new_cost']:.3g} now; {last['reason']}"
     )
     return [text]
@@ -82,7 +90,7 @@ def last_recut(table: StateTable, decisions: Decisions, life: Callable[[int], st
 def explain_access(
     network: Network, routes: Sequence[Route], measured: Counters, tasks: int, decisions: Decisions, join: str
 ) -> list[str]:
-    """For each table that a join looks up by another key: what both ways to do so cost, in units of a row that is looked up; and the last change."""
+    """For each table that a join looks up by another key: the cost of both ways per row, and the last change."""
     steps = measured.engine.steps
     if tasks < 2 or not steps:
         return []
@@ -91,14 +99,16 @@ def explain_access(
         table = network.tables[index]
         rows = new_rows(table, measured)
         lines.append(
-            f"  {table.name} is {' and '.join(sorted(ways))}: {rows:,.0f} new rows in a step sent to {tasks} tasks cost {price_of_whole(rows, tasks):,.0f}, "
+            f"  {table.name} is {' and '.join(sorted(ways))}: {rows:,.0f} new rows in a step sent to {tasks} "
+            f"tasks cost {price_of_whole(rows, tasks):,.0f}, "
             f"an exchange {EXCHANGE:,.0f}"
         )
         own = (d for d in reversed(decisions) if (d["mode"], d["query"]) == ("routes", join))
         last = next((d for d in own if d["table"] == table.name), None)
         if last is not None:
             lines.append(
-                f"  {table.name} {last['before']} becomes {last['after']} after step {last['step']:,}, cost {last['old_cost']:,.0f} before and "
+                f"  {table.name} {last['before']} becomes {last['after']} after step {last['step']:,}, cost "
+                f"{last['old_cost']:,.0f} before and "
                 f"{last['new_cost']:,.0f} now; {last['reason']}"
             )
     return lines

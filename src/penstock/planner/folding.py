@@ -1,9 +1,9 @@
-"""What goes through the exchange for a window aggregate: its rows, or the partials that mappers make of them.
+"""What goes through the exchange for a window aggregate: its rows, or partials of them made by mappers.
 
-Either way the same kernels make partials of every row once, in the mapper or in the task. What differs is what is sent: each row, or each partial,
-which the task then merges with those of other mappers. So partials pay where many rows make one, and how many that is has to be measured: while
-rows are sent it follows from what tasks count, while partials are, from what mappers count. Rows that go to the same task for other tables anyway
-save nothing. The answers are the same.
+Either way the same kernels make partials of every row once, in the mapper or in the task. The difference is what is
+sent: each row, or each partial, which the task then merges with those of other mappers. So partials pay where many rows
+make one, and how many must be measured: from the counts of tasks while rows are sent, of mappers while partials are.
+Rows that go to the same task for other tables anyway save nothing. The answers are the same.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from penstock.planner.counters import Counters, TableCounters
 from penstock.planner.network import AggregateSource, Network, WindowAggregate
 from penstock.planner.panes import PARTIALS
 
-# Microseconds of CPU on one machine, as `python -m benchmarks.partials` finds them; between machines rows cost more.
-ROW = 0.3  # a row is sent and received
-PARTIAL = 0.55  # a partial is sent, received and merged
-STATE = 120.0  # a sketch in it, or a state of a user's own: packed, unpacked and merged as objects
-LEAST = 1_000  # rows that must be known
+# Microseconds of CPU on one machine, from `python -m benchmarks.partials`; between machines rows cost more.
+ROW = 0.3  # to send and receive a row
+PARTIAL = 0.55  # to send, receive and merge a partial
+STATE = 120.0  # per sketch or user's state in it: packed, unpacked and merged as objects
+LEAST = 1_000  # rows needed for a decision
 GAIN = 0.2  # the least share of the cost that a change must save
-DECAY = 0.7  # what a step counts beside the one after it
-_FARTHEST = 8.0  # a measured number of partials is taken to differ from the one expected by so much at most
+DECAY = 0.7  # weight of a step relative to the next one
+_FARTHEST = 8.0  # maximal ratio of a measured to an expected number of partials
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is remembered of an aggregate: sums over steps that fade, and whether its rows are `folded` by mappers.
+    """Statistics of an aggregate: decayed sums over steps, and whether its rows are `folded` by mappers.
 
-    `rows` had mappers for all tasks, of which `saved` would not have been sent had it not been for this aggregate; `partials` were made of them, or are
-    expected to be. `bias` is how many more were made, when they were last, than had been expected.
+    `rows` had mappers for all tasks; `saved` of them would not have been sent without this aggregate; `partials` were
+    made of them, or are expected. `bias` is the ratio of made to expected partials when they were last made.
     """
 
     rows: float = 0.0
@@ -39,18 +39,18 @@ class Known:
     partials: float = 0.0
     bias: float = 1.0
     folded: bool = False
-    measured: bool = False  # whether mappers have counted the partials of the last step
-    rolled: str = ""  # of whose partials mappers make them, see `rollup`; "" if of rows
+    measured: bool = False  # whether mappers counted the partials of the last step
+    rolled: str = ""  # the aggregate whose partials mappers make them from, see `rollup`; "" for rows
 
     @property
     def reduction(self) -> float:
-        """Rows that make one partial in a mapper."""
+        """Rows per partial in a mapper."""
         return self.rows / self.partials if self.partials else 1.0
 
 
 @dataclass(frozen=True)
 class Change:
-    """A decision to send something else, and why; costs are in microseconds of CPU for each row."""
+    """A decision to send something else, and why; costs are in microseconds of CPU per row."""
 
     query: str
     before: str
@@ -65,7 +65,7 @@ class Change:
 
 
 def is_foldable(aggregate: WindowAggregate) -> bool:
-    """Whether mappers can make partials of its rows: all that is kept of them is partials, and each counts at one time.
+    """Whether mappers can make partials of its rows: only partials are stored, and each row counts at one time.
 
     Rows that count at several ticks are results of a join, and become partials in the task.
     """
@@ -75,7 +75,7 @@ def is_foldable(aggregate: WindowAggregate) -> bool:
 
 
 def foldable_tables(network: Network) -> dict[int, tuple[WindowAggregate, AggregateSource]]:
-    """The state tables whose rows mappers can make partials of, and what for."""
+    """The state tables of whose rows mappers can make partials, and their aggregates."""
     return {s.table: (a, s) for a in network.aggregates if is_foldable(a) for s in a.sources}
 
 
@@ -89,10 +89,10 @@ def known_of(stored: Mapping[str, Any], name: str) -> Known:
 
 
 def observe(network: Network, stored: Mapping[str, Any], step: Counters, tasks: int) -> dict[str, Any]:
-    """What is known after one more step. Steps in which rows do not come from mappers teach nothing, and change nothing."""
+    """The statistics after one more step. Steps without rows from mappers change nothing."""
     tables = {table.index: step.table(table.name) for table in network.tables}
     sent = {table: _share_sent(network, step, table) for table in tables}
-    for aggregate in network.aggregates:  # those that are well worth it do not send rows for long
+    for aggregate in network.aggregates:  # where partials clearly pay, rows are not sent for long
         known = known_of(stored, aggregate.name)
         if is_foldable(aggregate) and (known.folded or _pays(aggregate, replace(known, saved=known.rows))):
             sent |= {source.table: 0.0 for source in aggregate.sources}
@@ -128,7 +128,7 @@ def observe(network: Network, stored: Mapping[str, Any], step: Counters, tasks: 
 
 
 def _share_sent(network: Network, step: Counters, table: int) -> float:
-    """The share of its stream's rows that a step has sent for a state table."""
+    """The share of its stream's rows that a step sent for a state table."""
     own = network.tables[table]
     accepted, counts = step.stream(own.stream).accepted, step.table(own.name)
     gone = counts.unwanted + counts.folded
@@ -136,7 +136,7 @@ def _share_sent(network: Network, step: Counters, table: int) -> float:
 
 
 def check(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str, Any], list[Change]]:
-    """What mappers send from now on, and what has changed in that."""
+    """What mappers send from now on, and the changes."""
     after, changes = dict(stored), []
     for aggregate in network.aggregates:
         known = known_of(stored, aggregate.name)
@@ -156,17 +156,17 @@ def check(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str, Any], 
 
 
 def costs_of(aggregate: WindowAggregate, known: Known) -> dict[bool, float]:
-    """What the exchange costs for each row, with rows sent and with partials."""
+    """The cost of the exchange per row, with rows and with partials."""
     each = PARTIAL
     whole = 0.0
     for piece in aggregate.plan.pieces:
         each += STATE if piece.kind == "state" else 0.0
-        whole += ROW if piece.kind == "bag" else 0.0  # it may hold as many values as there are rows
+        whole += ROW if piece.kind == "bag" else 0.0  # it may have as many values as there are rows
     return {False: ROW * known.saved / known.rows, True: whole + each / known.reduction}
 
 
 def sent_text(known: Known) -> str:
-    """What mappers send, and why, as EXPLAIN shows it."""
+    """What mappers send, and why, for EXPLAIN."""
     if not known.partials:
         return f"{_said(known)} are sent to tasks by mappers, if any"
     counted = "measured" if known.measured else "estimated"
@@ -181,7 +181,7 @@ def _pays(aggregate: WindowAggregate, known: Known) -> bool:
 
 
 def _expected(rows: float, mappers: int, counts: TableCounters) -> float:
-    """The partials of all mappers together, where tasks have made so many of all rows, if each row of a partial comes to any mapper by chance."""
+    """The partials of all mappers together, by those of tasks over all rows, if rows reach mappers at random."""
     made = [count for count in counts.panes.partials.values() if count]
     return sum(mappers * count * (1 - (1 - 1 / mappers) ** (rows / count)) for count in made) if mappers else 0.0
 

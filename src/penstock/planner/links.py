@@ -1,4 +1,4 @@
-"""The links of a chain, by which their work is counted. A link that gets another end is another link."""
+"""The links of a chain, by which their work is counted. A link with another end is another link."""
 
 from __future__ import annotations
 

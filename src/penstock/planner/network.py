@@ -43,13 +43,14 @@ COUNTING = 1 << 48  # added to the id of a role for the bit of all rows that its
 
 @dataclass(frozen=True)
 class StandingQuery:
-    """A query with its permanent id. `key_types` (per key part and role) is needed for keys that are not bare columns.
+    """A query with its permanent id. `key_types` (per key part and role) is needed for keys that are not plain columns.
 
-    Queries that began together and differ only in select list and sink have the same `share`: the id whose bits they read. Those that
-    aggregate need only ask the same of rows for that; `types` are the types of their groups, and of the argument of each aggregate.
-    They began with step `since`, and see all rows from the times `complete_from` on. Each result of one that is `delivered` goes on to
-    somebody, so that it must be there as a row. `flush` = (results that a step gives at most, windows that one may be late for that);
-    `own` are the users' aggregates. `listed` are the names and types of the select list of one whose rows go to a folder.
+    Queries that began together and differ only in select list and sink have the same `share`: the id whose bits they
+    read. Aggregated queries need only select the same rows for that; `types` are the types of their groups, and of the
+    argument of each aggregate. They began with step `since`, and see all rows from the times `complete_from` on. Each
+    result of a `delivered` query goes to a sink or a reader, so that it must exist as a row. `flush` = (maximal results
+    per step, windows by which this may delay a result); `own` are the users' aggregates. `listed` are the names and
+    types of the select list of a query with a folder as sink.
     """
 
     id: int
@@ -72,8 +73,8 @@ class StandingQuery:
 
 
 @dataclass(frozen=True)
-class Derived:
-    """A value that is computed for each row of a stream before the exchange: by the mapper if it has a term, else by Spark.
+class ComputedColumn:
+    """A column computed for each row of a stream before the exchange: by the mapper if it has a term, else by Spark.
 
     It is `risky` if it may raise.
     """
@@ -89,10 +90,11 @@ class Derived:
 class Entry:
     """One bit of a state table: a query (or those that share its bits) in a role.
 
-    `lives[s]` = how long past its time a row meets stream s. Its predicates are `terms` (column, term), which the index decides, and
-    `truths`, which Spark computes. `needs` are the columns that the queries read of a stored row. A role with a window that counts rows
-    (`counts`) has a second entry, `counting`, which every row of the stream serves as long as it can push another one out. Rows of a
-    window that `tumbles` live to the end of their piece of time at most.
+    `lives[s]` = how long past its time a row can join stream s. Its predicates are `terms` (column, term), which the
+    index decides, and `truths`, which Spark computes. `needs` are the columns that the queries read of a stored row. A
+    role with a window that counts rows (`counts`) has a second entry, `counting`, which every row of the stream serves
+    as long as it can push another one out. Rows of a window that `tumbles` live at most to the end of their piece of
+    time.
     """
 
     query: int
@@ -114,23 +116,23 @@ class Entry:
 
     @property
     def out(self) -> str:
-        """The column, never stored, that says when each row leaves the role's window."""
+        """The column, never stored, with the time at which each row leaves the role's window."""
         return out_column(self.query, self.position)
 
     @property
     def life(self) -> int:
-        """How long past its time a row can meet anybody."""
+        """How long past its time a row can join any other."""
         return max((length for _, length in self.lives), default=0)
 
 
 @dataclass(frozen=True)
 class StateTable:
-    """Rows of one stream, sorted by one key; with `timed`, by time alone. With neither it keeps nothing: rows only pass through.
+    """Rows of one stream, sorted by one key; with `timed`, by time alone. With neither it is stateless.
 
-    A stream that is joined by several keys has a table for each; `others` = (column that holds a row's key in another table, its name).
-    `chain` holds the ends of its links, ascending: a stored row stays until the end of the link in which its own life ends. A `grouped` table
-    serves window aggregates: it holds partials (or rows) by group, NULL being a group, and without a key all is one group. Rows of one that is
-    `mapped` are results where they are read, and go to no task.
+    A stream that is joined by several keys has a table for each; `others` = (column with a row's key in another table,
+    its name). `chain` are the ends of its links, ascending: a stored row stays until the end of the link in which its
+    own life ends. A `grouped` table serves window aggregates: it has partials (or rows) by group, NULL being a group,
+    and without a key all is one group. Rows of a `mapped` table are results where they are read, and go to no task.
     """
 
     index: int
@@ -138,7 +140,7 @@ class StateTable:
     stream: str
     key: tuple[tuple[str | Ref, ...], ...]
     key_types: tuple[str, ...]
-    guards: tuple[str, ...]  # per key part: the derived value that stands for it because it may raise, or ""
+    guards: tuple[str, ...]  # per key part: the computed column that replaces it because it may raise, or ""
     verify: tuple[str, ...]
     entries: tuple[Entry, ...]
     columns: tuple[str, ...]
@@ -148,10 +150,10 @@ class StateTable:
     by_cell: bool = False  # rows of different bits never share a run
     timed: bool = False
     others: tuple[tuple[str, str], ...] = ()
-    order: tuple[str, ...] = ()  # the columns that order rows, time being the first, where windows count them
+    order: tuple[str, ...] = ()  # the columns that order rows, time first, if windows count rows
     grouped: bool = False
-    watched: frozenset[str] = frozenset()  # computed predicates that only tell whether something raised
-    hashed: tuple[str, ...] | None = None  # the columns that hold the parts of the key; None if Spark hashes it
+    watched: frozenset[str] = frozenset()  # computed predicates that only report whether something raised
+    hashed: tuple[str, ...] | None = None  # the columns with the parts of the key; None if Spark hashes it
     mapped: bool = False
 
     @property
@@ -170,7 +172,7 @@ class StateTable:
 
     @cached_property
     def truths(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Each computed predicate with the entries that demand it."""
+        """Each computed predicate with the entries that require it."""
         wanted: dict[str, list[int]] = {}
         for bit, entry in enumerate(self.entries):
             for truth in entry.truths:
@@ -179,7 +181,7 @@ class StateTable:
 
     @property
     def plain_key(self) -> str | None:
-        """The BIGINT column that is the whole key and travels for itself: its hash can be computed wherever it arrives."""
+        """The BIGINT column that is the whole key and is stored as it is: its hash can be computed anywhere."""
         bare = self.key[0][0] if len(self.key) == 1 and len(self.key[0]) == 1 else None
         if not isinstance(bare, Ref) or self.key_types != ("bigint",) or bare.column not in self.needed:
             return None
@@ -191,14 +193,14 @@ class StateTable:
         return frozenset({*self.columns, *(i.column for i in self.indexes), *self.verify})
 
     def horizon(self, entry: Entry, progress: Mapping[str, int]) -> int:
-        """Rows serving `entry` with a time at or before this can find no partner any more."""
+        """Rows serving `entry` with a time at or before this can join no later row."""
         found = [_horizon(life, progress.get(stream, NEVER), entry.tumbles) for stream, life in entry.lives]
         return min(found, default=FOREVER)
 
 
 def _horizon(life: int, progress: int, tumbles: Tumbling | None) -> int:
     if progress >= FOREVER:
-        return FOREVER  # the stream has ended: not even [RANGE ALL] meets a row of it any more
+        return FOREVER  # the stream has ended: not even [RANGE ALL] joins a row of it any more
     if life >= FOREVER or progress <= NEVER:
         return NEVER
     return progress - life if tumbles is None else max(progress - life, tumbles.start(progress) - 1)
@@ -206,7 +208,7 @@ def _horizon(life: int, progress: int, tumbles: Tumbling | None) -> int:
 
 @dataclass(frozen=True)
 class KeyClass:
-    """Positions of a join whose rows have one key in common, each with its state table that is sorted by it: (position, table)."""
+    """Positions of a join whose rows share a key, each with its state table sorted by it: (position, table)."""
 
     tables: tuple[tuple[int, int], ...]
 
@@ -219,9 +221,10 @@ class KeyClass:
 class Member:
     """A query as part of a join; `bit` is its bit in result rows, `roles[p]` its role at join position p.
 
-    Members of one `share` have one bit. `reads[p]` = the columns that it reads of rows at position p. `outs` = (position, column that says
-    when a row there leaves its window) for windows that count rows. `bands` = pairs of positions with a time condition in WHERE between them.
-    `listed` is the select list of one whose rows are written as it says, to files of its own; empty where they go to the result table.
+    Members of one `share` have one bit. `reads[p]` = the columns that it reads of rows at position p. `outs` =
+    (position, column with the time when a row there leaves its window) for windows that count rows. `bands` = pairs of
+    positions with a time condition in WHERE. `listed` is the select list of a member whose rows are written in that
+    form, to files of its own; empty for rows in the result table.
     """
 
     id: int
@@ -240,7 +243,7 @@ class Member:
 
     @property
     def finished_by_spark(self) -> bool:
-        """True if a residual or a select item must be evaluated by Spark between the probe and the write."""
+        """Whether Spark must evaluate a residual or a select item between the probe and the write."""
         return any(r.term is None for r in self.residuals) or any(e.term is None for _, e in self.computed)
 
 
@@ -248,8 +251,8 @@ class Member:
 class Join:
     """Queries over the same state tables and keys: probed together, stored in one result table.
 
-    `tables[p]` is the first state table of position p; one that has several keys has more, named by `classes`. `closes` are the streams
-    of windows that count rows: rows take part only once the progress of all of these has passed them.
+    `tables[p]` is the first state table of position p; one with several keys has more, in `classes`. `closes` are the
+    streams of windows that count rows: rows take part only once the progress of all of these has passed them.
     """
 
     index: int
@@ -269,18 +272,18 @@ class Join:
 
     @cached_property
     def places(self) -> tuple[tuple[int, int], ...]:
-        """All pairs of a position and a state table of it."""
+        """All pairs of a position and one of its state tables."""
         keyed = [pair for key_class in self.classes for pair in key_class.tables]
         return tuple(dict.fromkeys([*enumerate(self.tables), *keyed]))
 
     @cached_property
     def ties(self) -> frozenset[frozenset[int]]:
-        """The pairs of positions that something other than a key ties together: a condition or a band of any query."""
+        """The pairs of positions that a condition or a band of any query connects, besides keys."""
         conditions = [pair for m in self.leads for r in m.residuals for pair in combinations(r.roles, 2)]
         return frozenset(map(frozenset, [*conditions, *(band for m in self.leads for band in m.bands)]))
 
     def closed(self, progress: Mapping[str, int]) -> tuple[int, int]:
-        """The times below which rows took part in the step before, and do so in this one."""
+        """The times below which rows took part in the previous step, and do so in this one."""
         before = min(progress.get(closing(stream), NEVER) for stream in self.closes)
         return before, min(progress.get(stream, NEVER) for stream in self.closes)
 
@@ -291,12 +294,12 @@ class Join:
 
 @dataclass(frozen=True)
 class AggregateMember:
-    """A query as part of an aggregate; `bit` is its bit in result rows. Windows that start before `first` were not seen whole.
+    """A query as part of an aggregate; `bit` is its bit in result rows. It did not see windows before `first` whole.
 
-    The results of one that is `paned` are kept as closed panes, of which its windows are put together when they are read. With `every` its
-    open windows are shown too, again after so many microseconds of the clock. `share` is the query whose entry says which rows it wants. With `runs`
-    consecutive windows that hold the same are one row of its results. `listed` is the select list of one whose results are written as it says,
-    to files of its own.
+    The results of a `paned` member are stored as closed panes, from which its windows are assembled on read. With
+    `every`, open windows are shown too, again after that many microseconds of the clock. `share` is the query whose
+    entry selects its rows. With `repeats`, consecutive windows of equal content are one row of its results. `listed` is
+    the select list of a member whose results are written in that form, to files of its own.
     """
 
     id: int
@@ -306,13 +309,13 @@ class AggregateMember:
     paned: bool = False
     every: int | None = None
     share: int = 0
-    runs: bool = False
+    repeats: bool = False
     listed: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True)
 class TickColumn:
-    """Where each row of a stream counts at several ticks, a `slide` apart: the column `last` holds the moment of the last one."""
+    """For a stream whose rows count at several ticks, a `slide` apart: the column `last` has the last moment."""
 
     last: str
     slide: int
@@ -320,7 +323,7 @@ class TickColumn:
 
 @dataclass(frozen=True)
 class AggregateSource:
-    """A state table through which rows of a stream come to an aggregate, and its columns that hold groups and arguments in the plan's order.
+    """A state table that passes rows of a stream to an aggregate, and its columns of groups and arguments in order.
 
     `ticks` of rows that count at several of them, of which their time is only the first.
     """
@@ -336,8 +339,8 @@ class AggregateSource:
 class WindowAggregate:
     """Aggregated queries over one stream (or one union of streams) with the same groups, answered together.
 
-    What is kept of all `sources` lies in runs of the aggregate's own name. `order` are the columns that order rows of one time, with their
-    types, if the plan needs them. With `flush` it has one query, of which a step gives so many results at most.
+    The state of all `sources` is in runs of the aggregate's own name. `order` are the columns that order rows of one
+    time, with their types, if the plan needs them. With `flush` it has one query with at most so many results per step.
     """
 
     index: int
@@ -351,7 +354,7 @@ class WindowAggregate:
 
     @property
     def closings(self) -> tuple[str, ...]:
-        """Under which names it is known how far windows have been closed: one whose results are let out slowly has its own."""
+        """The names for the progress of its windows: an aggregate with capped results has its own."""
         return self.streams if self.flush is None else tuple(held(s, self.members[0].id) for s in self.streams)
 
     @property
@@ -360,16 +363,16 @@ class WindowAggregate:
 
     @property
     def home(self) -> int:
-        """The state table that stands for all of them where there can be only one."""
+        """The state table that represents all of them where there can be only one."""
         return self.sources[0].table
 
     def closed(self, progress: Mapping[str, int]) -> tuple[int, int]:
-        """Windows that end after the first of these times and not after the second are closed by this step."""
+        """The step closes windows that end after the first of these times and not after the second."""
         before = min(progress.get(closing(name), NEVER) for name in self.closings)
         return before, min(progress.get(stream, NEVER) for stream in self.streams)
 
     def closes(self, before: int, now: int) -> bool:
-        """Whether some window may end after the first time and not after the second."""
+        """Whether a window may end after the first time and not after the second."""
         windows = [query.window for query in self.plan.queries]
         if now >= FOREVER or not all(isinstance(w, Sliding | Landmark) for w in windows):
             return now > before
@@ -380,15 +383,15 @@ class WindowAggregate:
 class Network:
     """The whole plan. `version` is the registry version it was built from, `strategy` how it shares.
 
-    `chosen` says why it is that strategy: 'auto', 'asked' for, or 'kept' since the state was written by it; '' where nobody chose. `plan` is
-    that of all window aggregates, if one was asked for.
+    `chosen` is why it has that strategy: 'auto', 'asked' for, or 'kept' since the state was written by it; '' without a
+    choice. `plan` is the requested plan of all window aggregates, if any.
     """
 
     version: int
     streams: Mapping[str, Stream]
     tables: tuple[StateTable, ...]
     joins: tuple[Join, ...]
-    derived: tuple[Derived, ...]
+    derived: tuple[ComputedColumn, ...]
     queries: tuple[StandingQuery, ...] = field(default=())
     strategy: str = "state_slice"
     aggregates: tuple[WindowAggregate, ...] = ()
@@ -398,13 +401,13 @@ class Network:
 
     @cached_property
     def closes(self) -> tuple[str, ...]:
-        """The streams of all windows that are answered once progress has passed them: those that count rows, and those of aggregates."""
+        """The streams of windows that are answered once progress has passed them: row counts and aggregates."""
         counted = (stream for join in self.joins for stream in join.closes)
         return tuple(dict.fromkeys([*counted, *(stream for a in self.aggregates for stream in a.streams)]))
 
     @cached_property
     def origins(self) -> dict[str, int]:
-        """The streams of which every query begins at an ORIGIN, with the earliest of these: rows before it can be part of no answer."""
+        """The streams of which every query has an ORIGIN, with the earliest one: no answer contains earlier rows."""
         ticks = {d.query: d.ticks.origin for d in self.derived_streams if d.ticks is not None}
         found: dict[str, list[int | None]] = {}
         for standing in self.queries:
@@ -420,7 +423,7 @@ class Network:
 
     @cached_property
     def grows(self) -> bool:
-        """Whether some values that Spark computes may be large, though the rows are not."""
+        """Whether values that Spark computes may be large although the rows are not."""
         items = [e.parts for join in self.joins for m in join.members for _, e in m.computed]
         return any(
             TOO_LARGE in part
@@ -430,12 +433,12 @@ class Network:
         )
 
     def parts_of(self, query: StandingQuery) -> list[StandingQuery]:
-        """Those that answer together with one another what people know as one query: the combinations of the streams of its unions."""
+        """The queries that together answer one user's query: the combinations of the streams of its unions."""
         joined = query.query.aggregation is None  # the join below an aggregate has its name too
         return [q for q in self.queries if q.name == query.name and (q.query.aggregation is None) == joined]
 
     def tables_of(self, stream: str) -> tuple[StateTable, ...]:
-        """The state tables of a stream; its first one also carries late and bad rows and all counts."""
+        """The state tables of a stream; its first one also has late and invalid rows and all counts."""
         return tuple(t for t in self.tables if t.stream == stream)
 
     @cached_property
@@ -449,30 +452,30 @@ _HELD = " held for query "
 
 
 def held(stream: str, query: int) -> str:
-    """The name, in place of a stream's, under which it is known how far a query has been answered whose results are let out slowly."""
+    """The name, instead of a stream's, for the progress of a query whose results are capped per step."""
     return f"{stream}{_HELD}{query}"
 
 
 def stream_of(name: str) -> str:
-    """The stream that a name of what was closed is about."""
+    """The stream of a name of closed windows."""
     return name.partition(_HELD)[0]
 
 
 def as_answered(progress: Mapping[str, int], query: int) -> dict[str, int]:
-    """Progress as one query has been answered: one whose results are let out slowly lies behind."""
+    """Progress of one query's answers: that of a query with capped results is behind."""
     own = {name: value for name, value in progress.items() if name.endswith(f"{_HELD}{query}")}
     return {**progress, **{stream_of(name): value for name, value in own.items()}}
 
 
 def closing(stream: str) -> str:
-    """The name, beside streams' own, of the progress by which the step before closed windows: those that count rows, and those of aggregates."""
+    """The name, beside streams' own, for the progress by which the previous step closed windows."""
     return f"closed:{stream}"
 
 
 def output_progress(query: Query, progress: Mapping[str, int]) -> int:
-    """No result is yet to come with a time below this; windows that count rows hold results back until a step has closed them.
+    """No later result has a time below this; windows that count rows delay results until a step has closed them.
 
-    The result time of an aggregate is the end of its window, so that it is that of the first window still open.
+    The result time of an aggregate is the end of its window, so this is the end of the first open window.
     """
     if query.aggregation is not None:
         sources = (query.roles[0].stream, *query.roles[0].union)
@@ -494,7 +497,7 @@ def output_progress(query: Query, progress: Mapping[str, int]) -> int:
 
 
 def decided_early(residual: Expression) -> bool:
-    """Whether a condition drops what it refutes as soon as its positions are joined; what Spark evaluates waits for whole results."""
+    """Whether a condition filters as soon as its positions are joined; conditions for Spark wait for whole results."""
     return residual.term is not None and len(residual.roles) > 1
 
 
@@ -503,11 +506,11 @@ def out_column(share: int, position: int) -> str:
 
 
 def key_column(table: str) -> str:
-    """The name under which other state tables of the stream hold a row's key in this one."""
+    """The name of the column with a row's key in this table, in other state tables of the stream."""
     return "_k" + hashlib.sha256(table.encode()).hexdigest()[:12]
 
 
 def result_column(position: int, stream: Stream, column: str) -> str:
-    """The name under which a result table holds a column of one of its positions."""
+    """The name of a position's column in a result table."""
     ordinal = next(i for i, c in enumerate(stream.columns) if c.name == column)
     return f"r{position}_c{ordinal}"

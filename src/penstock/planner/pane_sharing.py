@@ -1,7 +1,7 @@
-"""The pane sets of all window aggregates of a network, changed while it runs: which queries share panes, and in which form rows are kept.
+"""The pane sets of a network's window aggregates, changed at run time: which queries share panes, in which row form.
 
-What is held stays readable whatever the sets are, so they change between two steps and nothing has to be moved. What steps count goes into
-rates that forget; every few steps they are looked at, and sets change only if that saves a good part of the cost.
+Stored state stays readable with any sets, so they change between two steps without moving anything. Counts of steps
+become decayed rates, which are checked every few steps; sets change only if that saves a good part of the cost.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from penstock.planner.network import Network, WindowAggregate
 from penstock.planner.panes import PaneSet, Rates, cost_of, pane_sets, pane_width, set_costs
 
 EVERY = 4  # steps with rows between two checks
-LEAST = 1_000  # rows that must be known: of fewer it is all the same
+LEAST = 1_000  # rows needed for a decision: below, all sets cost the same
 GAIN = 0.2  # the least share of the cost that a change must save
-DECAY = 0.7  # what a step counts beside the one after it
+DECAY = 0.7  # weight of a step relative to the next one
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is remembered of an aggregate: sums over steps that fade (`rows`, event `time`, partials `made` in panes of `width`, `groups`, `weight`), and its sets.
+    """Statistics of an aggregate as decayed sums over steps, and its sets.
 
-    `sets` are (queries, form); none before the first change.
+    The sums: `rows`, event `time`, partials `made` in panes of `width`, `groups`, `weight`. `sets` are (queries, form);
+    none before the first change.
     """
 
     rows: float = 0.0
@@ -54,7 +55,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Arrangement:
-    """What a check has decided for one aggregate, and why."""
+    """The decision of a check for one aggregate, and why."""
 
     query: str
     check: int
@@ -70,7 +71,7 @@ class Arrangement:
 
 
 def arrange(network: Network, stored: Mapping[str, Any]) -> Network:
-    """The network with the pane sets that were chosen last; where queries have come since, they are chosen anew from what is known."""
+    """The network with the last chosen pane sets; where queries were added since, they are chosen again."""
     if network.plan:
         return network
     return replace(network, aggregates=tuple(_arranged(a, known_of(stored, a.name)) for a in network.aggregates))
@@ -81,7 +82,7 @@ def known_of(stored: Mapping[str, Any], name: str) -> Known:
 
 
 def observe(network: Network, stored: Mapping[str, Any], step: Counters, advanced: Mapping[str, int]) -> dict[str, Any]:
-    """What is known after one more step that has moved the newest times of streams on by so much."""
+    """The statistics after one more step that has advanced the newest times of streams by `advanced`."""
     found = {}
     for aggregate in network.aggregates:
         if not _is_arranged(aggregate):
@@ -106,7 +107,7 @@ def observe(network: Network, stored: Mapping[str, Any], step: Counters, advance
 
 
 def check(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str, Any], list[Arrangement]]:
-    """The sets that are chosen now, with the decisions that were due."""
+    """The sets chosen now, with the decisions that were due."""
     after, decisions = dict(stored), []
     for aggregate in network.aggregates if not network.plan else ():
         known = known_of(stored, aggregate.name)
@@ -122,7 +123,8 @@ def check(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str, Any], 
         integer = network.streams[aggregate.streams[0]].integer_time
         held = rates.held(known.width)
         reason = (
-            f"a pane of {format_length(known.width, integer=integer)} has {rates.rows * known.width:,.1f} rows of {held:,.1f} groups; "
+            f"a pane of {format_length(known.width, integer=integer)} has {rates.rows * known.width:,.1f} "
+            f"rows of {held:,.1f} groups; "
             + (f"that saves {1 - new / old:.0%}" if changes else f"a change would save only {1 - new / old:.0%}")
         )
         before, wanted = (tuple(set_text(aggregate, own, integer=integer) for own in sets) for sets in (present, best))
@@ -134,7 +136,7 @@ def check(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str, Any], 
 
 
 def work_of(aggregate: WindowAggregate, rates: Rates) -> dict[str, float]:
-    """The work for a new row, in units of what it takes to put one into a pane: with the sets in force, and with others."""
+    """The work per new row, in units of putting one into a pane: with the sets in force, and with others."""
     windows = {q.query: q.window for q in aggregate.plan.queries}
     together = set_costs(list(windows.values()), rates)
     found = {"in force": cost_of(aggregate.plan.sets, windows, rates)}
@@ -145,14 +147,14 @@ def work_of(aggregate: WindowAggregate, rates: Rates) -> dict[str, float]:
 
 
 def set_text(aggregate: WindowAggregate, own: PaneSet, *, integer: bool) -> str:
-    """A pane set, as EXPLAIN shows it."""
+    """A pane set, for EXPLAIN."""
     names = {m.id: m.name for m in aggregate.members}
     kept = {"rows": "rows", "either": "rows or partials, by bucket,"}.get(own.kept, "partials")
     return f"{kept} in panes of {format_length(own.width, integer=integer)}: {', '.join(names[n] for n in own.queries)}"
 
 
 def _is_arranged(aggregate: WindowAggregate) -> bool:
-    """Whether pane sets may change: not where rows count at several ticks, since partials are made without a row of each."""
+    """Whether pane sets may change: not where rows count at several ticks, where partials skip single rows."""
     return not aggregate.plan.buffered and all(source.ticks is None for source in aggregate.sources)
 
 

@@ -1,8 +1,8 @@
-"""What scans have cost: learned from the reports of tasks, for the choice of the number of segments.
+"""Measured costs of scans, from the reports of tasks, for the choice of the number of segments.
 
-Only the last steps count, and nothing of it is stored: an engine that starts begins with the constants and the averages of all its steps,
-which makes steps slower or faster for a while and changes no answer. The times of a task are those of all its joins, so that
-lookups by a key count as comparisons too.
+Only the last steps count, and nothing is stored: an engine starts with the constants and the averages of all its steps,
+which changes the speed of steps for a while but no answer. The times of a task are those of all its joins, so lookups
+by a key count as comparisons too.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from penstock.planner.segments import Scan, Spread, Timing, rows_in_reach
 
 RECENT = 16  # steps
 SAMPLES = 64  # tasks of steps
-FEW = 8  # samples that say nothing yet
-WITHIN = 20.0  # a fit that is more than so many times off the constant is no measurement
+FEW = 8  # samples without significance
+WITHIN = 20.0  # a fit further off the constant, by ratio, is not a measurement
 
-Sample = tuple[float, float]  # (how much was done, seconds)
+Sample = tuple[float, float]  # (amount of work, seconds)
 
 
 @dataclass
 class Scans:
-    """What the last steps brought, compared and took."""
+    """Input, comparisons and times of the last steps."""
 
     rows: deque[Mapping[str, int]] = field(default_factory=lambda: deque(maxlen=RECENT))  # accepted, by stream
     met: deque[Mapping[str, int]] = field(default_factory=lambda: deque(maxlen=RECENT))  # pairs, by stream of the start
@@ -38,7 +38,7 @@ class Scans:
     def observe(
         self, network: Network, replicated: Collection[int], counted: Sequence[tuple[Counters, Mapping[str, float]]]
     ) -> None:
-        """Learn from one step; `replicated` are the tables whose new rows every task got, `counted` are counts and phases of each task."""
+        """Learn from one step; `replicated` tables sent rows to all tasks; `counted`: counts and phases by task."""
         rows: Counter[str] = Counter()
         met: Counter[str] = Counter()
         for own, _ in counted:
@@ -61,7 +61,7 @@ class Scans:
 
     @property
     def timing(self) -> Timing:
-        """The costs by which the samples are explained best."""
+        """The costs that explain the samples best."""
         start = Timing()
         pair, task = fit(self.compared, start.pair, start.task)
         send, _ = fit(self.sent, start.send, start.task)
@@ -75,7 +75,7 @@ class Scans:
         progress: Mapping[str, int],
         counters: Counters,
     ) -> Scan:
-        """What the next step has to compare with a table; without recent steps, by the averages of all."""
+        """What the next step must compare with a table; without recent steps, by the averages of all."""
         streams = scanning(network, table)
         held = rows_in_reach(runs, progress)
         count = len(streams | {table.stream})
@@ -85,7 +85,8 @@ class Scans:
             return Scan(accepted / steps, held, count)
         came = sum(step.get(name, 0) for step in self.rows for name in streams)
         pairs = sum(step.get(name, 0) for step in self.met for name in streams)
-        # A sorted search meets fewer rows than are in reach, and lookups in other tables are counted too: the lesser is nearer.
+        # A sorted search meets fewer rows than are in reach, and lookups in other tables count too: the lesser is
+        # nearer.
         return Scan(came / len(self.rows), min(held, pairs / came) if came and pairs else held, count)
 
 
@@ -106,9 +107,10 @@ def _shipped(counters: Counters, network: Network, tables: Collection[int]) -> i
 
 
 def fit(samples: Sequence[Sample], each: float, fixed: float) -> tuple[float, float]:
-    """Seconds for each unit and by itself: the line that half of the samples lie above; the start values as long as little is known.
+    """Seconds per unit and fixed: a line with half of the samples above it; the start values while little is known.
 
-    Medians, because single tasks take very long now and then. Samples of about one size cannot tell the two apart: then the fixed part stays.
+    Medians, because single tasks take very long now and then. Samples of about one size cannot separate the two: then
+    the fixed part stays.
     """
     if len(samples) < FEW:
         return each, fixed

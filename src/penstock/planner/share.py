@@ -1,7 +1,7 @@
-"""How the queries of a network share state: the chain of each state table, and what other strategies would hold.
+"""How the queries of a network share state: the chain of each state table, and the state under other strategies.
 
-Both follow from what was counted: the rows of each table by their own life and by role (`lives` and `roles` among its counters),
-and the rows that its runs hold.
+Both follow from counts: the rows of each table by their own life and by role (`lives` and `roles` among its counters),
+and the rows in its runs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from penstock.planner.counters import Counters
 from penstock.planner.network import Network, StateTable
 
 CHAINS = ("auto", "mem_opt", "cpu_opt")
-SURPLUS = 0.02  # of rows that 'auto' may hold beyond the fewest, for fewer links
-# Seconds, from probing 100,000 rows against 1, 16 and 64 runs once: a probing row costs about 15 ns for each run, and a link has
-# about 20 of them; a candidate pair costs 22 ns. Only their ratio matters.
+SURPLUS = 0.02  # of rows that 'auto' may store beyond the fewest, for fewer links
+# Seconds, from probing 100,000 rows against 1, 16 and 64 runs once: a probing row costs about 15 ns per run, and a link
+# has about 20 of them; a candidate pair costs 22 ns. Only their ratio matters.
 COSTS = UnitCosts(link=300e-9, pair=22e-9, route=1e-9)
 
 
@@ -43,14 +43,14 @@ class Held(Protocol):
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of one state table: rows per microsecond by own life and by role, and of all rows that came."""
+    """Statistics of one state table: rows per microsecond by own life and by role, and of all rows."""
 
     lives: Mapping[int, float]
     roles: Mapping[int, float]
     arriving: float
 
     def held(self, chain: Sequence[int]) -> float:
-        """Rows that the table holds with this chain, without those that live for ever."""
+        """Rows that the table stores with this chain, without those that live for ever."""
         lives = tuple(sorted(life for life in self.lives if life < FOREVER))
         cuts = tuple(cut for cut in chain if cut < FOREVER)
         if not lives:
@@ -59,11 +59,11 @@ class Facts:
 
 
 def facts(table: StateTable, counters: Counters, runs: Sequence[Held]) -> Facts:
-    """From counters and fresh runs; without any, as if each role had the same share of rows, one row in a millisecond.
+    """From counters and fresh runs; without any, as if each role had the same share of rows, one row per millisecond.
 
-    Counters go back to the beginning. Rows counted with a life that only dropped queries had are taken for rows of the longest life
-    below it that is still wanted; where there is none, nobody wants them. How many of them are wanted now is at most what the roles
-    that are left were counted with.
+    Counters go back to the beginning. Rows counted with a life that only dropped queries had count for the longest
+    shorter life that is still wanted; without one, no query wants them. The number of them wanted now is at most the
+    count of the remaining roles.
     """
     counts = counters.table(table.name)
     by_life, sampled = counts.lives, counts.sampled
@@ -87,7 +87,7 @@ def facts(table: StateTable, counters: Counters, runs: Sequence[Held]) -> Facts:
 
 
 def choose_chains(network: Network, mode: str, counters: Counters, runs: Sequence[Held]) -> Network:
-    """The network with the chain of every table chosen: the fewest rows, the least work, or nearly the fewest rows with less work."""
+    """The network with every table's chain chosen: fewest rows, least work, or nearly fewest with less work."""
     known = {t.index: facts(t, counters, runs) for t in network.tables}
     costs = replace(COSTS, pair=COSTS.pair * _candidates(counters, runs))
     tables = []
@@ -99,7 +99,7 @@ def choose_chains(network: Network, mode: str, counters: Counters, runs: Sequenc
 
 @dataclass(frozen=True)
 class Offer:
-    """A chain, the rows that a table would hold with it, and the seconds that a row which probes it would take."""
+    """A chain, the rows that a table would store with it, and the seconds for a row that probes it."""
 
     chain: Chain
     rows: float
@@ -107,7 +107,7 @@ class Offer:
 
 
 def chain_offers(table: StateTable, counters: Counters, runs: Sequence[Held]) -> dict[str, Offer]:
-    """What `choose_chains` knows of the chain in force, of that with the fewest rows, and of that with the least work."""
+    """The estimates of `choose_chains` for the chain in force, for the fewest rows and for the least work."""
     found = facts(table, counters, runs)
     costs = replace(COSTS, pair=COSTS.pair * _candidates(counters, runs))
     lives = mem_opt(entry.life for entry in table.entries)
@@ -119,7 +119,7 @@ def chain_offers(table: StateTable, counters: Counters, runs: Sequence[Held]) ->
 
 @dataclass(frozen=True)
 class Recut:
-    """The chain of a table has changed: rows estimated, and microseconds for a row that probes it."""
+    """The chain of a table has changed: estimated rows, and microseconds for a row that probes it."""
 
     query: str  # the table
     before: Chain
@@ -135,7 +135,7 @@ class Recut:
 
 
 def recuts(before: Network, after: Network, counters: Counters, runs: Sequence[Held]) -> list[Recut]:
-    """The tables of a network that are cut otherwise now, as `choose_chains` does it."""
+    """The tables of a network with other cuts now, in the form of `choose_chains`."""
     found = []
     for old, new in zip(before.tables, after.tables, strict=True):
         if old.chain != new.chain:
@@ -154,7 +154,7 @@ def _chain(table: StateTable, mode: str, found: Facts, probes: float, costs: Uni
 
 
 def _candidates(counters: Counters, runs: Sequence[Held]) -> float:
-    """The share of held rows that a probing row meets: those of its key."""
+    """The share of stored rows that a probing row meets: those of its key."""
     probed = sum(counts.probed for counts in counters.tables.values())
     met = sum(counts.candidates for counts in counters.tables.values())
     held = sum(run.rows for run in runs)
@@ -173,7 +173,7 @@ def partners(network: Network, table: StateTable) -> set[int]:
 
 
 def compare_strategies(network: Network, counters: Counters, runs: Sequence[Held]) -> dict[str, float]:
-    """Strategy -> rows that it would hold, estimated; rows that live for ever are left out."""
+    """Strategy -> estimated rows that it would store, without rows that live for ever."""
     totals = dict.fromkeys(("state_slice", "push_down", "pull_up", "isolated"), 0.0)
     for table in network.tables:
         if table.stateless or table.grouped:

@@ -1,8 +1,8 @@
-"""The probe orders of all joins of a network, and the routes that follow from them, changed while the network runs.
+"""The probe orders of all joins of a network, and the resulting routes, changed while the network runs.
 
-No state depends on an order, so orders change between two steps and nothing has to be moved. What was counted of a join in a step goes
-to its own mode, and to those of joins that ask the same of the same streams; a mode decides now and then. Whether new rows of a table go to
-every task follows from how many there are.
+No state depends on an order, so orders change between two steps without moving anything. A step's counts of a join go
+to its own mode, and to those of joins with the same conditions on the same streams; a mode decides from time to time.
+Whether new rows of a table are sent to every task depends on how many there are.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from penstock.planner.shared_counts import Lending
 Floats = npt.NDArray[np.float64]
 
 UNIT = 50e-9  # seconds: one row looked up, or one composite made, is the unit of the cost model
-# In this unit: an exchange costs about 0.15 s, whatever goes through it, and a row that is sent through one about 1.5 us.
+# In this unit: an exchange costs about 0.15 s, whatever goes through it, and a row sent through one about 1.5 us.
 EXCHANGE = 3_000_000.0
 SENT = 30.0
 PACKED = 4.0  # a composite in a parcel
-_MOMENTS = 16  # at which the rows in reach of a step's new rows are counted
+_MOMENTS = 16  # sample times at which the rows in reach of a step's new rows are counted
 
 
 class Steering:
@@ -53,12 +53,12 @@ class Steering:
         counters: Counters | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`stored` is what `states` gave before a restart, `counters` are the totals so far; `clock` times the checks."""
+        """`stored` is the result of `states` before a restart, `counters` are totals; `clock` times checks."""
         self.network, self.tasks, self.clock = network, tasks, clock
         self.counters = counters or Counters()
         self.modes: dict[int, Mode] = {}
         for join in network.joins:
-            if len(join.tables) > 2:  # of two positions each has only one way to go
+            if len(join.tables) > 2:  # with two positions there is only one order for each
                 self.modes[join.index] = self._mode(
                     join, mode, parameters or Parameters(), (stored or {}).get(join.name)
                 )
@@ -73,11 +73,11 @@ class Steering:
 
     @property
     def checks(self) -> dict[str, dict[str, int]]:
-        """By join: checks of its orders, those bypassed, orders searched for anew, and those of them that came out different."""
+        """By join: checks of its orders, bypassed ones, searches for a new order, and those that changed it."""
         return {self.network.joins[index].name: asdict(mode.counters) for index, mode in self.modes.items()}
 
     def observe(self, step: Counters, totals: Counters, old: Sequence[Held], new: Sequence[Held]) -> list[Decision]:
-        """Take in what one step counted, with the totals, the runs it saw and those it wrote; the decisions that were due."""
+        """Add one step's counts, with the totals, the runs it saw and those it wrote; returns the due decisions."""
         self.counters = totals
         decisions = []
         joins = self.network.joins
@@ -95,7 +95,7 @@ class Steering:
         return decisions
 
     def replicate(self, table: int) -> bool:
-        """Whether it is cheaper to send a step's new rows of a table to every task than composites through one more exchange."""
+        """Whether sending a table's new rows to every task is cheaper than one more exchange of composites."""
         rows = new_rows(self.network.tables[table], self.counters)
         return price_of_whole(rows, self.tasks) < EXCHANGE
 
@@ -117,7 +117,8 @@ class Steering:
         one_key = len(join.classes) == 1 and len(join.classes[0].positions) == graph.count
         model: CostModel = EngineCost(graph, None if one_key else price, costly_pairs(join))
         if parameters.literal and issubclass(MODES.get(name, Mode), Pop):
-            # All hash indexes are taken to have as many buckets: the thesis gives none, and equal ones change no order.
+            # All hash indexes are assumed to have as many buckets: the thesis gives none, and equal ones change no
+            # order.
             model = IndexCost("hash" if join.classes else "tree")
         if state is not None and state["mode"] == name:
             try:
@@ -134,7 +135,7 @@ def new_rows(table: StateTable, counters: Counters) -> float:
 
 
 def price_of_whole(rows: float, tasks: int) -> float:
-    """What it costs to send so many new rows to every task; the other way costs an `EXCHANGE`."""
+    """The cost of sending that many new rows to every task; the alternative costs an `EXCHANGE`."""
     return rows * (tasks - 1) * SENT
 
 
@@ -155,7 +156,7 @@ class Rerouted:
 
 
 def rerouted(network: Network, before: Routes, after: Routes, counters: Counters, tasks: int) -> list[Rerouted]:
-    """The tables that all routes looked up in one way, and now do in the other."""
+    """The tables that all routes looked up in one way, and now in the other."""
     found = []
     for join, old, new in zip(network.joins, before.joins, after.joins, strict=True):
         were, are = accesses(old), accesses(new)
@@ -172,7 +173,7 @@ def rerouted(network: Network, before: Routes, after: Routes, counters: Counters
 
 
 def accesses(routes: Sequence[Route]) -> dict[int, set[str]]:
-    """By table, how composites come to its rows of another key: they move, or the rows are everywhere. Tables that need neither are left out."""
+    """By table, how composites reach its rows of another key: they move, or the rows are everywhere."""
     found: dict[int, set[str]] = {}
     for hop in (hop for route in routes for hop in route.hops):
         if hop.access != HERE and hop.source is not None:
@@ -186,7 +187,7 @@ def graph_of(join: Join) -> JoinGraph:
 
 
 def costly_pairs(join: Join) -> frozenset[Positions]:
-    """Pairs that only conditions on whole results tie together, those that Spark evaluates: no probe is shorter for them."""
+    """Pairs connected only by conditions on whole results, which Spark evaluates: no probe is shorter for them."""
     cheap: set[Positions] = {frozenset(band) for member in join.leads for band in member.bands}
     for member in join.leads:
         for residual in member.residuals:
@@ -196,22 +197,22 @@ def costly_pairs(join: Join) -> frozenset[Positions]:
 
 
 def limits_of(network: Network, join: Join) -> tuple[float, ...]:
-    """The rows that the windows of each position hold at most: those of the largest, if all of them count rows, else any number."""
+    """The most rows that the windows of each position hold: those of the largest, if all count rows, else unbounded."""
     found = []
     for position, table in enumerate(join.tables):
         entries = [e for e in network.tables[table].entries if (e.join, e.position) == (join.index, position)]
-        # With a partition, each of its values has so many rows.
+        # With a partition, each of its values has that many rows.
         counts = [inf if e.counts is None or e.counts.partition else float(e.counts.count) for e in entries]
         found.append(max(counts, default=inf))
     return tuple(found)
 
 
 def statistics(network: Network, join: Join, step: Counters, old: Sequence[Held], new: Sequence[Held]) -> Statistics:
-    """What one step counted of a join: new rows that serve it, composites by start and set, and the rows they were found among.
+    """One step's counts of a join: new rows that serve it, composites by start and set, and the combinations searched.
 
-    `old` are the runs that the step could see, `new` those it wrote. A row meets old rows in reach, and of the step's own only those
-    at earlier positions (see `Hop.fresh`): a set that no row could find is not one that is rare. Windows that count rows have room for
-    no more than these, however many are in reach.
+    `old` are the runs that the step could see, `new` those it wrote. A row meets old rows in reach, and of the same
+    step only those at earlier positions (see `Hop.fresh`): a set that no row could find is not a rare one. Windows that
+    count rows hold at most their number, however many rows are in reach.
     """
     arrivals = [0.0] * len(join.tables)
     flows = {}
@@ -239,18 +240,18 @@ def statistics(network: Network, join: Join, step: Counters, old: Sequence[Held]
             older = _in_reach(before[names[p]], moments, back, ahead)
             fresh = _in_reach(came[names[p]], moments, back, ahead)
             seen[start][p] = min(older + (fresh if p < start else 0.0), limits[p])
-            # For all starts alike: of two positions, one meets the rows that the other got in this step.
+            # The same for all starts: of two positions, one meets the rows that the other got in this step.
             held[p] = min(max(held[p], older + fresh / 2), limits[p])
     return Statistics.counted(arrivals, held, flows, seen=seen)
 
 
 def _extents(runs: Iterable[Held]) -> Floats:
-    """Of each run the first time, the one behind the last, and the rows."""
+    """Of each run the first time, the one after the last, and the rows."""
     return np.array([(r.min_time, r.max_time + 1.0, r.rows) for r in runs], dtype=np.float64).reshape(-1, 3)
 
 
 def _moments(came: Floats) -> Floats:
-    """Times that stand for those of a step's new rows, which are taken to be spread evenly."""
+    """Times that represent those of a step's new rows, which are assumed to be spread evenly."""
     if not len(came):
         return np.empty(0)
     first, end = came[:, 0].min(), came[:, 1].max()
@@ -258,7 +259,7 @@ def _moments(came: Floats) -> Floats:
 
 
 def _in_reach(runs: Floats, moments: Floats, back: int, ahead: int) -> float:
-    """The rows of these runs that a row of one of the moments can meet, on the average; without moments, all rows."""
+    """The mean number of rows of these runs that a row at one of the moments can join; without moments, all rows."""
     if not len(runs) or not len(moments):
         return float(runs[:, 2].sum())
     low = np.maximum(runs[:, :1], moments - float(back))

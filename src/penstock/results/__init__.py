@@ -1,1 +1,1 @@
-"""Committed results: how they are read, kept, expired and delivered."""
+"""Committed results: how they are read, stored, expired and delivered."""

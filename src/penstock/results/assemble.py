@@ -1,4 +1,4 @@
-"""Windows of one query put together from files of closed panes, a share of the groups at a time."""
+"""Windows of one query assembled from files of closed panes, a share of the groups at a time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from penstock.results.part import Part
 from penstock.results.stored import columns, read
 from penstock.state.buckets import BUCKETS, BucketMap
 
-AT_ONCE = 500_000  # windows that are put together at once, about
+AT_ONCE = 500_000  # windows assembled at once, approximately
 
 
 @dataclass(frozen=True)
 class Assembly:
-    """A query over panes: its plan, files with its bit in each, and which of its windows are wanted.
+    """A query over panes: its plan, files with its bit in each, and its wanted windows.
 
-    `measures` are the names of its aggregates, `results` about how many there are.
+    `measures` are the names of its aggregates, `results` the approximate number of results.
     """
 
     plan: AggregatePlan
@@ -37,14 +37,14 @@ class Assembly:
     results: int
 
     def shares(self, most: int) -> int:
-        """Into how many shares it pays to cut the groups for parallel work, `most` at most."""
+        """How many shares of the groups are worthwhile for parallel work, at most `most`."""
         return max(1, min(most, BUCKETS, -(-self.results // AT_ONCE)))
 
     def tables(self, share: int, shares: int) -> Iterator[pa.Table]:
-        """The results of a share of the groups, as a result table has them; equal ones as one row with their number."""
+        """The results of a share of the groups, in the form of a result table; equal ones are one row."""
         own = BucketMap.even(shares).ranges[share]
         panes = self._read(*own)
-        # Each pane begins at most two runs of windows.
+        # Each pane begins at most two ranges of windows.
         rounds = max(1, min(BUCKETS // shares, -(-min(self.results // shares, 2 * len(panes)) // AT_ONCE)))
         for low, high in (
             BucketMap.even(shares * rounds).ranges[share * rounds : (share + 1) * rounds] if len(panes) else ()
@@ -54,7 +54,7 @@ class Assembly:
                 yield self._shown(found)
 
     def _read(self, low: int, high: int | None) -> pa.Table:
-        """The panes that serve the query, of groups with keys in [low, high), as the kernels take them."""
+        """The panes that serve the query, of groups with keys in [low, high), in the kernels' form."""
         names = piece_columns(self.plan)
         inside = pc.field("_key") >= low
         if high is not None:
@@ -80,7 +80,7 @@ class Assembly:
         assert isinstance(window, Sliding)
         table = cut(table, window, self.part.horizon, self.part.before)
         names = {"window_end": "_time"} | {f"a{n}": name for n, name in enumerate(self.measures)}
-        # Two aggregates of one kind are one column.
+        # Two equal aggregates are one column.
         columns = {names.get(name, name): table.column(name) for name in table.column_names}
         return pa.table(columns)
 

@@ -30,7 +30,7 @@ LAST_RETRY = 60.0
 
 @dataclass(frozen=True)
 class SinkQuery:
-    """A query that has a sink. `line` are the queries that it has taken the place of, with the same sink, oldest first, and itself."""
+    """A query with a sink. `line` are the queries that it replaced, with the same sink, oldest first, and itself."""
 
     query: int
     name: str
@@ -53,7 +53,7 @@ class SinkState:
     queries: tuple[tuple[int, str], ...]
     delivered: int
     released: int | None = None
-    cursor: int = -1  # the last step with rows for it: what has to be remembered
+    cursor: int = -1  # the last step with rows for it: what must be stored
     schema: tuple[str, ...] = ()
     continued: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     error: str | None = None
@@ -66,7 +66,7 @@ class SinkState:
 
     @property
     def key(self) -> str:
-        """Of its cursor in the manifest: queries of another schema may be elsewhere with the same sink."""
+        """The key of its cursor in the manifest: queries of another schema may have another cursor."""
         return cursor_key(self.name, self.schema)
 
     @cached_property
@@ -83,7 +83,7 @@ def cursor_key(name: str, schema: Sequence[str]) -> str:
 
 
 def cause_of(error: BaseException) -> str:
-    """What a sink said, in one line."""
+    """An error of a sink, in one line."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
@@ -91,12 +91,12 @@ def cause_of(error: BaseException) -> str:
 class Delivery:
     """All sinks of the network."""
 
-    complete: Callable[[int, Manifest], int]  # the time below which all results of a query are there
+    complete: Callable[[int, Manifest], int]  # the time below which a query's results are complete
     sinks: Sequence[SinkState] = ()
     cause: Callable[[BaseException], str] = cause_of
 
     def deliver(self, manifest: Manifest) -> Mapping[str, int]:
-        """Bring every sink up to the manifest as far as it lets us; the new cursors."""
+        """Deliver to every sink up to the manifest, as far as it accepts; returns the new cursors."""
         now = time.monotonic()
         due = [sink for sink in self.sinks if sink.error is None or now >= sink.retry_at]
         fresh = _by_step(manifest, min((s.delivered for s in due if s.released is None), default=manifest.step))
@@ -106,7 +106,7 @@ class Delivery:
         return {sink.key: sink.cursor for sink in self.sinks} | ordered
 
     def owes(self, file: ResultFile) -> bool:
-        """Whether a sink has yet to get rows of a file."""
+        """Whether a sink still needs rows of a file."""
         queries = {query for query, _ in file.counts}
         return any(
             file.step > sink.delivered if sink.released is None else file.max_time >= sink.released
@@ -135,9 +135,9 @@ class Delivery:
                     sink.released = until
             sink.delivered = manifest.step
             sink.error, sink.wait = None, FIRST_RETRY
-        except BaseException as error:  # a sink may fail in any way, by sys.exit() too; it must not stop the engine
+        except BaseException as error:  # a sink may fail in any way, even sys.exit(); it must not stop the engine
             if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-                raise  # Ctrl-C comes to the main thread only, and is meant for the program
+                raise  # Ctrl-C is raised in the main thread only, and is meant for the program
             said = self.cause(error)
             sink.error = redacted(said, sink.into.options) if isinstance(sink.into, Sink) else said
             sink.retry_at = time.monotonic() + sink.wait
@@ -179,10 +179,10 @@ def group_sinks(
     for (name, schema), members in groups.items():
         key = cursor_key(name, schema)
         named = tuple((m.query, m.name) for m in members)
-        begun = cursors.get(key, cursors.get(name, step))  # by its name alone in older state directories
+        begun = cursors.get(key, cursors.get(name, step))  # older state directories have its name alone
         released = cursors.get(key + RELEASED, cursors.get(name + RELEASED, NEVER)) if members[0].ordered else None
         continued = {m.query: m.line or (m.query,) for m in members}
-        # One may have been declared by this program, with its secrets, and the others by an earlier one.
+        # This program may have declared one, with its secrets, and an earlier one the others.
         into = min((m.into for m in members), key=lambda into: isinstance(into, Sink) and is_withheld(into.options))
         found.append(SinkState(into, open_sink(into), named, begun, released, begun, schema, continued))
     return found

@@ -26,7 +26,7 @@ from penstock.storage.crash_points import kill_point
 from penstock.storage.local import LocalStore
 from penstock.storage.store import Store
 
-OWNER = "_penstock"  # a file that Spark and others who list the folder pass over
+OWNER = "_penstock"  # a file that Spark and other readers of the folder ignore
 
 
 @dataclass
@@ -51,7 +51,7 @@ class FolderSink:
             self._link(linked, step)
 
     def _link(self, files: Mapping[int, Sequence[ResultFile]], step: int) -> None:
-        """Publish the files of single queries. Their order, by which they are called, is the same at every attempt."""
+        """Publish the files of single queries. Their order, which numbers them, is the same at every attempt."""
         self._claim()
         for query, own in files.items():
             for number, name in enumerate(sorted(file.name for file in own)):
@@ -67,7 +67,7 @@ class FolderSink:
 
 
 def claim(folder: str, owner: str) -> None:
-    """See that nobody else writes to a folder: files of another state directory would have the same names."""
+    """Ensure that nobody else writes to a folder: files of another state directory would have the same names."""
     place = LocalStore(folder, shared=True)
     place.put_if_absent(OWNER, owner.encode())
     if place.read(OWNER).decode() != owner:
@@ -76,13 +76,11 @@ def claim(folder: str, owner: str) -> None:
 
 
 def publish(folder: str, name: str, tables: Iterator[pa.Table]) -> None:
-    """Put a whole file of tables of one schema into a folder that others list: it appears complete, under its name, once, with the mode that the
-    umask says.
-    """
+    """Write tables of one schema as a file of a listed folder: it appears whole, once, with the umask's mode."""
     final = Path(folder) / name
     if final.exists():
         return
-    temporary = final.parent / f".{name}.{uuid.uuid4().hex}"  # hidden from those who list the folder
+    temporary = final.parent / f".{name}.{uuid.uuid4().hex}"  # invisible to readers of the folder
     try:
         first = next(tables)
         with pq.ParquetWriter(temporary, first.schema) as file:
@@ -97,9 +95,9 @@ def publish(folder: str, name: str, tables: Iterator[pa.Table]) -> None:
 
 
 def link(file: str, folder: str, name: str) -> None:
-    """Let a file, which never changes, appear in a claimed folder under a name, once; as a copy where the two are on different file systems.
+    """Link an immutable file into a claimed folder under a name, once; copies it between different file systems.
 
-    Who may read it is what the umask said of the folder's mark.
+    Its readers are those that the umask gave to the folder's mark.
     """
     final = Path(folder) / name
     if final.exists():
@@ -115,6 +113,6 @@ def link(file: str, folder: str, name: str) -> None:
             try:
                 shutil.copyfile(file, temporary)
                 LocalStore(folder).sync([temporary.name])
-                temporary.rename(final)  # over a copy of the same, if there is one
+                temporary.rename(final)  # replaces an equal copy, if there is one
             finally:
                 temporary.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""How result files are laid out: their kinds, and the names of the columns that whoever writes and whoever reads them agree on.
+"""The layout of result files: their kinds, and the column names that writers and readers share.
 
-Columns have names that follow from what they hold, so that a file can be read with nothing but the query. Rows of joins lie in files of the kind
-that `ResultFile` has by itself: all columns that some query selects, and the bits of the queries of each row.
+Column names follow from their content, so that the query is enough to read a file. Rows of joins are in files of the
+default kind of `ResultFile`: all columns that some query selects, and the bits of the queries of each row.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from penstock.planner.aggregates import AggregatePlan
 from penstock.planner.taxonomy import ROWS
 
 WINDOWS = "aggregate"  # windows of aggregates, for all queries: rows may stand for several windows
-PANES = "panes"  # closed panes, from which windows are put together when they are read
-OWN = "own"  # the select list of one query and nothing else, of the step that the name of the file begins with
-MERGED = "own merged"  # such files put together, with the step as a column
+PANES = "panes"  # closed panes, from which windows are assembled on read
+OWN = "own"  # only the select list of one query, of the step at the start of the file's name
+MERGED = "own merged"  # such files merged, with the step as a column
 OWN_KINDS = (OWN, MERGED)
 
 STEP = "_step"
-FINAL = "_final"  # of queries whose open windows are shown too: whether the window is over
+FINAL = "_final"  # for queries with early results: whether the window is closed
 
 
 def computed_column(query: int, item: int) -> str:

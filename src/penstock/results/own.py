@@ -20,7 +20,7 @@ from penstock.storage.store import Store
 
 
 def own_files(manifest: Manifest, query: int, part: Part) -> list[ResultFile]:
-    """The files of a query alone with rows of that part. Their rows do not say their times, so none is left out by these."""
+    """The files of a single query with rows of that part. They have no times, so these exclude no file."""
     mine = (f for f in part.files(manifest, query) if f.kind in OWN_KINDS and f.count(query))
     return [f for f in mine if f.kind == MERGED or part.includes(f.step)]
 

@@ -1,6 +1,6 @@
-"""Which part of a query's results is wanted, by the steps that committed them and by their times.
+"""A part of a query's results, by the steps that committed them and by their times.
 
-The same part is asked of file names, of columns in Spark's words and of single rows, so it says itself what it includes.
+The same part is tested on file names, in SQL and on single rows, so it defines itself what it includes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.state.result_files import ResultFile
 
 @dataclass(frozen=True)
 class Part:
-    """Which of a query's results: steps after `since` up to `until`, with times from `horizon` on and before `before`."""
+    """A part of a query's results: steps after `since` up to `until`, times from `horizon` on and before `before`."""
 
     since: int = -1
     until: int | None = None

@@ -34,12 +34,12 @@ from penstock.state.registry import Bits, QueryRecord
 from penstock.state.result_files import ResultFile
 from penstock.storage.store import Store
 
-AT_ONCE = 1_000_000  # rows of a table, about
+AT_ONCE = 1_000_000  # rows of a table, approximately
 
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file with results of a query: its kind, the bit of its rows where others have rows there too, and whether some stand for several windows."""
+    """A file with results of a query: its kind, the bit of its rows if shared, and whether rows combine windows."""
 
     path: str
     bytes: int
@@ -59,10 +59,7 @@ class Listed:
 
 
 class ResultView:
-    """One query's view on the result files it has rows in.
-
-    `positions[p]` = its role at join position p.
-    """
+    """One query's view on the result files with its rows. `positions[p]` = its role at join position p."""
 
     window: Sliding | Landmark | None = None  # the windows that a row may stand for several of
     left_to_spark: Expression | None = None  # what of HAVING decides only when results are read
@@ -113,7 +110,7 @@ class ResultView:
         return result_column(self.place[ref.role], self.streams[ref.role], ref.column)
 
     def files(self, manifest: Manifest, part: Part) -> list[ResultFile]:
-        """The files that hold rows for all queries of its join or aggregate."""
+        """The files with rows for all queries of its join or aggregate."""
         mine = part.files(manifest, self.record.id)
         return [f for f in mine if f.kind not in (PANES, *OWN_KINDS) and f.count(self.record.id)]
 
@@ -129,7 +126,7 @@ class ResultView:
         return checked(self.store, file)
 
     def count(self, manifest: Manifest, part: Part) -> int:
-        """How many results there are of that part, or a few more."""
+        """How many results there are of that part, or slightly more."""
         mine = (f for f in part.files(manifest, self.record.id) if part.includes(f.step))
         return sum(file.count(self.record.id) for file in mine)
 
@@ -149,7 +146,7 @@ class ResultView:
         )
 
     def stored(self, manifest: Manifest, part: Part) -> list[StoredFile] | None:
-        """The files whose rows are the query's results, or have all that kernels need for these; None if some are put together when they are read."""
+        """Files whose rows are the query's results, or from which kernels compute them; None if any are assembled."""
         panes = any(f.kind == PANES for f in manifest.results.of(self.record.id, since=part.since))
         if panes or self._plain_items() is None:
             return None
@@ -187,7 +184,7 @@ class ResultView:
                 yield each.select(wanted)
 
     def _selected(self, rows: pa.Table, items: Sequence[str | Expression], *, time: bool = False) -> pa.Table:
-        """The select list of rows that hold what it is computed of."""
+        """The select list over rows with its inputs."""
         evaluation = Evaluation(lambda ref: one_array(rows.column(self.column(ref))), len(rows))
         columns: list[Any] = []
         for number, item in enumerate(items):
@@ -204,7 +201,7 @@ class ResultView:
         return pa.table([*columns, rows.column("_time")], [*names, "_time"]) if time else pa.table(columns, names)
 
     def _plain_items(self) -> list[str | Expression] | None:
-        """The stored column that each item is, or what kernels compute of stored columns for it; None if Spark has to compute one."""
+        """The stored column of each item, or what kernels compute for it from stored columns; None if Spark must."""
         found: list[str | Expression] = []
         for item, listed in zip(self.query.items, self.items(), strict=True):
             refs = item.expression.refs
@@ -225,13 +222,13 @@ class ResultView:
         return iter(())
 
     def _each(self, rows: pa.Table, part: Part, _at_once: int) -> Iterator[pa.Table]:
-        """The rows with times in a part, one by one."""
+        """The rows with times in a part, expanded."""
         time = rows.column("_time").to_numpy()
         yield rows.filter(pa.array((time >= part.horizon) & (time < part.before)))
 
 
 def is_computed(expression: Expression) -> bool:
-    """Whether kernels compute an expression of the columns of rows, with the type that it has in Spark."""
+    """Whether kernels compute an expression over the columns of rows, with Spark's type."""
     rows = all(ref.role >= 0 for ref in expression.refs)
     return expression.term is not None and rows and not isinstance(expression.term, Literal)
 
@@ -242,7 +239,7 @@ def holds_runs(file: ResultFile) -> bool:
 
 
 def gathered(pieces: Iterable[pa.Table], at_once: int) -> Iterator[pa.Table]:
-    """Pieces put together to tables of about so many rows; none is empty."""
+    """Pieces concatenated to tables of about `at_once` rows; none is empty."""
     held: list[pa.Table] = []
     for piece in pieces:
         if len(piece):

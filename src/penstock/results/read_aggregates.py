@@ -60,7 +60,7 @@ class AggregateView(ResultView):
     def tables(
         self, manifest: Manifest, part: Part, *, time: bool = False, at_once: int = AT_ONCE
     ) -> Iterator[pa.Table] | None:
-        """The same rows without a Spark job; the first ones of windows are told from all of them together, which are few where tasks have cut."""
+        """The same rows without a Spark job; windows' first rows are chosen from all that tasks kept."""
         top, items = self.over_tasks, self._plain_items()
         if top is None or items is None:
             return super().tables(manifest, part, time=time, at_once=at_once)
@@ -117,7 +117,7 @@ class AggregateView(ResultView):
         return written_out(runs, self.window, at_once, "_time")
 
     def assembly(self, manifest: Manifest, part: Part) -> Assembly | None:
-        """How windows are put together from the panes that are there; None if there are none to show."""
+        """How windows are assembled from existing panes; None if there are none to show."""
         number = self.record.id
         closing = [f for f in manifest.results.of(number, since=part.since) if f.kind == PANES]
         closings = [c for c in {c for f in closing for c in f.closings} if part.includes(c[0])]

@@ -1,4 +1,4 @@
-"""Upkeep of results, every few steps: files that nobody may read any more go, and many small files become one.
+"""Upkeep of results, every few steps: expired files are dropped, and small files are merged.
 
 Rows keep the step they were committed in as a column, so merging files of several steps changes no answer.
 """
@@ -21,15 +21,15 @@ from penstock.state.result_files import ResultFile
 from penstock.storage.store import Store, file_name
 
 UPKEEP_EVERY = 64  # steps between two rounds of upkeep
-FIRST_UPKEEP = 7  # the first round: when a few steps have shown which rows come
+FIRST_UPKEEP = 7  # the first round: after a few steps have shown the rates of rows
 MANY_FILES = 64  # of one join, before they are merged
 SMALL_BYTES = 8 << 20
 
-Horizon = Callable[[QueryRecord, Manifest], int]  # results of a query with a time below this are given up
+Horizon = Callable[[QueryRecord, Manifest], int]  # results of a query with a time below this expire
 
 
 def following_upkeep(step: int) -> int:
-    """The step of the next round; a restart does not put it off."""
+    """The step of the next round; a restart does not delay it."""
     return step - (step - FIRST_UPKEEP) % UPKEEP_EVERY + UPKEEP_EVERY
 
 
@@ -41,8 +41,8 @@ def renew_results(
     horizon: Horizon,
     taken: int,
 ) -> tuple[tuple[ResultFile, ...], tuple[str, ...]]:
-    """(files that were merged from small ones, files to give up). `owes` says whether a sink has yet to get rows of a file; derived streams
-    have taken in those of step `taken` and earlier ones.
+    """(files merged from small ones, files to drop). `owes` says whether a sink still needs rows of a file; derived
+    streams have read those of step `taken` and earlier ones.
     """
     horizons = {q.id: horizon(q, manifest) for q in registry.queries}
     below = registry.below()
@@ -55,9 +55,10 @@ def renew_results(
 def expired_results(
     files: Iterable[ResultFile], known: Collection[int], horizons: Mapping[int, int], below: Collection[int] = ()
 ) -> list[str]:
-    """Files of which every query is forgotten (purged) or has retained results only after the file's last one.
+    """Files of which every query was purged, or retains only results after the file's last one.
 
-    All of these files have been taken in by derived streams and sinks, so those of queries that are only read by derived streams (`below`) go.
+    Derived streams and sinks have read all of these files, so those of queries that only derived streams read (`below`)
+    expire.
     """
 
     def gone(file: ResultFile, query: int) -> bool:
@@ -67,11 +68,11 @@ def expired_results(
 
 
 def merge_results(store: Store, files: Iterable[ResultFile], step: int) -> list[tuple[ResultFile, list[str]]]:
-    """Merge small files of one join and numbering, of those that all sinks have got: (new file, files it replaces)."""
+    """Merge small files of one join and numbering that all sinks have read: (new file, files it replaces)."""
     groups: dict[tuple[object, ...], list[ResultFile]] = {}
     for file in files:
         if file.bytes < SMALL_BYTES:
-            # What a file of panes has closed, it has closed for all its queries.
+            # A file of panes has closed the same windows for all its queries.
             apart = file.closings or file.kind in OWN_KINDS
             queries = tuple(sorted(query for query, _ in file.counts)) if apart else ()
             kind = MERGED if file.kind in OWN_KINDS else file.kind

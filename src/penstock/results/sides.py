@@ -1,6 +1,6 @@
 """Files of late and bad rows, which no query sees: many small ones are merged into larger ones.
 
-Which rows they are is said in `columns/verdict.py`; they were kept as text, with the reason, by the step that put them aside.
+`columns/verdict.py` decides which rows they are; the step stored them as text, with the reason.
 """
 
 from __future__ import annotations

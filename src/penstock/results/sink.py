@@ -41,7 +41,7 @@ class OpenSink(Protocol):
 
 
 def sink_name(into: Into, query: str, *, ordered: bool = False) -> str:
-    """What people know a sink by."""
+    """The name of a sink for users."""
     if ordered:
         return f"{sink_name(into, query)} for {query}"
     if isinstance(into, str):

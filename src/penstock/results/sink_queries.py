@@ -1,4 +1,4 @@
-"""Which queries have a sink, and the rows that go there: of a query and of those whose place it has taken.
+"""Which queries have a sink, and the rows for it: of a query and of those that it replaced.
 
 What sinks are is said in `sink`, when they get their rows in `delivery`.
 """
@@ -54,18 +54,19 @@ def sink_tables(catalog: Catalog, manifest: Manifest, queries: Sequence[int], pa
 
 
 def check_few(name: str, views: Iterable[ResultView], manifest: Manifest, part: Part, most: int, what: str) -> None:
-    """Refuse to deliver more than can be."""
+    """Refuse to deliver more than possible."""
     count = sum(view.count(manifest, part) for view in views)
     if count > most:
         msg = (
-            f"query {name!r} has {count:,} results to deliver at once, and {what} {most:,} at a time; read them by results(), or drop the query "
+            f"query {name!r} has {count:,} results to deliver at once, and {what} {most:,} at a time; read "
+            "them by results(), or drop the query "
             "and give it fewer windows (a longer SLIDE, a shorter RANGE) under another name"
         )
         raise ResultsError(msg)
 
 
 def _continued(catalog: Catalog, record: QueryRecord) -> list[QueryRecord]:
-    """The record and those before it whose results go to the same sink in the same way, oldest first."""
+    """The record and earlier ones whose results go to the same sink in the same way, oldest first."""
     found: list[QueryRecord] = []
     for one in reversed(lineage(catalog.registry, record)):
         into = one.into

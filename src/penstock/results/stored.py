@@ -20,7 +20,7 @@ from penstock.storage.store import Store
 
 
 def checked(store: Store, file: ResultFile | SideFile) -> str:
-    """The path of a file, which is there and has the length that the manifest names."""
+    """The path of a file, after checking that it exists with the length in the manifest."""
     path = store.path(file.name)
     try:
         found: int | None = store.size(file.name)
@@ -55,7 +55,7 @@ def _damage_told(path: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise StateError(f"{_kind(path)} {path} is missing; {RESTORE}") from None
-    except (OSError, ValueError, pa.ArrowException) as error:  # what Arrow raises depends on where the damage is
+    except (OSError, ValueError, pa.ArrowException) as error:  # Arrow's error depends on where the damage is
         raise damaged(path, next(iter(str(error).splitlines()), type(error).__name__), kind=_kind(path)) from error
 
 

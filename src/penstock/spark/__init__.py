@@ -1,1 +1,1 @@
-"""The adapter to Spark: sources, exchange, the streaming query, sinks, analysis, the session, and the Java beneath it."""
+"""The adapter to Spark: sources, exchange, the streaming query, sinks, analysis, the session, and Java."""

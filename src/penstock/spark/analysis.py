@@ -1,4 +1,4 @@
-"""What Spark says of a query or a source before it runs: names, types, determinism; and refusals in the user's words."""
+"""Spark's analysis of a query or a source before it runs: names, types, determinism, refusals."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from penstock.planner.meaning import ANSI, ZONE
 from penstock.spark.sources import listed
 from penstock.sql.spelling import ddl, quote
 
-# Operators that keep state of their own or read the past: a stream must be a plain projection of its source.
+# Operators with state of their own or that read the past: a stream must be a plain projection of its source.
 _STATEFUL = (
-    "EventTimeWatermark", "Aggregate", "Join", "Deduplicate", "Distinct", "GlobalLimit", "LocalLimit", "Offset", "Tail", "Sort",
+    "EventTimeWatermark", "Aggregate", "Join", "Deduplicate", "Distinct", "GlobalLimit", "LocalLimit", "Offset", "Tail",
+    "Sort",
     "FlatMapGroups", "FlatMapCoGroups", "TransformWithState",
 )  # fmt: skip
 
@@ -31,7 +32,7 @@ SETTINGS = (ZONE, ANSI)
 
 @dataclass(frozen=True)
 class SparkAnalysis:
-    """Spark says what expressions are: all of them at once, against empty tables of their columns."""
+    """Spark's analysis of expressions: all of them together, against empty tables of their columns."""
 
     spark: SparkSession
 
@@ -66,7 +67,7 @@ def _column(ref: Ref) -> str:
 
 
 def check_type(what: str, kind: DataType) -> None:
-    """Refuse a type that Spark cannot hand to its workers: the first step that holds one would fail, for everybody."""
+    """Refuse a type that Spark cannot send to its workers: the first step with such a value would fail."""
     try:
         to_arrow_type(kind, timezone="UTC")
     except PySparkTypeError:
@@ -82,7 +83,7 @@ MOST_EMPTIES = 64
 
 
 def _empty(spark: SparkSession, fields: Fields) -> DataFrame:
-    """No rows: the columns of the roles side by side as `_r0`, `_r1`, .., and those of the result."""
+    """No rows, with the columns of the roles joined as `_r0`, `_r1`, .., and those of the result."""
     if fields not in _empties or _empties[fields][0] is not spark:
         frame = spark.createDataFrame([], ddl(fields.result)).alias("_result")
         for number, columns in enumerate(fields.roles):
@@ -101,7 +102,8 @@ def check_source(name: str, frame: DataFrame) -> None:
     plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
     if not plan.deterministic():
         msg = (
-            f"stream {name!r} uses a non-deterministic expression (rand, uuid, ..): after a crash its rows would come back "
+            f"stream {name!r} uses a non-deterministic expression (rand, uuid, ..): after a crash its rows "
+            "would come back "
             "different; compute such columns before they reach the source"
         )
         raise RegistrationError(msg)
@@ -110,7 +112,8 @@ def check_source(name: str, frame: DataFrame) -> None:
     found = next((node for node in _operators(plan) if node.startswith(_STATEFUL)), None)
     if found:
         msg = (
-            f"stream {name!r} has a stateful operator of its own ({found}); register the plain source, and give the delay "
+            f"stream {name!r} has a stateful operator of its own ({found}); register the plain source, and "
+            "give the delay "
             "with delay= instead of withWatermark"
         )
         raise RegistrationError(msg)
@@ -127,8 +130,8 @@ def _operators(plan: Any) -> Iterator[str]:
 
 
 def spark_message(error: Exception) -> str:
-    """What Spark says of a mistake, in one line, without places in texts that the user did not write."""
-    java = getattr(error, "java_exception", None)  # of an error that Spark's Python side has no class for
+    """Spark's message about an error, in one line, without places in texts that the user did not write."""
+    java = getattr(error, "java_exception", None)  # for errors without a class on Spark's Python side
     whole = str(error) if java is None else java.getMessage() or java.toString()
     text = next(iter(whole.splitlines()), type(error).__name__)
     return re.sub(r"( SQLSTATE: \w+)?(; line \d+ pos \d+)?;?$", "", text)

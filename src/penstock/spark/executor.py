@@ -1,7 +1,6 @@
-"""Spark runs the mappers and workers of steps: the executor that engines have.
+"""Spark runs the mappers and workers of steps: the executor of engines.
 
-It holds what belongs to a running engine on Spark: the network's job, the sessions in which steps run, and what is
-known of how rows come.
+It has the Spark side of a running engine: the network's job, the sessions of steps, and how rows come.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from penstock.step.report import summed
 from penstock.step.taken import Taken
 from penstock.step.task import Reports, Task
 
-MOST_SENT = 64 << 20  # bytes of parcels for a task, beyond which the next step's Arrow batches are bounded in bytes
+MOST_SENT = 64 << 20  # bytes of parcels per task beyond which the next step's Arrow batches are bounded in bytes
 
 
 class SparkExecutor:
@@ -33,7 +32,7 @@ class SparkExecutor:
         self.sessions = StepSessions(spark)
         self._job: Job | None = None
         self._settings: Mapping[str, str] = {}
-        self._sends_much = True  # as the last batch has shown, or if there was none
+        self._sends_much = True  # as seen in the last batch, or unknown
 
     @property
     def job(self) -> Job:
@@ -46,10 +45,10 @@ class SparkExecutor:
         self.sessions.forget()
         before, self._job = self._job, make_job(self.spark, network, layout)
         if before is not None:
-            before.plan.destroy()  # between two steps no job reads it, and its file on the driver would stay
+            before.plan.destroy()  # between two steps no job reads it, and its file on the driver would remain
 
     def run(self, task: Task, batch: DataFrame | None, fresh: Sequence[Taken]) -> tuple[Reports, float]:
-        """One job over a batch, in the session of Spark's query, or without one in a session of our own."""
+        """One job over a batch in the session of Spark's query, or without one in our own session."""
         with failing_as_step(task.step):
             session = self.own_session() if batch is None else self._prepared(batch)
             reports, planning = self.intake.run(self.job, task, session, batch, fresh)
@@ -72,5 +71,5 @@ class SparkExecutor:
         return session
 
     def way(self, tasks: int) -> Way:
-        """How the rows of the last step have come from sources, for EXPLAIN."""
+        """How the rows of the last step came from sources, for EXPLAIN."""
         return self.intake.way(self.job, tasks)

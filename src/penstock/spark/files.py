@@ -1,8 +1,8 @@
 """Reading a batch's Parquet files in mappers: whole columns, instead of single rows through Spark.
 
-Spark still decides which files a batch has, and remembers it; only their bytes take a shorter way. This is for streams that are such files, or
-what mappers can compute of their rows (`selected.py`); all others of the batch come as Spark reads them. Whatever Arrow might read
-otherwise than Spark, and rows of which something cannot be computed, go through Spark.
+Spark still decides which files a batch has, and logs it; only their bytes take a shorter way. This is for streams that
+are such files, or what mappers can compute from their rows (`selected.py`); all others of the batch come through Spark.
+So do files that Arrow might read differently from Spark, and rows with something that cannot be computed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """A source as the running query reads it, for one stream or several; `leaves` of the query's plan are its own."""
+    """A source in the running query, of one stream or several; it has `leaves` of the query's plan."""
 
     streams: tuple[str, ...]
     leaves: int
-    selection: Selection | None  # where mappers may read its files
+    selection: Selection | None  # if mappers may read its files
 
 
 def sources_of(frames: Mapping[str, DataFrame], layout: Layout) -> tuple[Source, ...]:
-    """The sources of all streams, in the order in which they are read."""
+    """The sources of all streams, in the order of reading."""
     found = []
     for names in read_together(frames, layout):
         frame = frames[names[0]]
@@ -46,7 +46,7 @@ def sources_of(frames: Mapping[str, DataFrame], layout: Layout) -> tuple[Source,
 def read_apart(
     spark: SparkSession, batch: DataFrame, sources: Sequence[Source], apart: Collection[Source]
 ) -> tuple[list[FilePiece], DataFrame | None]:
-    """The files of some sources in the batch that runs on this thread, and the rows of all others; no files if these cannot be told apart."""
+    """The files of some sources in this thread's batch, and the rows of all others; no files if inseparable."""
     query = spark.streams.get(spark.sparkContext.getLocalProperty("sql.streaming.queryId") or "") if apart else None
     if query is None:
         return [], batch
@@ -87,7 +87,7 @@ def _local(names: Sequence[str]) -> list[str] | None:
 
 
 def _others(spark: SparkSession, plan: Any, relations: Sequence[Any]) -> list[Any] | None:
-    """The parts of a plan that bring other rows than those of these files; None if they are not apart."""
+    """The parts of a plan with rows of other sources than these files; None if they cannot be separated."""
     known: Any = spark.sparkContext._jvm.java.util.IdentityHashMap()  # type: ignore[union-attr]  # noqa: SLF001
     for relation in relations:
         known.put(relation, "")
@@ -103,7 +103,7 @@ def _others(spark: SparkSession, plan: Any, relations: Sequence[Any]) -> list[An
 
 
 def _branches(plan: Any) -> Iterator[Any]:
-    """What the rows of a union come from, or the plan itself."""
+    """The inputs of a union, or the plan itself."""
     children = listed(plan.children())
     inner = children[0] if len(children) == 1 else None
     if kind_of(plan) == "UnionExec":
@@ -116,7 +116,7 @@ def _branches(plan: Any) -> Iterator[Any]:
 
 
 def _rows_of(branches: Sequence[Any], batch: DataFrame) -> DataFrame | None:
-    """The rows that some parts of a batch's plan bring; None without any."""
+    """The rows of some parts of a batch's plan; None without any."""
     if not branches:
         return None
     rows = branches[0].execute()

@@ -1,8 +1,8 @@
-"""Evaluate what only Spark can: cross-stream residuals, and select items that may raise, without a term.
+"""Evaluate what only Spark can: residuals over several streams, and select items that may raise and have no term.
 
-Between the probe and the write, rows pass through one JVM projection; a second Python stage of the same job clears the bits of
-queries whose residual is not TRUE and writes the results (`step/finish.py`). An expression that may raise is evaluated whole under TryEval,
-only on rows that serve its query, and counted where it raised.
+Between the probe and the write, rows pass through one JVM projection; a second Python stage of the same job clears the
+bits of queries whose residual is not TRUE and writes the results (`step/finish.py`). An expression that may raise is
+evaluated as a whole under TryEval, only on rows that serve its query, and counted where it raised.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.step.handover import finished_joins, prefixed
 
 
 def finish_projection(handed: DataFrame, network: Network) -> DataFrame:
-    """Add, for each query that needs it, the truth of its residuals and its computed items (each with a raised mark)."""
+    """Add, for each query that needs it, the truth of its residuals and its computed items (with an error mark)."""
     added: list[Column] = []
     for join in finished_joins(network):
         for member in join.members:
@@ -34,7 +34,7 @@ def finish_projection(handed: DataFrame, network: Network) -> DataFrame:
 
 
 def _evaluated(network: Network, join: Join, member: Member, expression: Expression) -> Column:
-    """A struct with the value, NULL where evaluating it raised; only for rows that serve the query."""
+    """A struct with the value, NULL where evaluation raised; only for rows that serve the query."""
 
     def name(ref: Ref) -> str:
         if ref.role == PSEUDO_ROLE:

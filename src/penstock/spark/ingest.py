@@ -1,8 +1,8 @@
-"""From the streams' DataFrames to tagged rows: what Spark SQL does in the JVM before mappers take them.
+"""From the streams' DataFrames to tagged rows: what Spark SQL does in the JVM before mappers receive them.
 
-All streams of the network are one tagged union, read by one streaming query. Columns of equal type share a slot, so that
-the union is as wide as its widest stream. Per step, one projection leaves the columns that some query needs, and adds what only Spark can
-compute. Verdicts, key hashes and where rows go are the matter of mappers (`step/mapper.py`).
+All streams of the network are one tagged union, read by one streaming query. Columns of equal type share a slot, so
+that the union is as wide as its widest stream. Per step, one projection keeps the columns that some query needs, and
+adds what only Spark can compute. Mappers compute verdicts, key hashes and the tasks of rows (`step/mapper.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.columns.verdict import MALFORMED_MARK
 from penstock.model import Ref, Stream
 from penstock.model.time import EARLIEST, LATEST, NEVER
 from penstock.planner.keys import INTEGRAL
-from penstock.planner.network import Derived, Network, StateTable, key_column
+from penstock.planner.network import ComputedColumn, Network, StateTable, key_column
 from penstock.sql.spelling import quote, text_literal, time_in_units
 from penstock.step.layout import Layout
 from penstock.step.mapper import brought, truth_words
@@ -26,7 +26,7 @@ from penstock.step.mapper import brought, truth_words
 if TYPE_CHECKING:
     from py4j.java_gateway import JVMView
 
-# How whole rows are written as JSON when they are put aside, and read back.
+# How whole rejected rows are written as JSON, and read back.
 SIDE_FORMATS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -37,8 +37,8 @@ _JSON_OPTIONS = "map(" + ", ".join(f"'{key}', \"{value}\"" for key, value in SID
 def unify(sources: Mapping[str, DataFrame], streams: Mapping[str, Stream], layout: Layout) -> DataFrame:
     """The tagged union of all streams: `_stream`, `_ts` (event time in the engine's unit), and the slots.
 
-    With punctuations also `_mark` and `_pattern`, and `_ts` is the bound of a punctuation; with a delay in rows also `_seq`. Streams with the
-    same DataFrame are read once: each of its rows is a row of all of them.
+    With punctuations also `_mark` and `_pattern`, and `_ts` is the bound of a punctuation; with a delay in rows also
+    `_seq`. Streams with the same DataFrame are read once: each of its rows is a row of all of them.
     """
     branches = []
     for names in read_together(sources, layout):
@@ -54,13 +54,13 @@ def unify(sources: Mapping[str, DataFrame], streams: Mapping[str, Stream], layou
 
 
 def widened(batch: DataFrame, layout: Layout, whole: Layout) -> DataFrame:
-    """A batch of the streams that Spark reads, with room for what only derived ones have."""
+    """A batch of the streams that Spark reads, with the columns of derived streams."""
     more = whole.types[len(layout.types) :]
     return batch.selectExpr("*", *[f"CAST(NULL AS {kind}) AS {slot}" for slot, kind in more]) if more else batch
 
 
 def read_together(sources: Mapping[str, DataFrame], layout: Layout) -> list[list[str]]:
-    """The streams of each source, in the order in which sources are read."""
+    """The streams of each source, in the order of reading."""
     found: dict[int, list[str]] = {}
     for name in layout.order:
         found.setdefault(id(sources[name]), []).append(name)
@@ -68,7 +68,7 @@ def read_together(sources: Mapping[str, DataFrame], layout: Layout) -> list[list
 
 
 def _fields(tag: int, stream: Stream, layout: Layout) -> dict[str, str]:
-    """What the tagged union holds of a row of a stream."""
+    """The fields of a stream's row in the tagged union."""
     column_of = {slot: column for column, slot in layout.slots[stream.name].items()}
     event_time = stream.column(stream.event_time)
     assert event_time is not None
@@ -82,7 +82,7 @@ def _fields(tag: int, stream: Stream, layout: Layout) -> dict[str, str]:
 
 
 def _extras(stream: Stream, layout: Layout) -> dict[str, str]:
-    """What the rows of a stream need beside their columns, if any stream of the layout does."""
+    """The additional fields of a stream's rows, if any stream of the layout needs them."""
     found: dict[str, str] = {}
     if layout.marked:
         own = ("_mark", "_pattern") if stream.punctuated else ("CAST(NULL AS INT)", "CAST(NULL AS STRING)")
@@ -97,11 +97,11 @@ def _extras(stream: Stream, layout: Layout) -> dict[str, str]:
 
 
 def project(batch: DataFrame, network: Network, layout: Layout, told: Mapping[str, int]) -> DataFrame:
-    """What mappers need of each row: its stream and time, columns, and what only Spark can compute.
+    """The mappers' input: stream and time of each row, columns, and what only Spark can compute.
 
-    Rows that may have to be put aside come with their text (`_side`): those without a proper time or place, and those before the time that is
-    `told` of their stream. Which ones they are the mapper decides. These times go in as one array literal: Spark passes arrays to compiled code
-    by reference, so the code of every step is the same text and is compiled once.
+    Rows that may be rejected come with their text (`_side`): those without a usable time or sequence, and those before
+    the time that is `told` for their stream. The mapper decides which ones they are. These times are one array literal:
+    Spark passes arrays to compiled code by reference, so the code of every step is the same text and is compiled once.
     """
     derived = {d.name: d for d in network.derived if d.term is None}
     places = {name: place for name, place in truth_words(network).items() if name in derived}
@@ -127,7 +127,7 @@ def project(batch: DataFrame, network: Network, layout: Layout, told: Mapping[st
 
 
 def _key_in(layout: Layout, table: StateTable) -> str:
-    """A row's key in a state table of its stream, where only Spark can hash it."""
+    """A row's key in a state table of its stream, if only Spark can hash it."""
     return f"CASE WHEN _stream = {layout.order.index(table.stream)} THEN {_key(table, layout)} END"
 
 
@@ -144,13 +144,13 @@ def _by_stream(layout: Layout, text: Callable[[str], str]) -> str:
     return f"CASE _stream {' '.join(branches)} END"
 
 
-def _only(derived: Derived, layout: Layout) -> str:
+def _only(derived: ComputedColumn, layout: Layout) -> str:
     tag = layout.order.index(derived.stream)
     return f"CASE WHEN _stream = {tag} THEN {_fill(derived.parts, derived.stream, layout)} END"
 
 
-def _guarded(derived: Derived, layout: Layout) -> Column:
-    """The value in a struct that is NULL if, and only if, evaluating it raised."""
+def _guarded(derived: ComputedColumn, layout: Layout) -> Column:
+    """The value in a struct that is NULL if and only if evaluation raised."""
     return try_eval(F.expr(f"named_struct('v', {_only(derived, layout)})"))
 
 
@@ -166,7 +166,9 @@ def try_eval(column: Column) -> Column:
     return Column(utils.column(guarded))
 
 
-def _word(layout: Layout, places: Mapping[str, tuple[int, int]], derived: Mapping[str, Derived], word: int) -> str:
+def _word(
+    layout: Layout, places: Mapping[str, tuple[int, int]], derived: Mapping[str, ComputedColumn], word: int
+) -> str:
     def bits(stream: str) -> str:
         terms = []
         for name, (place, shift) in places.items():
@@ -183,7 +185,7 @@ def _word(layout: Layout, places: Mapping[str, tuple[int, int]], derived: Mappin
 
 
 def _key(table: StateTable, layout: Layout) -> str:
-    """The hash of a row's key in one state table; NULL if a part of it is NULL or cannot be computed, unless a key may be so."""
+    """The hash of a row's key in a state table; NULL if a part is NULL, unless NULL is a key, or cannot be computed."""
     parts = [
         f"_try{guard}.v" if guard else _fill(part, table.stream, layout)
         for part, guard in zip(table.key, table.guards, strict=True)
@@ -199,7 +201,7 @@ def _key(table: StateTable, layout: Layout) -> str:
 
 
 def _side(network: Network, layout: Layout, told: Mapping[str, int]) -> list[str]:
-    """The whole row as JSON where a late or bad row may have to be kept or shown; nothing if all streams drop such rows."""
+    """The whole row as JSON where a late or invalid row may have to be kept; nothing if all streams drop such rows."""
 
     def whole(name: str) -> str:
         stream = network.streams[name]
@@ -211,7 +213,7 @@ def _side(network: Network, layout: Layout, told: Mapping[str, int]) -> list[str
         return []
     placed = [layout.order.index(n) for n in kept if network.streams[n].delay_rows is not None]
     bounds = ", ".join(f"{told.get(name, NEVER)}L" for name in (*layout.order, layout.order[-1]))
-    # Where all rows are of one stream, Spark would take the bound out of the array, if the place did not depend on the row.
+    # If all rows are of one stream, Spark would inline the bound, unless its place depends on the row.
     place = f"_stream + CAST(_ts < {EARLIEST}L AS INT)"
     tests = [f"_ts IS NULL OR _ts < {EARLIEST}L OR _ts > {LATEST}L OR _ts < array({bounds})[{place}]"]
     if layout.marked:

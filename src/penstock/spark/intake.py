@@ -1,7 +1,7 @@
-"""How the rows of a step come to the tasks: from mappers, or just as Spark reads them, or as pieces that mappers read.
+"""How the rows of a step come to the tasks: from mappers, directly from Spark, or as pieces that mappers read.
 
-The ways give the same; which one is cheaper depends on how many rows come. A step whose mappers find pieces that Spark has to read is
-repeated by way of Spark; what the first attempt wrote has no name in any manifest.
+All ways give the same rows; the number of rows decides which is cheaper. A step whose mappers find pieces that Spark
+must read is repeated through Spark; no manifest names what the first attempt wrote.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.step.task import Reports, Task
 
 @dataclass
 class Intake:
-    """What steps have shown of the rows that come. `left`: streams whose pieces Spark has to read; `rows` of each stream in the last step."""
+    """What steps have shown about the input. `left`: streams whose pieces Spark must read; `rows` of the last step."""
 
     sources: tuple[Source, ...] = ()
     left: set[str] = field(default_factory=set)
@@ -33,7 +33,7 @@ class Intake:
     def run(
         self, job: Job, task: Task, session: SparkSession, batch: DataFrame | None, fresh: Sequence[Taken]
     ) -> tuple[Reports, float]:
-        """The reports of a job over a batch and what derived streams have for it, in that session, and the seconds it took to plan it."""
+        """The reports of a job over a batch and the derived streams' rows, and the seconds to plan it."""
         planning = 0.0
         while True:
             started = time.perf_counter()
@@ -55,7 +55,7 @@ class Intake:
     def _taken(
         self, job: Job, session: SparkSession, batch: DataFrame | None, fresh: Sequence[Taken]
     ) -> tuple[DataFrame | None, Sequence[Piece], int | None]:
-        """Rows from Spark, if there are any, pieces, and how many rows come from Spark, as far as is known."""
+        """Rows from Spark, if there are any, pieces, and how many rows come from Spark, if known."""
         frames, pieces, expected = list[DataFrame](), list[Piece](), 0
         known = True
         if batch is not None:
@@ -76,7 +76,7 @@ class Intake:
         return reduce(DataFrame.unionByName, frames) if frames else None, pieces, expected if known else None
 
     def way(self, job: Job, tasks: int) -> Way:
-        """How the rows of the last step have come from sources, for EXPLAIN."""
+        """How the rows of the last step came from sources, for EXPLAIN."""
         apart = {name for source in self.sources if self._is_apart(job, source) for name in source.streams}
         return Way(tasks, self.rows and {name: self.rows[name] for name in job.layout.order}, apart)
 

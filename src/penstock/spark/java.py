@@ -1,6 +1,6 @@
-"""Finds a Java that Spark runs on, installs one through the system's package manager, or says exactly what to do.
+"""Finds a Java that Spark runs on, installs one with the system's package manager, or says exactly what to do.
 
-`python -m penstock.spark.java [--install]` prints the home of that Java. It starts no Spark, imports none, and
+`python -m penstock.spark.java [--install]` prints the home of that Java. It does not start or import Spark, and
 downloads nothing itself.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from penstock.errors import PenstockError
 
 OLDEST = 17
-PREFERRED = (17, 21)  # the releases that Spark itself is tested with most
+PREFERRED = (17, 21)  # the releases with which Spark itself is tested most
 
 _PROJECT = Path(__file__).resolve().parents[3]
 
@@ -51,7 +51,7 @@ class Manager:
     packages: tuple[str, ...]
     install: tuple[str, ...]
     update: tuple[str, ...] = ()
-    knows: tuple[str, ...] = ()  # a command that fails for a package the system does not have
+    knows: tuple[str, ...] = ()  # a command that fails for a package that the system does not have
     as_root: bool = True
 
 
@@ -96,13 +96,13 @@ def choose(javas: Sequence[Java]) -> Java | None:
 
 
 def find_java() -> Path | None:
-    """The home of a Java that Spark runs on: the user's JAVA_HOME if it will do, else the best in the usual places."""
+    """The home of a Java that Spark runs on: the user's JAVA_HOME if suitable, else the best in the usual places."""
     java = _find()
     return java.home if java else None
 
 
 def install_java() -> Path | None:
-    """Installs Java where no password is asked for, telling on stderr what it does; the new home, or None."""
+    """Installs Java if no password is needed, reporting on stderr; returns the new home, or None."""
     manager = _manager()
     if manager is None:
         return None
@@ -112,7 +112,7 @@ def install_java() -> Path | None:
         return None
     _say(f"Java is missing; installing it with {manager.name} ...")
     if manager.update:
-        _show((*prefix, *manager.update))  # a failure is no reason to stop: the lists may be there already
+        _show((*prefix, *manager.update))  # its failure does not matter: the lists may exist already
     for package in _known(manager):
         if _show((*prefix, *manager.install, package)) and (home := find_java()):
             _say(f"Java is installed in {home}")
@@ -121,7 +121,7 @@ def install_java() -> Path | None:
 
 
 def ensure_java(install: bool = False) -> Path:
-    """The home of a suitable Java; sets JAVA_HOME where Spark would otherwise start another one, or none."""
+    """The home of a suitable Java; sets JAVA_HOME if Spark would otherwise start another one, or none."""
     java = _find()
     if java is None and install and install_java():
         java = _find()
@@ -133,7 +133,7 @@ def ensure_java(install: bool = False) -> Path:
 
 
 def advice(manager: Manager | None, package: str, unfit: Sequence[str]) -> str:
-    """What a person is told when there is no Java: what was seen, and the commands that mend it."""
+    """The message without a Java: what was found, and the commands to install one."""
     lines = [f"Spark needs Java {OLDEST} or newer, and there is none here."]
     lines += [f"  not usable: {line}" for line in unfit]
     if manager is not None:
@@ -156,7 +156,7 @@ def _find() -> Java | None:
         java = _probe(executable)
         if java is None:
             continue
-        # The user's own choice counts more than our preference.
+        # The user's own choice precedes our preference.
         if java.version >= OLDEST and asked_for and executable == _executable(Path(asked_for)):
             return java
         if java.version in PREFERRED:
@@ -189,7 +189,7 @@ def _sources() -> Iterator[Path]:
 
 
 def _in_use() -> Path | None:
-    """The executable that Spark's launcher would start as things are."""
+    """The executable that Spark's launcher would start now."""
     if home := os.environ.get("JAVA_HOME"):
         return _executable(Path(home))
     on_path = shutil.which("java")
@@ -243,7 +243,7 @@ def _missing() -> str:
 
 
 def _output(command: Sequence[str]) -> str | None:
-    """All that a command prints, or None if it fails, hangs or is not there."""
+    """The output of a command; None if it fails, hangs or does not exist."""
     try:
         done = subprocess.run(  # noqa: S603  (the commands are this module's own)
             command,
@@ -261,7 +261,7 @@ def _output(command: Sequence[str]) -> str | None:
 
 
 def _show(command: Sequence[str]) -> bool:
-    """Runs a command before the user's eyes; stdout stays free for the answer."""
+    """Run a command visibly; stdout stays free for the answer."""
     _say("+ " + " ".join(command))
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     try:

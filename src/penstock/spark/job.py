@@ -1,6 +1,7 @@
 """The one Spark job of a step: rows are laid out and exchanged, workers run their tasks, and their reports come back.
 
-A job commits nothing. What its workers wrote exists once a manifest names it, so that a job may fail or be repeated at any time.
+A job commits nothing. What its workers wrote exists once a manifest names it, so a job may fail or be repeated any
+time.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from penstock.step.run_mapper import run_mapper
 from penstock.step.task import Plan, Reports, Task
 from penstock.step.worker import run_task
 
-# With so few, a part of the source that has to wait for a free core costs more than cores that have unequal parts.
+# With so few, a part of the source that must wait for a free core costs more than cores with unequal parts.
 MANY_ROWS = 1 << 20
 NO_STREAM = -1
 
 
 @dataclass(frozen=True)
 class Job:
-    """The jobs of one network. `layout` is that of the streams which Spark reads, `whole` has the derived ones too; `plan` is at the workers."""
+    """The jobs of one network. `layout`: streams that Spark reads; `whole`: derived too; `plan` is at the workers."""
 
     spark: SparkSession
     network: Network
@@ -48,21 +49,21 @@ class Job:
     plan: Broadcast[Plan]
 
     def nothing(self, session: SparkSession, task: Task) -> DataFrame:
-        """For a job without rows to receive: every task runs once."""
+        """The input of a job without rows: every task runs once."""
         tasks = task.buckets.tasks
         return session.range(0, tasks, 1, tasks)
 
     def widened(self, batch: DataFrame) -> DataFrame:
-        """A batch with room for what only derived streams have."""
+        """A batch with the columns of derived streams."""
         return widened(batch, self.layout, self.whole)
 
     def sent(
         self, session: SparkSession, rows: DataFrame | None, pieces: Sequence[Piece], task: Task, expected: int | None
     ) -> tuple[DataFrame, Task]:
-        """What tasks receive of rows, of which so many are expected as far as is known, and of pieces; and the task with those that each reads itself.
+        """What tasks receive of `rows` and of pieces, and the task with the pieces that each task reads itself.
 
-        One task maps for itself. So do a few others where rows are few, and read all pieces whatever their number: each taking all is cheaper than
-        a stage of mappers and an exchange.
+        A single task maps for itself. So do a few tasks if there are few rows, and read all pieces whatever their
+        number: that is cheaper than a stage of mappers and an exchange.
         """
         tasks = task.buckets.tasks
         few = tasks <= MOST_TASKS
@@ -96,7 +97,7 @@ class Job:
             numbers = session.range(0, cores, 1, cores).selectExpr(f"{NO_STREAM} AS _stream", "id AS _ts")
             values = numbers if values is None else values.unionByName(numbers, allowMissingColumns=True)
         assert values is not None
-        plan, asked = self.plan, task.asked  # the workers get what this function names, and nothing else of the job
+        plan, asked = self.plan, task.asked  # workers get what this function names, and nothing else of the job
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from run_mapper(
@@ -106,8 +107,8 @@ class Job:
         return values.mapInArrow(work, PARCEL_SCHEMA).repartitionById(task.buckets.tasks, F.col("_to"))
 
     def run(self, rows: DataFrame, task: Task) -> Reports:
-        """Run the job; what its tasks report."""
-        plan = self.plan  # the workers get what these functions name, and nothing else of the job
+        """Run the job; returns the reports of its tasks."""
+        plan = self.plan  # workers get what these functions name, and nothing else of the job
 
         def stage(number: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
             def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -134,13 +135,13 @@ class Job:
 
 
 def _numbers_in(batch: pa.RecordBatch) -> list[int]:
-    """The numbers of shares of pieces that a mapper gets with its rows, or instead of them."""
+    """The numbers of shares of pieces that a mapper gets with or instead of rows."""
     numbered = pc.equal(batch.column("_stream"), NO_STREAM)
     return [int(number) for number in batch.column("_ts").filter(numbered).to_pylist()]
 
 
 def told_before(network: Network, task: Task) -> dict[str, int]:
-    """By stream the time from which on no row of it is late, and none is before every ORIGIN."""
+    """By stream the time from which no row of it is late or before every ORIGIN."""
     return {
         name: max(
             task.progress.get(name, NEVER), network.origins.get(name, NEVER), closed_before(task.groups.get(name, ()))
@@ -150,7 +151,7 @@ def told_before(network: Network, task: Task) -> dict[str, int]:
 
 
 def make_job(spark: SparkSession, network: Network, layout: Layout) -> Job:
-    """The jobs of a network, whose plan is sent to the workers now."""
+    """The jobs of a network; its plan is sent to the workers now."""
     whole = lay_out_all(layout, network)
     plan = Plan(
         network,

@@ -1,4 +1,4 @@
-"""Spark's own log: what a batch reads, what is made durable before the manifest names it, and the check at start."""
+"""Spark's own log: what a batch reads, what of it must be durable before the manifest names the batch, start checks."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ class OffsetLog:
     store: Store
 
     def last_commit(self) -> int:
-        """The last batch that Spark's own log holds as done, or -1."""
+        """The last batch that Spark's own log marks as done, or -1."""
         return max((int(n) for n in self.store.names(f"{CHECKPOINT}/commits") if n.isdecimal()), default=-1)
 
     def check_start(self, last_batch: int) -> None:
-        """Spark must be at the manifest's batch or one behind it; anything else would lose or repeat rows."""
+        """Check that Spark is at the manifest's batch or one behind it; anything else would lose or repeat rows."""
         spark = self.last_commit()
         if spark in (last_batch, last_batch - 1):
             return
         if spark > last_batch:
-            behind = f"but the manifest ends at batch {last_batch}: rows would be lost"
-            cause = f"Spark's log holds batch {spark} as done, {behind}"
+            cause = (
+                f"Spark's log holds batch {spark} as done, but the manifest ends at batch {last_batch}: rows "
+                "would be lost"
+            )
         else:
             cause = (
                 f"the manifest holds batch {last_batch}, but Spark's log ends at batch {spark}: rows would be repeated"
@@ -42,9 +44,9 @@ class OffsetLog:
         raise StateError(msg)
 
     def identity(self, batch: int) -> str:
-        """A hash of what Spark says the batch reads: offsets, and for file sources the very files.
+        """A hash of what the batch reads, from Spark's log: offsets, and for file sources the very files.
 
-        The offset of a file source looks the same whatever files it stands for, so its log is read too.
+        The offset of a file source does not depend on its files, so its log is read too.
         """
         lines = self.store.read(f"{CHECKPOINT}/offsets/{batch}").decode().splitlines()[2:]
         digest = hashlib.sha256("\n".join(lines).encode())
@@ -53,30 +55,31 @@ class OffsetLog:
         return digest.hexdigest()[:32]
 
     def check_replay(self, manifest: Manifest, batch: int, identity: str) -> None:
-        """Refuse a batch that was committed, if Spark offers it with other rows."""
+        """Refuse a committed batch if Spark offers it with other rows."""
         if batch == manifest.last_batch and identity == manifest.identity:
             return
         msg = (
             f"Spark offers batch {batch} again with other rows than the manifest's step {manifest.step} consumed "
-            f"(state directory {self.store.root}): Spark's log has lost entries. Restore checkpoint/ and manifest/ from "
-            "the same backup, or start with a new state directory and replay the sources"
+            f"(state directory {self.store.root}): Spark's log has lost entries. Restore checkpoint/ and "
+            "manifest/ from the "
+            "same backup, or start with a new state directory and replay the sources"
         )
         raise StateError(msg)
 
     def durable_names(self, batch: int) -> list[str]:
-        """Files of Spark's log that must not be lost once the manifest names the batch; Spark does not sync them."""
+        """Files of Spark's log that must be durable once the manifest names the batch; Spark does not sync them."""
         names = [f"{CHECKPOINT}/offsets/{batch}", f"{CHECKPOINT}/metadata", *self._source_logs(batch)]
         if batch > 0:
             names.append(f"{CHECKPOINT}/commits/{batch - 1}")
         return names
 
     def planned_at(self, batch: int) -> float:
-        """The clock when Spark had looked at its sources and planned the batch, in seconds; as its log says."""
+        """When Spark had polled its sources and planned the batch, in seconds of the clock, from its log."""
         settings = self.store.read(f"{CHECKPOINT}/offsets/{batch}").decode().splitlines()[1]
         return float(json.loads(settings)["batchTimestampMs"]) / 1000
 
     def last_offsets(self, batch: int) -> dict[str, int]:
-        """How far each file source has been read as of a batch: the number of the last entry of its log."""
+        """How far each file source was read as of a batch: the number of the last entry of its log."""
         try:
             lines = self.store.read(f"{CHECKPOINT}/offsets/{batch}").decode().splitlines()[2:]
         except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""The streaming DataFrames of streams that SQL declares, opened with Spark's own readers.
+"""The streaming DataFrames of streams declared in SQL, opened with Spark's own readers.
 
-A DataFrame that a program gives is taken as it is; one that is opened here takes in a bounded part of its source with each step.
+A DataFrame from a program is used unchanged; one that is opened here reads a bounded part of its source per step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.spark.analysis import spark_message
 from penstock.sql.spelling import ddl, quote
 from penstock.storage.secrets import redacted, resolved
 
-# What one step takes in at most unless the stream says otherwise: the first batch after a pause must not be everything.
+# The default limits of one step: the first batch after a pause must not be everything.
 _FILES = ("maxFilesPerTrigger", "100")
 
 
@@ -26,10 +26,13 @@ _ADMISSION = {
 
 
 def open_stream(spark: SparkSession, stream: Stream) -> DataFrame:
-    """The streaming DataFrame of a stream that SQL declares."""
+    """The streaming DataFrame of a stream declared in SQL."""
     assert stream.source is not None
     if stream.source.format == "socket":
-        msg = f"stream {stream.name!r}: what a socket has sent cannot be read again after a crash; put a log in between (files, Kafka)"
+        msg = (
+            f"stream {stream.name!r}: what a socket has sent cannot be read again after a crash; put a log in "
+            "between (files, Kafka)"
+        )
         raise RegistrationError(msg)
     given = resolved(stream.source.options, f"stream {stream.name!r}")
     reader = spark.readStream.format(stream.source.format).options(**given)
@@ -41,7 +44,7 @@ def open_stream(spark: SparkSession, stream: Stream) -> DataFrame:
     try:
         frame = reader.load()
         if [(f.name, f.dataType.simpleString()) for f in frame.schema] == [(c.name, c.type) for c in stream.columns]:
-            return frame  # as it is, workers may read its files themselves
+            return frame  # unchanged, so that workers may read its files themselves
         return frame.selectExpr(*[f"CAST({quote(c.name)} AS {c.type}) AS {quote(c.name)}" for c in stream.columns])
     except (PySparkException, Py4JJavaError) as error:
         said = redacted(spark_message(error), stream.source.options)

@@ -1,7 +1,7 @@
 """Which columns Spark reads of each stream: all of them, or only those that some query needs.
 
-A stream keeps all columns if rows of it may have to be put aside; where mappers read the columns of files themselves, so that nothing is gained; and
-where Spark takes another row to be malformed if it reads fewer columns.
+A stream keeps all columns if its rows may be rejected and stored; where mappers read the columns of files themselves,
+so that nothing is gained; and where reading fewer columns changes which rows Spark considers malformed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CORRUPT = "columnNameOfCorruptRecord"
 
 
 def lay_out_needed(network: Network, frames: Mapping[str, DataFrame]) -> Layout:
-    """Where the columns travel that Spark reads from now on."""
+    """The layout of the columns that Spark reads from now on."""
     streams = [stream for name, stream in network.streams.items() if name in frames]
     whole = lay_out(streams)
     pruned: dict[str, set[str]] = {}
@@ -46,7 +46,7 @@ def missing(network: Network, layout: Layout) -> dict[str, list[str]]:
 
 
 def needed(network: Network, stream: Stream) -> set[str]:
-    """The declared columns that mappers need of a stream, or that Spark computes something of; its time and place it reads in any case."""
+    """The declared columns of a stream that mappers or Spark's expressions need; time and sequence are always read."""
     computed = [d.parts for d in network.derived if d.stream == stream.name and d.term is None]
     hashed = [part for table in network.tables_of(stream.name) if table.hashed is None for part in table.key]
     columns = brought(network, stream) | {r.column for p in (*computed, *hashed) for r in p if isinstance(r, Ref)}
@@ -59,7 +59,7 @@ def _reads_files(network: Network, names: list[str], frame: DataFrame) -> bool:
 
 
 def _is_prunable(frame: DataFrame) -> bool:
-    """Whether Spark brings the same rows, with the same values, whatever columns of them it reads."""
+    """Whether Spark returns the same rows, with the same values, whatever columns it reads."""
     session = frame.sparkSession
     java: Any = session.sparkContext._jvm.scala.jdk.javaapi.CollectionConverters  # type: ignore[union-attr]  # noqa: SLF001
     for leaf in leaves_of(frame):

@@ -1,8 +1,8 @@
-"""Punctuations among the rows of a stream: which rows they are, what they bound, and what pattern they carry.
+"""Punctuations among the rows of a stream: which rows they are, what they bound, and which pattern they have.
 
-A stream with punctuations is read as one DataFrame with three further columns: `_mark` (NULL for a data row), `_bound` (the time below
-which no later row comes; NULL if it does not bound time) and `_pattern` (the other columns it fixes, as JSON). Punctuations
-from elsewhere are added as further rows of the stream, so that Spark's log of offsets covers them too.
+A stream with punctuations is read as one DataFrame with three more columns: `_mark` (NULL for a data row), `_bound`
+(the time below which no later row comes; NULL if it does not bound time) and `_pattern` (the other columns it fixes, as
+JSON). Punctuations from elsewhere are added as rows of the stream, so that Spark's log of offsets covers them too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def marked(stream: Stream, frame: DataFrame, elsewhere: DataFrame | None = None) -> DataFrame:
-    """The stream's DataFrame with its punctuations told apart from its rows; as it is if there are none."""
+    """The stream's DataFrame with marks on its punctuations; unchanged if there are none."""
     names = [quote(c.name) for c in stream.columns]
     if stream.punctuation is not None:
         column = stream.column(stream.punctuation)
@@ -38,7 +38,8 @@ def marked(stream: Stream, frame: DataFrame, elsewhere: DataFrame | None = None)
         fields = ", ".join(f"'{c.name}', {quote(c.name)}" for c in stream.patterns)
         return frame.selectExpr(
             *names,
-            f"CASE WHEN {quote(column.name)} IS NULL THEN NULL WHEN {outside} THEN {MALFORMED_MARK} ELSE {MARK} END AS _mark",
+            f"CASE WHEN {quote(column.name)} IS NULL THEN NULL WHEN {outside} THEN {MALFORMED_MARK} ELSE "
+            f"{MARK} END AS _mark",
             f"{bound} AS _bound",
             f"to_json(named_struct({fields})) AS _pattern" if fields else f"'{EVERYTHING}' AS _pattern",
         )
@@ -64,19 +65,21 @@ def _patterns(stream: Stream, elsewhere: DataFrame) -> DataFrame:
     wild = " AND ".join(f"{quote(name)} IS NULL" for name in others) or "TRUE"
     lower = {column: name for name, (column, kind) in given.items() if kind == FROM}
     upper = {column: name for name, (column, kind) in given.items() if kind not in (IS, FROM)}
-    # A time of its own type may be out of our range; then it is no wildcard but an error.
+    # A time of its own type may be out of our range; then it is an error, not a wildcard.
     wrong = [f"(({bound}) IS NULL AND {wild})", f"coalesce({_outside(bound)}, FALSE)"]
     wrong += [f"coalesce({quote(lower[c])} >= {quote(upper[c])}, FALSE)" for c in lower if c in upper]
     columns = [
-        f"{quote(constants[c.name])} AS {quote(c.name)}" if c.name in constants else f"CAST(NULL AS {c.type}) AS {quote(c.name)}"
+        f"{quote(constants[c.name])} AS {quote(c.name)}"
+        if c.name in constants
+        else f"CAST(NULL AS {c.type}) AS {quote(c.name)}"
         for c in stream.columns
-    ]  # fmt: skip
+    ]
     mark = f"CASE WHEN {' OR '.join(wrong)} THEN {MALFORMED_MARK} ELSE {MARK} END AS _mark"
     return elsewhere.selectExpr(*columns, mark, f"{bound} AS _bound", f"{pattern} AS _pattern")
 
 
 def closed_before(closed: Sequence[tuple[str, int]]) -> int:
-    """Rows of this time or later match no remembered punctuation of a group."""
+    """Rows of this time or later match no stored punctuation of a group."""
     return max((until for _, until in closed), default=NEVER)
 
 

@@ -1,6 +1,6 @@
-"""Spark's own streaming query beneath a run: all streams as one DataFrame, its trigger, and what it says of itself.
+"""Spark's own streaming query of a run: all streams as one DataFrame, its trigger, and its status.
 
-What happens with a batch is the run's business; here the query is only made, held back and asked.
+The run processes batches; here the query is created, throttled and inspected.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from penstock.state.registry import StreamRecord
 from penstock.step.layout import Layout
 from penstock.storage.store import Store
 
-ABANDONED_SECONDS = 5  # a query with a longer trigger may be asleep, and sees that it has ended when it wakes up
+ABANDONED_SECONDS = 5  # a query with a longer trigger may sleep, and notices its end only afterwards
 
 
 class OnBatch:
-    """What Spark's query calls with every batch, until its run has ended.
+    """The callback of Spark's query for every batch, until its run has ended.
 
-    The JVM holds on to it as long as Python holds on to the query, and the run does: if it held on to the run for ever, none of them, nor the engine,
-    would ever be collected.
+    The JVM holds it as long as Python holds the query, and so does the run: if it held the run for ever, neither runs
+    nor the engine would ever be collected.
     """
 
     def __init__(self, run_batch: Callable[[DataFrame, int], None]) -> None:
@@ -48,13 +48,13 @@ class OnBatch:
         self._run_batch(batch, batch_id)
 
     def let_go(self) -> None:
-        """Take no more batches."""
+        """Accept no more batches."""
         self._run_batch = None
 
 
 def make_throttle(spark: SparkSession, frames: Mapping[str, DataFrame], layout: Layout) -> Throttle:
-    """The limits of a query over these streams, which is not started yet."""
-    # A source of several streams is held back for none of them: one may be what the other waits for.
+    """The limits of a query over these streams that has not started yet."""
+    # A source of several streams is throttled for none of them: one may be what the other waits for.
     together = read_together(frames, layout)
     return Throttle(spark, [(" + ".join(names), source_count(frames[names[0]])) for names in together])
 
@@ -62,7 +62,7 @@ def make_throttle(spark: SparkSession, frames: Mapping[str, DataFrame], layout: 
 def named_frames(
     frames: Mapping[str, DataFrame], layout: Layout, records: Mapping[str, StreamRecord]
 ) -> dict[str, DataFrame]:
-    """The DataFrame of each stream with its sources named as the checkpoint knows them; streams on one source share it."""
+    """The DataFrame of each stream with its sources named as in the checkpoint; streams on one source share it."""
     together = read_together(frames, layout)
     named = [name_sources(frames[names[0]], records[names[0]].source_name) for names in together]
     return {name: frame for names, frame in zip(together, named, strict=True) for name in names}
@@ -88,20 +88,20 @@ def query_writer(
 
 
 def trigger_seconds(spark: SparkSession, trigger: str) -> float:
-    """How long Spark takes this trigger to be: it knows more ways to write a length than we do."""
+    """The length of a trigger in seconds, parsed by Spark, which knows more forms."""
     jvm: Any = spark._jvm  # noqa: SLF001
     return float(jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(trigger).intervalMs()) / 1000
 
 
 def unread(query: Any) -> bool:
-    """True while Spark has seen offsets that no step has consumed yet, or has not looked (again) for any."""
+    """True while Spark has seen offsets that no step has consumed yet, or has not polled (again)."""
     status = query.status
     looking = status["isTriggerActive"] or status["message"].startswith("Initializing")
     return bool(status["isDataAvailable"] or looking)
 
 
 def abandon(query: StreamingQuery) -> None:
-    """Let a query end whose session is gone: what is left of it must not write to the checkpoint beside another one."""
+    """Let a query end whose session is gone: it must not write to the checkpoint beside another one."""
     with contextlib.suppress(Exception):
         query.stop()  # marks it as ended before it fails
     with contextlib.suppress(Exception):
@@ -110,7 +110,7 @@ def abandon(query: StreamingQuery) -> None:
 
 @contextlib.contextmanager
 def starting(root: str) -> Iterator[None]:
-    """What Spark refuses to start with, in one line."""
+    """Turn Spark's refusal to start into one line."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
@@ -118,7 +118,7 @@ def starting(root: str) -> Iterator[None]:
 
 
 def query_failure(error: StreamingQueryException, root: str) -> PenstockError:
-    """What ended the query, in one line."""
+    """Why the query ended, in one line."""
     text = str(error)
     return _failure(text.splitlines()[0] if text else repr(error), root, "ended with an error")
 

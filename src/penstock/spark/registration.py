@@ -1,6 +1,7 @@
-"""Changes of what is declared: checked at once, beside the step that runs, and made now or at the next step boundary.
+"""Changes of declarations: checked at once, beside the running step, and applied now or at the next step boundary.
 
-What is checked of streams and queries is said in `declare` and `prepare`; what a change makes of the registry in `catalog`.
+What is checked of streams and queries is said in `catalog/check_stream` and `catalog/check_query`; what a change makes of the registry in
+`catalog/catalog`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from penstock.state.registry import QueryRecord
 
 @dataclass(frozen=True)
 class Registration:
-    """Changes of a catalog; `make` makes one now if nothing runs, else at the next step boundary of the run."""
+    """Changes of a catalog; `make` applies one now if nothing runs, else at the next step boundary of the run."""
 
     catalog: Catalog
     inputs: Inputs
@@ -41,13 +42,16 @@ class Registration:
         self.make(partial(self.inputs.add, stream, whole, altered=altered))
 
     def alter_stream(self, stream: Stream) -> None:
-        """Let a registered stream have another delay or path, also one that this program has not declared yet."""
+        """Change delay or path of a registered stream, even of one that this program has not declared yet."""
         known, frame = self.catalog.streams[stream.name], None
         check_stream(stream)
         if known.source != stream.source and stream.name in self.inputs.frames:
             reader = next((s.name for s in self.catalog.streams.values() if s.punctuated_by == stream.name), None)
             if reader is not None:
-                msg = f"stream {reader!r} has its punctuations from stream {stream.name!r}, whose path cannot change while it does; drop it first"
+                msg = (
+                    f"stream {reader!r} has its punctuations from stream {stream.name!r}, whose path cannot "
+                    "change while it does; drop it first"
+                )
                 raise RegistrationError(msg)
             stream, frame = with_punctuations(self.inputs, stream, open_stream(self.inputs.spark, stream), None)
         self.make(partial(self.inputs.alter, stream, frame))
@@ -70,7 +74,7 @@ class Registration:
         self.make(partial(self.catalog.add, checked, compiled, into, instead=instead))
 
     def altered(self, statement: AlterQuery) -> tuple[QueryRecord, Into | None]:
-        """The query that takes the place of a live one, and its sink: what the statement does not say stays as it is."""
+        """The replacement of a live query, and its sink: what the statement does not say stays unchanged."""
         known = self.catalog.live(statement.name)
         by_hand = known.ordered and not self.catalog.compiled(known).query.ordered  # not by its own ORDER BY
         into = known.into if statement.into is None else statement.into

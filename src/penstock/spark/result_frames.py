@@ -30,9 +30,9 @@ from penstock.state.manifest import Manifest
 from penstock.state.result_files import ResultFile
 from penstock.storage.store import Store
 
-BATCH = 1 << 16  # rows of a batch in which windows are written out
+BATCH = 1 << 16  # rows of a batch of expanded windows
 LISTED = 1 << 16  # windows that Spark lists for a row
-SHORT, LONG = 1, 2  # runs of windows
+SHORT, LONG = 1, 2  # numbers of windows per row
 VERIFIED = {"parquet.page.verify-checksum.enabled": "true"}
 _STEP_OF_NAME = r"([0-9]+)-[0-9a-f]+\.parquet"
 _SIDE_SCHEMA = "_row string, _step bigint, _reason string, _progress bigint"
@@ -41,7 +41,7 @@ _SIDE_SCHEMA = "_row string, _step bigint, _reason string, _progress bigint"
 def result_frame(
     view: ResultView, spark: SparkSession, manifest: Manifest, part: Part, *, step: bool = False, time: bool = False
 ) -> DataFrame:
-    """Exactly the select list, plus `_step` and `_time` if asked."""
+    """Exactly the select list, plus `_step` and `_time` if requested."""
     items = [
         _evaluated(f"CAST({item.text} AS {item.type})", risky=item.risky).alias(item.name) for item in view.items()
     ]
@@ -64,19 +64,19 @@ def result_frame(
             mine = frame.where(f"shiftright(_bits{bit // 64}, {bit % 64}) & 1 = 1 AND {part.steps}")
             each = _written_out(view, mine, schema, part, long=runs == LONG) if runs else mine
             found.append(each.where(part.times).select(*fields))
-        # A window may have rows in files of both kinds, and what is chosen of it is chosen from all of them.
+        # A window may have rows in files of both kinds, and its first rows are chosen from all of them.
         frames.append(_chosen(view, reduce(DataFrame.union, found)).select(*items))
     return reduce(DataFrame.union, frames)
 
 
 def united(frames: Sequence[DataFrame], *, ordered: bool) -> DataFrame:
-    """The results of queries that continue each other as one DataFrame; if `ordered`, by their `_time`, which is then left out."""
+    """The results of queries that continue each other as one DataFrame; if `ordered`, by `_time`, then dropped."""
     whole = reduce(DataFrame.union, frames)
     return whole.orderBy("_time").drop("_time") if ordered else whole
 
 
 def side_rows(spark: SparkSession, store: Store, manifest: Manifest, stream: Stream, reason: str) -> DataFrame:
-    """The whole late or bad rows of a stream, with `_step`, `_reason` and `_progress`."""
+    """The whole late or invalid rows of a stream, with `_step`, `_reason` and `_progress`."""
     files = [s for s in manifest.sides if s.stream == stream.name and s.reason == reason]
     if files:
         raw = spark.read.schema(_SIDE_SCHEMA).options(**VERIFIED).parquet(*[checked(store, f) for f in files])
@@ -132,7 +132,7 @@ def _written_out(view: ResultView, frame: DataFrame, schema: str, part: Part, *,
     window = view.window
     assert window is not None
     if long:
-        # Not in Spark: what it lists for a row it lists at once, and of nested lists all before the first row goes on.
+        # Not in Spark: it lists all windows of a row at once, and of nested lists all before the first row passes.
         columns = list(view.fields())
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -152,7 +152,7 @@ def _written_out(view: ResultView, frame: DataFrame, schema: str, part: Part, *,
 
 
 def _longest_run(view: ResultView, file: ResultFile) -> int:
-    """Whether some rows of a file stand for several windows (`SHORT`), and for more than Spark can list in one place (`LONG`)."""
+    """Whether some rows of a file stand for several windows (`SHORT`), or for more than Spark can list (`LONG`)."""
     if view.window is None or not holds_runs(file):
         return 0
     few = file.count(view.record.id) <= LISTED or longest_run(view.checked(file)) <= LISTED
@@ -161,7 +161,7 @@ def _longest_run(view: ResultView, file: ResultFile) -> int:
 
 @lru_cache(maxsize=4096)
 def longest_run(path: str) -> int:
-    """The most windows that a row of a result file stands for, as the file says of itself; files never change."""
+    """The most windows that a row of a result file stands for, from the file's metadata; files never change."""
     metadata = pq.read_metadata(path)
     place = metadata.schema.to_arrow_schema().get_field_index(RUN)
     found = [metadata.row_group(number).column(place).statistics for number in range(metadata.num_row_groups)]

@@ -1,7 +1,7 @@
-"""When batches come: by a trigger, or as rarely as a bound on latency allows; and how long rows have waited for their results.
+"""When batches start: by a trigger, or as rarely as a bound on latency allows; and how long rows waited for results.
 
-Spark looks for new rows by its trigger. With 'auto' it looks as soon as it is free, and a batch waits before it lets Spark go on; how long is
-the planner's choice.
+Spark polls for new rows by its trigger. With 'auto' it polls as soon as it is free, and a batch delays its end; the
+planner chooses how long.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from penstock.planner.pace import Pace, Turn, longest_delays, percentile
 
 
 class Schedule:
-    """The batches of a run by the clock. `latency` is the most seconds from a row's arrival to its results, if the trigger is 'auto'."""
+    """The batches of a run by the clock. `latency` is the maximal time from arrival to results, for trigger 'auto'."""
 
     def __init__(self, trigger: str, latency: float) -> None:
-        self.trigger = "0 seconds" if trigger == "auto" else trigger  # then the batch itself waits
+        self.trigger = "0 seconds" if trigger == "auto" else trigger  # with 'auto' the batch itself waits
         self.pace = Pace(latency) if trigger == "auto" else None
         self.turns: deque[Turn] = deque(maxlen=257)  # of this Spark query
         self.trigger_seconds = self._query_started = self._last_start = 0.0
@@ -29,7 +29,7 @@ class Schedule:
         self.turns.clear()
 
     def wait(self, started: float, seconds: float, rows: int, stopping: Callable[[], bool]) -> None:
-        """After a batch of so many rows, which started then and took so long: wait as long as the pace says, or until the run is stopping."""
+        """After a batch, wait as long as the pace says, or until the run is stopping."""
         if self.pace is not None:
             self.pace.observe(rows, seconds, started - self._last_start if self._last_start else seconds)
             until = time.monotonic() + self.pace.wait(seconds)
@@ -38,18 +38,18 @@ class Schedule:
         self._last_start = started
 
     def turned(self, planned: float, done: float) -> None:
-        """A batch that Spark had planned then had its results then, and Spark goes on now."""
-        # A batch that Spark had planned before it was started now has waited for that, not for a trigger.
+        """Record a batch: when Spark planned it, when its results were done; Spark continues now."""
+        # A batch planned before the start of this query waited for that, not for a trigger.
         planned = max(planned, self._query_started)
         self.turns.append(Turn(min(planned, done), done, max(done, time.time())))
 
     @property
     def between_looks(self) -> float:
-        """The seconds from one look of Spark for new rows to the next."""
+        """The seconds between two polls of Spark for new rows."""
         return self.trigger_seconds if self.pace is None else self.pace.interval or 0.0
 
     @property
     def delay(self) -> dict[str, float | None]:
-        """Seconds from arrival to results at most, of the last steps."""
+        """The longest delays from arrival to results in the last steps, in seconds."""
         delays = longest_delays(list(self.turns), self.trigger_seconds)
         return {f"p{p}": percentile(delays, p / 100) for p in (50, 99)}

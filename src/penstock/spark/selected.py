@@ -1,7 +1,7 @@
-"""Which sources are Parquet files of which mappers can compute all that Spark would: columns and rows of files, as terms.
+"""Which sources are Parquet files whose columns and rows mappers can compute as Spark would, as terms.
 
-Spark's own analysis says what a DataFrame means. What it prints of an expression is a term of ours only if Spark reads the same expression
-again from that text under the settings of now: modes and time zones that went into the DataFrame count, not those that are set.
+Spark's own analysis defines a DataFrame. The text that it prints for an expression becomes a term only if Spark parses
+the same expression from that text under the present settings: those of the DataFrame's creation count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.spark.types import types_of
 from penstock.sql.typed_terms import term_in_text
 from penstock.step.selection import Selection
 
-# Options of a file stream that only say which files it has.
+# Options of a file stream that only select its files.
 _LISTING = frozenset({
     "path", "maxfilespertrigger", "maxbytespertrigger", "maxfileage", "maxcachedfiles", "latestfirst", "filenameonly",
     "cleansource", "sourcearchivedir", "pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter",
@@ -30,7 +30,7 @@ _LENIENT = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissing
 
 
 def selection_of(frame: DataFrame) -> Selection | None:
-    """What a stream is of the rows of its Parquet files; None if it is something else, or if only Spark can compute it."""
+    """A stream as a selection of its Parquet files' rows; None if it is something else, or needs Spark."""
     plan, steps = frame._jdf.queryExecution().analyzed(), []  # noqa: SLF001
     while kind_of(plan) in ("Project", "Filter"):
         steps.append(plan)
@@ -57,7 +57,7 @@ def selection_of(frame: DataFrame) -> Selection | None:
 
 
 def _is_plain(frame: DataFrame, source: Any) -> bool:
-    """Whether Spark reads such files row by row as they are, and all of them."""
+    """Whether Spark reads such files row by row unchanged, and all of them."""
     options = frame.sparkSession.sparkContext._jvm.scala.jdk.javaapi.CollectionConverters.asJava(source.options())  # type: ignore[union-attr]  # noqa: SLF001
     lenient = any(frame.sparkSession.conf.get(name, "false") == "true" for name in _LENIENT)
     return (
@@ -69,7 +69,7 @@ def _is_plain(frame: DataFrame, source: Any) -> bool:
 
 
 def _columns(plan: Any) -> tuple[Column, ...] | None:
-    """The columns of a plan; None if some are alike in name, or more than their type says."""
+    """The columns of a plan; None if names repeat, or a type does not say everything."""
     found = listed(plan.output())
     names = {column.name().lower() for column in found}
     if len(names) < len(found) or any(column.metadata().json() != "{}" for column in found):
@@ -99,13 +99,13 @@ def _term(frame: DataFrame, step: Any, expression: Any, items: Mapping[str, Term
 
 
 def _is_said_by(frame: DataFrame, below: Any, expression: Any, text: str) -> bool:
-    """Whether Spark reads just that expression from a text, over the rows of a plan."""
+    """Whether Spark parses exactly that expression from a text, over the rows of a plan."""
     session = frame.sparkSession
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001
     try:
         rows = DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, below), session)  # noqa: SLF001
         plan = rows.selectExpr(f"{text} AS value")._jdf.queryExecution().analyzed()  # noqa: SLF001
-    except Exception as error:  # of PySpark, or of the JVM
+    except Exception as error:  # from PySpark or the JVM
         if isinstance(error, Py4JJavaError) or type(error).__module__.startswith("pyspark."):
             return False
         raise

@@ -1,4 +1,4 @@
-"""A local Spark session set up well for Penstock; any other classic session works too."""
+"""A local Spark session configured for Penstock; any other classic session works too."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from penstock.errors import SessionError
 from penstock.spark.java import ensure_java
 
 ATTEMPTS = 4
-DYING_SECONDS = 2.0  # a Java process that answers no more may take to end
+DYING_SECONDS = 2.0  # for the end of a Java process that no longer answers
 SETTINGS = {
     # The default manager is several times slower on a local disk.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",  # the manifest has checksums of its own
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",  # the manifest has its own checksums
     # The default local file system starts a `chmod` process for every file it creates; this one does not.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # What Spark remembers of past jobs for its pages, which nobody opens; by default of a thousand, and of a hundred thousand tasks.
+    # Spark's history of jobs for its web pages; the defaults are a thousand jobs and a hundred thousand tasks.
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "1000",
@@ -37,9 +37,9 @@ SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",  # steps want throughput; measured 5 to 10 % faster than G1
     "spark.python.worker.reuse": "true",
-    # Arrow batches are large: fewer, longer writes. All sessions have it, since Spark keeps workers apart by it.
+    # Arrow batches are large: fewer, longer writes. All sessions have it, since Spark separates workers by it.
     "spark.sql.execution.pandas.udf.buffer.size": str(4 << 20),
-    "spark.python.unix.domain.socket.enabled": "true",  # TCP on loopback holds small messages back for 40 ms
+    "spark.python.unix.domain.socket.enabled": "true",  # TCP on loopback delays small messages by 40 ms
     "spark.log.level": "ERROR",
 }
 
@@ -71,7 +71,7 @@ def local_session(cores: int | None = None, **settings: str) -> SparkSession:
 
 
 def gone(spark: SparkSession) -> str | None:
-    """Why nothing can be asked of a session any more; None if it is there."""
+    """Why a session is unusable; None if it is alive."""
     context, code = spark.sparkContext, _exit_code(spark)
     if code is not None:
         return f"its Java process has ended (exit code {code})"
@@ -84,7 +84,7 @@ def gone(spark: SparkSession) -> str | None:
 
 
 def _exit_code(spark: SparkSession, patience: float = 0) -> int | None:
-    """Of the Java process of a session, if it was started here and has ended, or ends within so many seconds."""
+    """The exit code of a session's Java process, if started here and ended, or ending within `patience` seconds."""
     process: subprocess.Popen[bytes] | None = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001
     if process is None:
         return None
@@ -94,13 +94,13 @@ def _exit_code(spark: SparkSession, patience: float = 0) -> int | None:
 
 
 def refuse_gone(spark: SparkSession, state: str) -> None:
-    """Say so if an engine's session is gone, instead of whatever the next call to Spark would raise."""
+    """Report that an engine's session is gone, instead of whatever the next call to Spark would raise."""
     if why := gone(spark):
         raise SessionError(f"the Spark session of the engine on {state} is gone: {why}; {anew(spark)}")
 
 
 def anew(spark: SparkSession) -> str:
-    """What to do to go on without a session that is gone."""
+    """How to continue after a session is gone."""
     again = "make a new session, and with it a new Engine on the directory"
     # PySpark starts one Java process in the life of a program.
     return again if _exit_code(spark) is None else f"start the program again: {again}"
@@ -116,6 +116,6 @@ def end(spark: SparkSession) -> None:
 
 
 def raise_only() -> None:
-    """Keep Spark's Python side from also printing the errors that it raises; for programs that show errors themselves."""
+    """Keep Spark's Python side from printing the errors that it raises; for programs that show errors themselves."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True

@@ -74,5 +74,5 @@ def open_sink(into: Into, rows: SinkRows, store: Store, owner: str) -> OpenSink:
 
 
 def cause(error: BaseException) -> str:
-    """What a sink said, in one line."""
+    """An error of a sink, in one line."""
     return spark_message(error) if isinstance(error, PySparkException | Py4JJavaError) else cause_of(error)

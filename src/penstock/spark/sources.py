@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-# With these on, an unnamed source anywhere in the session fails to load, so they are on only while we start.
+# With these on, an unnamed source anywhere in the session fails to load, so they are on only during our start.
 _EVOLUTION = {
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",
@@ -20,12 +20,12 @@ _EVOLUTION = {
 
 
 def listed(items: Any) -> list[Any]:
-    """What a sequence of Spark's holds."""
+    """The items of a Scala sequence."""
     return [items.apply(number) for number in range(items.size())]
 
 
 def leaves_of(frame: DataFrame) -> list[Any]:
-    """What a DataFrame reads, as nodes of its plan."""
+    """The sources of a DataFrame, as nodes of its plan."""
     return listed(frame._jdf.queryExecution().analyzed().collectLeaves())  # noqa: SLF001
 
 

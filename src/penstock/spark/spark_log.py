@@ -1,6 +1,6 @@
-"""Whether Spark's own log, by which its query goes on, is whole: looked at before Spark does, whose words for it name no file.
+"""Checks Spark's own log, from which its query continues, before Spark reads it, since Spark's errors name no file.
 
-What is looked at is what Spark reads at a start: its last batches, and the entries of file sources since they were last written together.
+It checks what Spark reads at a start: its last batches, and the entries of file sources since their last compaction.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ REMEDY = (
     "Restore manifest/ and checkpoint/ from the same backup, or start with a new state directory and replay the sources"
 )
 _DAMAGE = re.compile(
-    r"batch \S+ doesn't exist|[Ii]ncomplete log file|[Ll]og file was malformed|MALFORMED_LOG_FILE|[Ff]ailed to read log file|"
+    r"batch \S+ doesn't exist|[Ii]ncomplete log file|[Ll]og file was malformed|MALFORMED_LOG_FILE|[Ff]ailed "
+    r"to read log file|"
     r"MISSING_\w*BATCH|INVALID_LOG|UNRECOGNIZED_\w*LOG"
 )
 
 
 def check_log(store: Store) -> None:
-    """Refuse a log that was cut, damaged or lost in part."""
+    """Refuse a log that was cut, damaged or partly lost."""
     offsets, commits = (_numbers(store, f"{CHECKPOINT}/{log}") for log in ("offsets", "commits"))
     if not offsets and not commits:
         return
@@ -43,12 +44,12 @@ def check_log(store: Store) -> None:
 
 
 def of_log(text: str) -> bool:
-    """Whether Spark speaks of its log."""
+    """Whether Spark's message is about its log."""
     return _DAMAGE.search(text) is not None
 
 
 def _check_source(store: Store, source: str, last: int) -> None:
-    """The entries of a file source: those since the last one that holds all before it."""
+    """The entries of a file source since the last one that contains all before it."""
     folder = f"sources/{source}"
     names = set(store.names(f"{CHECKPOINT}/{folder}"))
     for number in range(last, -1, -1):
@@ -61,7 +62,7 @@ def _check_source(store: Store, source: str, last: int) -> None:
 
 
 def _check(store: Store, name: str, begins: tuple[str, ...]) -> None:
-    """The first lines begin so, and the last one is whole."""
+    """Check that the first lines begin so, and that the last one is whole."""
     try:
         lines = store.read(f"{CHECKPOINT}/{name}").decode().splitlines()
     except UnicodeDecodeError:
@@ -73,7 +74,7 @@ def _check(store: Store, name: str, begins: tuple[str, ...]) -> None:
 
 
 def _is_whole(line: str) -> bool:
-    """A version, or JSON, with or without the name of its source; '-' is no offset."""
+    """Whether it is a version or JSON, with or without the name of its source; '-' is no offset."""
     if re.fullmatch(r"v\d+", line):
         return True
     return any(text == "-" or _is_json(text) for text in (line, line.partition(":")[2]))

@@ -1,6 +1,6 @@
-"""Spark sessions that are set up for steps: the stream's own, in which batches come, and one for steps without a batch.
+"""Spark sessions configured for steps: the stream's own, in which batches run, and one for steps without a batch.
 
-Both are clones, so that nobody else sees their settings. The session that people give is set up in `session`.
+Both are clones, so that nobody else sees their settings. `session` configures the user's session.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from pyspark.sql import SparkSession
 
 from penstock.model.limits import LARGEST_VALUE
 
-# No setting may be among these by which Spark keeps Python workers apart (such as the size of their buffers): results are read elsewhere too.
+# Must not contain settings by which Spark separates Python workers (such as buffer sizes): others read results too.
 SETTINGS = {
-    # The number of a stage in a plan shall not be part of its code: it depends on which streams bring rows, and is no reason to compile.
+    # The number of a stage must not be part of its code: it depends on the streams with rows, and would recompile.
     "spark.sql.codegen.useIdInClassName": "false",
     "spark.sql.adaptive.enabled": "false",  # one exchange with a known number of tasks: nothing to adapt
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(
         2**31 - 1
     ),  # any lower limit makes Spark add up all sizes for each row
-    "spark.sql.maxPlanStringLength": "20000",  # constants of a plan may be long, and Spark keeps the texts of a thousand plans
-    # Hashes every row to find out whether a repeated map task gave other rows; streams are refused if they can.
+    "spark.sql.maxPlanStringLength": "20000",  # constants of a plan may be long, and Spark keeps a thousand plan texts
+    # Hashes every row to detect a repeated map task with other rows; streams for which that is possible are refused.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
 }
 
 
-# Where values may be much larger than rows, or a task may get many parcels, adding up sizes is what keeps a batch within memory: Spark's buffers, which
-# double as they grow, end the JVM at about 800 MB in one batch if it has 2 GB.
+# Where values may be much larger than rows, or a task may get many parcels, only summing sizes keeps a batch within
+# memory: Spark's buffers, which double as they grow, exhaust a JVM of 2 GB at about 800 MB in one batch.
 LARGE_VALUES = {"spark.sql.execution.arrow.maxBytesPerBatch": str(LARGEST_VALUE)}
 
 
 class StepSessions:
-    """The sessions of one run's steps. Expressions mean in them what they meant when the queries were registered: `settings` are those of the registry."""
+    """The sessions of one run's steps. `settings` are the registry's, so that expressions keep their meaning."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -40,11 +40,11 @@ class StepSessions:
         self._own: SparkSession | None = None
 
     def forget(self) -> None:
-        """Set up sessions anew with the next step: their settings may have changed."""
+        """Configure sessions again at the next step: their settings may have changed."""
         self._prepared, self._own = None, None
 
     def prepare(self, session: SparkSession, settings: Mapping[str, str]) -> None:
-        """Set up the session of a batch, unless it was done before: all batches of a Spark query have the same one."""
+        """Configure the session of a batch, once: all batches of a Spark query have the same one."""
         if self._prepared != settings:
             _set_up(session, settings)
             self._prepared = settings

@@ -1,6 +1,6 @@
-"""Streams as a program gives them: a streaming DataFrame, and in words how far behind its rows may come and what punctuates it.
+"""Streams from a program: a streaming DataFrame, with its delay and punctuations as arguments.
 
-What a declaration must satisfy, however it was made, is said in `declare`.
+What a declaration must satisfy, however it was made, is said in `catalog/check_stream`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def given_stream(
     told: bool,
     side_retain: str,
 ) -> Stream:
-    """The stream that these words declare, as yet without punctuations; `told` if it will have some."""
+    """The stream of these arguments, without its punctuations yet; `told` if it will have some."""
     check_source(name, frame)
     columns = tuple(Column(n, t) for n, t in columns_of(frame))
-    called = {c.name.lower(): c.name for c in columns}  # names are told apart as in Spark, whatever their case
+    called = {c.name.lower(): c.name for c in columns}  # names ignore case, as in Spark
     event_time = called.get(event_time.lower(), event_time)
     sequence = None if sequence is None else called.get(sequence.lower(), sequence)
     integer = any(c.name == event_time and c.type in INTEGER_TYPES for c in columns)
@@ -73,9 +73,12 @@ def given_stream(
 def punctuated(
     stream: Stream, punctuation: str | DataFrame | None, patterns: Sequence[str], declared: Collection[str]
 ) -> tuple[Stream, DataFrame | None]:
-    """The stream with its punctuations, and the DataFrame that they come from if it is another; `declared` are the streams there are."""
+    """The stream with its punctuations, and the other DataFrame that has them, if any; `declared` are known streams."""
     if patterns and (isinstance(punctuation, DataFrame) or punctuation is None):
-        msg = f"stream {stream.name!r}: patterns= narrows punctuations in a column of the stream; name that column with punctuation="
+        msg = (
+            f"stream {stream.name!r}: patterns= narrows punctuations in a column of the stream; name that column "
+            "with punctuation="
+        )
         raise RegistrationError(msg)
     if punctuation is None:
         return stream, None
@@ -95,12 +98,15 @@ def punctuated(
 def with_punctuations(
     inputs: Inputs, stream: Stream, frame: DataFrame, other: DataFrame | None
 ) -> tuple[Stream, DataFrame]:
-    """A declared stream, checked, and its DataFrame with its punctuations: those of another DataFrame, or of a declared stream."""
+    """A declared stream, checked, and its DataFrame with punctuations of another DataFrame or declared stream."""
     if stream.punctuated_by is not None:
         source = inputs.catalog.stream(stream.punctuated_by)
         other = inputs.frames.get(source.name)
         if other is None:
-            msg = f"stream {stream.name!r} has its punctuations from stream {stream.punctuated_by!r}; declare that one first"
+            msg = (
+                f"stream {stream.name!r} has its punctuations from stream {stream.punctuated_by!r}; declare that "
+                "one first"
+            )
             raise RegistrationError(msg)
         other = other.select(*[c.name for c in source.columns])
     if other is not None:
@@ -110,7 +116,7 @@ def with_punctuations(
 
 
 def changed_stream(stream: Stream, delay: str | int | None, path: str | Path | None) -> Stream:
-    """A stream with another delay or path; what is None stays as it is."""
+    """A stream with another delay or path; None means unchanged."""
     if delay is None and path is None:
         raise RegistrationError(f"stream {stream.name!r}: nothing is to change; give delay= or path=")
     if delay is not None:
@@ -120,7 +126,7 @@ def changed_stream(stream: Stream, delay: str | int | None, path: str | Path | N
 
 
 def time_to_advance(stream: Stream, to: int | str | datetime) -> int:
-    """The time to which somebody advances a stream, in units of its event time."""
+    """The time to which a stream is advanced, in units of its event time."""
     if stream.integer_time != (isinstance(to, int) and not isinstance(to, bool)):
         kind = "an integer" if stream.integer_time else "a time, such as '2024-05-01 12:30:00'"
         raise RegistrationError(f"stream {stream.name!r} is advanced to {kind}, not to {to!r}")

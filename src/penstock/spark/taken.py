@@ -1,4 +1,4 @@
-"""Results of queries as rows of a derived stream, as Spark reads them where a select list is more than columns."""
+"""Results of queries as rows of a derived stream, read by Spark where a select list is more than columns."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _branch(derived: DerivedStream, view: ResultView, frame: DataFrame, layout: 
 
 
 def tick_sql(ticks: Ticks, times: Sequence[str]) -> tuple[str, str, str]:
-    """(whether a row counts at some tick, the moment just before the first, that before the last) in Spark's words; `times` are those of its roles."""
+    """(whether a row counts at some tick, the moments before the first and last) in SQL; `times` are its roles'."""
     last = _greatest("least", [f"{t} + {n}L" for t, (_, n) in zip(times, ticks.ranges, strict=True) if n is not None])
     newest = _greatest("greatest", times)
     first = f"{newest} - pmod({newest} - {ticks.start}L, {ticks.slide}L) + {ticks.slide}L"

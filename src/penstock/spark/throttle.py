@@ -1,7 +1,7 @@
-"""Holds streams back that are far ahead in event time, by the limit that Spark asks its sources to keep to in each batch.
+"""Throttles streams that are far ahead in event time, by the limit that Spark passes to its sources in each batch.
 
-Only files can be held back: their source honours a limit of no files. The limits are those of the running Spark query, so nothing
-of them outlives it, and Spark's log of offsets knows only what was read.
+Only files can be throttled: their source honours a limit of no files. The limits are those of the running Spark query,
+so they do not outlive it, and Spark's log of offsets contains only what was read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def source_count(frame: DataFrame) -> int:
 
 
 class Throttle:
-    """The limits of one running Spark query. `order` are its streams as the query reads them, each with its number of sources."""
+    """The limits of one running Spark query. `order` are its streams in order, each with its number of sources."""
 
     def __init__(self, spark: SparkSession, order: Sequence[tuple[str, int]]) -> None:
         self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
@@ -34,7 +34,7 @@ class Throttle:
         self.held: frozenset[str] = frozenset()
 
     def hold(self, streams: frozenset[str]) -> None:
-        """From the next batch on read nothing of these streams (as far as they can be held), and of all others as usual."""
+        """From the next batch on read nothing of these streams (if they can be throttled), and all others as usual."""
         if streams == self.held or self.query is None:
             return
         execution = self.query._jsq.streamingQuery()  # noqa: SLF001
@@ -53,7 +53,7 @@ class Throttle:
         self.held = held
 
     def _known(self, sources: Any) -> dict[str, list[Any]]:
-        """The sources of each stream that can be held back; of none if they are not as the streams declare them."""
+        """The sources of each stream that can be throttled; none if they are not as the streams declare them."""
         every = listed(sources)
         if len(every) != sum(count for _, count in self._order):
             return {}

@@ -1,4 +1,4 @@
-"""The Arrow types that Spark gives declared columns and handed-over rows, as the workers see them."""
+"""Spark's Arrow types of declared columns and of rows passed to the JVM, as the workers see them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def listed_types(spark: SparkSession, network: Network) -> dict[int, pa.Schema]:
 
 
 def handover_types(spark: SparkSession, network: Network) -> pa.Schema | None:
-    """The layout of rows that Spark finishes, as Arrow will see it in the workers."""
+    """The layout of rows that Spark finishes, in Arrow at the workers."""
     if not finished_joins(network):
         return None
     schema = spark.createDataFrame([], handover_schema(network)).schema

@@ -1,4 +1,4 @@
-"""Python workers that are there before they are needed, with the compiled kernels loaded."""
+"""Python workers started before they are needed, with the compiled kernels loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger("penstock.warm")
 
 
 class Warming:
-    """Workers on their way. `told` gets a line if they cannot be started."""
+    """Starting workers. `told` gets a line if they cannot be started."""
 
     def __init__(self, spark: SparkSession, tasks: int, told: list[str]) -> None:
         self.spark, self.told = spark, told
@@ -27,7 +27,7 @@ class Warming:
             self._thread.start()
 
     def wait(self) -> None:
-        """Until the workers are there, or have failed: no step loads what they are loading."""
+        """Wait until the workers are there or have failed: no step loads what they are loading."""
         if self._thread is not None:
             self._thread.join()
 
@@ -49,10 +49,11 @@ class Warming:
 
 
 def warm_workers(spark: SparkSession, tasks: int, told: list[str]) -> Warming:
-    """Start Python workers and load the compiled kernels in them, beside whatever else happens.
+    """Start Python workers and load the compiled kernels in them, concurrently.
 
-    `spark` is a session of steps: Spark keeps apart the workers of sessions with other settings, and of other kinds of jobs. Only the job itself
-    runs beside: what Spark imports to plan it, pandas above all, may not be imported by two threads at once.
+    `spark` is a session of steps: Spark separates the workers of sessions with other settings, and of other kinds of
+    jobs. Only the job itself is concurrent: two threads must not import at once what Spark imports to plan it, above
+    all pandas.
     """
     return Warming(spark, tasks, told)
 

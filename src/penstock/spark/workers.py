@@ -1,4 +1,4 @@
-"""Whether the Python workers of a session can do what a step needs: asked when an engine is made, not found out by the first step."""
+"""Whether the Python workers of a session can do what a step needs: checked when an engine is made."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from penstock.spark.failure import explained, last_cause
 
 ASKING_SECONDS = 60.0
 _log = logging.getLogger("penstock.step")
-_known: set[tuple[str, str]] = set()  # (application, Python) whose workers were found fit
+_known: set[tuple[str, str]] = set()  # (application, Python) whose workers passed
 
 
 def check_workers(spark: SparkSession) -> None:
     """Refuse a session whose workers run another Python version, or have no penstock or another one.
 
-    Workers on this machine that run this very Python are taken to be fit; any others are asked once, by a job of one task.
+    Workers on this machine that run this very Python pass; any others are checked once, by a job of one task.
     """
     context = spark.sparkContext
     python = str(context.pythonExec)
@@ -35,7 +35,7 @@ def check_workers(spark: SparkSession) -> None:
     mine, remedy = f"{sys.version_info.major}.{sys.version_info.minor}", _remedy()
 
     def versions(_: int) -> tuple[str, str, str]:
-        # Runs in the worker, which need not know penstock: so it is sent whole, and imports what it uses.
+        # Runs in the worker, which may lack penstock: so it is sent whole, and imports what it uses.
         import sys  # noqa: PLC0415
 
         try:
@@ -49,7 +49,7 @@ def check_workers(spark: SparkSession) -> None:
         where, version, found = context.parallelize([0], 1).map(versions).collect()[0]
     except (PySparkException, Py4JJavaError) as error:
         _log.debug("asking a worker failed", exc_info=True)
-        # Workers may be started by a module of penstock: then one that is not there is found out by nobody else.
+        # Workers may be started by a module of penstock: nothing else reveals that it is missing.
         told = _import_error(python) if str(context.master).startswith("local") else None
         if told is None:
             said = explained(str(error), last_cause(error))
@@ -58,7 +58,8 @@ def check_workers(spark: SparkSession) -> None:
     if (version, found) != (mine, penstock.__version__):
         other = f"without a penstock that can be imported ({found[1:]})" if found[:1] == "!" else f"penstock {found}"
         msg = (
-            f"the Python workers of this Spark session run {where} (Python {version}, {other}), and this program {sys.executable} "
+            f"the Python workers of this Spark session run {where} (Python {version}, {other}), and this "
+            f"program {sys.executable} "
             f"(Python {mine}, penstock {penstock.__version__}); {remedy}"
         )
         raise SessionError(msg)
@@ -66,7 +67,7 @@ def check_workers(spark: SparkSession) -> None:
 
 
 def _import_error(python: str) -> tuple[str, str, str] | None:
-    """What a Python on this machine says that cannot import penstock, as a worker would; None if that is not what is wrong with it."""
+    """The error of a Python on this machine that cannot import penstock, as a worker; None if it is another one."""
     asked = "import sys; print(sys.executable); print('%d.%d' % sys.version_info[:2]); import penstock.step.worker"
     try:
         said = subprocess.run(  # noqa: S603  (what Spark runs as its workers anyway)
@@ -81,7 +82,7 @@ def _import_error(python: str) -> tuple[str, str, str] | None:
 
 
 def is_this_python(name: str) -> bool:
-    """Whether a worker's Python is the one of this program, of the same virtual environment."""
+    """Whether a worker's Python is this program's, of the same virtual environment."""
     found = shutil.which(name)
     if found is None or not sys.executable:
         return False
@@ -92,6 +93,7 @@ def is_this_python(name: str) -> bool:
 
 def _remedy() -> str:
     return (
-        f"set PYSPARK_PYTHON or spark.pyspark.python to {sys.executable} before the session is made (Engine.local does), "
+        f"set PYSPARK_PYTHON or spark.pyspark.python to {sys.executable} before the session is made "
+        "(Engine.local does), "
         f"or install Python and penstock {penstock.__version__} alike where the workers run"
     )

@@ -17,7 +17,7 @@ from sqlglot import exp
 from penstock.model import And, Arithmetic, Compare, Expression, In, IsNull, Literal, Not, Or, Ref, Term
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE
 from penstock.sql.dialect import generate
-from penstock.sql.growth import guarded
+from penstock.sql.growth import guarded, may_grow
 from penstock.sql.inference import VOID, integer_literal, is_rearranged, type_of
 from penstock.sql.scope import bound_column, marker, ref_of, unwrapped
 from penstock.sql.totality import is_total
@@ -48,7 +48,7 @@ def expression(node: exp.Expr) -> Expression:
     """The model's form of a bound syntax tree."""
     tree = unwrapped(node)
     written = expression_parts(tree)
-    parts = expression_parts(tree, test=True)
+    parts = expression_parts(tree, test=True) if may_grow(tree) else written
     grows = parts != written  # and so it may raise, if the value would be too large
     term = term_of(tree)
     if term is None and not grows:
@@ -76,6 +76,9 @@ def roles_of(node: exp.Expr) -> tuple[int, ...]:
 
 def expression_parts(node: exp.Expr, *, test: bool = False) -> tuple[str | Ref, ...]:
     """Generate the text with markers for columns, then split it at them; `test` guards calls that may grow."""
+    single = ref_of(unwrapped(node))
+    if single is not None:
+        return (single,)
     tree = exp.Paren(this=unwrapped(node).copy())
     refs: list[Ref] = []
     for column in _columns(tree):

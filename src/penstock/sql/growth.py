@@ -166,6 +166,11 @@ def _shrinks(name: str, arguments: Sequence[exp.Expr]) -> bool:
     return constant and len(new.name.encode()) <= len(old.name.encode())
 
 
+def may_grow(tree: exp.Expr) -> bool:
+    """Whether a tree has anything that a check could stand before."""
+    return any(isinstance(n, exp.DPipe | exp.Lambda) or function_call(n) is not None for n in tree.walk())
+
+
 def guarded(tree: exp.Expr) -> exp.Expr:
     """The tree with a check before every call that may grow; its columns already have the names of the text."""
     root = exp.Paren(this=tree)

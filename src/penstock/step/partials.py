@@ -71,7 +71,7 @@ def aggregate_rows(
             _flush(held, aggregate, tables, now, newest)
             tables = []
         paned = [m.id for m in aggregate.members if m.paned]
-        runs = [m.id for m in aggregate.members if m.runs]
+        runs = [m.id for m in aggregate.members if m.repeats]
         found: list[Closed] = []
         if ahead.concerns(aggregate):  # then none is paned, and none shows open windows
             found = close_groups(aggregate, held.network.streams, tables, held.task.progress, ahead, newest, runs)

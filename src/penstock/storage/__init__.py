@@ -1,1 +1,1 @@
-"""Durable bytes: the store and what is true of its files (names, seals, faults, secrets), for streams and views alike."""
+"""Durable bytes: the store, and the names, seals, faults and secrets of its files, for streams and views alike."""

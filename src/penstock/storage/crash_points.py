@@ -9,6 +9,6 @@ POINTS = ("before_job", "after_job", "before_manifest", "after_manifest", "after
 
 
 def kill_point(point: str, step: int) -> None:
-    """Die here without a word if `PENSTOCK_KILL_AT=point:step` asks for it."""
+    """Die here silently if `PENSTOCK_KILL_AT=point:step` requests it."""
     if os.environ.get("PENSTOCK_KILL_AT") == f"{point}:{step}":
         os.kill(os.getpid(), signal.SIGKILL)

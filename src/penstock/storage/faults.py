@@ -1,4 +1,4 @@
-"""What is said of files of a state directory that cannot be used: which one, why, and what to do."""
+"""Messages about unusable files of a state directory: which one, why, and the remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _REMEDIES = {
     errno.EROFS: _WRITABLE,
     errno.EACCES: _WRITABLE,
     errno.EPERM: _WRITABLE,
-    errno.ENOTDIR: "a state directory and all that it is made of are folders: choose another one, or move the file away",
+    errno.ENOTDIR: "a state directory and all that it is made of are folders: choose another one, or move the file "
+    "away",
     errno.EEXIST: "a state directory and all that it is made of are folders: choose another one, or move the file away",
     errno.EISDIR: "there has to be a file: move the folder away, and restore the file from a backup if it was there",
     errno.ENOENT: RESTORE,
@@ -33,7 +34,7 @@ def damaged(path: str, why: str, *, kind: str = "") -> StateError:
 
 
 def file_fault(error: OSError) -> str:
-    """What the system says of a file of the state directory, and what to do."""
+    """The system's error about a file of the state directory, with the remedy."""
     remedy = _REMEDIES.get(error.errno or 0, "see to that place, which belongs to the state directory")
     if error.filename and error.errno:
         return f"{error.filename!s} cannot be used: {os.strerror(error.errno).lower()}; {remedy}"
@@ -41,7 +42,7 @@ def file_fault(error: OSError) -> str:
 
 
 def plainly(error: BaseException) -> BaseException:
-    """An error of the file system in words; others as they are, also those of a connection."""
+    """An error of the file system in words; others unchanged, including those of a connection."""
     if isinstance(error, OSError) and error.errno is not None and not isinstance(error, ConnectionError | TimeoutError):
         return StateError(file_fault(error))
     return error
@@ -49,7 +50,7 @@ def plainly(error: BaseException) -> BaseException:
 
 @contextmanager
 def told_plainly() -> Iterator[None]:
-    """All files that are touched inside belong to a state directory: what the system says of them is told with the remedy."""
+    """All files used inside belong to a state directory: the system's errors are reported with the remedy."""
     try:
         yield
     except OSError as error:

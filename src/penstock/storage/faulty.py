@@ -1,7 +1,7 @@
-"""A store that fails as disks, networks and machines do: for tests, repeatable by its seed.
+"""A store that fails as disks, networks and machines do: for tests, reproducible from its seed.
 
-It wraps another store and keeps the promises of `Store`, no more: what was written and not made durable is lost, or not, when the power
-goes. A process that has died on it can do nothing any more; what comes after goes on with `restarted`.
+It wraps another store and keeps the promises of `Store`, no more: without a sync, a write may be lost in a power cut. A
+process that has died on it can do nothing more; the next one continues with `restarted`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Died(BaseException):
 
 @dataclass(frozen=True)
 class Faults:
-    """How often (0 to 1) an operation fails without having done anything, a put is done and yet fails, and an operation takes its time.
+    """Probabilities (0 to 1) that an operation fails without effect, that a put succeeds but fails, and of delays.
 
-    The process dies instead of the change number `dies_at`, counted from 1: of a file that is written then, a part may be there.
+    The process dies instead of change number `dies_at`, counted from 1: a part of a file being written may remain.
     """
 
     fails: float = 0.0
@@ -46,7 +46,7 @@ NONE = Faults()
 
 @dataclass(eq=False)
 class FaultyStore:
-    """`changes` are those that were begun: (operation, name). `delay` is called for an operation that takes its time."""
+    """`changes` are those that were started: (operation, name). `delay` is called for slow operations."""
 
     inner: Store
     random: Random
@@ -54,27 +54,27 @@ class FaultyStore:
     delay: Callable[[], None] = lambda: sleep(0.001)
     changes: list[tuple[str, str]] = field(default_factory=list)
     dead: bool = False
-    _before: dict[str, bytes | None] = field(default_factory=dict)  # what a power cut may bring back; None: no file
-    _loose: set[str] = field(default_factory=set)  # files of which not even the content is durable
+    _before: dict[str, bytes | None] = field(default_factory=dict)  # what a power cut may restore; None: no file
+    _loose: set[str] = field(default_factory=set)  # files without even durable content
     _held: list[ExitStack] = field(default_factory=list)
     _lock: RLock = field(default_factory=RLock)
 
     # -- what tests do ----------------------------------------------------------------------------------------------
 
     def written_elsewhere(self, name: str, data: bytes) -> None:
-        """Another program (Spark) writes a file, over one if there is one, and makes nothing durable."""
+        """Another program (Spark) writes a file, replacing one if there is one, without a sync."""
         self._change("other", name, lambda: self.inner.replace(name, data), data)
         self._loose.add(name)
 
     def die(self) -> None:
-        """Let the process die: nothing that still holds this store can do anything with it, and it owns nothing any more."""
+        """Let the process die: whoever still holds this store can do nothing with it, and it owns nothing any more."""
         with self._lock:
             self.dead = True
             while self._held:
                 self._held.pop().close()
 
     def restarted(self, faults: Faults = NONE, *, power_cut: bool = False) -> FaultyStore:
-        """The store as the next process finds it. After a power cut, what was not made durable may be as it was before, or in part."""
+        """The store for the next process. After a power cut, what was not durable may be as before, or partial."""
         self.die()
         if power_cut:
             for name in sorted(self._loose):
@@ -197,7 +197,7 @@ class FaultyStore:
             return found
 
     def _begin(self, operation: str, name: str, data: pa.Buffer | bytes | None = None, *, change: bool = True) -> None:
-        """Fail, wait or die, as it comes. A process that dies writing leaves a part of the file, at most."""
+        """Fail, wait or die, by chance. A process that dies during a write leaves at most a part of the file."""
         if self.dead:
             raise Died
         if self._happens(self.faults.slow):
@@ -223,7 +223,7 @@ class FaultyStore:
         return share > 0 and self.random.random() < share
 
     def _durable(self, names: list[str]) -> None:
-        """Names in the folders of these are as they are now, whatever comes."""
+        """The names in the folders of these files are durable as they are now."""
         with self._lock:
             for folder in {name.rpartition("/")[0] for name in names}:
                 for name in [n for n in self._before if n.rpartition("/")[0] == folder]:

@@ -1,4 +1,4 @@
-"""The name that a state directory has for itself: by it sinks know whose results they hold, and Spark's query is called after it."""
+"""The id of a state directory: sinks use it to recognize their results, and it names Spark's query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILE = "id"
 
 
 def read_id(store: Store) -> str:
-    """The name, given when it is first asked for."""
+    """The id, created on first use."""
     store.put_if_absent(FILE, uuid.uuid4().hex.encode())
     found = store.read(FILE)
     if not re.fullmatch(rb"[0-9a-f]{32}", found):

@@ -1,8 +1,8 @@
-"""A store in a folder of a file system of this machine, or one that is mounted here.
+"""A store in a folder of a local or mounted file system.
 
-Rows of streams lie in state files, so these and their folders are their owner's alone, from the moment they are made. What a folder that
-others read gets (a sink's) is made as the umask says. A file of results that is linked there is opened to others then, and not before; the
-folder in which it lies here is its owner's.
+State files contain rows of streams, so these and their folders are readable only by their owner, from their creation
+on. Files for a folder that others read (a sink's) get the mode of the umask. A linked file of results becomes readable
+for others at that moment, not before; its folder here stays private.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import pyarrow as pa
 
 from penstock.storage.store import in_use
 
-LOOKING_SECONDS = 0.005  # for which somebody who looks for an owner has the lock, about
+LOOKING_SECONDS = 0.005  # for which a process that looks for an owner has the lock, approximately
 
 
 @dataclass(frozen=True)
 class LocalStore:
     """A folder on a local or shared POSIX file system. `durable=False` skips all syncs (for comparisons).
 
-    Only its owner reads what is made in it, unless it is `shared`. Folders that are there already stay as they are.
+    Only its owner can read what is made in it, unless it is `shared`. Existing folders keep their modes.
     """
 
     root: str
@@ -56,11 +56,11 @@ class LocalStore:
                     file.flush()
                     self._sync_file(file.fileno())
                 except BaseException:
-                    path.unlink(missing_ok=True)  # half a file takes up room that may be what is wanting
+                    path.unlink(missing_ok=True)  # a partial file takes up space that may be missing
                     raise
         except OSError as error:
             if error.filename is None:
-                error.filename = str(path)  # the system does not name the file that it cannot write on
+                error.filename = str(path)  # the system's error does not name the file
             raise
 
     def make(self, folder: str) -> None:
@@ -71,7 +71,7 @@ class LocalStore:
         try:
             root.mkdir(mode, exist_ok=True)
         except FileNotFoundError:
-            root.parent.mkdir(parents=True, exist_ok=True)  # where others may have something too
+            root.parent.mkdir(parents=True, exist_ok=True)  # others may use it too
             root.mkdir(mode, exist_ok=True)
         for each in reversed([p for p in (path, *path.parents) if root in p.parents]):
             if not each.is_dir():
@@ -88,7 +88,7 @@ class LocalStore:
         return time.time() - Path(self.path(name)).stat().st_mtime
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        # A link refuses an existing name, a rename would silently win over it.
+        # A link refuses an existing name; a rename would silently replace it.
         temporary = f"{name}.{uuid.uuid4().hex}.tmp"
         self.write(temporary, data)
         source, target = Path(self.path(temporary)), Path(self.path(name))
@@ -158,10 +158,10 @@ class LocalStore:
                     file.seek(0)
                     raise in_use(self.path(folder).rstrip("/"), file.read().strip() or "another engine")
                 if not self._is_at(name, file):
-                    continue  # the folder was deleted by who held it before
+                    continue  # the previous owner deleted the folder
                 mine = f"process {os.getpid()}"
                 file.seek(0)
-                if file.read() != mine:  # a lock that is taken for every commit is not worth a write each time
+                if file.read() != mine:  # a lock that every commit takes is not worth a write each time
                     file.truncate(0)
                     file.write(mine)
                     file.flush()
@@ -169,7 +169,7 @@ class LocalStore:
                 return
 
     def owner(self, folder: str = "") -> str | None:
-        """Shares the lock for an instant: those who look do not see one another."""
+        """Shares the lock for an instant: processes that look do not exclude each other."""
         try:
             with Path(self.path(_lock_name(folder))).open() as file:
                 if not _lock(file, fcntl.LOCK_SH):
@@ -179,14 +179,14 @@ class LocalStore:
         return None
 
     def _is_at(self, name: str, file: IO[Any]) -> bool:
-        """Whether a name still leads to an open file."""
+        """Whether a name still refers to an open file."""
         try:
             return os.path.samestat(os.stat(self.path(name)), os.fstat(file.fileno()))  # noqa: PTH116
         except FileNotFoundError:
             return False
 
     def _open(self, name: str, flags: int) -> int:
-        """A file that is made with its final mode, so that nobody can open it before."""
+        """A file created with its final mode, so that nobody can open it before."""
         self.make(name.rpartition("/")[0] or ".")
         return os.open(self.path(name), flags | os.O_CREAT | os.O_CLOEXEC, 0o666 if self.shared else 0o600)
 
@@ -208,7 +208,7 @@ def _lock_name(folder: str) -> str:
 
 
 def _lock_alone(file: IO[Any]) -> bool:
-    """Hold the file alone; False if somebody else does. Those who only look share it for an instant, and are waited for."""
+    """Lock the file exclusively; False if another process owns it. Processes that only look share it briefly: wait."""
     while not _lock(file, fcntl.LOCK_EX):
         if not _lock(file, fcntl.LOCK_SH):
             return False

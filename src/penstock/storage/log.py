@@ -1,6 +1,6 @@
-"""A log: numbered records in a folder, each sealed and put once, whoever puts it first.
+"""A log: numbered records in a folder, each sealed, and put only once.
 
-What a record says, and what follows from all of them, is for who keeps the log. Snapshots, which stand for all records up to theirs, are
+The owner of a log defines its records and their meaning. Snapshots, which summarize all records up to theirs, are
 another log in the same folder, under a prefix.
 """
 
@@ -18,7 +18,7 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True)
 class Log(Generic[Record]):
-    """`key` is the field of a record that holds its number, which is written with at least so many `digits`."""
+    """`key` is the field of a record with its number, which names have with at least `digits` digits."""
 
     store: Store
     folder: str
@@ -32,11 +32,11 @@ class Log(Generic[Record]):
         return f"{self.folder}/{self.prefix}{number:0{self.digits}d}.json"
 
     def label(self, number: int) -> str:
-        """What messages call a record."""
+        """A record in messages."""
         return self.store.label(self.name(number))
 
     def numbers(self) -> list[int]:
-        """The numbers of the records that are there, in order."""
+        """The numbers of the existing records, in order."""
         return numbers(self.store.names(self.folder), self.digits, self.prefix)
 
     def read(self, number: int) -> Record:
@@ -44,19 +44,19 @@ class Log(Generic[Record]):
         return load(self.store, self.name(number), self.decode, **{self.key: number})
 
     def newest(self) -> Record | None:
-        """The last record, while others may add some and give old ones up; None if there is none."""
+        """The last record, while others may add and delete records; None if there is none."""
         while known := self.numbers():
             try:
                 return self.read(known[-1])
             except FileNotFoundError:
-                continue  # it was given up since it was listed, so there is a later one
+                continue  # it was deleted since it was listed, so there is a later one
         return None
 
     def put(self, record: Record) -> bool:
-        """Add a record; False, and nothing added, if somebody has put one of that number."""
+        """Add a record; False, and nothing added, if there is one of that number."""
         body = self.encode(record)
         return self.store.put_if_absent(self.name(body[self.key]), seal(body))
 
     def delete(self, number: int) -> None:
-        """Give a record up, which nobody needs any longer."""
+        """Delete a record that is no longer needed."""
         self.store.delete(self.name(number))

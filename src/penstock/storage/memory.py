@@ -1,6 +1,6 @@
-"""A store in the memory of one process: for tests and simulations, which need no files and can look at all that is there.
+"""A store in the memory of one process: for tests and simulations, which need no files and can inspect everything.
 
-It gives files the ages that its clock says, and no paths: what another program would have to read is refused.
+Ages of files follow its clock, and files have no paths: what another program would have to read is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.storage.store import in_use
 
 @dataclass(eq=False)
 class MemoryStore:
-    """Folders of immutable bytes. Whoever shares the object shares the files; it cannot be sent to another process."""
+    """Folders of immutable bytes. Objects that share it share the files; it cannot be sent to another process."""
 
     root: str = "memory:"
     clock: Callable[[], float] = time.time
@@ -127,7 +127,7 @@ class MemoryStore:
         return self._owners.get(folder)
 
     def files(self) -> dict[str, bytes]:
-        """All that is there, by name."""
+        """All files, by name."""
         with self._lock:
             return {
                 f"{folder}/{base}" if folder else base: file.data
@@ -137,7 +137,7 @@ class MemoryStore:
             }
 
     def written_elsewhere(self, name: str, data: bytes) -> None:
-        """Another program (Spark) writes a file, over one if there is one."""
+        """Another program (Spark) writes a file, replacing one if there is one."""
         self.replace(name, data)
 
     def __reduce__(self) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Folders that Penstock reads and writes itself, so on a file system of this machine: what people may write for one."""
+"""Folders that Penstock reads and writes itself, on a file system of this machine: the accepted forms of paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _URL = re.compile(
 
 
 def local_path(given: str | PathLike[str], what: str, remedy: str) -> str:
-    """The path of a folder on this machine, also if it is written as file:///x. `what` is it, and what else serves other places?"""
+    """The path of a local folder, also from file:///x. `what` names it, and `remedy` is for other places."""
     text = str(given)
     if _URL.match(text) is None:
         return text

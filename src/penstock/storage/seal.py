@@ -1,4 +1,4 @@
-"""JSON with a checksum in front: how the manifest and the registry are written, and never read when damaged."""
+"""JSON with a checksum in front: the form of the manifest and the registry, so that damage is detected."""
 
 from __future__ import annotations
 
@@ -23,33 +23,42 @@ def seal(body: dict[str, Any]) -> bytes:
 
 
 def unseal(data: bytes, path: str) -> dict[str, Any]:
-    """What was sealed; raises StateError naming the file if a byte of it has changed."""
+    """The sealed content; raises StateError naming the file if a byte of it has changed."""
     code, _, text = data.rstrip(b"\n").partition(b" ")
     if not text or code != f"{zlib.crc32(text):08x}".encode():
         raise damaged(path, "its checksum does not fit")
     body: dict[str, Any] = json.loads(text)
     if body.pop("format", None) != FORMAT:
-        msg = f"{path} was written by another version of Penstock; use that one, or another state directory and replay the sources"
+        msg = (
+            f"{path} was written by another version of Penstock; use that one, or another state directory and "
+            "replay the sources"
+        )
         raise StateError(msg)
     return body
 
 
 def load(store: Store, name: str, decode: Callable[[dict[str, Any]], Found], **holds: int) -> Found:
-    """What a sealed file says, which must hold these numbers: a copy of another one is not taken for it. Raises FileNotFoundError."""
+    """The content of a sealed file, which must contain these numbers, or it is a copy. Raises FileNotFoundError."""
     path = store.label(name)
     body = unseal(store.read(name), path)
     for key, number in holds.items():
         if body.get(key) != number:
-            msg = f"{path} is not what its name says (it holds {key} {body.get(key)}): somebody has copied or renamed it; {RESTORE}"
+            msg = (
+                f"{path} is not what its name says (it holds {key} {body.get(key)}): somebody has copied or "
+                f"renamed it; {RESTORE}"
+            )
             raise StateError(msg)
     try:
         return decode(body)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        msg = f"{path} says what this version of Penstock does not know ({error}); use the version that wrote it, or {RESTORE}"
+        msg = (
+            f"{path} says what this version of Penstock does not know ({error}); use the version that wrote it, "
+            f"or {RESTORE}"
+        )
         raise StateError(msg) from None
 
 
 def numbers(names: Iterable[str], digits: int, prefix: str = "") -> list[int]:
-    """The numbers of sealed files among names, in order; whatever else lies there belongs to somebody else."""
+    """The numbers of sealed files among names, in order; other files are ignored."""
     pattern = re.compile(rf"{prefix}(\d{{{digits},}})\.json", re.ASCII)
     return sorted(int(found[1]) for name in names if (found := pattern.fullmatch(name)))

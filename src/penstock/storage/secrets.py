@@ -1,4 +1,4 @@
-"""The values that options refer to, looked up when they are used; and texts without secrets, to be shown."""
+"""The values that options refer to, resolved when used; and texts without secrets, for display."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.model.secrets import REFERENCE, WITHHELD, Options, literal_secrets
 
 
 def resolved(options: Options, what: str) -> dict[str, str]:
-    """The options with what they refer to; `what` they are options of is told if something is missing."""
+    """The options with resolved references; `what` is their owner, for the error about a missing one."""
     return {name: _resolved(value, f"{what}: option {name!r}") for name, value in options}
 
 

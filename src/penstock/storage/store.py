@@ -1,7 +1,8 @@
-"""Where files live: what the engine and its views need of a file system, so that object stores can stand in for a local disk.
+"""Where files are: what the engine and its views need of a file system, so that object stores can replace a local disk.
 
-Everything durable goes through a `Store`. Names are relative and use `/`; a folder is there once something lies in it. No reader finds
-data by listing a folder: names come from the manifest. Other programs (Spark) reach files by `path`, which not every store has.
+Everything durable goes through a `Store`. Names are relative and use `/`; a folder exists once a file is in it. Readers
+never find data by listing a folder: names come from the manifest. Other programs (Spark) reach files by `path`, which
+not every store has.
 """
 
 from __future__ import annotations
@@ -21,31 +22,33 @@ def file_name(folder: str, step: int, suffix: str) -> str:
 
 
 class Store(Protocol):
-    """What the engine needs of a file system. One operation is seen whole or not at all, except that `create` and `write` may leave part of
-    a file behind if the process dies: no manifest names it.
+    """What the engine needs of a file system.
 
-    The content of a file is durable once `create`, `write`, `put_if_absent` or `replace` has returned; its name, and that it is deleted, once
-    `put_if_absent`, `replace` or `sync` in its folder has.
+    Operations are atomic, except that `create` and `write` may leave part of a file behind if the process dies: no
+    manifest names it.
+
+    The content of a file is durable once `create`, `write`, `put_if_absent` or `replace` has returned; its name, or its
+    deletion, once `put_if_absent`, `replace` or `sync` in its folder has.
     """
 
     @property
     def root(self) -> str:
-        """What messages call the place."""
+        """The place in messages."""
 
     def path(self, name: str) -> str:
         """The full path or URL under which other programs (Spark) reach the file; StateError if there is none."""
 
     def label(self, name: str) -> str:
-        """What messages call the file."""
+        """The file in messages."""
 
     def write(self, name: str, data: pa.Buffer | bytes) -> None:
         """Write a new file and make it durable; raises FileExistsError."""
 
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A new file to write to in pieces; durable when the context ends, gone if that is by an error. Raises FileExistsError."""
+        """A new file to write in pieces; durable when the context ends, deleted on an error. Raises FileExistsError."""
 
     def make(self, folder: str) -> None:
-        """See that a folder is there, for other programs to write to."""
+        """Ensure that a folder exists, for other programs to write to."""
 
     def size(self, name: str) -> int:
         """The file's length in bytes; raises FileNotFoundError."""
@@ -60,7 +63,7 @@ class Store(Protocol):
         """Create a durable file; False, and nothing written, if the name exists already."""
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put a durable file in the place of one, at once for all who read it."""
+        """Replace a file durably and atomically for all readers."""
 
     def map(self, name: str) -> pa.Buffer:
         """The file's bytes, mapped into memory where that is possible; raises FileNotFoundError."""
@@ -78,31 +81,33 @@ class Store(Protocol):
         """Delete a folder with all in it if it is there; if the process dies, some of it may be left."""
 
     def touch(self, name: str) -> None:
-        """Let a file that is given up count as young: who has its name may still read it for a while."""
+        """Reset the age of a dropped file: readers that have its name may still read it for a while."""
 
     def names(self, folder: str) -> list[str]:
         """Names in a folder, for collecting orphans and finding the log; never for reading data."""
 
     def owner_lock(self, folder: str = "") -> AbstractContextManager[None]:
-        """Hold the store, or a folder of it, for one engine at a time, in this process and across processes.
+        """Own the store, or a folder of it, exclusively, in this process and across processes.
 
-        Raises StateError if somebody holds it; a process that dies holds nothing.
+        Raises StateError if another one owns it; a process that dies owns nothing.
         """
 
     def owner(self, folder: str = "") -> str | None:
-        """Who holds the store, or a folder of it, now. To look keeps nobody out."""
+        """The present owner of the store, or of a folder of it. Looking excludes nobody."""
 
 
 def refuse_beside_owner(store: Store) -> None:
-    """Who only reads may do so at any time; to change what is declared is for the engine that runs on the store."""
+    """Readers may read at any time; only the engine that runs on the store may change declarations."""
     if owner := store.owner():
         msg = (
-            f"state directory {store.root} is in use by {owner}, and only the engine that runs there may change what is declared; use "
-            "'penstock query add' or 'penstock query drop' to change its queries, or stop it first (results can be read meanwhile)"
+            f"state directory {store.root} is in use by {owner}, and only the engine that runs there may "
+            "change what is declared; use "
+            "'penstock query add' or 'penstock query drop' to change its queries, or stop it first (results "
+            "can be read meanwhile)"
         )
         raise StateError(msg)
 
 
 def in_use(place: str, owner: str) -> StateError:
-    """The error for a place that somebody else holds."""
+    """The error for a place that another process owns."""
     return StateError(f"state directory {place} is in use by {owner}; stop it first, or choose another directory")

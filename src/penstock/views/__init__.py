@@ -1,1 +1,1 @@
-"""Integration views: joins over sources in different systems, computed once and then kept fresh by their changes."""
+"""Integration views: joins over sources in different systems, computed once and then maintained by their changes."""

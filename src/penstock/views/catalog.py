@@ -1,7 +1,7 @@
 """The views of one state directory, declared, explained and dropped, over sources that they share.
 
-What a view is, is written down when it is first declared: declared again alike it goes on from its last version, declared
-otherwise under the same name it is refused.
+The definition of a view is stored at its first declaration: an equal declaration continues from its last version, a
+different one under the same name is refused.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from penstock.views.store import DEFINITION, ViewStore
 from penstock.views.view import LiveReader, Parts, ViewHandle
 
 _SETTLE_EVERY = 20  # refreshes
-_DROPPED = "_dropped-"  # how the folder of a dropped view begins; no view has such a name
+_DROPPED = "_dropped-"  # prefix of the folder of a dropped view; no view has such a name
 
 
 class ViewCatalog:
-    """What is declared about views in one process."""
+    """The declarations of views in one process."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ViewCatalog:
         query: Callable[[str], QueryResults] | None = None,
         may_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """`may_change` raises if no view may be defined or dropped now; those that are there are refreshed and read at any time."""
+        """`may_change` raises if no view may be defined or dropped now; existing ones can be refreshed and read."""
         self.spark, self.store, self._may_change = spark, store, may_change
         self.views: dict[str, ViewHandle] = {}
         self._opened = Sources(spark, store, query)
@@ -69,11 +69,11 @@ class ViewCatalog:
         return self._opened.declared
 
     def add_source(self, source: Source, frame: DataFrame | MakeFrame | None = None) -> Source:
-        """Declare a source; columns that are not given are those of the table, file, DataFrame or query."""
+        """Declare a source; by default with the columns of the table, file, DataFrame or query."""
         return self._opened.add(source, frame)
 
     def drop_source(self, name: str) -> None:
-        """Forget a source that no view reads, with the capture of its changes."""
+        """Drop a source that no view reads, with the capture of its changes."""
         self._opened.known(name)
         for view in self.views.values():
             if any(node.source == name for node in view.view.nodes):
@@ -82,7 +82,7 @@ class ViewCatalog:
         _remove(Path(self.store.path(copy_of(name))))
 
     def reader(self, name: str) -> LiveReader:
-        """The live connection to a source, opened when it is first needed."""
+        """The live connection to a source, opened on first use."""
         return self._opened.reader(name)
 
     # -- views ------------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class ViewCatalog:
         self, sql: str, name: str, *, strategy: str = "auto", computed: str = "auto",
         script: str | None = None, line: int = 1, column: int = 1,
     ) -> ViewHandle:  # fmt: skip
-        """Declare a view; it is computed by its first refresh."""
+        """Declare a view; its first refresh computes it."""
         if not name or name.startswith("_"):
             raise RegistrationError(f"{name!r} is no name for a view; names that begin with _ are reserved")
         view = parse_view(sql, self.sources, name=name, script=script, line=line, column=column)
@@ -123,7 +123,7 @@ class ViewCatalog:
         return found
 
     def explain_view(self, sql: str, name: str, *, script: str | None = None, line: int = 1, column: int = 1) -> str:
-        """The graph of a view, and how it would be computed whole. No source is opened, no change captured, nothing made."""
+        """The graph of a view, and how it would be computed whole. Opens no source, captures and writes nothing."""
         view = parse_view(sql, self.sources, name=name, script=script, line=line, column=column)
         facts = ViewStore(self.store, f"views/{_folder(name)}", pa.schema([])).newest.facts
         found = None
@@ -132,7 +132,7 @@ class ViewCatalog:
         return "\n".join([*explain_graph(view), *explain_whole(view, facts, found)])
 
     def drop_view(self, name: str, *, missing: bool = False) -> None:
-        """Stop keeping a view, and give its rows up, whether it is declared here or was filled before; `missing`: there need be none."""
+        """Drop a view and its rows, whether declared here or stored before; `missing`: it need not exist."""
         folder = Path(self.store.path(f"views/{_folder(name)}"))
         if name not in self.views and not folder.is_dir():
             if missing:
@@ -152,7 +152,7 @@ class ViewCatalog:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _discard(self, folder: Path) -> None:
-        """Remove the folder of a view at once for all others, while none of them installs a version of it."""
+        """Remove the folder of a view atomically for all others, while none of them installs a version of it."""
         views = folder.parent
         if folder.is_dir():
             with Slices(self.store, f"{views.name}/{folder.name}/slices").writing():
@@ -161,7 +161,7 @@ class ViewCatalog:
             shutil.rmtree(left, ignore_errors=True)
 
     def _define(self, view: View, folder: str) -> str:
-        """Write down what a view is, if nobody has; its id."""
+        """Store the definition of a view, unless it is stored already; returns its id."""
         sources = {node.source: self.sources[node.source] for node in view.nodes}
         body: dict[str, Any] = {
             "sql": words(view.sql),
@@ -180,12 +180,15 @@ class ViewCatalog:
             )
         for name, identity in body["sources"].items():
             if known["sources"].get(name) != identity:
-                msg = f"source {name!r} of view {view.name!r} is not the one that {self.store.root} was filled from; drop the view, or declare the source as before"
+                msg = (
+                    f"source {name!r} of view {view.name!r} is not the one that {self.store.root} was filled from; "
+                    "drop the view, or declare the source as before"
+                )
                 raise RegistrationError(msg)
         return str(known.get("id", ""))
 
     def _machine(self) -> Machine:
-        """What Spark costs, as far as it was measured; without Spark, one of as many cores as are here."""
+        """Spark's costs, as far as measured; without Spark, a machine with the cores of this one."""
         cores = os.cpu_count() or 1 if self.spark is None else self.spark.sparkContext.defaultParallelism
         known = known_costs(self.store, cores)
         memory = inf if self.spark is None else memory_of(self.spark)
@@ -198,7 +201,7 @@ class ViewCatalog:
         return to_frame(self._opened.session, rows)
 
     def _settle(self) -> None:
-        """Now and then, let sources forget changes that every view has taken in; no refresh waits for another one at it."""
+        """From time to time, let sources drop changes that every view has applied; no refresh waits for it."""
         if not self._settling.acquire(blocking=False):
             return
         try:
@@ -210,7 +213,7 @@ class ViewCatalog:
                 try:
                     taken = [v.positions().get(name) for v in using]
                 except ChangesLostError:
-                    continue  # a view that its own next refresh computes anew
+                    continue  # its own next refresh recomputes it
                 if taken and all(position is not None for position in taken):
                     reader.settle(min(position for position in taken if position is not None))
         finally:
@@ -218,7 +221,7 @@ class ViewCatalog:
 
 
 def _identity(source: Source) -> list[Any]:
-    """What makes a source this source; how it is reached may change."""
+    """What identifies a source; how it is reached may change."""
     options = {k: v for k, v in masked(source.options) if k in ("table", "path", "query", "capture", "format", "sign")}
     columns = [[c.name, c.type] for c in source.columns]
     return [source.system, options, columns, source.changes, source.change_table]

@@ -1,4 +1,4 @@
-"""What EXPLAIN says of a view: its join graph, and how it is computed whole. Plans of refreshes explain themselves."""
+"""EXPLAIN of a view: its join graph, and how it is computed whole. Plans of refreshes explain themselves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def explain_graph(view: View) -> list[str]:
 
 
 def explain_whole(view: View, facts: Sequence[Mapping[str, Any]], found: First | None) -> list[str]:
-    """How Spark last computed the view, if it did, else how it would be computed; None if its sources do not say enough."""
+    """How Spark last computed the view, or else how it would be computed; None if its sources do not have estimates."""
     made = [fact for fact in facts if fact.get("shape")]
     if made:
         took = f"{made[-1]['seconds']:.2f} s, estimated {made[-1]['estimated']:.2f} s"

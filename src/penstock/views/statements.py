@@ -1,4 +1,4 @@
-"""SQL statements about sources and views, carried out on a catalog."""
+"""SQL statements about sources and views, executed on a catalog."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ViewStatement", "execute_view_statement"]
 
 
 def execute_view_statement(catalog: ViewCatalog, statement: ViewStatement, script: str) -> list[Any]:
-    """What the statement shows, nothing for most. A view is computed when it is created, and then kept fresh if it says how often."""
+    """The output of the statement, empty for most. A view is computed when created, and refreshed if EVERY is given."""
     match statement:
         case CreateSource(source):
             catalog.add_source(source)

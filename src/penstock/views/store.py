@@ -1,8 +1,8 @@
-"""The installed view: signed rows appended as files, merged when read, and one manifest per version.
+"""The installed view: signed rows appended as files, merged on read, and one manifest per version.
 
-A version says which files make up the view and up to which position of each source they go; both change together, by putting
-the next manifest if nobody else has. Readers see one version whole. Whoever dies before the manifest leaves the old version and
-files that the next one removes; the refresh is then simply repeated.
+A version names the files of the view and the position of each source; both change together, by putting the next
+manifest unless somebody else has. Readers see one whole version. A process that dies before the manifest leaves the old
+version and files that the next one removes; the refresh is then repeated.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from penstock.views.sources.change_audit import SCHEMA as TOLD
 from penstock.views.sources.source import COUNT
 
 ROWS, GROUPS = "rows", "groups"
-DEFINITION = "definition"  # the file that says what the view is, and which one of its name
+DEFINITION = "definition"  # the file with the view's definition and id
 _KEPT_FACTS = 50  # refreshes
 
 
 @dataclass(frozen=True)
 class Installed:
-    """One version: the files of each bag, the mark of each source, and what the refreshes cost, newest last.
+    """One version: the files of each bag, the mark of each source, and the costs of refreshes, newest last.
 
-    `learned` is what the next refresh may want to know of the sources, in whatever process.
+    `learned` is what the next refresh may need to know of the sources, in any process.
     """
 
     number: int = 0
@@ -50,7 +50,7 @@ class Installed:
 class ViewStore:
     """The versions of one view under `folder`. `schema` are the view's joined rows, without their counts.
 
-    `identity` is the id in its definition, if it has one: who dropped the view and declared it anew has another.
+    `identity` is the id in its definition, if it has one: a view that was dropped and declared again has another one.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class ViewStore:
         told: Told | None = None,
         learned: Mapping[str, Any] | None = None,
     ) -> Installed:
-        """The next version: the view plus these signed rows, or (`whole`) these rows alone; what it cost, what sources told up
-        to it, and what was learned of them, if there is news.
+        """The next version: the view plus these signed rows, or (`whole`) these rows alone; its costs, the changes that
+        sources reported up to it, and statistics of the sources, if there are new ones.
         """
         with self._writing():
             bags = self._bags(rows, whole=whole, told=told or Told())
@@ -90,7 +90,7 @@ class ViewStore:
             return self._commit(Installed(self.newest.number + 1, bags, dict(marks), kept, news))
 
     def absent(self, bag: str, delta: pa.Table) -> pa.Table:
-        """The rows that the bag would hold less than no times after a change."""
+        """The rows with a negative count in the bag after a change."""
         removed = delta.filter(pc.less(delta.column(COUNT), 0))
         columns = [name for name in delta.column_names if name != COUNT]
         there = self._there(self.newest.bags.get(bag, ()), removed, columns)
@@ -113,7 +113,7 @@ class ViewStore:
         return bags
 
     def compact(self) -> Installed:
-        """The same content in one file for each bag."""
+        """The same content in one file per bag."""
         with self._writing():
             bags = {
                 bag: files if len(files) <= 1 else (self.slices.write(self.content(bag, self.newest)),)
@@ -146,7 +146,7 @@ class ViewStore:
         return found, version.number
 
     def content(self, bag: str, version: Installed) -> pa.Table:
-        """All rows of a bag. Rows that no deletion concerns are not touched."""
+        """All rows of a bag. Rows that no deletion affects are passed through."""
         schema = TOLD if bag.startswith(PREFIX) else self.schema if bag == ROWS else self._state()
         columns = _key(schema, self.grouping if bag == GROUPS else None)
         kept, changed = self.slices.content(version.bags.get(bag, ()), schema, columns)
@@ -155,7 +155,7 @@ class ViewStore:
 
     @property
     def stale(self) -> bool:
-        """Whether this view was dropped by somebody else, whatever is there under its name now."""
+        """Whether another process dropped this view, whatever is there under its name now."""
         return self.identity is not None and identity_of(self.store, self.folder) != self.identity
 
     # -- inside -----------------------------------------------------------------------------------------------------
@@ -167,14 +167,17 @@ class ViewStore:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Alone, on the newest version, and with nothing left of one who died."""
+        """Exclusive, on the newest version, and without leftovers of a process that died."""
         self._refuse_stale()  # before a folder is made for the lock
         with self.slices.writing():
             self._refuse_stale()
             found = self.load()
             if found.number != self.newest.number:
                 self.newest = found
-                msg = f"version {found.number} of {self.store.label(self.folder)} was installed by somebody else; refresh again"
+                msg = (
+                    f"version {found.number} of {self.store.label(self.folder)} was installed by somebody else; "
+                    "refresh again"
+                )
                 raise StateError(msg)
             if not self._cleared:
                 self.slices.collect(_files(found))
@@ -182,7 +185,7 @@ class ViewStore:
             yield
 
     def _grown(self, before: Installed, bag: str, delta: pa.Table, schema: pa.Schema) -> tuple[SliceFile, ...]:
-        """The files of a bag with one more, merged where there are too many."""
+        """The files of a bag with one more, merged if there are too many."""
         files = before.bags.get(bag, ())
         if not len(delta) and files:
             return files
@@ -202,7 +205,7 @@ class ViewStore:
         _refuse_negative(total([removed, *self._there(files, removed, columns)]))
 
     def _there(self, files: Sequence[SliceFile], rows: pa.Table, columns: Sequence[str]) -> list[pa.Table]:
-        """What the files hold of these rows."""
+        """The rows in the files that equal these."""
         if not len(rows):
             return []
         sought = np.unique(codes_of(rows, columns))
@@ -242,7 +245,7 @@ class ViewStore:
 
 
 def identity_of(store: Store, folder: str) -> str | None:
-    """The id in a view's definition; empty in one of before there were ids, None if there is no definition."""
+    """The id in a view's definition; empty in an older form without ids, None if there is no definition."""
     name = f"{folder}/{DEFINITION}"
     try:
         return str(unseal(store.read(name), store.label(name)).get("id", ""))
@@ -264,7 +267,7 @@ def repeated(table: pa.Table) -> pa.Table:
 
 
 def _key(schema: pa.Schema, grouping: Grouping | None) -> list[str]:
-    """The columns by which rows of a bag are found: the groups, or all of them."""
+    """The columns that identify rows of a bag: the groups, or all of them."""
     if grouping is not None and grouping.groups:
         return list(grouping.groups)
     return [n for n in schema.names if n != COUNT]
@@ -275,7 +278,10 @@ def _refuse_negative(rows: pa.Table) -> None:
     if len(wrong):
         row = wrong.slice(0, 1).to_pylist()[0]
         times = row.pop(COUNT)
-        msg = f"{row} would be in the view {times} times: a row was deleted that is not there; find out which source reports it, and recompute the view"
+        msg = (
+            f"{row} would be in the view {times} times: a row was deleted that is not there; "
+            "find out which source reports it, and recompute the view"
+        )
         raise StepError(msg)
 
 

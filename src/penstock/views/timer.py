@@ -1,4 +1,4 @@
-"""Doing something again and again in a thread of its own, until told to stop."""
+"""Periodic calls in a thread of their own, until stopped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 
 
 class Timer(threading.Thread):
-    """Refreshes a view, each time so long after the last one began. A refresh that fails is tried again at the next turn."""
+    """Refreshes a view periodically, from the start of the last refresh on. A failed one is repeated next time."""
 
     def __init__(self, name: str, refresh: Callable[[], object], seconds: float) -> None:
         super().__init__(name=f"penstock-refresh-{name}", daemon=True)
@@ -20,7 +20,7 @@ class Timer(threading.Thread):
         wait = 0.0
         while not self._asked.wait(wait):
             began = time.monotonic()
-            with suppress(Exception):  # whatever a source did; status shows it, the next turn tries again
+            with suppress(Exception):  # any error of a source; status shows it, and the next turn tries again
                 self.refresh()
             wait = max(0.0, self.seconds - (time.monotonic() - began))
 

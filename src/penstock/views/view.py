@@ -1,6 +1,6 @@
-"""A view as people hold it: read it, refresh it, ask how fresh it is and why it is refreshed the way it is.
+"""A view as users hold it: read it, refresh it, ask how fresh it is and why it is refreshed the way it is.
 
-A refresh is: the change of the joined rows (`maintain`), one version more (`store`), and the plans of the next refresh learn from it.
+A refresh computes the change of the joined rows (`maintain`) and installs a version (`store`); plans learn from it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from penstock.views.sources.snapshot import SnapshotReader
 from penstock.views.store import ViewStore, repeated
 from penstock.views.timer import Timer
 
-# Changes which the view does not see are fetched again by every refresh, until they are so many rows, or it were so many refreshes.
+# Changes that do not affect the view are fetched by every refresh, until there are so many rows or refreshes of them.
 _MANY_ROWS, _MANY_TIMES = 1_000, 50
 
 
@@ -53,7 +53,7 @@ class LiveReader(EstimatingReader, Protocol):
 
 @dataclass
 class Parts:
-    """What a view is made of; readers may serve other views too."""
+    """The parts of a view; other views may share the readers."""
 
     view: View
     readers: Mapping[str, LiveReader]
@@ -91,9 +91,9 @@ class ViewHandle:
         self.whole = Whole(self.view, parts.readers, self._pool, parts.on_spark, parts.machine, computed)
         self._timer: Timer | None = None
         self._error: str | None = None  # of the last refresh
-        self._checked: float | None = None  # when a refresh last found out what its sources hold
-        self._passed = 0  # refreshes since the last version that were sent changes
-        self._seconds: float | None = None  # that the last version took, with its installation
+        self._checked: float | None = None  # when a refresh last read the positions of its sources
+        self._passed = 0  # refreshes since the last version that fetched changes
+        self._seconds: float | None = None  # of the last version, with its installation
 
     def __repr__(self) -> str:
         return f"ViewHandle({self.name!r})"
@@ -120,8 +120,8 @@ class ViewHandle:
     def status(self) -> dict[str, Any]:
         """How fresh the view is, what the last refresh that changed it cost, and which plan it used.
 
-        `age` are the seconds since a refresh has last looked at the sources, whether anything had changed or not; `error` is why the
-        last refresh failed, if it did.
+        `age` are the seconds since a refresh last read the sources, whether anything had changed or not; `error` is why
+        the last refresh failed, if it did.
         """
         version, timer = self.store.newest, self._timer
         last = dict(version.facts[-1]) if version.facts else None
@@ -146,7 +146,7 @@ class ViewHandle:
         }
 
     def explain(self) -> str:
-        """The join graph, how the view is computed whole, and the plan of the last refresh with the prices of others."""
+        """The join graph, how the view is computed whole, and the plan of the last refresh with others' prices."""
         facts = self.store.newest.facts
         found = self.whole.first(facts) if len(self.view.nodes) > 1 else None
         lines = [*explain_graph(self.view), *explain_whole(self.view, facts, found)]
@@ -160,9 +160,10 @@ class ViewHandle:
     # -- refreshing -------------------------------------------------------------------------------------------------
 
     def refresh(self, *, full: bool = False) -> dict[str, Any]:
-        """Bring the view up to date, by its changes or (`full`) from its sources as they are; what it cost.
+        """Bring the view up to date, by its changes or (`full`) from its whole sources; returns the costs.
 
-        Without changes that the view sees, nothing is written, or only how far its sources were read. Where a source has lost changes the view is computed anew, and the `reason` is told.
+        Without changes that affect the view, nothing is written, or only the positions of its sources. If a source has
+        lost changes, the view is recomputed, and `reason` says so.
         """
         try:
             facts = self._refresh(full=full)
@@ -248,7 +249,7 @@ class ViewHandle:
             return self._choice.plan
 
         def recomputed(plan: MaintenancePlan) -> Refreshed:
-            """As the first computation was made, if Spark is the one to make it."""
+            """As the first computation, if Spark is to make it."""
             nonlocal made
             rows = None if self._chooser is None else self._chooser.statistics.rows
             if not self.whole.for_spark(self.store.newest.facts, rows):
@@ -259,13 +260,13 @@ class ViewHandle:
         positions = self.positions()
         foreseen = self._chooser.foreseen() if self._chooser is not None else None
         if foreseen is not None and positions == self._now(sorted(positions)):
-            foreseen = None  # nothing has happened: the changes, none, are cheaper than everything
+            foreseen = None  # without changes, fetching them is cheaper than a recompute
         self._choice = self._choice if foreseen is not None else None
         found = maintain(self.view, self.parts.readers, positions, choose, self._pool, foreseen, recomputed)
         return found, sizes, made
 
     def _pass_over(self, found: Refreshed, marks: Mapping[str, str], told: Told) -> None:
-        """Changes that the view does not see: once they are many, go on from behind them, so that sources may forget them."""
+        """Changes that do not affect the view: once there are many, skip them, so that sources may drop them."""
         self._passed += found.fetched > 0
         if found.fetched <= _MANY_ROWS and self._passed < _MANY_TIMES:
             return
@@ -274,7 +275,7 @@ class ViewHandle:
         self.parts.settled()
 
     def _told(self, found: Refreshed) -> Told:
-        """What sources have told up to these positions; refused if they tell of the deletion of a row that was not there."""
+        """What sources reported up to these positions; refused if it includes the deletion of an absent row."""
         bags = self.store.newest.bags
         if not found.told.whole and any(bag not in bags for bag in found.told.coded):
             # A version from before such rows were counted.
@@ -289,7 +290,7 @@ class ViewHandle:
         return dict(zip(names, self._pool.map(lambda n: self.parts.readers[n].position(), names), strict=True))
 
     def _prepared(self, changed: Sequence[int]) -> Chooser:
-        """The chooser, from what an earlier process has learned, or what the first computation counted."""
+        """The chooser, from what an earlier process learned, or what the first computation counted."""
         if self._chooser is None:
             counted = [fact for fact in self.store.newest.facts if fact.get("scanned")]
             rows = counted[-1]["scanned"] if counted else [100.0 * (size + 1) for size in changed]
@@ -314,7 +315,7 @@ class ViewHandle:
             chooser.statistics = learned(chooser.statistics, found.samples)
 
     def _facts(self, found: Refreshed, sizes: Sequence[int], began: float, made: Computed | None) -> dict[str, Any]:
-        """What is remembered of a refresh; its seconds are without the writing of the facts themselves."""
+        """What is stored about a refresh; its seconds exclude the writing of the facts themselves."""
         facts: dict[str, Any] = {
             "at": time.time(),
             "strategy": found.plan.strategy,
@@ -325,7 +326,7 @@ class ViewHandle:
             "rounds": found.plan.rounds,
             "seconds": time.perf_counter() - began,
         }
-        if found.whole and found.samples:  # a database that computed it by itself does not tell
+        if found.whole and found.samples:  # a database that computed it by itself has no samples
             scanned = {sample.node: sample.rows for sample in found.samples}
             facts["scanned"] = [scanned.get(node, 0) for node in range(len(self.view.nodes))]
         return facts if made is None else {**facts, **made.facts}

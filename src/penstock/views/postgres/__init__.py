@@ -1,1 +1,1 @@
-"""PostgreSQL tables as sources: what the server answers, what it records of changes, and whether that is all."""
+"""PostgreSQL tables as sources: queries to the server, the capture of changes, and checks that none is missed."""

@@ -1,7 +1,7 @@
-"""The change table of a PostgreSQL source: made with its triggers, checked, and asked whether it is whole.
+"""The change table of a PostgreSQL source: created with its triggers, checked, and tested for completeness.
 
-The statements that capture changes, and why they lose none, are in `capture`; here they are sent. A table of the user's own is checked and
-read like one of ours, and never changed.
+`capture` has the statements that capture changes, and the reason why they lose none; here they are sent. A user's own
+change table is checked and read like one of ours, and never changed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _INTEGERS = ("smallint", "integer", "bigint")
 
 
 def begin_capture(pool: Pool, source: Source, table: str, capture: str) -> bool:
-    """Begin to capture changes, unless they are captured already; whether it has begun.
+    """Start to capture changes, unless they are captured already; returns whether it started.
 
-    If a capture is left but is not as it was when it began, changes got lost: it begins anew, and whoever asks for
-    changes since before that is told. Columns that others of the same capture need stay in it.
+    If an existing capture is not as it was when it started, changes were lost: it starts again, and a reader that asks
+    for earlier changes gets an error. Columns that others of the same capture need stay in it.
     """
     why = pool.fetch(f"SELECT {doubt(table)}").column(0)[0].as_py()
     if why is not None:
@@ -45,7 +45,10 @@ def begin_capture(pool: Pool, source: Source, table: str, capture: str) -> bool:
         raise RegistrationError(msg)
     for column in declared:
         if column not in there:
-            msg = f"source {source.name!r}: {table} has no column {column!r}; give it back, or drop the source and declare it without (columns: {', '.join(there)})"
+            msg = (
+                f"source {source.name!r}: {table} has no column {column!r}; give it back, "
+                f"or drop the source and declare it without (columns: {', '.join(there)})"
+            )
             raise RegistrationError(msg)
     _refuse_foreign(pool, source, table, capture)
     schema, _, name = change_table(table, capture).rpartition(".")
@@ -68,12 +71,15 @@ def _refuse_foreign(pool: Pool, source: Source, table: str, capture: str) -> Non
     noted = pool.fetch(f"SELECT base, capture FROM {CAPTURES} WHERE change_table = {text_literal(changes)}").to_pylist()
     for row in noted:
         if (row["base"], row["capture"]) != (table, capture):
-            msg = f"source {source.name!r}: {changes} holds the changes of {row['base']} (capture {row['capture']!r}), not of {table}; choose another name: OPTIONS (capture 'name')"
+            msg = (
+                f"source {source.name!r}: {changes} holds the changes of {row['base']} (capture {row['capture']!r}), "
+                f"not of {table}; choose another name: OPTIONS (capture 'name')"
+            )
             raise RegistrationError(msg)
 
 
 def kept_of(pool: Pool, table: str, capture: str) -> Kept | None:
-    """What the server keeps of a capture; None if there is none, or not all of it."""
+    """The server's record of a capture; None if there is none, or not all of it."""
     tables = (CAPTURES, qualified(change_table(table, capture)))
     there = " AND ".join((
         *(f"to_regclass({text_literal(name)}) IS NOT NULL" for name in tables),
@@ -85,7 +91,7 @@ def kept_of(pool: Pool, table: str, capture: str) -> Kept | None:
 
 
 def check_change_table(pool: Pool, source: Source, changes: str, sign: str) -> None:
-    """Refuse a change table from which changes could get lost; `sign` is its column with 1 and -1."""
+    """Refuse a change table that could lose changes; `sign` is its column with 1 and -1."""
     schema, _, name = changes.rpartition(".")
     found = dict(described(pool, name, schema))
     if not found:
@@ -97,38 +103,41 @@ def check_change_table(pool: Pool, source: Source, changes: str, sign: str) -> N
             raise RegistrationError(f"source {source.name!r}: {changes} has no column {column!r}; {remedy}")
     if found.get(XID) != "xid8":
         msg = (
-            f"source {source.name!r}: {changes} has no column {XID} of type xid8, and by its order of writing alone a change "
+            f"source {source.name!r}: {changes} has no column {XID} of type xid8, and by its order of "
+            "writing alone a change "
             f"could be missed; ALTER TABLE {changes} ADD COLUMN {XID} xid8 NOT NULL DEFAULT pg_current_xact_id()"
         )
         raise RegistrationError(msg)
     if found[sign] not in _INTEGERS:
         raise RegistrationError(_fractional(source, changes, sign))
-    # Columns of a view may always be NULL: it is looked at, whenever changes are read, whether they are.
+    # Columns of a view are always nullable: each read of changes checks whether they have NULLs.
     nullable = pool.fetch(
         "SELECT attname::text FROM pg_attribute a JOIN pg_class c ON c.oid = attrelid AND relkind IN ('r', 'p', 'f') "
         f"WHERE c.oid = {_oid(changes)} AND attname IN ({text_literal(XID)}, {text_literal(sign)}) AND NOT attnotnull"
     )
     for column in nullable.column(0).to_pylist():
         msg = (
-            f"source {source.name!r}: {changes} has a column {column!r} that may be NULL, and changes without it would be lost; "
+            f"source {source.name!r}: {changes} has a column {column!r} that may be NULL, and changes "
+            "without it would be lost; "
             f"ALTER TABLE {changes} ALTER COLUMN {quoted(column)} SET NOT NULL"
         )
         raise RegistrationError(msg)
 
 
 def unsure(changes: str, sign: str) -> str:
-    """The expression that names the column of a change table by which changes may get lost; NULL if there is none."""
+    """The expression for the name of a column through which a change table may lose changes; NULL if there is none."""
     columns = f"SELECT FROM pg_attribute WHERE attrelid = {_oid(changes)} AND attname"
     integers = ", ".join(f"'{kind}'::regtype" for kind in _INTEGERS)
     return (
-        f"CASE WHEN NOT EXISTS ({columns} = {text_literal(sign)} AND atttypid IN ({integers})) THEN {text_literal(sign)} "
+        f"CASE WHEN NOT EXISTS ({columns} = {text_literal(sign)} AND atttypid IN ({integers})) THEN "
+        f"{text_literal(sign)} "
         f"WHEN EXISTS ({columns} = '{XID}' AND attnotnull) THEN NULL "
         f"WHEN EXISTS (SELECT FROM {qualified(changes)} WHERE {XID} IS NULL) THEN '{XID}' END"
     )
 
 
 def refuse_unsure(source: Source, changes: str, sign: str, column: str | None, signs: pa.ChunkedArray) -> None:
-    """Refuse changes of which some may be lost, by what `unsure` has found, or by a sign that is NULL."""
+    """Refuse changes of which some may be lost, by the result of `unsure`, or by a sign that is NULL."""
     if column == sign:
         raise StepError(_fractional(source, changes, sign))
     if column is not None or signs.null_count:

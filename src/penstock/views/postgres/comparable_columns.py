@@ -1,8 +1,8 @@
-"""Which columns the server holds just as they are declared, so that it compares their values as it is done here.
+"""Which columns the server stores exactly as declared, so that it compares their values as this process does.
 
-A source may declare another type than its table has, and then its values are what a cast makes of them; and some types have an
-equality of their own: `char(n)` does not see blanks at the end, a nondeterministic collation does not see case. Comparisons
-of such columns must not be left to the server as they stand.
+A source may declare another type than its table has, and then its values are the results of a cast; and some types have
+their own equality: `char(n)` ignores trailing blanks, a nondeterministic collation ignores case. The server must not
+compare such columns.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from penstock.views.postgres.capture import qualified, quoted, text_literal
 from penstock.views.postgres.pool import Pool
 from penstock.views.postgres.tables import type_of
 
-Exact = Mapping[str, int]  # the columns that are, each with its collation
+Exact = Mapping[str, int]  # the exact columns, each with its collation
 
 _INTEGERS = ("int2", "int4", "int8")
-# Types that hold a value of the declared type as it is, or one that is refused when it is read.
+# Types that hold a value of the declared type unchanged, or one that is refused when read.
 _HELD = {
     "tinyint": _INTEGERS,
     "smallint": _INTEGERS,
@@ -34,23 +34,25 @@ _HELD = {
 
 
 def exact(pool: Pool, table: str, source: Source) -> Exact:
-    """The columns of a source whose values are compared alike here and by the server."""
+    """The columns of a source whose values the server compares as this process does."""
     found = pool.fetch(
-        "SELECT attname::text, typname::text, attcollation::bigint FROM pg_attribute JOIN pg_type t ON t.oid = atttypid "
+        "SELECT attname::text, typname::text, attcollation::bigint FROM pg_attribute JOIN pg_type t ON t.oid "
+        "= atttypid "
         "LEFT JOIN pg_collation c ON c.oid = attcollation WHERE typnamespace = 'pg_catalog'::regnamespace "
-        f"AND coalesce(collisdeterministic, true) AND attnum > 0 AND attrelid = to_regclass({text_literal(qualified(table))})"
+        "AND coalesce(collisdeterministic, true) AND attnum > 0 AND attrelid = "
+        f"to_regclass({text_literal(qualified(table))})"
     ).to_pylist()
     declared = {column.name: _HELD.get(column.type, ("numeric",)) for column in source.columns}
     return {row["attname"]: row["attcollation"] for row in found if row["typname"] in declared.get(row["attname"], ())}
 
 
 def same(declared: str, other: str) -> bool:
-    """Whether equality of two declared types needs no conversion that the server might make otherwise."""
+    """Whether equality of two declared types needs no conversion, which the server might make differently."""
     return _HELD.get(declared, ("numeric",)) == _HELD.get(other, ("numeric",))
 
 
 def compared(name: str, declared: str, columns: Exact) -> str:
-    """A column as it may be compared with values of its declared type; only one that is exact can use an index."""
+    """A column in a form that can be compared with values of its declared type; only an exact one can use an index."""
     if name in columns:
         return quoted(name)
     collation = ' COLLATE "C"' if declared == "string" else ""

@@ -1,7 +1,7 @@
-"""Lookups for a database that takes plain queries and nothing else: one query for each key, many put together by UNION ALL.
+"""Lookups for a database that only takes plain queries: one query per key, many combined by UNION ALL.
 
-Neither arrays nor temporary tables are needed. All parts of a lookup read one snapshot, in a transaction that only reads; how many keys
-go into one request is measured as it goes (Liu 2005, 10.5.2).
+Neither arrays nor temporary tables are needed. All parts of a lookup read one snapshot, in a read-only transaction; the
+number of keys per request adapts to measurements (Liu 2005, 10.5.2).
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ def fetch_composite(
     knee: Knee,
     locked: Sequence[str] = (),
 ) -> tuple[list[pa.Table], int]:
-    """(the answers, requests made). `types` holds each column as it is compared, and its type; `select` makes the query of a condition, `head` the query of one row that comes before all."""
+    """(the answers, requests made). `types` has each column as it is compared, and its type.
+
+    `select` makes the query for a condition, `head` the query of the single row before all others.
+    """
     conditions = [_condition(row, types) for row in keys.to_pylist()]
 
     def request(cursor: Any) -> list[pa.Table]:
@@ -49,7 +52,7 @@ def _condition(row: dict[str, Any], types: dict[str, tuple[str, str]]) -> str:
 
 
 def _constant(value: Any) -> str:
-    """A value as text that its type reads back as the same value."""
+    """A value as text that its type parses back to the same value."""
     if isinstance(value, bool):
         return text_literal("true" if value else "false")
     return text_literal(value.isoformat() if hasattr(value, "isoformat") else str(value))

@@ -1,7 +1,7 @@
 """A view whose sources are all tables of one PostgreSQL database, computed by that database in one statement.
 
-Only equal columns and the filters that mean the same there are sent; every other condition, and all expressions, are
-decided here on the joined rows. The snapshot is read in the same transaction: it is the position of every source.
+Only equal columns and filters with the same meaning there are sent; every other condition, and all expressions, are
+evaluated here on the joined rows. The snapshot is read in the same transaction: it is the position of every source.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.views.sources.source import COUNT, SourceReader
 
 
 def computed_together(view: View, sources: Mapping[str, SourceReader]) -> tuple[pa.Table, dict[str, int]] | None:
-    """(the view's outputs with counts, not consolidated, and the position of each source), or None if no one database can do it."""
+    """(the view's outputs with counts, not consolidated, each source's position); None if no one database has all."""
     readers = {node.source: sources[node.source] for node in view.nodes}
     tables = {name: reader for name, reader in readers.items() if isinstance(reader, PostgresReader)}
     pools = {id(reader.pool) for reader in tables.values()}
@@ -56,7 +56,7 @@ def _declared(values: pa.ChunkedArray, source: Source, ref: Ref) -> pa.ChunkedAr
 
 
 def _alike(view: View, tables: Mapping[str, PostgresReader], edge: Edge, left: str, right: str) -> bool:
-    """Whether the database joins two columns as it is done here."""
+    """Whether the database joins two columns as this process does."""
     one, other = (tables[view.nodes[k].source] for k in (edge.left, edge.right))
     a, b = one.source.column(left), other.source.column(right)
     exactly = left in one.exact and right in other.exact and one.exact[left] == other.exact[right]

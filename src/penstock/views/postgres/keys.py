@@ -1,6 +1,7 @@
-"""Keys of a lookup as PostgreSQL takes them: as arrays bound to one statement, or as a table that is sent before it.
+"""Keys of a lookup in PostgreSQL: as arrays bound to one statement, or as a table that is sent before it.
 
-Each way gives the condition on the rows and what goes with it. The third way, plain queries with constants, is `composite`.
+Each way gives the condition on the rows and its parameters. The third way, plain queries with constants, is
+`composite`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import pyarrow.compute as pc
 
 from penstock.views.postgres.capture import quoted
 
-Compared = Callable[[str], str]  # a column as it is compared with values of its declared type
+Compared = Callable[[str], str]  # a column in the form that is compared with values of its declared type
 
 
 def storable(keys: pa.Table) -> pa.Table:
-    """Keys that PostgreSQL can hold: no text of it has a zero byte, and one that is sent is an error."""
+    """Keys that PostgreSQL can store: its text has no zero bytes, and sending one is an error."""
     for name in keys.column_names:
         if pa.types.is_string(keys.column(name).type):
             keys = keys.filter(pc.invert(pc.match_substring(keys.column(name), "\0")))
@@ -41,7 +42,7 @@ def among_arrays(keys: pa.Table, compared: Compared) -> tuple[str, pa.RecordBatc
 
 
 def among_rows(keys: pa.Table, table: str, compared: Compared) -> tuple[str, pa.Table]:
-    """The condition that a row has one of the keys in a table of that name, and the rows to put there."""
+    """The condition that a row has one of the keys in a table of that name, and the rows to store there."""
     names = keys.column_names
     casts = {n: "::numeric" if pa.types.is_decimal(keys.column(n).type) else "" for n in names}
     shipped = pa.table({n: pc.cast(keys.column(n), pa.string()) if casts[n] else keys.column(n) for n in names})

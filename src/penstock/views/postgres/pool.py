@@ -1,6 +1,6 @@
 """Warm connections to one PostgreSQL server, each used by one request at a time.
 
-Every request reads one snapshot and never has a transaction id of its own: it is a single statement, or a transaction that only reads.
+Every request reads one snapshot and never has a transaction id: it is a single statement, or a read-only transaction.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 
 class ConnectionLostError(StepError):
-    """The server has ended a connection, as it does when it is restarted."""
+    """The server has closed a connection, as it does at a restart."""
 
 
 class Pool:
-    """Connections to one server, opened when they are first needed and then kept."""
+    """Connections to one server, opened on first use and then kept."""
 
     def __init__(self, url: str, connections: int = CONNECTIONS) -> None:
         if connections < 1:
@@ -45,23 +45,23 @@ class Pool:
 
     @property
     def identity(self) -> str:
-        """Which database this is, wherever it is reached: positions mean nothing in another."""
+        """Which database this is, however it is reached: positions have no meaning in another."""
         if self._identity is None:
             found = self.fetch("SELECT system_identifier::text || '/' || current_database() FROM pg_control_system()")
             self._identity = str(found.column(0)[0].as_py())
         return self._identity
 
     def warm(self, count: int | None = None) -> None:
-        """Open connections now, all of them by default, so that no request waits for it."""
+        """Open connections now, by default all of them, so that no request waits for it."""
         opened = [self._open() for _ in range((count or self.connections) - self._free.qsize())]
         for connection in opened:
             self._free.put(connection)
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
-        """A connection that nobody else uses; one that has failed is not used again.
+        """A connection for exclusive use; after a failure it is not used again.
 
-        If the server has ended it, it has probably ended all others: those that are free are not used again either.
+        If the server has closed it, it has probably closed all others: the free ones are dropped too.
         """
         with self._slots:
             try:
@@ -80,7 +80,7 @@ class Pool:
             self._free.put(connection)
 
     def read(self, request: Callable[[Any], T]) -> T:
-        """What a request that only reads gives, asked of a connection's cursor; made once more if the connection turns out to be lost."""
+        """The result of a read-only request, given a connection's cursor; repeated once if the connection was lost."""
         try:
             return self._ask(request)
         except ConnectionLostError:
@@ -99,7 +99,7 @@ class Pool:
     def fetch_at(self, sql: str, locked: Sequence[str] = ()) -> tuple[str, pa.Table]:
         """(the snapshot that a statement reads, its rows).
 
-        A row of the snapshot's own before the others, as lookups have it, would cost every row of a long answer something.
+        A first row with the snapshot, as in lookups, would add a cost to every row of a long answer.
         """
 
         def request(cursor: Any) -> tuple[str, pa.Table]:
@@ -147,10 +147,10 @@ class Pool:
 
 @contextmanager
 def reading(cursor: Any, locked: Sequence[str]) -> Iterator[None]:
-    """A transaction that only reads: it has no id of its own, and all its statements see what the first one saw.
+    """A read-only transaction: it has no id, and all its statements see what the first one saw.
 
-    Before that first one it waits for whoever truncates or rewrites a table of `locked`: an older snapshot would find such a
-    table empty, or as it is afterwards, and say that this was so before.
+    Before that first one it waits for transactions that truncate or rewrite a table of `locked`: an older snapshot
+    would find such a table empty, or as it is afterwards, and report that as its earlier content.
     """
     lock = f"; LOCK TABLE {', '.join(locked)} IN ACCESS SHARE MODE" if locked else ""
     cursor.executescript(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY{lock}")
@@ -160,7 +160,7 @@ def reading(cursor: Any, locked: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def wrapped() -> Iterator[None]:
-    """What the server refuses, in one line."""
+    """Turn errors of the server into one line."""
     from adbc_driver_manager import dbapi  # noqa: PLC0415
 
     try:
@@ -170,11 +170,11 @@ def wrapped() -> Iterator[None]:
 
 
 def _answers(connection: Any) -> bool:
-    """Whether there is a server at the other end, in whatever state a failed request has left the connection."""
+    """Whether there is a server at the other end, whatever state a failed request has left the connection in."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("ROLLBACK")
-    except Exception:  # noqa: BLE001  (the first error is the one to tell)
+    except Exception:  # noqa: BLE001  (the first error is the one to report)
         return False
     return True
 

@@ -1,8 +1,8 @@
-"""Conditions that PostgreSQL decides exactly as Spark would, as text in its dialect; others are left to the reader.
+"""Conditions that PostgreSQL evaluates exactly as Spark would, as text in its dialect; others are left to the reader.
 
-Only comparisons of a column with a constant are sent: they never raise, use indexes, and mean the same on both sides (NaN is
-equal to itself and largest in both; strings are compared byte by byte, which needs the collation "C"). That holds for columns
-that are `exact`.
+Only comparisons of a column with a constant are sent: they never raise, use indexes, and mean the same on both sides
+(NaN is equal to itself and largest in both; strings are compared byte by byte, which needs the collation "C"). That
+holds for columns that are `exact`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ORDERED = ("<", "<=", ">", ">=")
 
 
 def condition(expression: Expression, source: Source, exact: Exact) -> str | None:
-    """The condition as PostgreSQL's text, or None if it must be decided here."""
+    """The condition in PostgreSQL's dialect; None if it must be evaluated here."""
     return None if expression.term is None else _condition(expression.term, source, exact)
 
 

@@ -1,7 +1,7 @@
-"""SELECTs from a PostgreSQL table whose answer says which snapshot it was read from.
+"""SELECTs from a PostgreSQL table whose answer includes the snapshot that it was read from.
 
-The snapshot comes in a row of its own, before the others and in the same statement, so that rows and position always belong together. Here
-are the text of such a statement and the opening of its answer; who sends it, and which snapshots are known, is the reader's business.
+The snapshot is in a row of its own, before the others and in the same statement, so that rows and position always
+match. Here are the text of such a statement and the parsing of its answer; the reader sends it and records snapshots.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNASKED = "NULL::text"
 
 @dataclass(frozen=True)
 class Stamp:
-    """What came with the rows of one statement: the snapshot that it read, and what else was asked."""
+    """The snapshot that a statement read, and what else was requested."""
 
     snapshot: str
     told: str | None
@@ -34,14 +34,14 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Selection:
-    """A SELECT of rows: the columns that it reads, and the filters that are left to be decided here."""
+    """A SELECT of rows: the columns that it reads, and the filters that must be evaluated here."""
 
     sql: str
     read: tuple[str, ...]
     left: tuple[Expression, ...]
 
     def decided(self, found: pa.Table, columns: Sequence[str]) -> pa.Table:
-        """Of the rows that were read those that pass, with the columns that were asked for."""
+        """The rows that satisfy the remaining filters, with the requested columns."""
         return select(found, self.left, lambda ref: ref.column).select([*columns, COUNT])
 
 
@@ -53,7 +53,7 @@ def selection(
     tests: Sequence[str],
     exact: Exact,
 ) -> Selection:
-    """The rows of a table that pass these tests, and the filters as far as the server decides them: those over `exact` columns."""
+    """Rows of a table that satisfy these tests, and the filters that the server can evaluate, over `exact` columns."""
     pushed = {f: condition(f, source, exact) for f in filters}
     left = [f for f, text in pushed.items() if text is None]
     read = list(dict.fromkeys([*columns, *(r.column for f in left for r in f.refs)]))
@@ -63,7 +63,7 @@ def selection(
 
 
 def cast_columns(source: Source, names: Sequence[str]) -> str:
-    # A cast in the statement would keep an index on the column from being used only in conditions, not here.
+    # A cast here does not keep an index on the column from being used, only one in a condition does.
     return ", ".join(f"{quoted(n)}::{server_type(source, n)}" for n in names)
 
 
@@ -87,7 +87,7 @@ def unstamped(sql: str) -> str:
 
 
 def stamped(source: Source, names: Sequence[str], sql: str, asked: str = UNASKED) -> str:
-    """The rows of a SELECT of these columns and a count, after one row with the snapshot that this very statement reads."""
+    """The rows of a SELECT of these columns and a count, after one row with the snapshot of this very statement."""
     return f"{header(source, names, asked)} UNION ALL {unstamped(sql)}"
 
 

@@ -1,8 +1,9 @@
 """A PostgreSQL table as a source: lookups are pushed down as SQL, changes come from a change table (see `capture`).
 
-A lookup is one statement: `= any(array)` with bound parameters, or a join with a temporary table that has statistics, whichever is the
-quicker for so many keys, as measured. The same statement returns the snapshot it read, in a row of its own, so that rows and position always belong together.
-Where neither can be used, `OPTIONS (lookup 'composite')` asks by plain queries (see `composite`).
+A lookup is one statement: `= any(array)` with bound parameters, or a join with an analyzed temporary table, whichever
+is measured to be faster for that many keys. The same statement returns the snapshot it read, in a row of its own, so
+that rows and position always match. If neither can be used, `OPTIONS (lookup 'composite')` uses plain queries
+(`composite`).
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ from penstock.views.rows.types import schema_of
 from penstock.views.sources.source import COUNT, Answer
 
 ARRAY, TABLE = "array", "table"
-ARRAY_KEYS = 20_000  # up to which an array is taken until it is known better
+ARRAY_KEYS = 20_000  # up to which arrays are used until measured
 LOOKUPS = ("auto", "composite")
-CAPTURE = "changes"  # the name of the capture where the source gives none
+CAPTURE = "changes"  # the default name of a capture
 
 
 class PostgresReader:
-    """A live PostgreSQL source with changes by trigger or from a change table of the user's."""
+    """A live PostgreSQL source with changes from our triggers or from a user's change table."""
 
     def __init__(self, source: Source, pool: Pool) -> None:
         self.source, self.pool = source, pool
@@ -99,19 +100,22 @@ class PostgresReader:
         return self._seen(self._fetch(f"SELECT {HERE}").column(0)[0].as_py())
 
     def mark(self, position: int) -> str:
-        """What a later process needs to go on from a position that this reader gave."""
+        """What a later process needs to continue from a position of this reader."""
         return f"{self._snapshot(position).text}@{self.pool.identity}"
 
     def resume(self, mark: str) -> int:
         """The position of a mark, or of a snapshot of this database, known from now on."""
         snapshot, _, home = mark.partition("@")
         if home and home != self.pool.identity:
-            msg = f"source {self.source.name!r} is in another database than before ({self.pool.identity}, not {home}), where positions mean nothing"
+            msg = (
+                f"source {self.source.name!r} is in another database than before ({self.pool.identity}, not {home}), "
+                "where positions mean nothing"
+            )
             raise ChangesLostError(msg)
         return self._seen(snapshot)
 
     def settle(self, position: int) -> None:
-        """Nobody will ask for changes before this position any more."""
+        """Changes up to this position will not be requested again."""
         with self._lock:
             self._marks = {p: s for p, s in self._marks.items() if p >= position}
         if self.source.changes == "trigger":
@@ -136,7 +140,7 @@ class PostgresReader:
             raw = self._fetch(stamped(self.source, names, body, asked))
             found, stamp = opened(self.source, self._schema, names, raw)
         except StepError:
-            if captured:  # perhaps the change table is gone
+            if captured:  # the change table may be gone
                 self._go_on(kept_of(self.pool, self.table, self._capture))
             raise
         position, now = self._seen(stamp.snapshot), Snapshot(stamp.snapshot)
@@ -147,18 +151,23 @@ class PostgresReader:
             refuse_unsure(self.source, self._changes, self._sign, stamp.told, found.column(COUNT))
         if {start.life, stop.life} != {now.life}:
             msg = (
-                f"source {self.source.name!r}: since it was read, its server has recovered from a crash, or another one has taken its "
+                f"source {self.source.name!r}: since it was read, its server has recovered from a crash, or "
+                "another one has taken its "
                 "place (or the statistics of its archiver were reset), and what had not reached the disk may be lost"
             )
             raise ChangesLostError(msg)
         if known is not None and start.over < Snapshot(known.trimmed).over:
             msg = (
-                f"source {self.source.name!r}: changes that are still needed are not in {self._changes}: another engine has removed them "
+                f"source {self.source.name!r}: changes that are still needed are not in {self._changes}: "
+                "another engine has removed them "
                 "(give each engine a capture of its own: OPTIONS (capture 'name')), or the capture was set up anew"
             )
             raise ChangesLostError(msg)
         if until is None and now.over < start.over:
-            msg = f"source {self.source.name!r} has seen {now.over} transactions, and had seen {start.over} before: was its database restored from a backup?"
+            msg = (
+                f"source {self.source.name!r} has seen {now.over} transactions, and had seen {start.over} before: "
+                "was its database restored from a backup?"
+            )
             raise ChangesLostError(msg)
         return found, position if until is None else until
 
@@ -176,15 +185,15 @@ class PostgresReader:
         return self._rows(columns, filters)
 
     def estimate(self, columns: Sequence[str]) -> Estimate:
-        """What the server keeps for its own planner."""
+        """The statistics that the server has for its own planner."""
         self._count(1)
         return keyed(estimate(self.pool, self.table, columns), self.source)
 
     def close(self) -> None:
-        """The pool belongs to whoever made it."""
+        """The pool is closed by its owner."""
 
     def drop_capture(self) -> None:
-        """End the capture of changes: triggers and change table go."""
+        """End the capture of changes: drop triggers and change table."""
         if self.source.changes == "trigger":
             self.pool.run(remove(self.table, self._capture))
 
@@ -216,7 +225,8 @@ class PostgresReader:
         def request(cursor: Any) -> pa.Table:
             self._count(4)
             cursor.adbc_ingest(name, rows, mode="create", temporary=True)
-            # Without statistics PostgreSQL takes any temporary table for two thousand rows, and reads the whole source.
+            # Without statistics PostgreSQL assumes two thousand rows in any temporary table, and reads the whole
+            # source.
             cursor.execute(f"ANALYZE {name}")
             with reading(cursor, self.locked):
                 cursor.execute(stamped(self.source, asked.read, asked.sql))
@@ -272,7 +282,7 @@ class PostgresReader:
         return found
 
     def _go_on(self, known: Kept | None) -> None:
-        """Raise unless the capture is as it was when it began; begin it anew if it is not."""
+        """Raise unless the capture is as it was when it started; if not, start it again."""
         if known is not None and known.doubt is not None:
             raise StepError(doubted(self.source.name, self.table, known.doubt))
         lost = f"the capture of {self.table} was removed" if known is None else known.lost(self.table)
@@ -281,11 +291,14 @@ class PostgresReader:
                 self._install()
             except RegistrationError as error:
                 raise StepError(str(error)) from None
-            msg = f"source {self.source.name!r}: {lost}, and changes may have got lost; they are captured again from now on"
+            msg = (
+                f"source {self.source.name!r}: {lost}, and changes may have got lost; they are captured again "
+                "from now on"
+            )
             raise ChangesLostError(msg)
 
     def _install(self) -> None:
         with self._installing:
             self._count(1)
             if begin_capture(self.pool, self.source, self.table, self._capture):
-                self.exact = exact(self.pool, self.table, self.source)  # columns may have got other types
+                self.exact = exact(self.pool, self.table, self.source)  # columns may have other types now

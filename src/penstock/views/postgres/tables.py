@@ -1,4 +1,4 @@
-"""What PostgreSQL says of its tables, and its types against Spark's and Arrow's."""
+"""PostgreSQL's catalog of tables, and its types against Spark's and Arrow's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.views.postgres.capture import qualified, text_literal
 from penstock.views.postgres.pool import Pool
 from penstock.views.rows.types import postgres_type
 
-TYPES = {  # of Spark, and what PostgreSQL casts to; all others are decimals
+TYPES = {  # Spark's types, and PostgreSQL's for a cast; all others are decimals
     "tinyint": "smallint",
     "smallint": "smallint",
     "int": "integer",
@@ -29,7 +29,7 @@ TYPES = {  # of Spark, and what PostgreSQL casts to; all others are decimals
     "timestamp_ntz": "timestamp",
 }
 
-_FIRST_DAY = -2_440_588  # of PostgreSQL, 24 November 4714 BC, counted from 1970
+_FIRST_DAY = -2_440_588  # PostgreSQL's first day, 24 November 4714 BC, counted from 1970
 _DAY = 86_400_000_000
 
 
@@ -39,7 +39,7 @@ def type_of(declared: str) -> str:
 
 
 def columns_of(pool: Pool, table: str) -> tuple[Column, ...]:
-    """The columns of a table, with Spark's types; refuses a type that views do not hold."""
+    """The columns of a table, with Spark's types; refuses a type that views do not support."""
     schema, _, name = resolved(pool, table).rpartition(".")
     kinds = described(pool, name, schema)
     columns = []
@@ -50,14 +50,17 @@ def columns_of(pool: Pool, table: str) -> tuple[Column, ...]:
         if known is None and base != "numeric":
             known = postgres_type(kind.split("(")[0], None, None)
         if known is None:
-            msg = f"column {column!r} of {table} has type {kind}, which views do not hold; declare the source with the columns that it needs"
+            msg = (
+                f"column {column!r} of {table} has type {kind}, which views do not hold; declare the source with "
+                "the columns that it needs"
+            )
             raise RegistrationError(msg)
         columns.append(Column(column, known))
     return tuple(columns)
 
 
 def resolved(pool: Pool, table: str) -> str:
-    """The table with its schema: what captures its changes must not depend on anybody's search path."""
+    """The table with its schema: the capture of its changes must not depend on a search path."""
     found = pool.fetch(
         "SELECT nspname::text, relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
         f"WHERE c.oid = to_regclass({text_literal(qualified(table))})"
@@ -68,7 +71,7 @@ def resolved(pool: Pool, table: str) -> str:
 
 
 def lockable(pool: Pool, table: str) -> list[str]:
-    """The table as a statement locks it; nothing if it is of a kind that none locks, as tables of other servers are."""
+    """The table as a statement locks it; nothing for kinds that cannot be locked, such as foreign tables."""
     name = qualified(table)
     kind = pool.fetch(f"SELECT relkind::text FROM pg_class WHERE oid = to_regclass({text_literal(name)})")
     return [name] if kind.column(0)[0].as_py() in ("r", "p", "v") else []
@@ -85,20 +88,24 @@ def described(pool: Pool, name: str, schema: str) -> list[tuple[str, str]]:
 
 
 def check_key(pool: Pool, table: str, source: Source) -> None:
-    """Refuse a key that the server does not see to."""
+    """Refuse a key that the server does not enforce."""
     found = pool.fetch(
-        "SELECT (SELECT array_agg(attname::text) FROM pg_attribute WHERE attrelid = indrelid AND attnum = ANY (indkey)) AS names "
+        "SELECT (SELECT array_agg(attname::text) FROM pg_attribute WHERE attrelid = indrelid AND attnum = "
+        "ANY (indkey)) AS names "
         "FROM pg_index WHERE indisunique AND indisvalid AND indpred IS NULL AND NOT 0 = ANY (indkey) "
         f"AND indrelid = to_regclass({text_literal(qualified(table))})"
     ).to_pylist()
     if not any(set(row["names"]) <= set(source.key) for row in found):
         key = ", ".join(source.key)
-        msg = f"source {source.name!r}: {table} has no unique index on ({key}), so two rows may have the same; CREATE UNIQUE INDEX ON {table} ({key}), or leave KEY out"
+        msg = (
+            f"source {source.name!r}: {table} has no unique index on ({key}), so two rows may have the same; "
+            f"CREATE UNIQUE INDEX ON {table} ({key}), or leave KEY out"
+        )
         raise RegistrationError(msg)
 
 
 def estimate(pool: Pool, table: str, columns: Sequence[str]) -> Estimate:
-    """What the server keeps of a table for its own planner; one that it never analyzed is counted."""
+    """The server's statistics of a table for its own planner; a table that was never analyzed is counted."""
     found = pool.fetch(
         "SELECT reltuples::float8, attname::text, n_distinct::float8 FROM pg_class c "
         "LEFT JOIN pg_stats s ON s.schemaname = c.relnamespace::regnamespace::text AND s.tablename = c.relname "
@@ -112,7 +119,7 @@ def estimate(pool: Pool, table: str, columns: Sequence[str]) -> Estimate:
 
 
 def as_declared(values: pa.ChunkedArray, source: Source, name: str, kind: pa.DataType) -> pa.ChunkedArray:
-    """Values of a column as they were declared; refuses one that its type does not hold."""
+    """Values of a column in its declared type; refuses a value that the type does not hold."""
     try:
         return as_arrow(values, kind)
     except pa.ArrowInvalid as error:
@@ -124,7 +131,7 @@ def as_declared(values: pa.ChunkedArray, source: Source, name: str, kind: pa.Dat
 
 
 def as_arrow(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Values as a column of this type; the driver gives numbers with decimals as text."""
+    """Values as a column of this type; the driver returns decimals as text."""
     if isinstance(values.type, pa.BaseExtensionType):
         values = pa.chunked_array([c.storage for c in values.chunks], values.type.storage_type)
     if pa.types.is_temporal(values.type):
@@ -133,7 +140,7 @@ def as_arrow(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def _refuse_infinite(values: pa.ChunkedArray) -> None:
-    """The driver counts from another year than the server, so what lies at the end of the server's range comes out below its beginning."""
+    """The driver's epoch differs from the server's, so the end of the server's range wraps around."""
     holder, first = (pa.int32(), _FIRST_DAY) if pa.types.is_date(values.type) else (pa.int64(), _FIRST_DAY * _DAY)
     least = pc.min(pc.cast(values, holder)).as_py()
     if least is not None and least < first:

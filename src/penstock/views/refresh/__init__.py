@@ -1,1 +1,1 @@
-"""How a view is computed whole and kept fresh."""
+"""How a view is computed whole and maintained."""

@@ -1,8 +1,9 @@
-"""Aggregates by group, kept up to date from signed rows.
+"""Aggregates by group, maintained from signed rows.
 
-A group's state is one row: how many joined rows it has (at none it is gone), and a few numbers for each aggregate. Counts and exact sums
-just add up. Minimum and maximum under deletes, distinct values and floating sums need all rows of the groups that were touched, so a view
-with one of these keeps its joined rows too. Floating sums are taken over sorted values: the same rows give the same sum, however they came.
+A group's state is one row: its number of joined rows (at zero the group is gone), and a few numbers per aggregate.
+Counts and exact sums are additive. Minimum and maximum under deletes, distinct values and floating sums need all rows
+of the affected groups, so a view with one of these stores its joined rows too. Floating sums are taken over sorted
+values: the same rows give the same sum, in whatever order they came.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from penstock.views.sources.source import COUNT
 
 ROWS = "_rows"
 FUNCTIONS = ("count", "sum", "avg", "min", "max")
-_WIDE, _WIDER = 38, 76  # digits of an exact sum as it is kept, and while it is added up: then it cannot overflow
+_WIDE, _WIDER = 38, 76  # digits of an exact sum as stored, and during addition, where it then cannot overflow
 
 Held = Callable[[pa.Table], pa.Table]  # all joined rows, the change included, of at least these groups
 
@@ -38,7 +39,7 @@ class Grouping:
 
     @property
     def needs_rows(self) -> bool:
-        """True if joined rows must be kept."""
+        """Whether joined rows must be stored."""
         return any(self._from_rows(k) for k in range(len(self.aggregates)))
 
     @property
@@ -50,7 +51,7 @@ class Grouping:
         return pa.schema([*fields, pa.field(COUNT, pa.int64())])
 
     def change(self, delta: pa.Table, old: pa.Table, held: Held) -> pa.Table:
-        """The signed states by which the groups change; `old` are the states of at least the groups in `delta`."""
+        """The signed changes of the groups' states; `old` are the states of at least the groups in `delta`."""
         touched = distinct(delta, self.groups)
         old = only(old, touched, self.groups)
         fresh = self._added(
@@ -89,7 +90,7 @@ class Grouping:
         return aggregate.function in ("sum", "avg") and pa.types.is_floating(self._type(k))
 
     def _fields(self, k: int) -> list[pa.Field]:
-        """`n`: values that are not NULL; `s`: their exact sum; `v`: what only all rows tell."""
+        """`n`: values that are not NULL; `s`: their exact sum; `v`: what needs all rows."""
         aggregate = self.aggregates[k]
         if aggregate.argument is None:
             return []
@@ -133,7 +134,7 @@ class Grouping:
         return pa.table(columns)
 
     def _derived(self, fresh: pa.Table, rows: pa.Table, wanted: Sequence[int]) -> pa.Table:
-        """Fill in what only all rows of a group tell."""
+        """Compute what needs all rows of a group."""
         number, places = _places(fresh, rows, self.groups)
         for k in wanted:
             aggregate, kind = self.aggregates[k], self._type(k)
@@ -166,13 +167,16 @@ class Grouping:
         return fresh
 
     def _check(self, states: pa.Table) -> None:
-        """Fewer rows than none: somebody has deleted a row that was not there."""
+        """A negative number of rows: a deletion of a row that was not there."""
         for name in states.column_names:
             if name == ROWS or name[0] == "n":
                 wrong = states.filter(pc.less(states.column(name), 0))
                 if len(wrong):
                     group = {g: wrong.column(g)[0].as_py() for g in self.groups}
-                    msg = f"group {group} would have {wrong.column(name)[0].as_py()} rows: a row was deleted that is not there; find out which source reports it, and recompute the view"
+                    msg = (
+                        f"group {group} would have {wrong.column(name)[0].as_py()} rows: a row was deleted that is "
+                        "not there; find out which source reports it, and recompute the view"
+                    )
                     raise StepError(msg)
 
     def _value(self, k: int, states: pa.Table) -> Any:
@@ -211,7 +215,7 @@ def grouping_of(view: View, schema: pa.Schema) -> Grouping:
 
 
 def result_type(function: str, kind: pa.DataType) -> pa.DataType:
-    """The type Spark gives to an aggregate of values of type `kind`."""
+    """Spark's type for an aggregate of values of type `kind`."""
     if function == "count":
         return pa.int64()
     if function in ("min", "max"):
@@ -232,7 +236,7 @@ def distinct(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 
 def only(rows: pa.Table, wanted: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The rows whose columns are among the distinct `wanted`; NULL is a value like any other here."""
+    """The rows whose columns are among the distinct `wanted`; here NULL is an ordinary value."""
     if not columns:
         return rows
     _, places = _places(wanted, rows, columns)
@@ -251,7 +255,7 @@ def _places(wanted: pa.Table, rows: pa.Table, columns: Sequence[str]) -> tuple[i
             piece for column in (wanted.column(name), rows.column(name)) for piece in _plain(column).chunks
         ])  # fmt: skip
         code = pc.dictionary_encode(both, null_encoding="encode").indices.to_numpy()
-        # Numbers of combinations seen so far and of the next column, made small again before they can overflow.
+        # Numbers of combinations of the columns so far and the next one, made dense before they can overflow.
         mixed = np.unique(mixed * (int(code.max()) + 1) + code, return_inverse=True)[1]
     place = np.full(int(mixed.max()) + 1, -1, np.int64)
     place[mixed[: len(wanted)]] = np.arange(len(wanted))
@@ -276,7 +280,7 @@ def _times(values: pa.ChunkedArray, times: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _widened(states: pa.Table) -> pa.Table:
-    """The same states, with exact sums that more can be added to."""
+    """The same states, with exact sums in a type with room for additions."""
     for k, field in enumerate(states.schema):
         if field.name[0] == "s":
             wide = pc.cast(states.column(k), pa.decimal256(_WIDER, field.type.scale))
@@ -291,7 +295,7 @@ def _small(values: pa.ChunkedArray, times: pa.ChunkedArray) -> bool:
 
 
 def _extreme(function: str, at: Any, values: pa.Array, number: int) -> pa.Array:
-    """The least or greatest value of each place; NaN is above all others, as in Spark."""
+    """The least or greatest value of each place; NaN is greater than all others, as in Spark."""
     order = pc.sort_indices(
         pa.table({"at": at, "x": values}), sort_keys=[("at", "ascending"), ("x", "ascending")]
     ).to_numpy()
@@ -306,7 +310,7 @@ def _extreme(function: str, at: Any, values: pa.Array, number: int) -> pa.Array:
 
 
 def _floating_sums(at: Any, values: pa.Array, times: Any, number: int) -> Any:
-    """Sums of doubles, each value as often as it occurs, added in the order of their size."""
+    """Sums of doubles, each value with its multiplicity, added in ascending order."""
     numbers = pc.cast(values, pa.float64()).to_numpy(zero_copy_only=False)
     order = np.lexsort((times, numbers, at))
     sums = np.zeros(number)
@@ -321,12 +325,15 @@ def _fit(sums: Any, kind: pa.DataType, k: int | str) -> Any:
     try:
         return pc.cast(sums, kind)
     except pa.ArrowInvalid:
-        msg = f"the sum a{k} of a group does not fit {kind}; use a decimal with more digits before the point as its argument"
+        msg = (
+            f"the sum a{k} of a group does not fit {kind}; use a decimal with more digits before the point as "
+            "its argument"
+        )
         raise StepError(msg) from None
 
 
 def _decimal_average(sums: Any, number: Any, kind: pa.DataType) -> pa.Array:
-    """As Spark divides: rounded half up to 39 digits behind the point, and then to those of the type."""
+    """As Spark divides: rounded half up to 39 decimals, and then to those of the type."""
     first, unit = Decimal(1).scaleb(-_WIDE - 1), Decimal(1).scaleb(-kind.scale)
     with localcontext() as context:
         context.prec = 3 * _WIDE

@@ -1,6 +1,6 @@
-"""What reading, sending, building and probing a row cost on this Spark, from a few small joins that differ in one thing each.
+"""The costs of reading, sending, building and probing a row on this Spark, from small joins that differ in one of them.
 
-The figures are for the choice between shapes, which are compared with each other: what all have in common need not be exact.
+The figures serve the choice between shapes, which are compared with each other: common parts need not be exact.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from penstock.planner.views.shape_cost import Costs
 
 NARROW, WIDE = 1, 9  # columns of 8 bytes
 HOPS = 5
-LEAST = 1e-9  # seconds per row: what noise made negative
+LEAST = 1e-9  # seconds per row where noise made the result negative
 
 
 def calibrate(spark: SparkSession, scratch: Path, rows: int = 300_000, repetitions: int = 3) -> Costs:
-    """Measure: some seconds of work, files under `scratch`."""
+    """Measure: takes some seconds, and writes files under `scratch`."""
     cores = spark.sparkContext.defaultParallelism
     whole, tenth = str(scratch / "whole"), str(scratch / "tenth")
     wide = [(F.col("id") * n).alias(f"c{n}") for n in range(1, WIDE)]
@@ -33,7 +33,7 @@ def calibrate(spark: SparkSession, scratch: Path, rows: int = 300_000, repetitio
 def _measured(
     spark: SparkSession, whole: str, tenth: str, cores: int, scratch: Path, repetitions: int
 ) -> dict[str, float]:
-    """Seconds of each probe, the least of the repetitions, which go in turns after one to warm up."""
+    """Seconds of each probe, the least of the repetitions, which run in turns after one to warm up."""
 
     def read(path: str, columns: int = NARROW) -> DataFrame:
         return spark.read.parquet(path).select("k", *(f"c{n}" for n in range(1, columns)))
@@ -45,7 +45,7 @@ def _measured(
         return sent(read(probe)).join(sent(read(build)).hint("shuffle_hash"), "k")
 
     def further(frame: DataFrame, _: int) -> DataFrame:
-        return sent(frame).select((F.col("k") + 1).alias("k"))  # exchanges side by side would become one
+        return sent(frame).select((F.col("k") + 1).alias("k"))  # adjacent exchanges would be merged
 
     probes: dict[str, Callable[[], None]] = {
         "job": lambda: _drained(spark.range(1).toDF("k")),
@@ -68,7 +68,7 @@ def _measured(
 
 
 def _drained(frame: DataFrame) -> None:
-    """Make every row, and look at all of its columns."""
+    """Compute every row with all of its columns."""
     total: Column = F.count(F.lit(1))
     frame.select(F.xxhash64(*frame.columns).alias("h")).agg(total, F.bit_xor("h")).collect()
 
@@ -76,8 +76,8 @@ def _drained(frame: DataFrame) -> None:
 def costs_of(seconds: Mapping[str, float], rows: int, cores: int) -> Costs:
     """Differences between the probes, per row and core.
 
-    Sending and partitioning are one exchange here, counted as two equal halves. A join that builds the whole table and one that probes
-    with it send and read the same rows, so together with what the exchanges cost they tell the two apart.
+    Sending and partitioning are one exchange here, counted as two equal halves. A join that builds the whole table and
+    one that probes with it send and read the same rows, so with the cost of the exchanges the two can be separated.
     """
 
     def per_row(time: float) -> float:

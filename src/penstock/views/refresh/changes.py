@@ -1,8 +1,8 @@
-"""What has changed at the sources since the view was last fresh, and how to see past it.
+"""The changes of the sources since the last refresh, and how to undo later ones in answers.
 
-A source that is asked answers as of now, which may be after the changes that are being maintained. Since the answer
-names its position, exactly the changes up to it are taken back (Liu 2005, 10.2.1 and 10.3.1); nothing is assumed
-about the order in which answers and changes arrive.
+A source answers as of now, which may be after the changes that are being maintained. Since the answer has its position,
+exactly the changes up to it are undone (Liu 2005, 10.2.1 and 10.3.1), whatever the order in which answers and changes
+arrive.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def schemas(view: View, sources: Mapping[str, SourceReader]) -> list[pa.Schema]:
 
 
 class Changes:
-    """The changes of all sources of a view up to the positions `reached`, and later ones as they are asked for."""
+    """The changes of all sources of a view up to the positions `reached`, and later ones as they are requested."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Changes:
         positions: Mapping[str, int],
         pool: Executor | None = None,
     ) -> Changes:
-        """All that has changed since `positions`; the sources are asked at once."""
+        """All changes since `positions`, requested from all sources concurrently."""
         names = sorted({node.source for node in view.nodes})
 
         def fetch(name: str) -> tuple[pa.Table, int]:
@@ -74,22 +74,25 @@ class Changes:
 
     @property
     def empty(self) -> frozenset[int]:
-        """The nodes that have not changed, as far as the view can see."""
+        """The nodes without changes that affect the view."""
         return frozenset(k for k, delta in enumerate(self.deltas) if delta.num_rows == 0)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many distinct rows have changed at each node."""
+        """The number of distinct changed rows of each node."""
         return tuple(delta.num_rows for delta in self.deltas)
 
     def later(self, node: int, position: int) -> pa.Table | None:
-        """What changed at a node after `reached`, up to a position; None if nothing did."""
+        """The changes of a node after `reached`, up to a position; None if there are none."""
         name = self.view.nodes[node].source
         base = self.reached[name]
         if position == base:
             return None
         if position < base:
-            msg = f"source {name!r} answered as of position {position}, but had changes up to {base} before; its positions must not fall"
+            msg = (
+                f"source {name!r} answered as of position {position}, but had changes up to {base} before; "
+                "its positions must not fall"
+            )
             raise StepError(msg)
         known = self._later.setdefault(name, {})
         if position not in known:
@@ -108,9 +111,9 @@ class Changes:
 
 
 def take_back(joins: Joins, node: int, rows: Ints, change: Ints, keys: pa.Table | None, source: str) -> Ints:
-    """Rows of a node as they were before a change, as far as it concerns `keys` (None: everything).
+    """Rows of a node as they were before a change, restricted to `keys` (None: all rows).
 
-    Rows that were not asked for may be incomplete, so nothing is taken back from them.
+    Other rows may be incomplete, so no changes of these are undone.
     """
     held = joins.rows[node]
     touched = np.ones(len(rows), np.bool_)
@@ -126,7 +129,10 @@ def take_back(joins: Joins, node: int, rows: Ints, change: Ints, keys: pa.Table 
     if (counts(before) < 0).any():
         row = before.filter(pc.less(before.column(COUNT), 0)).slice(0, 1).to_pylist()[0]
         times = row.pop(COUNT)
-        msg = f"the changes of source {source!r} do not fit its content: {row} would have been there {times} times; set its change capture up again and recompute the view"
+        msg = (
+            f"the changes of source {source!r} do not fit its content: {row} would have been there {times} times; "
+            "set its change capture up again and recompute the view"
+        )
         raise StepError(msg)
     return np.concatenate([rows[~touched], held.append(before)])
 

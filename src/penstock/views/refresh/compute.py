@@ -1,8 +1,8 @@
 """The first computation of a view on Spark: counts its relations, and turns a shape into one lazy DataFrame.
 
-Groups that do not depend on each other are independent stages of one job, so Spark runs them at the same time, each with as many tasks as
-its share of the cores. Rows are sent on only where the shape says that the key changes. Only pieces of a join that does not fit in memory
-are written out in between. Which shape is best is not decided here.
+Independent groups are independent stages of one job, so Spark runs them at the same time, each with as many tasks as
+its share of the cores. Rows are sent only where the shape says that the key changes. Only pieces of a join that does
+not fit in memory are written in between. `shape_choice` chooses the shape.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def cores_of(frames: Frames) -> int:
     return next(iter(frames.values())).sparkSession.sparkContext.defaultParallelism
 
 
-# -- what is joined ---------------------------------------------------------------------------------------------------------------
+# -- what is joined ---------------------------------------------------------------------------------------------------
 
 
 def count_relations(view: View, frames: Frames) -> Relations:
@@ -48,7 +48,7 @@ def count_relations(view: View, frames: Frames) -> Relations:
 
 
 def count_nodes(view: View, frames: Frames) -> list[Counted]:
-    """Count rows and different join values of every node, in one job."""
+    """Count rows and distinct join values of every node, in one job."""
     nodes = range(len(view.nodes))
     keys = [sorted({column for own, column in equal_places(view) if own == node}) for node in nodes]
     prepared = [_prepared(view, frames, node) for node in nodes]
@@ -89,7 +89,7 @@ def _place(place: Place) -> Column:
 
 
 def _prepared(view: View, frames: Frames, node: int) -> DataFrame:
-    """The rows of a node that its filters keep, with the columns that the view needs under names of their own."""
+    """The rows of a node that its filters keep, with the columns that the view needs under unique names."""
     frame = frames[view.nodes[node].source]
     for expression in view.local(node):
         frame = frame.filter(expression.sql(lambda ref: f"`{ref.column}`"))
@@ -97,13 +97,13 @@ def _prepared(view: View, frames: Frames, node: int) -> DataFrame:
     return frame.select(*(F.col(f"`{c}`").alias(_column(node, c)) for c in view.columns(node)), *counts)
 
 
-# -- the join ---------------------------------------------------------------------------------------------------------------------
+# -- the join ---------------------------------------------------------------------------------------------------------
 
 
 def compute(
     view: View, frames: Frames, shape: Shape, relations: Relations, scratch: Path, costs: Costs | None = None
 ) -> DataFrame:
-    """The joined rows of a view (`view.outputs`) with their multiplicity. Pieces, if any, are computed at once, under `scratch`.
+    """The joined rows of a view (`view.outputs`) with their multiplicity. Pieces are computed at once, under `scratch`.
 
     Sources whose frames have a column of multiplicities multiply them in.
     """
@@ -171,7 +171,7 @@ class _Run:
 
 
 def _pairs(view: View, bound: Members, members: Members) -> list[tuple[Place, Place]]:
-    """The columns that must be equal on both sides, in order of their key class; none that follows from another."""
+    """The columns that must be equal on both sides, in order of their key class, without redundant ones."""
     classes, ours, theirs = equal_places(view), equal_places(view, bound), equal_places(view, members)
     found: dict[tuple[object, object], tuple[Place, Place]] = {}
     for edge in view.edges:
@@ -187,7 +187,7 @@ def _pairs(view: View, bound: Members, members: Members) -> list[tuple[Place, Pl
 
 
 def _decided(view: View, bound: Members, members: Members) -> list[Expression]:
-    """The other conditions that this join is the first to see all columns of."""
+    """The other conditions whose columns are first all available in this join."""
     other = [e for edge in view.edges for e in edge.others] + list(view.residuals)
     return [
         e

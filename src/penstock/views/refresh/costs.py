@@ -1,4 +1,4 @@
-"""What Spark's joins cost on this machine: measured once, when a long computation is worth it, and kept with the state; and its memory."""
+"""Costs of Spark's joins on this machine: measured once, when a long computation justifies it, and stored; memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from penstock.views.refresh.calibrate import calibrate
 
 _FOLDER = "views/_costs"  # no view is called that
 _ROWS = 100_000
-_SHARE = 4  # of the memory that execution and storage share, one part is for tables
+_SHARE = 4  # one part in so many of the memory for execution and storage is for tables
 
 
 def known_costs(store: Store, cores: int) -> Costs | None:
-    """The costs that were measured with so many cores, if they were."""
+    """The costs measured with so many cores, if there are any."""
     name = _name(cores)
     try:
         return Costs(**unseal(store.read(name), store.label(name)))
@@ -30,7 +30,7 @@ def known_costs(store: Store, cores: int) -> Costs | None:
 
 
 def measured_costs(store: Store, spark: SparkSession) -> Costs:
-    """The costs, measured now unless they are known."""
+    """The costs, measured now unless known."""
     cores = spark.sparkContext.defaultParallelism
     found = known_costs(store, cores)
     if found is None:
@@ -45,16 +45,16 @@ def measured_costs(store: Store, spark: SparkSession) -> Costs:
 
 
 def memory_of(spark: SparkSession) -> float:
-    """Bytes that the hash tables of all executors together may take."""
+    """Bytes for the hash tables of all executors together."""
     context = spark.sparkContext
     try:
         status = context._jsc.sc().getExecutorMemoryStatus().values().iterator()  # noqa: SLF001  (Spark tells it nowhere else)
         found = []
         while status.hasNext():
             found.append(float(status.next()._1()))  # noqa: SLF001
-    except AttributeError:  # a remote session does not tell
+    except AttributeError:  # not available in a remote session
         return inf
-    if len(found) > 1:  # the driver of a cluster joins nothing, but which one it is, its size does not say
+    if len(found) > 1:  # the driver of a cluster joins nothing, but the sizes do not show which one it is
         found = sorted(found)[1:]
     return sum(found) / _SHARE
 

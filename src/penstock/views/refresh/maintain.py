@@ -1,7 +1,7 @@
-"""Carry out a maintenance plan against live sources: the change of a view's joined rows, and what it cost.
+"""Execute a maintenance plan against live sources: the change of a view's joined rows, and its costs.
 
-Only distinct join keys travel to a source; rows come back, are put into the state that each member must see, and are
-joined here. Installing the change is not done here.
+Only distinct join keys are sent to a source; rows come back, are converted to the state that each member must see, and
+are joined here. The caller installs the change.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _NONE: Ints = np.empty(0, np.int64)
 class Refreshed:
     """Signed rows of the view's outputs as of `positions`: its change, consolidated, or (`whole`) all of it.
 
-    `requests` counts what the plan says, `physical` what the sources were really asked, changes included. `told` is what
-    sources that tell their changes themselves have told up to these positions; `fetched`, how many changed rows the sources
-    sent, whether the view sees them or not.
+    `requests` counts those of the plan, `physical` those actually made, including changes. `told` are the rows that
+    sources with their own change tables reported up to these positions; `fetched` counts the changed rows that sources
+    sent, whether they affect the view or not.
     """
 
     rows: pa.Table
@@ -71,8 +71,8 @@ def maintain(
 ) -> Refreshed:
     """The change of the view since `positions`, by the plan that `choose` makes once the deltas are known.
 
-    If a recompute is `foreseen`, it is made at once, and no changes are fetched. `recompute` says how one is made, if not
-    by `compute`.
+    If a recompute is `foreseen`, it is made at once, without fetching changes. `recompute` replaces `compute`, if
+    given.
     """
     began, asked = perf_counter(), _asked(view, sources)
     own = ThreadPoolExecutor(2 * len(view.nodes)) if pool is None else None
@@ -110,7 +110,7 @@ def maintain(
 
 
 class _Run:
-    """One refresh: the rows met so far, and how far each member has come."""
+    """One refresh: the rows fetched so far, and the progress of each member."""
 
     def __init__(
         self, view: View, sources: Mapping[str, SourceReader], changes: Changes, plan: MaintenancePlan
@@ -156,7 +156,7 @@ class _Run:
         return finished
 
     def _at_once(self, pool: Executor) -> None:
-        """Make each request as soon as its members hold the nodes `via`; join in this thread as answers come in."""
+        """Make each request as soon as its members have joined the nodes `via`; join answers in this thread."""
         waiting = list(self.plan.requests)
         under_way: dict[Future[tuple[Answer | None, float]], tuple[Request, pa.Table | None]] = {}
         visited = {m: {m} for m in self._members}
@@ -172,7 +172,7 @@ class _Run:
                     visited[m].add(request.node)
 
     def _keys(self, request: Request) -> pa.Table | None:
-        """The distinct keys of all members in one table; None if everything is asked for, empty if nothing is."""
+        """The distinct keys of all members in one table; None for the whole source, empty if there are none."""
         members = unify([self._members[m] for m in request.members])
         sought: dict[str, tuple[int, str, pa.DataType]] = {}
         for v in request.via:
@@ -239,9 +239,9 @@ class _Run:
 def compute(
     view: View, sources: Mapping[str, SourceReader], pool: Executor | None = None, plan: MaintenancePlan | None = None
 ) -> Refreshed:
-    """The whole view: computed by the database that holds all sources, else from scans, joined here, smallest first.
+    """The whole view: computed by the database that has all sources, else from scans, joined here, smallest first.
 
-    Nodes of one source are brought to one position; different sources need not be.
+    Nodes of one source are converted to one position; different sources may differ.
     """
     began, asked = perf_counter(), _asked(view, sources)
     nodes = range(len(view.nodes))
@@ -284,7 +284,7 @@ def compute(
 
 
 def join_all(graph: JoinGraph, joins: Joins, rows: Sequence[Ints]) -> Delta:
-    """Everything joined with everything, starting from the smallest node and taking the smallest neighbour next."""
+    """Join everything, starting from the smallest node and always taking the smallest neighbour next."""
     first = min(range(graph.count), key=lambda k: len(rows[k]))
     joined, held = joins.start(first, first, rows[first]), frozenset((first,))
     while len(held) < graph.count:
@@ -295,7 +295,7 @@ def join_all(graph: JoinGraph, joins: Joins, rows: Sequence[Ints]) -> Delta:
 
 
 def _fitted(keys: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Keys in the types of the columns they are sought in; what no such value equals can find nothing."""
+    """Keys in the types of the columns that they are compared with; keys without an equal value there are dropped."""
     if keys.schema.types == schema.types:
         return keys
     fits = pa.array(np.ones(keys.num_rows, np.bool_))

@@ -1,6 +1,6 @@
-"""The computation of a whole view given to Spark: its shape is chosen from counts and costs, and the joined rows come back as Arrow.
+"""The computation of a whole view by Spark: its shape is chosen by counts and costs, and the joined rows become Arrow.
 
-What costs are worth measuring for is decided here; what they are, elsewhere.
+Decides when measuring costs is worthwhile; `costs` measures them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from penstock.views.refresh.compute import compute, count_nodes
 from penstock.views.rows.files import read_files, to_arrow, to_frame
 from penstock.views.rows.slices import Files
 
-LONG = 60.0  # estimated seconds from which it is worth measuring what joins cost
+LONG = 60.0  # estimated seconds from which measuring the costs of joins is worthwhile
 
 Given: TypeAlias = pa.Table | Files  # rows with their counts
 
 
 @dataclass(frozen=True)
 class Computed:
-    """The joined rows with their counts, the shape as text, what was counted of each node, and the seconds it should have taken."""
+    """The joined rows with their counts, the shape as text, the counts of each node, and the estimated seconds."""
 
     rows: pa.Table
     shape: str
@@ -38,7 +38,7 @@ class Computed:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is remembered of it."""
+        """What is stored about it."""
         return {"shape": self.shape, "counted": [list(c) for c in self.counted], "estimated": self.estimated}
 
 
@@ -50,7 +50,7 @@ def compute_on_spark(
     machine: Machine | None = None,
     measure: Callable[[], Costs] | None = None,
 ) -> Computed:
-    """The view of rows of each source. Costs are measured first, by `measure`, if it will take long and they are not known."""
+    """The view from the rows of each source. `measure` runs first if it will take long and costs are unknown."""
     machine = machine or Machine(cores=spark.sparkContext.defaultParallelism)
     frames = {name: _frame(spark, given) for name, given in sources.items()}
     counted = count_nodes(view, frames)

@@ -1,6 +1,6 @@
-"""A whole view computed: every source is read once, and joined here or by Spark, whichever should be faster.
+"""The computation of a whole view: every source is read once, and joined here or by Spark, by estimated time.
 
-Rows that lie in files of a reader's own are read by Spark's tasks themselves; only those of a database come through this process.
+Rows in files of a reader's own are read by Spark's tasks directly; only those of a database come through this process.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from penstock.views.sources.snapshot import SnapshotReader
 from penstock.views.sources.source import COUNT, Answer, SourceReader
 
 COMPUTED_BY = ("auto", "local", "spark")
-SPARK_ROWS = 100_000  # rows up to which nobody asks whether Spark would be faster
-_RUNS = 5  # of each kind, that figures are corrected by
+SPARK_ROWS = 100_000  # rows up to which Spark is not considered
+_RUNS = 5  # of each kind, by which estimates are corrected
 
 
 class EstimatingReader(SourceReader, Protocol):
-    """A reader that can say something of its source without reading it."""
+    """A reader with an estimate of its source without reading it."""
 
     def estimate(self, columns: Sequence[str]) -> Estimate | None: ...
 
@@ -46,7 +46,7 @@ Facts = Sequence[Mapping[str, Any]]  # of earlier refreshes, newest last
 
 @dataclass
 class Whole:
-    """How one view is computed from nothing. `machine` says what Spark costs; what computing here costs, its facts do."""
+    """How one view is computed from scratch. `machine` has Spark's costs; those of computing here are in its facts."""
 
     view: View
     readers: Mapping[str, EstimatingReader]
@@ -56,7 +56,7 @@ class Whole:
     computed: str = "auto"
 
     def compute(self, facts: Facts) -> tuple[Refreshed, Computed | None]:
-        """All rows of the view, and what Spark did, if it was Spark."""
+        """All rows of the view, and Spark's part, if there was one."""
         began, asked = time.perf_counter(), sum(r.requests for r in self.readers.values())
         with ExitStack() as held:
             if self.on_spark is not None and self.for_spark(facts):
@@ -87,7 +87,7 @@ class Whole:
         return found, made
 
     def for_spark(self, facts: Facts, rows: Sequence[float] | None = None) -> bool:
-        """Whether Spark is to join the sources, of so many rows, if that is known."""
+        """Whether Spark should join the sources, with so many rows, if known."""
         if self.on_spark is None or self.computed == "local":
             return False
         if self.computed == "spark":
@@ -132,7 +132,7 @@ class Whole:
 
 
 def needed(view: View) -> dict[str, list[str]]:
-    """The columns of each source that joining, filters and outputs read."""
+    """The columns of each source that joins, filters and outputs read."""
     found: dict[str, dict[str, None]] = {}
     for number, node in enumerate(view.nodes):
         filtered = (ref.column for e in view.local(number) for ref in e.refs)
@@ -143,7 +143,7 @@ def needed(view: View) -> dict[str, list[str]]:
 def priced(
     view: View, sources: Mapping[str, Source], estimate: Estimating, facts: Facts, machine: Machine
 ) -> First | None:
-    """The ways to compute a view, from what was last counted, else from what its sources say; None if they do not."""
+    """The ways to compute a view, by the last counts, else by its sources' estimates; None if there are none."""
     counts = [fact["counted"] for fact in facts if fact.get("counted")]
     if counts:
         return first(view, [Counted(*node) for node in counts[-1]], shown(machine, facts))
@@ -157,7 +157,7 @@ def priced(
 
 
 def shown(machine: Machine, facts: Facts) -> Machine:
-    """The machine as the last computations of a view have shown it."""
+    """The machine with the costs measured in the last computations of a view."""
     here = [
         fact["seconds"] / handled(fact["scanned"], fact["rows"])
         for fact in facts
@@ -182,7 +182,7 @@ class _Held:
 
 
 class _Scanned:
-    """A source whose rows have been read: it answers scans, all at one position. `told` are all its rows, if it tells its changes."""
+    """A source whose rows have been read: it answers scans, all at one position. `told`: all its rows, for audits."""
 
     connections = 1
 
@@ -203,7 +203,7 @@ class _Scanned:
         raise StateError(f"{self.source.name} was read at {self._position} only, not from {after} to {until}")
 
     def lookup(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
-        del keys  # rows that were not asked for do no harm
+        del keys  # additional rows do no harm
         return self.scan(columns, filters)
 
     def close(self) -> None: ...

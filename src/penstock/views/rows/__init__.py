@@ -1,1 +1,1 @@
-"""Signed rows as Arrow tables: equal values, matches, terms, and the files they are kept in."""
+"""Signed rows as Arrow tables: equal values, matches, terms, and the files that store them."""

@@ -1,6 +1,6 @@
 """Signed bags as Arrow tables: rows with a column `COUNT`, equal rows added up.
 
-Doubles are normalized (one NaN, no -0.0), so that rows which Spark holds equal cancel each other.
+Doubles are normalized (one NaN, no -0.0), so that rows which are equal in Spark cancel each other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def normalized(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array
 
 
 def consolidated(table: pa.Table) -> pa.Table:
-    """Each distinct row once, with the sum of its counts; rows that add up to nothing are gone."""
+    """Each distinct row once, with the sum of its counts; rows whose counts add up to zero are dropped."""
     names = [name for name in table.column_names if name != COUNT]
     if not names:
         total = pc.sum(table.column(COUNT)).as_py() or 0

@@ -1,7 +1,7 @@
-"""One 64-bit code for the values of a row in some columns: rows that Spark holds equal have equal codes.
+"""One 64-bit code for the values of a row in some columns: rows that are equal in Spark have equal codes.
 
-Codes are kept in files beside the rows, so they are the same in every process and version. Different rows may share a code;
-whoever looks rows up by code compares the rows themselves. NULL has a code too.
+Codes are stored in files beside the rows, so they are the same in every process and version. Different rows may share a
+code; lookups by code compare the rows themselves. NULL has a code too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PRIME = np.int64(-7046029288634856825)
 
 
 def codes_of(table: pa.Table, columns: Sequence[str]) -> Ints:
-    """A code per row; of one column of integers or times it is the value itself, so that codes of neighbours are neighbours."""
+    """A code per row; for one column of integers or times it is the value itself, so that it keeps the order."""
     parts = [_codes(table.column(name)) for name in columns]
     if len(parts) == 1:
         return parts[0]
@@ -62,7 +62,7 @@ def _piece(values: pa.Array) -> Ints:
 
 
 def _holder(kind: pa.DataType) -> pa.DataType:
-    """A type that a plain zero can be cast to, for filling gaps."""
+    """A type for filling gaps with a plain zero."""
     if pa.types.is_floating(kind):
         return pa.float64()
     return kind if not pa.types.is_date32(kind) else pa.int32()
@@ -79,7 +79,7 @@ def _texts(values: pa.Array) -> Ints:
     return codes
 
 
-_STARTS = numba.types.Array(numba.int32, 1, "C", readonly=True)  # mapped files cannot be written to
+_STARTS = numba.types.Array(numba.int32, 1, "C", readonly=True)  # mapped files are read-only
 _CONTENT = numba.types.Array(numba.uint8, 1, "C", readonly=True)
 
 

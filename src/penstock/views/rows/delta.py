@@ -1,7 +1,7 @@
-"""The unified delta of a refresh (Liu 2005, 10.2.4): members of different width in one table, told apart by a tag.
+"""The unified delta of a refresh (Liu 2005, 10.2.4): members of different width in one table, distinguished by a tag.
 
-A member does not carry columns but, for every node it holds, the number of a row in that node's `Rows`; what it does
-not hold is -1 and takes part in no predicate. Columns are gathered once, at the end.
+A member has no columns but, for every node it has joined, the number of a row in that node's `Rows`; for other nodes it
+has -1, which takes part in no predicate. Columns are gathered once, at the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ABSENT = -1
 
 
 class Rows:
-    """All rows of one node that a refresh has met: its delta, and what its source answered. Only grows."""
+    """All rows of one node that a refresh has seen: its delta, and the answers of its source. Only grows."""
 
     def __init__(self, schema: pa.Schema, coder: Coder) -> None:
         self.schema = schema
@@ -32,7 +32,7 @@ class Rows:
         self._codes: dict[tuple[str, pa.DataType], Codes] = {}
 
     def append(self, table: pa.Table) -> Ints:
-        """Add the rows; their numbers."""
+        """Add the rows; returns their numbers."""
         start = len(self.count)
         narrow = table.select(self.schema.names)
         self._table = pa.concat_tables(
@@ -68,7 +68,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Delta:
-    """Members in one table: their tags, signed counts, and for each node the row that is held."""
+    """Members in one table: their tags, signed counts, and for each node the number of the joined row."""
 
     tag: Ints
     count: Ints
@@ -82,7 +82,7 @@ class Delta:
 
 
 def unify(members: Sequence[Delta]) -> Delta:
-    """One table for all members, in ascending order of tags; where one does not hold a node, -1 stands."""
+    """One table for all members, in ascending order of tags; -1 for nodes that a member has not joined."""
     if len(members) == 1:
         return members[0]
     nodes = set().union(*(m.held for m in members))
@@ -94,7 +94,7 @@ def unify(members: Sequence[Delta]) -> Delta:
 
 
 def split(delta: Delta, members: Mapping[int, Delta], node: int | None = None) -> dict[int, Delta]:
-    """The members of a unified delta again, each with the nodes that it held before, and `node`."""
+    """The members of a unified delta, each with the nodes that it had joined before, and `node`."""
     if len(members) == 1:
         return dict.fromkeys(members, delta)
     bounds = np.searchsorted(delta.tag, list(members), side="left").tolist()
@@ -121,17 +121,17 @@ class Joins:
             self._edges[edge.left, edge.right] = self._edges[edge.right, edge.left] = edge
 
     def equal(self, v: int, node: int) -> list[tuple[str, str, pa.DataType]]:
-        """The pairs of columns that must be equal (of `v`, of `node`), and the type in which they compare."""
+        """The pairs of columns that must be equal (of `v`, of `node`), and the type of the comparison."""
         found = self._edges[v, node].toward(node)[1]
         types = [(self.rows[v].schema.field(a).type, self.rows[node].schema.field(b).type) for a, b in found]
         return [(a, b, common_type(*kinds)) for (a, b), kinds in zip(found, types, strict=True)]
 
     def start(self, node: int, tag: int, rows: Ints) -> Delta:
-        """A member that holds rows of one node."""
+        """A member with rows of one node."""
         return Delta(np.full(len(rows), tag, np.int64), self.rows[node].count[rows], {node: rows})
 
     def join(self, delta: Delta, node: int, rows: Ints, via: Sequence[int]) -> Delta:
-        """The delta with these rows of `node`: matched by the keys of `via`, then by all that is held besides."""
+        """The delta with these rows of `node`: matched by the keys of `via`, then by all other conditions."""
         columns = [(v, a, b, kind) for v in via for a, b, kind in self.equal(v, node)]
         if columns:
             left = [self.rows[v].codes(a, kind).take(delta.held[v]) for v, a, _, kind in columns]
@@ -170,16 +170,16 @@ class Joins:
         return delta.take(keep)
 
     def gather(self, delta: Delta, refs: Sequence[Ref]) -> pa.Table:
-        """The columns that are referred to, and the counts."""
+        """The referenced columns, and the counts."""
         wanted = {name_of(ref): ref for ref in refs}
         taken = [self.rows[ref.role].column(ref.column).take(pa.array(delta.held[ref.role])) for ref in wanted.values()]
         return pa.table([*taken, pa.array(delta.count)], [*wanted, COUNT])
 
     def outputs(self, members: Sequence[Delta], *, cancel: bool = True) -> pa.Table:
-        """The view's columns for members that hold every node.
+        """The view's columns for members that have joined every node.
 
-        With `cancel` they are consolidated, and rows that exist only between two states are gone before any expression
-        sees them; where there is one state only, there are none.
+        With `cancel` they are consolidated, and rows that exist only between two states are removed before any
+        expression is evaluated; with a single state there are none.
         """
         expressions: list[Expression] = [e for _, e in self.view.outputs]
         refs = [ref for e in (*expressions, *self.view.residuals) for ref in e.refs]
@@ -193,5 +193,5 @@ class Joins:
 
 
 def name_of(ref: Ref) -> str:
-    """What a column of a node is called in gathered tables."""
+    """The name of a column of a node in gathered tables."""
     return f"{ref.role}.{ref.column}"

@@ -1,7 +1,7 @@
-"""Terms over Arrow tables, as Spark evaluates them in ANSI mode: three-valued logic, NaN equal to NaN and above all others.
+"""Terms over Arrow tables, as in Spark's ANSI mode: three-valued logic, NaN equal to NaN and greater than all others.
 
-Beside the kernel subset there are `*` and `/` of numbers, and constants of type date, timestamp and decimal. What overflows or
-divides by zero raises, as it would in Spark: a view has no row for which it can be left out.
+More than plain terms: `*` and `/` of numbers, and constants of type date, timestamp and decimal. Overflow and division
+by zero raise, as in Spark: no row of a view may be left out because of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def select(table: pa.Table, filters: Sequence[Expression], name: Naming) -> pa.T
 
 
 def column(table: pa.Table, expression: Expression, name: Naming) -> pa.ChunkedArray:
-    """The values of an expression, one for each row; `name` says what its columns are called in the table."""
+    """The values of an expression, one per row; `name` maps its columns to the table's."""
     assert expression.term is not None, "a view's expressions all have terms"
     try:
         found = _value(expression.term, table, name)
@@ -50,7 +50,7 @@ def column(table: pa.Table, expression: Expression, name: Naming) -> pa.ChunkedA
 
 
 def literal(value: Literal) -> pa.Scalar:
-    """A constant as Arrow holds it."""
+    """A constant in Arrow."""
     if value.value is None:
         return pa.scalar(None)
     text = str(value.value)
@@ -107,14 +107,14 @@ def _arithmetic(op: str, left: Any, right: Any) -> Any:
         one, other = _as_decimal(one), _as_decimal(other)
     if op != "/":
         return _ARITHMETIC[op](one, other)
-    # Arrow lets 1.0 / 0.0 be infinite; Spark in ANSI mode does not.
+    # In Arrow 1.0 / 0.0 is infinite; in Spark's ANSI mode it raises.
     if pc.any(pc.and_kleene(pc.equal(other, 0.0), pc.is_valid(one))).as_py():
         raise pa.ArrowInvalid("divide by zero")
     return pc.divide(one, other)
 
 
 def _integer_type(value: Any) -> pa.DataType:
-    """A whole constant is an INT where it fits, as in Spark."""
+    """An integer constant is an INT where it fits, as in Spark."""
     small = isinstance(value, pa.Scalar) and value.is_valid and -(2**31) <= value.as_py() < 2**31
     return pa.int32() if small else value.type
 

@@ -1,4 +1,4 @@
-"""Rows between Arrow and Spark: tables and slices as a DataFrame, and a DataFrame as a table."""
+"""Conversion of rows between Arrow and Spark: tables and slices to DataFrames, and DataFrames to tables."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock.views.rows.slices import Files
 
-PART = 250_000  # rows of a file that one task reads
+PART = 250_000  # rows of a file per task
 
 
 def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Rows as a DataFrame; times without a zone stay without one, whatever the session prefers."""
+    """Rows as a DataFrame; times without a zone stay without one, whatever the session's default."""
     return spark.createDataFrame(rows, from_arrow_schema(rows.schema))
 
 
 def read_files(spark: SparkSession, files: Files) -> DataFrame:
-    """The rows of slices as a DataFrame: its tasks map the files, and nothing goes through the driver."""
+    """The rows of slices as a DataFrame: its tasks map the files, bypassing the driver."""
     schema = from_arrow_schema(files.schema)
     parts = [(f, start, min(PART, rows - start)) for f, rows in files.files for start in range(0, rows, PART)]
     if not parts:

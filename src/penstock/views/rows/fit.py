@@ -1,7 +1,7 @@
-"""Numbers of one type as values of another, exactly as Spark compares them: a value that the other type does not have fits nowhere.
+"""Numbers of one type as values of another, exactly as Spark compares them: other values fit nowhere.
 
-Beside a floating column the values compare as doubles, else as decimals (`match.common_type`). Which columns may be compared
-at all is decided where the SQL is read.
+With a floating column the values compare as doubles, else as decimals (`match.common_type`). The SQL front end decides
+which columns may be compared at all.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _WHOLE = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 
 
 def as_double(values: Any) -> Any:
-    """Numbers as the nearest doubles. Arrow refuses large integers, and rounds decimals otherwise than Spark and PostgreSQL."""
+    """Numbers as the nearest doubles. Arrow refuses large integers, and rounds decimals unlike Spark and PostgreSQL."""
     if pa.types.is_decimal(values.type):
         return pc.cast(pc.cast(values, pa.string()), pa.float64())
     return pc.cast(values, pa.float64(), safe=False)
 
 
 def fitted(values: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """The values in another type of number, and which of them have an equal one there; the others are NULL."""
+    """The values in another numeric type, and which of them have an equal one there; the others are NULL."""
     if pa.types.is_floating(values.type):
         return _from_double(as_double(values), wanted)
     if pa.types.is_floating(wanted):
@@ -42,7 +42,7 @@ def _from_double(values: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, pa.Ar
         same = (as_double(found).to_numpy(zero_copy_only=False) == plain) | np.isnan(plain)
         return _where(found, pc.and_(pa.array(same), values.is_valid()))
     scale = wanted.scale if pa.types.is_decimal(wanted) else 0
-    # Of at most 15 digits, so that the product is less than half a unit off and the nearest whole number is the one.
+    # With at most 15 digits the product is less than half a unit off, and the nearest integer is the right one.
     digits = wanted.precision if pa.types.is_decimal(wanted) else 15
     with np.errstate(over="ignore", invalid="ignore"):
         shifted = np.rint(plain * 10.0**scale)

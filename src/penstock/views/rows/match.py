@@ -1,4 +1,4 @@
-"""Join columns as 64-bit codes, equal exactly where Spark holds the values equal, and the pairs of rows that match.
+"""Join columns as 64-bit codes, equal exactly where Spark holds the values equal, and the pairs of matching rows.
 
 Integers, dates and times are their own codes; doubles are the bits of the normalized value; strings and decimals get
 numbers from a dictionary that grows during one refresh.
@@ -52,12 +52,12 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 
 @dataclass
 class Dictionary:
-    """Numbers for values of one type, given out in order of appearance."""
+    """Numbers for values of one type, in order of first occurrence."""
 
     known: pa.Array | None = field(default=None)
 
     def encode(self, values: pa.Array) -> Ints:
-        """The number of each value; of NULL it means nothing."""
+        """The number of each value; undefined for NULL."""
         fresh = pc.drop_null(pc.unique(values))
         if self.known is None:
             self.known = fresh
@@ -69,7 +69,7 @@ class Dictionary:
 
 
 class Coder:
-    """Turns columns into codes; codes of one `kind` compare with each other for as long as the coder lives."""
+    """Turns columns into codes; codes of one `kind` are comparable for the lifetime of the coder."""
 
     def __init__(self) -> None:
         self._dictionaries: dict[pa.DataType, Dictionary] = {}
@@ -125,12 +125,12 @@ def among(left: Codes, right: Codes) -> Flags:
 _INTS = types.Array(types.int64, 1, "C", readonly=True)
 _FLAGS = types.Array(types.boolean, 1, "C", readonly=True)
 _OUT = types.Array(types.int64, 1, "C")
-_SPREAD = 0x9E3779B97F4A7C15 - 2**64  # odd, and its bits are well mixed
+_SPREAD = 0x9E3779B97F4A7C15 - 2**64  # odd, with well mixed bits
 
 
 @njit(types.int64(types.int64, types.int64), cache=True, nogil=True)
 def slot_of(code: int, size: int) -> int:
-    """Where a code belongs in a hash table of a size that is a power of two."""
+    """The slot of a code in a hash table whose size is a power of two."""
     mixed = code * _SPREAD
     return (mixed ^ (mixed >> 29)) & (size - 1)
 

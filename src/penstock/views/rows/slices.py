@@ -1,7 +1,7 @@
-"""Signed rows in immutable Arrow files, mapped into memory, with the order of their codes kept beside them.
+"""Signed rows in immutable Arrow files, mapped into memory, with the order of their codes stored beside them.
 
-A lookup is a binary search for each key and one gather. What a set of slices means together is said elsewhere; but whoever
-reads one keeps its files from being deleted (`holding`), however many versions come meanwhile.
+A lookup is a binary search per key and one gather. Callers decide what a set of slices means together; while they read
+one, its files are not deleted (`holding`), however many versions are installed meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.views.sources.source import COUNT
 
 Version = TypeVar("Version")
 FEW = 4  # young files that are merged
-_WAIT, _WAITS = 0.02, 500  # seconds between two tries for the lock, and tries
+_WAIT, _WAITS = 0.02, 500  # seconds between two attempts to get the lock, and attempts
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class SliceFile:
 
 @dataclass(frozen=True)
 class Files:
-    """Slices without deletions, which add up: (path, rows) of each, and the columns that are read of them, with their counts."""
+    """Slices without deletions, which add up: (path, rows) of each, and the columns to read, with their counts."""
 
     schema: pa.Schema
     files: tuple[tuple[str, int], ...]
@@ -57,24 +57,24 @@ class Files:
 
 @dataclass
 class Slices:
-    """Reads and writes the slices of one folder of a store; what was read stays mapped."""
+    """Reads and writes the slices of one folder of a store; files stay mapped once read."""
 
     store: Store
     folder: str
     _tables: dict[str, pa.Table] = field(default_factory=dict)
     _orders: dict[tuple[str, tuple[str, ...]], tuple[Ints, Ints]] = field(default_factory=dict)
     _held: Counter[str] = field(default_factory=Counter)
-    _dropped: dict[str, SliceFile] = field(default_factory=dict)  # to be deleted once nobody holds them
+    _dropped: dict[str, SliceFile] = field(default_factory=dict)  # to be deleted once no reader holds them
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def holding(
         self, newest: Callable[[], Version], files: Callable[[Version], Iterable[SliceFile]]
     ) -> Iterator[Version]:
-        """The newest version, whose files stay there until this ends.
+        """The newest version, whose files are kept until this ends.
 
-        A version's files are forgotten only after another one has become the newest. So if this one still is the newest
-        when its files are marked as held, they have not been forgotten before that.
+        A version's files are dropped only after another one has become the newest. So if this one is still the newest
+        when its files are marked as held, they have not been dropped before that.
         """
         while True:
             version = newest()
@@ -90,7 +90,7 @@ class Slices:
             self._release(names)
 
     def write(self, table: pa.Table) -> SliceFile:
-        """A new file; nobody sees it until a manifest names it."""
+        """A new file, invisible until a manifest names it."""
         name = f"{self.folder}/{uuid.uuid4().hex}.arrow"
         whole = table.combine_chunks()
         data = _ipc(whole)
@@ -112,11 +112,11 @@ class Slices:
         return table.take(pa.array(at)) if len(at) else table.slice(0, 0)
 
     def positions(self, file: SliceFile, columns: Sequence[str], sought: Ints) -> Ints:
-        """The numbers of those rows."""
+        """The numbers of the rows that `find` returns."""
         return _rows_of(*self._order(file, tuple(columns)), sought)  # type: ignore[no-any-return]
 
     def distinct(self, file: SliceFile, columns: Sequence[str]) -> int | None:
-        """How many different codes its rows have, if their order is known already."""
+        """The number of different codes of its rows, if their order is known already."""
         with self._lock:
             known = self._orders.get((file.name, tuple(columns)))
         return None if known is None else int(np.count_nonzero(np.diff(known[0]))) + 1
@@ -124,9 +124,9 @@ class Slices:
     def content(
         self, files: Sequence[SliceFile], schema: pa.Schema, columns: Sequence[str]
     ) -> tuple[pa.Table, pa.Table]:
-        """The sum of files of which the first holds no deletions: (its rows that no deletion concerns, what is left of all others).
+        """The sum of files, the first without deletions: (its rows that no deletion affects, the rest of all files).
 
-        Deletions are matched by `columns`. Most rows are only passed on, without being looked at.
+        Deletions are matched by `columns`. Most rows are passed on without comparison.
         """
         first, later = files[:1], pa.concat_tables([schema.empty_table(), *(self.table(file) for file in files[1:])])
         went = pc.less(later.column(COUNT), 0)
@@ -143,16 +143,16 @@ class Slices:
         return base.filter(pa.array(stays)), remaining(met, negated(removed))
 
     def forget(self, dropped: Sequence[SliceFile]) -> None:
-        """Unmap and delete files that no manifest names any more, with their orders, as soon as nobody holds them."""
+        """Unmap and delete files that no manifest names any more, with their orders, once no reader holds them."""
         with self._lock:
             self._dropped.update({file.name: file for file in dropped})
         self._sweep()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Keeps other writers out while a version is made: one would take the other's new files for orphans.
+        """Exclude other writers while a version is made: one would take the other's new files for orphans.
 
-        Another process makes one in less than a moment, so it is waited for.
+        Another process needs only a moment for one, so this waits.
         """
         self.store.make(self.folder)
         with ExitStack() as held:
@@ -167,14 +167,14 @@ class Slices:
             yield
 
     def keep(self, files: Iterable[SliceFile]) -> None:
-        """Unmap all others; whether they are deleted is for the process that has given them up."""
+        """Unmap all others; the process that dropped them deletes them."""
         names = {file.name for file in files}
         with self._lock:
             self._tables = {name: table for name, table in self._tables.items() if name in names}
             self._orders = {key: order for key, order in self._orders.items() if key[0] in names}
 
     def collect(self, kept: Sequence[SliceFile]) -> None:
-        """Delete what a process that died has left in the folder."""
+        """Delete leftovers of a process that died."""
         names = {file.name for file in kept}
         for found in self.store.names(self.folder):
             if ".arrow" in found and f"{self.folder}/{found.partition('.arrow')[0]}.arrow" not in names:
@@ -204,12 +204,18 @@ class Slices:
     def _open(self, file: SliceFile) -> pa.Table:
         buffer = self.store.map(file.name)
         if buffer.size != file.bytes:
-            msg = f"{self.store.label(file.name)} has {buffer.size} bytes instead of {file.bytes}; restore it from a backup, or recompute the view"
+            msg = (
+                f"{self.store.label(file.name)} has {buffer.size} bytes instead of {file.bytes}; "
+                "restore it from a backup, or recompute the view"
+            )
             raise StateError(msg)
         try:
             return pa.ipc.open_file(buffer).read_all()
         except (pa.ArrowException, OSError, ValueError) as error:
-            msg = f"{self.store.label(file.name)} is damaged ({next(iter(str(error).splitlines()), error)}); restore it from a backup, or recompute the view"
+            msg = (
+                f"{self.store.label(file.name)} is damaged ({next(iter(str(error).splitlines()), error)}); "
+                "restore it from a backup, or recompute the view"
+            )
             raise StateError(msg) from error
 
     def _order(self, file: SliceFile, columns: tuple[str, ...]) -> tuple[Ints, Ints]:
@@ -232,7 +238,7 @@ class Slices:
             order = np.argsort(codes, kind="stable")
             found = pa.table({"code": codes[order], "row": order})
             if table.num_rows >= _WORTH_KEEPING:
-                # It follows from the rows: if two make it at once, or half of it is lost, it is made anew.
+                # It follows from the rows: if two make it at once, or part of it is lost, it is made again.
                 self.store.delete(name)
                 self.store.put_if_absent(name, _ipc(found).to_pybytes())
         return found.column(0).to_numpy(), found.column(1).to_numpy()
@@ -247,7 +253,7 @@ _INTS = types.Array(types.int64, 1, "C", readonly=True)
 
 @njit(types.Array(types.int64, 1, "C")(_INTS, _INTS, _INTS), cache=True, nogil=True)
 def _rows_of(codes: Ints, order: Ints, sought: Ints) -> Ints:
-    """The rows of all sought codes. Both are sorted, so the search for each goes on from the one before, in steps that double."""
+    """The rows of all sought codes. Both are sorted, so each search starts at the last one's end, in doubling steps."""
     first = np.empty(len(sought), np.int64)
     last = np.empty(len(sought), np.int64)
     at = total = 0
@@ -280,10 +286,10 @@ def _rows_of(codes: Ints, order: Ints, sought: Ints) -> Ints:
 
 
 def young(files: Sequence[SliceFile]) -> int:
-    """How many of the last files to merge into one; 1 for none. The first, which is large, is never among them.
+    """How many of the last files to merge into one; 1 for none. The large first file is never among them.
 
-    They are merged once they are a few, and with them whatever is not much larger than all after it: so there are never many, and a row
-    is not written anew more often than the logarithm of how many there are.
+    They are merged once there are a few, together with files not much larger than all later ones: so there are never
+    many, and a row is rewritten no more often than the logarithm of their number.
     """
     rows = taken = 0
     for file in reversed(files[1:]):

@@ -1,4 +1,4 @@
-"""The types a source may have: Spark's simple names, and how Arrow and PostgreSQL hold their values."""
+"""The types of sources: Spark's simple names, and their forms in Arrow and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ARROW = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-# What a column of a PostgreSQL table is called here; `numeric` has its own rule.
+# Spark's names of PostgreSQL's column types; `numeric` has its own rule.
 _POSTGRES = {
     "smallint": "smallint",
     "integer": "int",
@@ -39,7 +39,7 @@ KNOWN = ", ".join((*_ARROW, "decimal(p,s)"))
 
 
 def arrow_type(name: str) -> pa.DataType | None:
-    """The Arrow type of a Spark type, or None where sources do not have it."""
+    """The Arrow type of a Spark type; None if sources do not support it."""
     if name.startswith("decimal("):
         precision, scale = (int(part) for part in name[8:-1].split(","))
         return pa.decimal128(precision, scale) if precision <= 38 else None
@@ -47,7 +47,7 @@ def arrow_type(name: str) -> pa.DataType | None:
 
 
 def spark_type(kind: pa.DataType) -> str | None:
-    """The Spark type of values that Arrow holds as `kind`, or None where sources do not have it."""
+    """The Spark type of Arrow values of type `kind`; None if sources do not support it."""
     if pa.types.is_dictionary(kind):
         return spark_type(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -67,12 +67,15 @@ def postgres_type(name: str, precision: int | None, scale: int | None) -> str | 
 
 
 def schema_of(source: str, columns: tuple[Column, ...]) -> pa.Schema:
-    """The Arrow schema of a source's columns; refuses a type that sources do not have."""
+    """The Arrow schema of a source's columns; refuses unsupported types."""
     fields = []
     for column in columns:
         kind = arrow_type(column.type)
         if kind is None:
-            msg = f"source {source!r}: column {column.name!r} has type {column.type}, which views do not hold; leave it out, or cast it to one of: {KNOWN}"
+            msg = (
+                f"source {source!r}: column {column.name!r} has type {column.type}, which views do not hold; "
+                f"leave it out, or cast it to one of: {KNOWN}"
+            )
             raise RegistrationError(msg)
         fields.append(pa.field(column.name, kind))
     return pa.schema(fields)

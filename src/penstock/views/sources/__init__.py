@@ -1,1 +1,1 @@
-"""Sources of views: what maintenance asks of one, and those whose changes are found by comparing."""
+"""Sources of views: the interface for maintenance, and sources whose changes are found by comparison."""

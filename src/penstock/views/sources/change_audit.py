@@ -1,8 +1,9 @@
-"""The rows of sources that tell their changes themselves, kept as counted codes, so that no deletion of an absent row passes.
+"""Audit of sources whose changes are reported by others: counted codes reveal deletions of absent rows.
 
-A view keeps only the columns it needs, and its changes are cut down to them: two rows of a source may look the same there, and a
-deletion of one that never was would take the other away. Triggers and comparisons cannot report such a deletion; a change table
-that somebody else fills can. Nothing is kept of the rows but 64 bits each, so one wrong deletion in 2^64 is taken for a right one.
+A view stores only the columns it needs, and its changes are reduced to them: two rows of a source may look the same
+there, and a deletion of one that never existed would remove the other. Triggers and comparisons cannot report such a
+deletion; a change table that somebody else fills can. Only 64 bits per row are stored, so one wrong deletion in 2^64
+passes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PREFIX = "told/"  # of the bags of such sources in the store of a view
 
 @dataclass(frozen=True)
 class Told:
-    """Signed rows of each such source, with all its columns: what has changed, or (`whole`) all it holds."""
+    """Signed rows of each such source, with all its columns: its changes, or (`whole`) all its rows."""
 
     rows: Mapping[str, pa.Table] = field(default_factory=dict)
     whole: bool = False
@@ -40,19 +41,19 @@ class Told:
 
 
 def telling(view: View, sources: Mapping[str, SourceReader]) -> list[str]:
-    """The sources of a view whose changes are told by others."""
+    """The sources of a view whose changes are reported by others."""
     return sorted({node.source for node in view.nodes if sources[node.source].source.changes == "table"})
 
 
 def told_between(
     names: list[str], sources: Mapping[str, SourceReader], after: Mapping[str, int], until: Mapping[str, int]
 ) -> Told:
-    """What was told from one position of each source to another."""
+    """The changes reported between two positions of each source."""
     return Told({name: sources[name].changes(after[name], until[name])[0] for name in names})
 
 
 def all_told(names: list[str], sources: Mapping[str, SourceReader], positions: Mapping[str, int]) -> Told:
-    """All rows at these positions: those of now, less what was told since."""
+    """All rows at these positions: those of now, less the changes reported since."""
     found = {}
     for name in names:
         columns = [column.name for column in sources[name].source.columns]
@@ -69,7 +70,7 @@ def coded(rows: pa.Table) -> pa.Table:
 
 
 def refuse(source: Source, rows: pa.Table, absent: pa.Table) -> None:
-    """Report the first of the rows whose deletion was told, but which were not there."""
+    """Report the first row whose deletion was reported although it was not there."""
     if not len(absent):
         return
     columns = [name for name in rows.column_names if name != COUNT]

@@ -1,6 +1,6 @@
-"""The signed rows by which one bag differs from another, at little more than the cost of reading both.
+"""The signed rows by which two bags differ, at little more than the cost of reading both.
 
-Rows that stayed are paired by their codes and compared as they are; only the others are added up.
+Unchanged rows are paired by their codes and compared directly; only the others are added up.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def difference(before: pa.Table, after: pa.Table) -> pa.Table:
 
 
 def remaining(rows: pa.Table, gone: pa.Table) -> pa.Table:
-    """`rows` less those that have gone; equal rows are added up only if some have gone in other numbers than they came."""
+    """`rows` less the deleted ones; equal rows are added up only if other numbers were deleted than inserted."""
     left, stayed = _unpaired(gone, rows)
     return total([stayed, negated(left)]) if len(left) else stayed
 
 
 def _unpaired(before: pa.Table, after: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Both without the rows that are in both."""
+    """Both without their common rows."""
     before, after = before.select(after.column_names).combine_chunks(), after.combine_chunks()
     names = [name for name in after.column_names if name != COUNT]
     if not names or not len(before) or not len(after):
@@ -48,7 +48,7 @@ def _same(before: pa.Table, at: Ints, after: pa.Table, there: Ints, names: list[
 
 
 def _bits(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column in which equal values are equal to themselves: NaN is not."""
+    """A column in which equal values are equal bit by bit, NaN too."""
     if not pa.types.is_floating(values.type):
         return values
     kind = pa.int64() if values.type == pa.float64() else pa.int32()
@@ -61,7 +61,7 @@ _OUT = types.Array(types.int64, 1, "C")
 
 @njit(_OUT(_INTS, _INTS, _INTS, _INTS), cache=True, nogil=True)
 def _partners(codes: Ints, times: Ints, others: Ints, others_times: Ints) -> Ints:
-    """For each of the others a row of the same code and count that no one else has, or -1."""
+    """For each of the others a row of the same code and count that no other row has, or -1."""
     heads, following = hash_table(codes, np.ones(len(codes), np.bool_))
     found = np.full(len(others), -1, np.int64)
     for other in range(len(others)):

@@ -1,6 +1,6 @@
-"""Any Spark batch reader as a source: read whole at each look, and compared with what was there before.
+"""Any Spark batch reader as a source: read whole at each look, and compared with its previous content.
 
-A DataFrame over files knows the files of the moment it was made, so a source is given the way to make one, not the DataFrame itself.
+A DataFrame over files keeps the files of the moment it was made, so a source gets a function that makes the DataFrame.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from penstock.views.sources.snapshot import Rows, counted
 from penstock.views.sources.source import COUNT
 
 MakeFrame = Callable[[], DataFrame]
-MANY = 1_000_000  # rows of the last look, from which Spark compares them
+MANY = 1_000_000  # rows of the last look from which Spark compares them
 
 
 class FrameFeed:
-    """Looks at what Spark reads now. Of many rows only those that differ leave Spark: it compares them with the files of the last look."""
+    """Reads Spark's present rows. With many rows, Spark compares them with the files of the last look."""
 
     hidden = pa.schema([])
     told = False
@@ -54,7 +54,7 @@ class FrameFeed:
         return (delta, state) if delta.num_rows else None
 
     def estimate(self) -> None:
-        """Only reading everything would tell."""
+        """Only reading everything would give it."""
 
     def _compared(self, now: DataFrame, files: Files) -> pa.Table:
         before = read_files(now.sparkSession, files)
@@ -66,7 +66,7 @@ class FrameFeed:
 
 
 def reader_frame(spark: SparkSession, source: Source) -> MakeFrame:
-    """How to make the DataFrame of a source that SQL declares: `format`, and the options of that format."""
+    """The function that makes the DataFrame of a source declared in SQL: `format`, and the options of that format."""
     options = resolved(source.options, f"source {source.name!r}")
     form = options.pop("format", None)
     if form is None:
@@ -82,7 +82,7 @@ def reader_frame(spark: SparkSession, source: Source) -> MakeFrame:
 
 
 def frame_columns(name: str, make: MakeFrame) -> tuple[Column, ...]:
-    """The columns of a DataFrame; refuses a stream, and types that views do not hold."""
+    """The columns of a DataFrame; refuses a stream, and types that views do not support."""
     try:
         frame = make()
     except (PySparkException, Py4JJavaError) as error:
@@ -91,6 +91,9 @@ def frame_columns(name: str, make: MakeFrame) -> tuple[Column, ...]:
         raise RegistrationError(f"source {name!r} is a stream; register a query over it, and use the query as a source")
     for column, kind in columns_of(frame):
         if arrow_type(kind) is None:
-            msg = f"source {name!r}: column {column!r} has type {kind}, which views do not hold; select or cast it, known: {KNOWN}"
+            msg = (
+                f"source {name!r}: column {column!r} has type {kind}, which views do not hold; select or cast "
+                f"it, known: {KNOWN}"
+            )
             raise RegistrationError(msg)
     return tuple(Column(n, t) for n, t in columns_of(frame))

@@ -1,7 +1,7 @@
-"""Parquet files as a source: a path, a folder or a pattern. A file is the same if its stamp is: inode, size and times of change.
+"""Parquet files as a source: a path, a folder or a pattern. A file is unchanged if its inode, size and times are.
 
-Files that came add their rows, files that went (or were written anew) take theirs away; what they held is in the reader's own
-copy. Nothing is read of a file that has not changed.
+New files add their rows, deleted or rewritten ones remove theirs; their old rows are in the reader's own copy.
+Unchanged files are not read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.views.sources.snapshot import STAMPS, Rows, counted
 from penstock.views.sources.source import COUNT
 
 FILE = "_file"
-_TRIES = 5  # to read a file that is replaced again and again
+_TRIES = 5  # to read a file that is replaced repeatedly
 
 
 class ParquetFeed:
@@ -52,7 +52,7 @@ class ParquetFeed:
         stamps = {n: trusted[n] for n in kept}
         tables = [pa.schema([*self.schema, *self.hidden, pa.field(COUNT, pa.int64())]).empty_table()]
         for name in come:
-            # A file that was written anew keeps its number, so that rows which stayed cancel out.
+            # A rewritten file keeps its number, so that unchanged rows cancel out.
             number = before.get(name, following)
             following = max(following, number + 1)
             found = self._read(name)
@@ -71,11 +71,11 @@ class ParquetFeed:
         return rows, {"files": kept, STAMPS: stamps, "next": following}
 
     def estimate(self) -> Estimate:
-        """The rows that the files say they have."""
+        """The number of rows in the files' metadata."""
         return Estimate(float(sum(pq.read_metadata(name).num_rows for name in files_of(self.path))))
 
     def _read(self, name: str) -> tuple[pa.Table, list[int]] | None:
-        """The rows of a file and its stamp, which belong together; None if it has gone by now."""
+        """The rows of a file and its stamp, which match; None if it has been deleted by now."""
         for _ in range(_TRIES):
             stamp = _stamp(name)
             if stamp is None:
@@ -86,14 +86,14 @@ class ParquetFeed:
             except (pa.ArrowInvalid, OSError, ValueError) as error:
                 problem = str(error).splitlines()[0]
             if _stamp(name) != stamp:
-                continue  # another file has taken its place, and what was read may be either
+                continue  # it was replaced, and the rows may be of either file
             if problem is not None:
                 raise StepError(f"{name} cannot be read: {problem}")
             return found, stamp
         raise StepError(f"{name} was written while it was read; write files under another name and rename them")
 
     def _content(self, name: str) -> pa.Table:
-        with _opened(name) as file:  # not a data set: to set one up takes longer than to read a small file
+        with _opened(name) as file:  # not a data set, which takes longer to set up than reading a small file
             if missing := [column for column in self.schema.names if column not in file.schema_arrow.names]:
                 raise ValueError(f"it has no column {missing[0]!r}")
             found = file.read(columns=self.schema.names, use_threads=False).select(self.schema.names)
@@ -101,7 +101,7 @@ class ParquetFeed:
 
 
 def files_of(path: str) -> list[str]:
-    """The files that a path, a folder (with all below it) or a pattern names; hidden ones are not looked at."""
+    """The files of a path, a folder (with all below it) or a pattern, without hidden ones."""
     return list(stamps_of(path))
 
 
@@ -119,7 +119,7 @@ def stamps_of(path: str) -> dict[str, list[int]]:
 
 
 def _below(folder: str, above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[tuple[str, list[int]]]:
-    """One pass over a folder: a source may have thousands of files, and is looked at in every refresh.
+    """One pass over a folder: a source may have thousands of files, and every refresh lists it.
 
     Links are followed, but not back into a folder `above`, by device and inode.
     """
@@ -148,19 +148,22 @@ def columns_of(path: str) -> tuple[Column, ...]:
     for field in schema:
         known = "timestamp" if field.name in moments else spark_type(field.type)
         if known is None:
-            msg = f"column {field.name!r} of {names[0]} has type {field.type}, which views do not hold; give the source's columns, of types: {KNOWN}"
+            msg = (
+                f"column {field.name!r} of {names[0]} has type {field.type}, which views do not hold; give the "
+                f"source's columns, of types: {KNOWN}"
+            )
             raise RegistrationError(msg)
         columns.append(Column(field.name, known))
     return tuple(columns)
 
 
 def _opened(name: str) -> pq.ParquetFile:
-    """A file whose moments are read in Spark's microseconds: nanoseconds end in 2262."""
+    """A file whose times are read in Spark's microseconds: nanoseconds end in 2262."""
     return pq.ParquetFile(name, coerce_int96_timestamp_unit="us")
 
 
 def _moments(file: pq.ParquetFile) -> set[str]:
-    """The columns of INT96, which hold moments in UTC and do not say so."""
+    """The INT96 columns, which hold times in UTC without saying so."""
     columns = (file.schema.column(k) for k in range(len(file.schema)))
     return {column.path for column in columns if column.physical_type == "INT96"}
 
@@ -172,10 +175,10 @@ def _stamp(name: str) -> list[int] | None:
         return None
     if not stat.S_ISREG(found.st_mode):
         return None
-    # One that took the place of another may have its size and time of writing, if they were copied or follow each other closely.
+    # A file that replaced another may have its size and modification time, if both were copied or written quickly.
     return [found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns]
 
 
 def _numbers(state: dict[str, Any]) -> dict[str, int]:
-    """The number of each known file; a state of before stamps were kept apart has shorter ones with it, which nobody trusts."""
+    """The number of each known file; states of an older form have shorter stamps, which are not trusted."""
     return {n: entry[-1] if isinstance(entry, list) else entry for n, entry in state.get("files", {}).items()}

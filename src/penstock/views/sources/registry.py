@@ -1,6 +1,6 @@
-"""The sources that views may read: declared, opened once for all views, and let go.
+"""The sources that views may read: declared, opened once for all views, and closed.
 
-Which views there are is not known here.
+It does not know which views there are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NEEDED = {"postgres": ("url", "table"), "parquet": ("path",), "dataframe": (), 
 
 
 class Sources:
-    """What is declared of sources in one process, and the readers that are open."""
+    """The declared sources in one process, and the open readers."""
 
     def __init__(self, spark: SparkSession | None, store: Store, query: Callable[[str], QueryResults] | None) -> None:
         self.spark, self.store = spark, store
@@ -48,12 +48,15 @@ class Sources:
         self._pools: dict[str, Pool] = {}
 
     def add(self, source: Source, frame: DataFrame | MakeFrame | None = None) -> Source:
-        """Declare a source; columns that are not given are those of the table, file, DataFrame or query."""
+        """Declare a source; by default with the columns of the table, file, DataFrame or query."""
         if source.system not in SYSTEMS:
             raise RegistrationError(f"there is no system {source.system!r}; known: {', '.join(SYSTEMS)}")
         if source.changes not in CAPTURES[source.system]:
             known = " or ".join(CAPTURES[source.system])
-            msg = f"source {source.name!r}: a {source.system} source tells its changes by {known}, not by {source.changes}"
+            msg = (
+                f"source {source.name!r}: a {source.system} source tells its changes by {known}, not by "
+                f"{source.changes}"
+            )
             raise RegistrationError(msg)
         if (source.changes == "table") != (source.change_table is not None):
             raise RegistrationError(
@@ -64,7 +67,10 @@ class Sources:
             if option not in options:
                 raise RegistrationError(f"source {source.name!r} needs the option {option!r}")
         if source.system == "parquet":
-            remedy = "let Spark read it: using='dataframe' with spark.read.parquet(..), in SQL USING dataframe OPTIONS (format 'parquet', path '..')"
+            remedy = (
+                "let Spark read it: using='dataframe' with spark.read.parquet(..), "
+                "in SQL USING dataframe OPTIONS (format 'parquet', path '..')"
+            )
             options["path"] = local_path(options["path"], f"source {source.name!r}: path", remedy)
             source = replace(source, options=tuple(sorted(options.items())))
         make = None
@@ -83,8 +89,8 @@ class Sources:
         return found
 
     def drop(self, name: str) -> None:
-        """Forget a source, with the capture of its changes and the copy of its rows."""
-        if self.known(name).changes == "trigger":  # also one that was set up by another process
+        """Drop a source, with the capture of its changes and the copy of its rows."""
+        if self.known(name).changes == "trigger":  # even if another process installed it
             reader = self.reader(name)
             assert isinstance(reader, PostgresReader)
             reader.drop_capture()
@@ -93,7 +99,7 @@ class Sources:
         del self.declared[name]
 
     def reader(self, name: str) -> LiveReader:
-        """The live connection to a source, opened when it is first needed."""
+        """The live connection to a source, opened on first use."""
         if name not in self.readers:
             self.readers[name] = self._open(self.known(name))
         return self.readers[name]
@@ -119,7 +125,7 @@ class Sources:
         return self.spark
 
     def estimate(self, name: str, columns: Sequence[str]) -> Estimate | None:
-        """What can be said of a source that is not opened."""
+        """The estimate of a source that is not open."""
         source = self.declared[name]
         options = _resolved(source)
         match source.system:
@@ -188,7 +194,7 @@ class Sources:
 
 
 def _resolved(source: Source) -> dict[str, str]:
-    """The options with the values that they refer to."""
+    """The options with their references resolved."""
     return resolved(source.options, f"source {source.name!r}")
 
 
@@ -198,17 +204,20 @@ def copy_of(name: str) -> str:
 
 
 def _refuse_taken(source: Source) -> None:
-    """Refuse columns that are called like those that views or change tables keep with each row."""
+    """Refuse columns with the names that views or change tables use in each row."""
     kept = {("parquet", "snapshot"): (FILE,), ("postgres", "trigger"): (SIGN, XID)}
     taken = (COUNT, *kept.get((source.system, source.changes), ()))
     for column in source.columns:
         if column.name.lower() in taken:
-            msg = f"source {source.name!r} has a column {column.name!r}, a name that views use themselves; rename it, or declare the source's columns without it"
+            msg = (
+                f"source {source.name!r} has a column {column.name!r}, a name that views use themselves; "
+                "rename it, or declare the source's columns without it"
+            )
             raise RegistrationError(msg)
 
 
 def _declared(source: Source, name: str) -> str:
-    """The name of a column as it was declared."""
+    """The name of a column as declared."""
     column = source.column(name)
     if column is None:
         hint = did_you_mean(name, (c.name for c in source.columns))

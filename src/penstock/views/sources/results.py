@@ -1,7 +1,7 @@
 """The results of one of the engine's own standing queries as a source: each step's committed rows are a change.
 
-They are rows that came, or, if changes come by stream, rows that came or went, as a column of signs says: so a source may be whatever
-a stream of changes tells, from Kafka or anywhere else.
+Each result is an inserted row or, if changes come by stream, an inserted or deleted row, by a column of signs: so a
+source may be any stream of changes, from Kafka or elsewhere.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SIGNS = ("tinyint", "smallint", "int", "bigint")
 
 @dataclass(frozen=True)
 class QueryResults:
-    """A standing query as a source: its columns, its results after a step and about how many these are, and whether results are ever given up or held back.
+    """A standing query as a source: columns, results after a step, about how many, and whether they may be lost.
 
     `lineage` are the ids of the query and of those whose results it continues.
     """
@@ -43,12 +43,12 @@ class QueryResults:
 
 
 def sign_of(source: Source) -> str:
-    """The column that says how often a row has come, or gone."""
+    """The column that says how often a row was inserted or deleted."""
     return dict(source.options).get("sign", COUNT)
 
 
 class ResultsFeed:
-    """Looks at the steps that were committed since. All results are compared where they are given up again, or are those of another query."""
+    """Reads the steps committed since. All results are compared if they expire, or are those of another query."""
 
     hidden = pa.schema([])
 
@@ -60,7 +60,10 @@ class ResultsFeed:
         found = query()
         self._refuse_lost(found)
         if self.told and not any(c.name == self.sign and c.type in _SIGNS for c in found.columns):
-            msg = f"source {source.name!r}: changes by stream need a column {self.sign!r} of integers that says how often a row has come (1) or gone (-1); select it, or name it by OPTIONS (sign 'column')"
+            msg = (
+                f"source {source.name!r}: changes by stream need a column {self.sign!r} of integers that says how "
+                "often a row has come (1) or gone (-1); select it, or name it by OPTIONS (sign 'column')"
+            )
             raise RegistrationError(msg)
 
     def look(self, state: dict[str, Any], held: Rows) -> tuple[pa.Table, dict[str, Any]] | None:
@@ -83,10 +86,10 @@ class ResultsFeed:
         return rows, {"step": step if newest is None else newest, STAMPS: stamps}
 
     def estimate(self) -> None:
-        """Only reading the results would tell."""
+        """Only reading the results would give it."""
 
     def _signed(self, rows: pa.Table) -> pa.Table:
-        """Results as rows that came or went."""
+        """Results as inserted or deleted rows."""
         try:
             plain = rows.select(self.schema.names).cast(self.schema)
             signs = None if self.sign is None else rows.column(self.sign).cast(pa.int64())
@@ -105,7 +108,8 @@ class ResultsFeed:
         count = query.count(step)
         if count > MOST_TAKEN:
             msg = (
-                f"source {self.source.name!r}: its query has {count:,} new results, and a refresh takes {MOST_TAKEN:,}; give the query fewer "
+                f"source {self.source.name!r}: its query has {count:,} new results, and a refresh takes "
+                f"{MOST_TAKEN:,}; give the query fewer "
                 "windows (a longer SLIDE, a shorter RANGE), and declare the source anew"
             )
             raise StepError(msg)
@@ -113,5 +117,8 @@ class ResultsFeed:
     def _refuse_lost(self, query: QueryResults) -> None:
         if self.told and not query.growing:
             name = dict(self.source.options)["query"]
-            msg = f"source {self.source.name!r}: results of {name!r} are given up or held back, so its changes would be lost; register the query without RETAIN and ORDER BY"
+            msg = (
+                f"source {self.source.name!r}: results of {name!r} are given up or held back, so its changes would be "
+                "lost; register the query without RETAIN and ORDER BY"
+            )
             raise RegistrationError(msg)

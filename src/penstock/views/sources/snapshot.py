@@ -1,7 +1,7 @@
-"""A source without positions of its own, read frozen: each look at it is compared with the one before and kept as a version.
+"""A source without positions: each look at it is compared with the previous one and stored as a version.
 
-Lookups answer from the newest version and never from the source itself, so that those of one refresh see the same rows; a scan looks
-first. A `Feed` knows how to look.
+Lookups read the newest version and never the source itself, so that those of one refresh see the same rows; a scan
+looks first. A `Feed` looks at the source.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from penstock.views.sources.difference import difference
 from penstock.views.sources.source import COUNT, Answer
 from penstock.views.sources.versions import MovedOnError, Version, Versions
 
-STAMPS = "stamps"  # the part of a feed's state by which it knows what it need not read again
-_TRIES = 5  # to read what another process replaces again and again
+STAMPS = "stamps"  # the part of a feed's state that identifies what it need not read again
+_TRIES = 5  # to read what another process replaces repeatedly
 
 
 class Rows(Protocol):
-    """What the newest version holds, with hidden columns and counts: everything, or the rows with one of these distinct keys, yet to be added up."""
+    """The newest version's rows, with hidden columns and counts: all, or those with one of these keys, not added up."""
 
     def __call__(self, keys: pa.Table | None = None) -> pa.Table: ...
 
     @property
     def count(self) -> int:
-        """About how many there are."""
+        """Their approximate number."""
         ...
 
     def files(self) -> AbstractContextManager[Files]:
@@ -51,27 +51,27 @@ class Rows(Protocol):
 
 
 class Feed(Protocol):
-    """How one kind of source is looked at."""
+    """How one kind of source is read."""
 
-    hidden: pa.Schema  # columns beside the source's own that it keeps with each row
-    told: bool  # whether its changes are what somebody says, and not what it has seen
+    hidden: pa.Schema  # its own additional columns of each row
+    told: bool  # whether its changes are reported by others, instead of found by comparison
 
     def look(self, state: dict[str, Any], held: Rows) -> tuple[pa.Table, dict[str, Any]] | None:
-        """The signed rows by which the source now differs from `held`, and what to remember; None if nothing has changed.
+        """The signed rows by which the source now differs from `held`, and the new state; None without changes.
 
         Without `STAMPS` in its state it reads everything that it can.
         """
         ...
 
     def estimate(self) -> Estimate | None:
-        """What can be said without looking."""
+        """The estimate without looking."""
         ...
 
 
 class SnapshotReader:
-    """Looks at a source when asked for its position, its changes or all of it, and answers from what it saw last."""
+    """Looks at a source when asked for its position, its changes or all of it; answers from the last look."""
 
-    connections = 4  # lookups are memory and cores, not a server's
+    connections = 4  # lookups use memory and cores, not a server
 
     def __init__(self, source: Source, store: Store, folder: str, feed: Feed) -> None:
         self.source, self.feed = source, feed
@@ -87,13 +87,13 @@ class SnapshotReader:
                 try:
                     return self._look()
                 except (MovedOnError, FileNotFoundError):
-                    # Another process has looked at the same time, and removed what this one was comparing with.
+                    # Another process looked at the same time, and removed the version that this one compared with.
                     if not left:
                         raise
         raise AssertionError
 
     def distrust(self) -> None:
-        """Let the next look read everything, also what seems not to have changed."""
+        """Make the next look read everything, even what seems unchanged."""
         self._distrusted.set()
 
     def changes(self, after: int, until: int | None = None) -> tuple[pa.Table, int]:
@@ -110,7 +110,7 @@ class SnapshotReader:
         return self._answer(rows, columns, filters, number)
 
     def scan(self, columns: Sequence[str], filters: Sequence[Expression]) -> Answer:
-        self.position()  # who asks for everything wants what is there now
+        self.position()  # a scan is of the present rows
         self._count()
         rows, number = self._there(lambda at: self._versions.rows(self._read(columns, filters), at))
         return self._answer(rows, columns, filters, number)
@@ -124,7 +124,7 @@ class SnapshotReader:
             yield found, version.number
 
     def estimate(self, columns: Sequence[str]) -> Estimate | None:
-        """What was there at the last look; before the first, what the feed can tell."""
+        """The counts of the last look; before the first, the feed's estimate."""
         found = self._versions.estimate(columns) if self._versions.newest.number else self.feed.estimate()
         return None if found is None else keyed(found, self.source)
 
@@ -160,7 +160,7 @@ class SnapshotReader:
         return newest.number
 
     def _there(self, read: Callable[[Version], pa.Table]) -> tuple[pa.Table, int]:
-        """What is read of the newest version, and its number; if another process has removed a file of it, of the next."""
+        """What is read of the newest version, and its number; of the next, if another process has removed a file."""
         for left in reversed(range(_TRIES)):
             try:
                 with self._versions.reading() as version:
@@ -172,7 +172,7 @@ class SnapshotReader:
         raise AssertionError
 
     def _check(self, delta: pa.Table) -> None:
-        """Refuse the deletion of a row that is not there, if rows are told of, and a second row of the same key."""
+        """Refuse the reported deletion of a row that is not there, and a second row of the same key."""
         if self.feed.told:
             names = [c.name for c in self.source.columns]
             refuse_absent(self.source, self._after(delta, names, pc.less(delta.column(COUNT), 0)))
@@ -180,7 +180,7 @@ class SnapshotReader:
             refuse_doubles(self.source, self._after(delta, self.source.key, pc.greater(delta.column(COUNT), 0)))
 
     def _after(self, delta: pa.Table, names: Sequence[str], concerned: pa.ChunkedArray) -> pa.Table:
-        """How often each of the concerned rows, by some columns, will be there after a change."""
+        """How many of the affected rows, by some columns, there will be after a change."""
         plain = delta.select([*names, COUNT])
         sought = np.unique(codes_of(plain.filter(concerned), names))
         mine = plain.filter(pa.array(np.isin(codes_of(plain, names), sought)))
@@ -202,7 +202,7 @@ class SnapshotReader:
 
 @dataclass(frozen=True)
 class Held:
-    """The newest version of a source, as a feed sees it."""
+    """The newest version of a source for a feed."""
 
     versions: Versions
 
@@ -224,7 +224,7 @@ class Held:
 
 
 class Comparison:
-    """A feed that reads everything and compares; `read` gives the rows of now, in the source's own columns."""
+    """A feed that reads everything and compares; `read` gives the present rows, in the source's own columns."""
 
     hidden = pa.schema([])
     told = False
@@ -238,15 +238,18 @@ class Comparison:
         return (delta, state) if delta.num_rows else None
 
     def estimate(self) -> None:
-        """Only reading everything would tell."""
+        """Only reading everything would give it."""
 
 
 def refuse_absent(source: Source, after: pa.Table) -> None:
-    """Report a row that would be there less than no times."""
+    """Report a row with a negative count."""
     wrong = after.filter(pc.less(after.column(COUNT), 0))
     if len(wrong):
         row = wrong.drop_columns(COUNT).slice(0, 1).to_pylist()[0]
-        msg = f"source {source.name!r}: its changes tell of the deletion of {row}, which was not there; let them tell of its insertion, or declare the source anew"
+        msg = (
+            f"source {source.name!r}: its changes tell of the deletion of {row}, which was not there; "
+            "let them tell of its insertion, or declare the source anew"
+        )
         raise StepError(msg)
 
 
@@ -265,7 +268,7 @@ def refuse_doubles(source: Source, after: pa.Table) -> None:
 
 
 def counted(rows: pa.Table, count: int = 1) -> pa.Table:
-    """Rows with their count; one each unless they have it already."""
+    """Rows with their counts; one each unless they have them already."""
     if COUNT in rows.column_names:
         return rows
     return rows.append_column(pa.field(COUNT, pa.int64()), pa.repeat(pa.scalar(count, pa.int64()), rows.num_rows))

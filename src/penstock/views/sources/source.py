@@ -1,6 +1,6 @@
-"""What maintenance asks of a live source: its change position, its changes, and rows by key or all of them.
+"""The interface of a live source: its change position, its changes, and rows by key or all of them.
 
-Implementations stand beside this module, one for each system. Nothing here says how changes are captured.
+The modules beside this one implement it, one per system.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Answer:
 class SourceReader(Protocol):
     """A live connection to one source.
 
-    Positions only grow. The content at position q is the content at p plus `changes(p, q)`, for all p <= q; asked
-    again, the same changes come back. `lookup`, `scan` and `changes` may be called from several threads at once;
-    `connections` says how many of them run side by side. Filters are conjuncts over columns of this source alone,
-    whatever `Ref.role` says, and the answer holds only rows for which all are TRUE. NaN equals NaN and -0.0 equals
+    Positions only grow. The content at position q is the content at p plus `changes(p, q)`, for all p <= q; a repeated
+    request returns the same changes. `lookup`, `scan` and `changes` may be called from several threads at once;
+    `connections` is how many of them run concurrently. Filters are conjuncts over columns of this source alone,
+    whatever `Ref.role` says, and the answer contains only rows for which all are TRUE. NaN equals NaN and -0.0 equals
     0.0; a NULL key finds nothing.
     """
 
@@ -46,14 +46,14 @@ class SourceReader(Protocol):
     def changes(self, after: int, until: int | None = None) -> tuple[pa.Table, int]:
         """Signed rows (all columns and `COUNT`) of the changes in (after, until], and the position they reach.
 
-        Without `until`: all there are by now. Rows need not be consolidated.
+        Without `until`: all changes so far. Rows need not be consolidated.
         """
         ...
 
     def lookup(self, columns: Sequence[str], keys: pa.Table, filters: Sequence[Expression]) -> Answer:
         """Rows whose key is among `keys`: distinct rows, no NULL, named and typed as columns of the source.
 
-        Columns of the answer: `columns` and `COUNT`. Rows that were not asked for do no harm, missing ones do.
+        Columns of the answer: `columns` and `COUNT`. Additional rows do no harm, missing ones do.
         """
         ...
 

@@ -1,8 +1,8 @@
 """The content of a source, version by version, for sources that have no positions of their own.
 
-A version is what one look at the source found: the signed rows by which it differs from the one before. Versions are a log
-of manifests, so a view that was last refreshed at version 7 can be brought up to date by another process, and what is read is
-always one version whole, however the source moves on meanwhile.
+A version is the result of one look at the source: the signed rows by which it differs from the previous one. Versions
+are a log of manifests, so another process can update a view that was last refreshed at version 7, and every read is of
+one whole version, whatever happens to the source meanwhile.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ FEW_ROWS = 1_000  # that are not worth merging
 
 @dataclass(frozen=True)
 class Version:
-    """`content`: slices that add up to the source. `deltas`: the change that each version brought, as far as still needed.
+    """`content`: slices that add up to the source. `deltas`: the change of each version, as far as still needed.
 
-    `state` is what the look at the source wants to remember, `log` the id of the log: numbers of another log mean nothing here.
+    `state` is what the next look needs, `log` the id of the log: numbers of another log have no meaning here.
     """
 
     number: int
@@ -43,16 +43,16 @@ class Version:
     log: str = ""
 
     def same(self, other: Version) -> bool:
-        """Whether both are the same version; files have names that are never used again, what is remembered may differ."""
+        """Whether both are the same version; files have unique names, states may differ."""
         return (self.number, self.content, self.deltas) == (other.number, other.content, other.deltas)
 
 
 class MovedOnError(StateError):
-    """Another process has added a version; what was compared with the last one must be compared anew."""
+    """Another process has added a version; what was compared with the last one must be compared again."""
 
 
 class Versions:
-    """The log of one source under `folder`. Several processes may add to it: each on top of what the others have added."""
+    """The log of one source under `folder`. Several processes may append to it, one after the other."""
 
     def __init__(self, store: Store, folder: str, schema: pa.Schema) -> None:
         self.store, self.folder = store, folder
@@ -66,7 +66,7 @@ class Versions:
             self.slices.collect(list(_files(self.newest)))
 
     def append(self, delta: pa.Table, state: dict[str, Any]) -> Version:
-        """One more version; without rows only if there is none yet. The state is remembered with the version."""
+        """Append a version; without rows only if there is none yet. The state is stored with the version."""
         with self._lock, self.slices.writing():
             before = self.newest
             if not self._load().same(before):
@@ -80,7 +80,10 @@ class Versions:
             deltas = (*((n, f) for n, f in before.deltas if n > self._settled), (number, file))
             version = Version(number, content, deltas, state, before.log if before.number else uuid.uuid4().hex)
             if not self.log.put(version):
-                msg = f"version {number} of {self.store.label(self.folder)} was already written by another process; refresh again"
+                msg = (
+                    f"version {number} of {self.store.label(self.folder)} was already written by another "
+                    "process; refresh again"
+                )
                 raise MovedOnError(msg)
             self.newest = version
             kept = {*content, *(f for _, f in deltas)}
@@ -91,11 +94,11 @@ class Versions:
             return version
 
     def reload(self) -> None:
-        """Go on from the newest version of all processes."""
+        """Continue from the newest version of all processes."""
         with self._lock:
             found, before = self._load(), self.newest
             if found.same(before):
-                return  # and this one may remember more
+                return  # and this one may know more
             self.newest = found
             self.slices.keep(_files(found))
         if before.number and found.log != before.log:
@@ -103,7 +106,7 @@ class Versions:
             raise ChangesLostError(msg)
 
     def reading(self) -> AbstractContextManager[Version]:
-        """The newest version, which can be read until this ends, even if others have come."""
+        """The newest version, which can be read until this ends, even if others are added."""
         return self.slices.holding(lambda: self.newest, _files)
 
     def changes(self, after: int, until: int) -> pa.Table:
@@ -121,7 +124,7 @@ class Versions:
         return pa.concat_tables([table.select([*names, COUNT]) for table in self._content(at.content)])
 
     def find(self, names: Sequence[str], columns: Sequence[str], sought: Ints, at: Version) -> pa.Table:
-        """Of those the ones whose code over `columns` is among `sought`; rows that are gone are not."""
+        """The rows whose code over `columns` is among `sought`, without deleted ones."""
         found = self.found(names, columns, sought, at)
         gone = counts(found) < 0
         if not gone.any():
@@ -131,7 +134,7 @@ class Versions:
         return pa.concat_tables([found.filter(pa.array(~touched)), consolidated(found.filter(pa.array(touched)))])
 
     def found(self, names: Sequence[str], columns: Sequence[str], sought: Ints, at: Version) -> pa.Table:
-        """The same as it lies in the slices: it adds up to that."""
+        """As `find`, but as stored in the slices, not added up."""
         wanted = sought if bool((sought[1:] > sought[:-1]).all()) else np.unique(sought)
         fields = pa.schema([self.schema.field(n) for n in (*names, COUNT)])
         tables = [self.slices.find(file, fields.names, columns, wanted) for file in at.content]
@@ -139,7 +142,7 @@ class Versions:
 
     @contextmanager
     def files(self, names: Sequence[str]) -> Iterator[tuple[Files, Version]]:
-        """The newest version as files of rows, which stay until this ends; if it has deletions, in a file made for that."""
+        """The newest version as files of rows, kept until this ends; with deletions, in a file made for it."""
         schema = pa.schema([self.schema.field(n) for n in (*names, COUNT)])
         with self.reading() as version:
             made: list[SliceFile] = []
@@ -152,7 +155,7 @@ class Versions:
                 self.slices.forget(made)
 
     def estimate(self, columns: Sequence[str]) -> Estimate:
-        """How many rows there are, and how many different values in each of these columns, if rows were looked up by it."""
+        """The number of rows, and of different values in each of these columns, if lookups used it."""
         if not self.newest.content:
             return Estimate(0.0)
         first = self.newest.content[0]
@@ -160,7 +163,7 @@ class Versions:
         return Estimate(float(first.rows), distinct)
 
     def settle(self, number: int) -> None:
-        """Nobody will ask for changes up to this version any more."""
+        """Changes up to this version will not be requested again."""
         with self._lock:
             self._settled = max(self._settled, number)
 
@@ -171,9 +174,9 @@ class Versions:
         return self.slices.content(files, self.schema, [n for n in self.schema.names if n != COUNT])
 
     def _merged(self, content: tuple[SliceFile, ...]) -> tuple[SliceFile, ...]:
-        """Fewer slices: all as one once rows that cancel cost more than merging, else the last ones once they are a few.
+        """Fewer slices: all as one once cancelling rows cost more than merging, else the last few.
 
-        The first is large; to write it, and to sort it anew, for every few small ones would cost more than all else.
+        The first is large; to write and sort it again for every few small ones would cost more than all else.
         """
         first, others = content[0], content[1:]
         if sum(f.rows for f in others) > max(first.rows // 2, FEW_ROWS):
