@@ -104,8 +104,9 @@ class Run:
         owner = read_id(engine.store)
         self.name = f"penstock-{Path(engine.store.root).name}-{owner[:8]}"  # of Spark's query: the same at every start
         rows = SinkRows(catalog, lambda: self.stepper.manifest, self.executor.own_session)
+        opened = partial(open_sink, rows=rows, store=engine.store, owner=owner)
         self.core = Core(
-            self.executor, self._log, catalog, engine.store, partial(open_sink, rows=rows, store=engine.store, owner=owner),
+            self.executor, self._log, catalog, engine.store, opened,
             lambda network: lay_out_needed(network, engine.inputs.frames), tasks=engine.tasks, bound=engine.bound,
             expire_every=engine.expire_every, follows_clock=not self.available_now, warnings=self.warnings, cause=cause,
         )  # fmt: skip
@@ -149,7 +150,7 @@ class Run:
         return ended
 
     def stop(self, *, final: bool = False) -> None:
-        """Stop after the step that is running; with `final` the streams have ended: everything closes and is emitted."""
+        """Stop after the step that is running; with `final` the streams have ended: all closes and is emitted."""
         self.final = self.final or final
         if self.active:
             with self.lock:  # the running step ends first
@@ -184,7 +185,7 @@ class Run:
             self._switch(registry, network)
 
     def _reads_otherwise(self, network: Network) -> bool:
-        """Whether rows must come with other columns from now on: those that queries need, and the sequence for a delay in rows."""
+        """Whether rows must come with other columns: those that queries need, the sequence for a delay in rows."""
         before, layout = self.stepper.network.streams, self.stepper.layout
         return bool(missing(network, layout)) or any(
             (before[name].delay_rows is None) != (network.streams[name].delay_rows is None) for name in layout.order
@@ -219,8 +220,9 @@ class Run:
     def status(self) -> dict[str, Any]:
         """A picture of the run: steps, streams (rows, rates, lag), queries, state, sinks.
 
-        Rows that workers read themselves are counted here alone: Spark's own progress (`numInputRows`) does not know of them. `restarts` are those of
-        Spark's query under this run, for a change of streams or for columns that were not read before.
+        Rows that workers read themselves are counted here alone: Spark's own progress (`numInputRows`) does not know of
+        them. `restarts` are those of Spark's query under this run, for a change of streams or for columns that were not
+        read before.
         """
         stepper, sinks = self.stepper, self.delivery.sinks
         manifest, streams, held = stepper.manifest, stepper.network.streams, self.throttle.held
@@ -317,8 +319,9 @@ class Run:
         if why := gone(self.engine.spark):
             step = self.stepper.manifest.step
             msg = (
-                f"the run on {self.engine.store.root} ended {f'after step {step}' if step >= 0 else 'before its first step'}, since the Spark session under it is gone: "
-                f"{why}; all that was committed is there, and goes on: {anew(self.engine.spark)}"
+                f"the run on {self.engine.store.root} ended "
+                f"{f'after step {step}' if step >= 0 else 'before its first step'}, since the Spark session under it is "
+                f"gone: {why}; all that was committed is there, and goes on: {anew(self.engine.spark)}"
             )
             raise SessionError(msg)
 
@@ -341,7 +344,7 @@ class Run:
             self.stepper.resume(record)
 
     def advance(self, name: str, value: int) -> None:
-        """No later row of the stream has a time below `value`: committed, with all that it closes, when this returns."""
+        """No later row has a time below `value`: committed, with all that it closes, when this returns."""
         with self.lock:
             self.core.advance(name, value)
 

@@ -113,7 +113,7 @@ def _take_over(state: State, event: TakeOver, now: float) -> StepPlan:
 
 
 def _tick(state: State, event: Tick, now: float) -> StepPlan | None:
-    """Without rows tasks have work if windows wait for this progress or are to be shown, or derived streams have rows."""
+    """Without rows tasks have work if windows wait for this progress or are shown early, or derived streams have rows."""
     network, manifest, final = state.network, state.manifest, event.final
     waiting = not final and bool(derived.waiting(network, manifest, state.views))
     moved = dict(event.progress)
