@@ -1,4 +1,4 @@
-"""Packages import only those before them (`tools/layers.py` has the order), and importing those before `spark` imports no Spark."""
+"""Packages import only earlier ones (`tools/layers.py` has the order), and those before `spark` import no Spark."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def _imported(node: ast.AST) -> list[str]:
     return []
 
 
-# What turns bytes into code that runs. Functions that a program gives travel to the workers of its own run, and never through a file.
+# What turns bytes into code that runs. Functions that a program gives travel to the workers of its own run, and never
+# through a file.
 RUNNING = frozenset({"pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "jsonpickle", "yaml"})
 CALLS = frozenset({"eval", "exec", "compile", "__import__", "allow_pickle", "read_pickle"})
 TRAVELLING = "spark/user_aggregates.py: cloudpickle"

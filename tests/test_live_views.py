@@ -40,7 +40,7 @@ def run(tmp_path, monkeypatch):
         catalog = ViewCatalog(None, LocalStore(str(tmp_path / "state"), durable=False))
         rows = {}
 
-        def execute(statement, text):
+        def execute(statement, text, _parsed):
             return execute_view_statement(catalog, statement, text)
 
         def stop():

@@ -356,7 +356,7 @@ class Engine:
         return [shown for statement in parse_script(script) for shown in self.execute_statement(statement, script)]
 
     def execute_statement(self, statement: Statement, script: str, parsed: ParsedSelect | None = None) -> list[Any]:
-        """Run one statement of a script, whose SELECT may have been `parsed` already; returns what SHOW and EXPLAIN print."""
+        """Run one statement of a script, with its `parsed` SELECT, if any; returns what SHOW and EXPLAIN print."""
         refuse_gone(self.spark, self.store.root)
         if isinstance(statement, ViewStatement):
             return execute_view_statement(self.view_catalog, statement, script)

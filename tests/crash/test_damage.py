@@ -18,7 +18,6 @@ from penstock.catalog.requests import RequestLog
 from penstock.cli.main import main
 from penstock.errors import PenstockError, StateError
 from penstock.model import Column, Stream
-from penstock.results import stored
 from penstock.spark.offset_log import OffsetLog
 from penstock.spark.spark_log import check_log
 from penstock.state.manifest import Entry, ManifestLog, Progress, SideFile
@@ -26,6 +25,7 @@ from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRe
 from penstock.state.result_files import ResultFile
 from penstock.state.run import decode_run
 from penstock.step import commit
+from penstock.storage import parquet
 from penstock.storage.faults import told_plainly
 from penstock.storage.identity import read_id
 from penstock.storage.local import LocalStore
@@ -96,8 +96,8 @@ def look(state):
         for run in manifest.runs.values():
             decode_run(store.map(run.name), run, store.path(run.name))
         for file in (*manifest.results.values(), *manifest.sides):
-            assert stored.columns(stored.checked(store, file)) == ["k", "_bits0"]
-            assert len(stored.read(stored.checked(store, file))) == 50
+            assert parquet.columns(store, parquet.checked(store, file)) == ["k", "_bits0"]
+            assert len(parquet.read(store, parquet.checked(store, file))) == 50
         RequestLog(store).waiting()
         assert [q.name for q in registry.queries] == ["q"]
         assert manifest.step == STEPS - 1

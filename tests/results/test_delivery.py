@@ -1,4 +1,4 @@
-"""Cursors of sinks: each group of queries that go to a sink together has its own, and goes on where a query took another's place."""
+"""Cursors of sinks: each group of queries of a sink has its own, which continues when a query replaces another."""
 
 import threading
 from dataclasses import replace
@@ -212,3 +212,29 @@ def test_in_the_main_thread_ctrl_c_stops_the_program_and_sys_exit_does_not():
     sinks = failing(SystemExit(1))
     delivered(sinks, manifest(s3=(1,)))
     assert sinks[0].error == "SystemExit: 1"
+
+
+class Counted(list):
+    """Counts the files that are looked at."""
+
+    looked = 0
+
+    def __getitem__(self, place):
+        found = super().__getitem__(place)
+        self.looked += len(found) if isinstance(place, slice) else 1
+        return found
+
+
+def test_a_delivery_looks_at_the_files_of_new_steps_alone():
+    got = []
+    queries = [
+        SinkQuery(1, "one", lambda _table, step: got.append((1, step)), ("a",)),
+        SinkQuery(2, "two", lambda _table, step: got.append((2, step)), ("a",)),
+    ]
+    before = manifest(**{f"s{step}": (1, 2, 3) for step in range(500)})
+    before.results._files.all = counted = Counted(before.results._files.all)
+    later = ResultFile("s500", "j", 500, 1, 1, 1, 0, 0, ((2, 1),))
+    sinks = group_sinks(queries, {}, 499)
+    delivered(sinks, replace(before, step=500, results=before.results.changed([later])))
+    assert got == [(2, 500)]
+    assert counted.looked == 1

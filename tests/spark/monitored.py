@@ -41,7 +41,7 @@ def committed() -> Iterator[dict[int, Manifest]]:
 
 
 def answers(engine: Engine, names: Iterable[str]) -> dict[str, Answer]:
-    """What queries have answered, each row with its step at the end: to read it once is enough. What is read without Spark is the same."""
+    """What queries have answered, each row with its step, read once at the end. Without Spark it is the same."""
     found = {name: rows_of(engine.results(name, step=True)) for name in names}
     for name, rows in found.items():
         with suppress(ResultsError):

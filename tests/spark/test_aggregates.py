@@ -342,3 +342,31 @@ def test_every_nth_row_by_arrival_ends_a_window_whatever_came_in_the_same_step(s
         assert given[name] == bag(aggregate_results(parse_query(text, {"a": source}), {"a": source}, {"a": rows})), name
     assert given["all"] != given["by_time"]
     assert "by arrival" in engine.explain()
+
+
+def test_what_kernels_compute_of_groups_and_aggregates_is_what_spark_computes(spark, tmp_path):
+    items = (
+        "sum(v) + g",
+        "max(x) - min(x)",
+        "avg(v) + 1",
+        "sum(v) > 2 AND min(v) IS NOT NULL",
+        "sum(v) + 9223372036854775807",
+    )
+    replay = Replay(tmp_path / "source", replace(STREAM, delay=0))
+    for number in range(3):
+        times = range(10 * number, 10 * number + 10)
+        replay.add(
+            s=[{"t": t, "k": "aé"[t % 2], "g": t % 3, "v": (t % 5, None)[t % 7 == 0], "x": t / 4} for t in times]
+        )
+    windows = {"tumbling": "RANGE 3 SLIDE 3", "sliding": "RANGE 7 SLIDE 2"}
+    queries = {
+        f"{name}{n}": f"SELECT g, window_end, {item} AS found FROM s [{window}] GROUP BY g"
+        for name, window in windows.items()
+        for n, item in enumerate(items)
+    }
+    engine = replay.engine(spark, tmp_path / "state", queries)
+    drain(engine, final=True)
+    for name, rows in answers(engine, queries).items():
+        assert rows
+        assert len(results_table(engine.catalog, name, engine.manifest())) == len(rows)
+    assert None in {row[2] for row in rows_of(engine.results("tumbling4"))}, "a sum that overflows is NULL"

@@ -1,4 +1,4 @@
-"""Windows that count rows while the engine runs: results come when progress has passed them, also without rows, and state stays small."""
+"""Windows that count rows in a running engine: results come once progress has passed them, and state stays small."""
 
 import time
 from unittest.mock import patch

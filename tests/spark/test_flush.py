@@ -1,4 +1,4 @@
-"""Results let out slowly through Spark: few in a step, none too late, progress waits for them, and all of them come once."""
+"""Capped results through Spark: few per step, none too late, progress waits for them, and each comes once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Partials that mappers send instead of rows, through Spark: answers and counts are those of rows, whatever is sent when, and by whom it is tried again."""
+"""Partials from mappers instead of rows, through Spark: the same answers and counts, whatever is sent or retried."""
 
 from collections import Counter
 from random import Random
@@ -24,11 +24,14 @@ pytestmark = pytest.mark.spark
 
 COLUMNS = "ts timestamp, k bigint, s string, v bigint"
 QUERIES_OF_BOTH = {
-    "few": "SELECT k, count(*) AS n, sum(v) AS t, avg(v) AS m, window_end FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k",
-    "filtered": "SELECT k, max(s) AS m, last(v) AS l, window_end FROM a [TUMBLING 3 SECONDS] WHERE v % 3 <> 1 GROUP BY k",
+    "few": "SELECT k, count(*) AS n, sum(v) AS t, avg(v) AS m, window_end FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] "
+    "GROUP BY k",
+    "filtered": "SELECT k, max(s) AS m, last(v) AS l, window_end FROM a [TUMBLING 3 SECONDS] WHERE v % 3 <> 1 "
+    "GROUP BY k",
     "having": "SELECT k, count(DISTINCT v) AS n, window_end FROM a [TUMBLING 4 SECONDS] GROUP BY k HAVING count(*) > 5",
     "top": "SELECT s, sum(v) AS t, window_end FROM a [TUMBLING 2 SECONDS] GROUP BY s ORDER BY t DESC, s LIMIT 2",
-    "since": "SELECT k, count(*) AS n, window_end FROM a [RANGE 2 SECONDS SLIDE 5 SECONDS ORIGIN TIMESTAMP '1970-01-01 00:00:04'] GROUP BY k",
+    "since": "SELECT k, count(*) AS n, window_end "
+    "FROM a [RANGE 2 SECONDS SLIDE 5 SECONDS ORIGIN TIMESTAMP '1970-01-01 00:00:04'] GROUP BY k",
     "own": "SELECT k, product(v) AS p, window_end FROM a [SESSION 1 SECOND] GROUP BY k",
     "list": "SELECT k, collect_list(v) AS l, window_end FROM a [TUMBLING 2 SECONDS] GROUP BY k",
     "both": "SELECT s, sum(v) AS t, window_end FROM (a UNION ALL b) [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY s",

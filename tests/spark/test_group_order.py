@@ -1,4 +1,4 @@
-"""Queries whose GROUP BY differs in order alone share their state in a running engine, over changes and restarts; older ones keep their own."""
+"""Queries whose GROUP BY differs only in order share state in a running engine, over changes and restarts."""
 
 from collections import Counter
 from dataclasses import replace

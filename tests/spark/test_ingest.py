@@ -1,4 +1,4 @@
-"""Whatever rows a source brings to Spark, each table gets its own, whole, at the task of their key, and what is put aside has its reason.
+"""Each table gets its rows of any source through Spark, at the task of their key; rejected rows have a reason.
 
 The rule for each row is written out here, over plain Python values; equal keys are those that Spark's `=` makes equal.
 """
@@ -112,7 +112,10 @@ class Case(NamedTuple):
         return (
             f"SELECT x.no, {every} FROM a [RANGE 5] x, b [RANGE 5] y WHERE {pairs} AND y.no >= 0",
             f"SELECT no, {key[-1]} FROM b WHERE no <> 1",
-            f"SELECT {', '.join(key)}, count(*) AS n, min(no) AS least FROM a [RANGE 4 SLIDE 2] GROUP BY {', '.join(key)}",
+            (
+                f"SELECT {', '.join(key)}, count(*) AS n, min(no) AS least FROM a [RANGE 4 SLIDE 2] GROUP BY "
+                f"{', '.join(key)}"
+            ),
         )
 
 
@@ -145,7 +148,8 @@ HUGE = Case(
 )
 WIDE = Case(
     ("bigint", *(list(VALUES) * 118)[:2000]), 1, "side", "",
-    {"a": [(t, None, n, *[VALUES[k][n] for k in (list(VALUES) * 118)[:2000]]) for n, t in enumerate((5, 3))]}, 1, 2, False,
+    {"a": [(t, None, n, *[VALUES[k][n] for k in (list(VALUES) * 118)[:2000]]) for n, t in enumerate((5, 3))]}, 1, 2,
+    False,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""How rows come to the tasks of a job: by mappers, each counted once however often it is tried, or just as they are; always the same answer."""
+"""How rows reach the tasks of a job: by mappers, counted once despite retries, or directly; the same answer."""
 
 from pathlib import Path
 from unittest.mock import patch
@@ -118,7 +118,9 @@ def test_what_crosses_the_exchange_does_not_grow_with_the_number_of_queries(spar
 
 
 @pytest.mark.parametrize(("most", "bounded"), [(1 << 26, [True, False, False]), (0, [True, True, True])])
-def test_arrow_batches_are_bounded_in_bytes_after_a_step_that_sent_much_and_at_first(spark, tmp_path, monkeypatch, most, bounded):  # fmt: skip
+def test_arrow_batches_are_bounded_in_bytes_after_a_step_that_sent_much_and_at_first(
+    spark, tmp_path, monkeypatch, most, bounded
+):
     """Adding up sizes costs time for each row, and parcels that do not fit into one batch cost the JVM its life."""
     found, sent = [], job.Job.sent
 

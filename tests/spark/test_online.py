@@ -429,7 +429,8 @@ def test_a_query_with_several_keys_can_begin_from_the_rows_that_are_held(spark, 
     def feed(number):
         rows = {
             name: [
-                {"ts": 2 * number + n, "x": (number + n) % 2, "y": None if name == "b" and n == 2 else (n + place) % 3, "v": 10 * number + n}
+                {"ts": 2 * number + n, "x": (number + n) % 2, "y": None if name == "b" and n == 2 else (n + place) % 3,
+                 "v": 10 * number + n}
                 for n in range(3)
             ]
             for place, name in enumerate(streams)

@@ -8,7 +8,10 @@ from tests.spark.replay import Replay, drain, rows_of, stream
 
 pytestmark = pytest.mark.spark
 
-STAR = "SELECT a.v AS av, b.v AS bv, c.v AS cv FROM a [RANGE 9 SECONDS], b [RANGE 9 SECONDS], c [RANGE 9 SECONDS] WHERE a.k = b.k AND a.v = c.v"
+STAR = (
+    "SELECT a.v AS av, b.v AS bv, c.v AS cv FROM a [RANGE 9 SECONDS], b [RANGE 9 SECONDS], c [RANGE 9 SECONDS] "
+    "WHERE a.k = b.k AND a.v = c.v"
+)
 PAIR = "SELECT a.v AS av, b.v AS bv FROM a [RANGE 9 SECONDS], b [RANGE 9 SECONDS] WHERE a.k = b.k"
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from penstock import Engine, RegistrationError
 from penstock.model.time import SECOND
-from penstock.results import folder, retention
+from penstock.results import retention
 from penstock.results.layout import MERGED, OWN
 from penstock.spark import job
+from penstock.storage import listed_folder
 from tests.oracle import bag
 from tests.spark.replay import Replay, drain, rows_of, stream
 
@@ -204,13 +205,13 @@ def test_a_folder_elsewhere_gets_copies(spark, tmp_path, monkeypatch):
         raise OSError(18, "Invalid cross-device link")
 
     with monkeypatch.context() as patch:
-        patch.setattr(folder.os, "link", elsewhere)
-        folder.Path(tmp_path / "out").mkdir()
-        (tmp_path / "out" / folder.OWNER).touch()
+        patch.setattr(listed_folder.os, "link", elsewhere)
+        listed_folder.Path(tmp_path / "out").mkdir()
+        (tmp_path / "out" / listed_folder.OWNER).touch()
         (tmp_path / "file").write_bytes(b"rows")
-        folder.link(str(tmp_path / "file"), str(tmp_path / "out"), "part")
-        folder.link(str(tmp_path / "file"), str(tmp_path / "out"), "part")
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {folder.OWNER, "part"}
+        listed_folder.link(str(tmp_path / "file"), str(tmp_path / "out"), "part")
+        listed_folder.link(str(tmp_path / "file"), str(tmp_path / "out"), "part")
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {listed_folder.OWNER, "part"}
     assert (tmp_path / "out" / "part").read_bytes() == b"rows"
     assert not (tmp_path / "out" / "part").samefile(tmp_path / "file")
 

@@ -1,4 +1,4 @@
-"""Partials that mappers make of other partials, through Spark: answers and counts are those of rows, and steps show by themselves that it pays."""
+"""Partials that mappers make from other partials, through Spark: the same answers and counts, chosen when it pays."""
 
 from collections import Counter
 from unittest.mock import patch
@@ -21,9 +21,11 @@ pytestmark = pytest.mark.spark
 
 COLUMNS = "ts timestamp, k bigint, s string, v bigint"
 QUERIES = {
-    "fine": "SELECT k, s, count(*) AS n, sum(v) AS t, max(v) AS m, last(v) AS l, sum(v % 4) AS r, window_end FROM a [RANGE 6 SECONDS SLIDE 2 SECONDS] GROUP BY k, s",
+    "fine": "SELECT k, s, count(*) AS n, sum(v) AS t, max(v) AS m, last(v) AS l, sum(v % 4) AS r, window_end "
+    "FROM a [RANGE 6 SECONDS SLIDE 2 SECONDS] GROUP BY k, s",
     "by_k": "SELECT k, sum(v) AS t, last(v) AS l, sum(v % 4) AS r, window_end FROM a [TUMBLING 4 SECONDS] GROUP BY k",
-    "by_s": "SELECT s, max(v) AS m, window_end FROM a [RANGE 12 SECONDS SLIDE 4 SECONDS] GROUP BY s HAVING count(*) > 2",
+    "by_s": "SELECT s, max(v) AS m, window_end FROM a [RANGE 12 SECONDS SLIDE 4 SECONDS] GROUP BY s "
+    "HAVING count(*) > 2",
     "all": "SELECT count(*) AS n, window_end FROM a [RANGE ALL SLIDE 4 SECONDS]",
     "parity": "SELECT v % 2 AS p, count(*) AS n, window_end FROM a [TUMBLING 4 SECONDS] GROUP BY v % 2",
     "parities": "SELECT k, v % 2 AS p, count(*) AS n, window_end FROM a [TUMBLING 4 SECONDS] GROUP BY k, v % 2",

@@ -1,4 +1,4 @@
-"""Results that are stored as runs of equal windows are those that are stored row by row, through merged files, given-up results and restarts."""
+"""Results stored as combined windows equal those stored row by row, through merged files, expiry and restarts."""
 
 from dataclasses import replace
 from functools import partial
@@ -39,7 +39,10 @@ def any_query(chance, kind):
     slide = chance.randrange(1, 4)
     window = kind.format(long=chance.randrange(3, 6) * slide + chance.choice((0, 1)), slide=slide)
     where = chance.choice(("", " WHERE v > 0"))
-    return f"SELECT window_start, window_end, g, count(*) AS n, max(v) AS most FROM s [{window}]{where} GROUP BY g HAVING count(*) > 0"
+    return (
+        f"SELECT window_start, window_end, g, count(*) AS n, max(v) AS most FROM s [{window}]{where} GROUP BY g "
+        "HAVING count(*) > 0"
+    )
 
 
 @settings(max_examples=examples(2), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])

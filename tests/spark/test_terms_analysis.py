@@ -55,12 +55,17 @@ def fixtures():
             yield path.read_text(), {s.stream.name: s.stream for s in script if isinstance(s, CreateStream)}
 
 
-JOINED = "SELECT {} FROM a [RANGE 9 SECONDS SLIDE 3 SECONDS], b [RANGE 6 SECONDS SLIDE 3 SECONDS] WHERE a.k = b.k GROUP BY a.k"
+JOINED = (
+    "SELECT {} FROM a [RANGE 9 SECONDS SLIDE 3 SECONDS], b [RANGE 6 SECONDS SLIDE 3 SECONDS] WHERE a.k = b.k "
+    "GROUP BY a.k"
+)
 AGGREGATES = [
-    *((f"SELECT {call} AS v, window_end FROM s [RANGE 4 SLIDE 2]" + (f" GROUP BY {', '.join(group)}" if group else ""), STREAMS)
+    *((f"SELECT {call} AS v, window_end FROM s [RANGE 4 SLIDE 2]" + (f" GROUP BY {', '.join(group)}" if group else ""),
+      STREAMS)
       for call in CALLS for group in GROUPS),
     (JOINED.format("a.k, window_start, window_end, sum(a.n) + max(b.big) AS v"), sql_streams.STREAMS),
-    ("SELECT window_start, count(*) AS c FROM i [RANGE 9 SLIDE 3 FROM 6] AS i, j [RANGE 6 SLIDE 3 FROM 6] AS j WHERE i.k = j.k", sql_streams.STREAMS),
+    (("SELECT window_start, count(*) AS c FROM i [RANGE 9 SLIDE 3 FROM 6] AS i, j [RANGE 6 SLIDE 3 FROM 6] AS j "
+     "WHERE i.k = j.k"), sql_streams.STREAMS),
 ]  # fmt: skip
 
 

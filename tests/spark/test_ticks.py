@@ -1,4 +1,4 @@
-"""Aggregates over joins whose results count at many ticks, through Spark: the reference's answers, and work that does not grow with RANGE / SLIDE."""
+"""Aggregates over joins with many ticks, through Spark: the reference's answers; work independent of RANGE / SLIDE."""
 
 from contextlib import nullcontext
 from unittest.mock import patch
@@ -37,15 +37,21 @@ def ticked(draw):
     some = draw(st.integers(1, 4))
     united = sides("(p UNION ALL q)", "q")
     return {
-        "sums": f"SELECT window_start, window_end, p.k, count(*) AS n, sum(q.v) AS s, avg(p.v) AS a FROM {pair()} WHERE p.g = q.g GROUP BY p.k",
-        "many": f"SELECT window_end AS at, p.k, count(*) AS n, max(q.v) AS m FROM {pair()} WHERE p.g = q.g GROUP BY p.k HAVING count(*) >= {some}",
+        "sums": f"SELECT window_start, window_end, p.k, count(*) AS n, sum(q.v) AS s, avg(p.v) AS a FROM {pair()} "
+        "WHERE p.g = q.g GROUP BY p.k",
+        "many": f"SELECT window_end AS at, p.k, count(*) AS n, max(q.v) AS m FROM {pair()} WHERE p.g = q.g GROUP BY "
+        f"p.k HAVING count(*) >= {some}",
         "doubles": f"SELECT window_end, sum(p.x) AS s, var_pop(q.v) AS r, min(q.t) AS m FROM {pair()} WHERE p.k = q.k",
-        "groups": f"SELECT window_end, q.g, p.v, count(DISTINCT q.v) AS d, approx_count_distinct(q.k) AS c FROM {pair()} WHERE p.k = q.k GROUP BY q.g, p.v",
-        "first": f"SELECT window_end, p.k, sum(q.v) AS s FROM {pair()} WHERE p.g = q.g GROUP BY p.k ORDER BY s DESC, p.k LIMIT {some}",
+        "groups": "SELECT window_end, q.g, p.v, count(DISTINCT q.v) AS d, approx_count_distinct(q.k) AS c FROM "
+        f"{pair()} WHERE p.k = q.k GROUP BY q.g, p.v",
+        "first": f"SELECT window_end, p.k, sum(q.v) AS s FROM {pair()} WHERE p.g = q.g GROUP BY p.k ORDER BY s DESC, "
+        f"p.k LIMIT {some}",
         "ordered": f"SELECT window_end, first(p.v) AS f, last(q.v) AS l, count(*) AS n FROM {pair()} WHERE p.k = q.k",
         "listed": f"SELECT window_end, p.g, collect_list(q.v) AS l FROM {pair()} WHERE p.k = q.k GROUP BY p.g",
-        "three": f"SELECT window_end, count(*) AS n, sum(r.v) AS s FROM {', '.join(sides('p', 'q', 'p'))} AS r WHERE p.k = q.k AND q.g = r.g",
-        "united": f"SELECT window_end, x.k, count(*) AS n, max(q.v) AS m FROM {united[0]} AS x, {united[1]} WHERE x.g = q.g AND q.v > 0 GROUP BY x.k",
+        "three": f"SELECT window_end, count(*) AS n, sum(r.v) AS s FROM {', '.join(sides('p', 'q', 'p'))} AS r WHERE "
+        "p.k = q.k AND q.g = r.g",
+        "united": f"SELECT window_end, x.k, count(*) AS n, max(q.v) AS m FROM {united[0]} AS x, {united[1]} WHERE x.g "
+        "= q.g AND q.v > 0 GROUP BY x.k",
         "above": f"SELECT window_end, max(n) AS m FROM many [RANGE {some} SLIDE {some}]",
     }
 
@@ -79,12 +85,15 @@ def test_many_results_are_the_references(
     run(spark, tmp_path_factory.mktemp("run"), queries, batches, delay, tasks, cuts, plan, spark_reads)
 
 
-TICKED = "SELECT a.k, window_end, count(*) AS n, sum(b.v) AS s{0} FROM a [RANGE {1} SLIDE 1 SECOND], b [RANGE {1} SLIDE 1 SECOND] WHERE a.k = b.k GROUP BY a.k"
+TICKED = (
+    "SELECT a.k, window_end, count(*) AS n, sum(b.v) AS s{0} FROM a [RANGE {1} SLIDE 1 SECOND], b [RANGE {1} "
+    "SLIDE 1 SECOND] WHERE a.k = b.k GROUP BY a.k"
+)
 
 
 @pytest.mark.parametrize("tasks", [2, 5])  # of more than four tasks each gets its rows through the exchange
 def test_rows_on_their_way_do_not_grow_with_the_number_of_ticks(spark, tmp_path, tasks):
-    """One row for each result: judged, sent and received, also where the worker makes a row of every tick at the end."""
+    """One row per result: judged, sent and received, even where the worker expands it to a row per tick at the end."""
     replay = Replay(tmp_path / "source", *STREAMS)
     for number in range(2):
         replay.add(**rows_at(number))
@@ -133,7 +142,10 @@ def test_a_query_with_more_windows_in_a_step_than_a_task_can_make_stops_alone(sp
     replay = Replay(tmp_path / "source", *streams)
     rows = [{"t": 1, "k": k} for k in range(120)]
     replay.add(a=rows, b=rows)
-    sql = "SELECT a.k, window_end, count(*) AS n FROM a [RANGE {0} SLIDE 1], b [RANGE {0} SLIDE 1] WHERE a.k = b.k GROUP BY a.k"
+    sql = (
+        "SELECT a.k, window_end, count(*) AS n FROM a [RANGE {0} SLIDE 1], b [RANGE {0} SLIDE 1] WHERE a.k = b.k "
+        "GROUP BY a.k"
+    )
     engine = replay.engine(spark, tmp_path / "state", {"long": sql.format(1_000_000), "short": sql.format(10)}, tasks=1)
     run = drain(engine, final=True)
     queries = run.status()["queries"]

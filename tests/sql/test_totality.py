@@ -4,13 +4,15 @@ from penstock.sql import parse_query
 from tests.sql.streams import STREAMS
 
 NEVER_RAISE = [
-    "n", "payload.field", "n > 5", "n > x", "x > 1.5", "d > 5", "s = 'a' OR flag", "n IN (1, 2)", "n = NULL", "NOT flag",
+    "n", "payload.field", "n > 5", "n > x", "x > 1.5", "d > 5", "s = 'a' OR flag", "n IN (1, 2)", "n = NULL",
+    "NOT flag",
     "n BETWEEN 1 AND big", "ts > TIMESTAMP '2020-01-01 00:00:00'", "day = DATE '2020-01-01'", "s IS NULL",
     "CASE WHEN n > 1 THEN 'a' ELSE s END", "CASE n WHEN 1 THEN x END", "if(flag, n, 0)", "coalesce(n, 0)",
     "nvl(s, 'a')", "nullif(s, '')", "x + 1", "x * f - n", "-x", "abs(x)", "upper(s)", "length(trim(s))",
     "concat(s, k)", "s || 'x'", "substring(s, 1, 2)", "left(s, 2)", "s LIKE 'a%'", "startswith(s, 'a')",
     "year(ts)", "hour(ts)", "extract(YEAR FROM day)", "date_trunc('hour', ts)", "cast(n AS string)",
-    "cast(n AS bigint)", "cast(ts AS string)", "try_cast(s AS int)", "try_add(n, 1)", "5L", "1.5D", "isnull(s)"]  # fmt: skip
+    "cast(n AS bigint)", "cast(ts AS string)", "try_cast(s AS int)", "try_add(n, 1)", "5L", "1.5D",
+    "isnull(s)"]  # fmt: skip
 
 
 def total(text):

@@ -1,4 +1,4 @@
-"""Result files by query, step and time: as a walk over all of them finds them, in every manifest, at the cost of what is found."""
+"""Result files by query, step and time: equal to a scan over all, in every manifest, at the cost of what is found."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

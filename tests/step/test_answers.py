@@ -1,4 +1,4 @@
-"""What mappers answer by themselves is what each row is to each query alone, in whatever batches and to however many mappers rows come."""
+"""Mappers' own answers are each row's answer to each query alone, for any batches and numbers of mappers."""
 
 from collections import Counter
 from types import MappingProxyType

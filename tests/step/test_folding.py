@@ -1,7 +1,7 @@
-"""Mappers that send partials instead of rows, and the tasks that merge them: nothing that is kept, counted or answered differs.
+"""Mappers that send partials instead of rows, and the tasks that merge them: the same state, counts and answers.
 
-The work of a step without Spark: mappers, parcels, and the tasks of the engine. Rows come from several mappers, in several batches each, and may be rows
-for a task that reads some itself.
+The work of a step without Spark: mappers, parcels, and the tasks of the engine. Rows come from several mappers, in
+several batches each, and may be rows for a task that reads some itself.
 """
 
 from dataclasses import replace
@@ -39,7 +39,8 @@ STREAMS = {"s": replace(STREAM, late="drop", bad="drop")}
 ARROW = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "double": pa.float64()}
 NAMES = {"s": {c.name: c.name for c in COLUMNS}}
 ROW = st.fixed_dictionaries({
-    "t": st.none() | st.integers(-10, 30), "k": st.sampled_from(("a", "b", None)), "g": st.sampled_from((0, 1, 2, None)),
+    "t": st.none() | st.integers(-10, 30), "k": st.sampled_from(("a", "b", None)),
+    "g": st.sampled_from((0, 1, 2, None)),
     "v": st.sampled_from((0, 1, 2, 3, None)), "x": st.sampled_from((0.0, 0.25, 1.5, -2.5, None)),
 })  # fmt: skip
 JOIN = "SELECT x.v, y.v AS w FROM s [RANGE 5] AS x, s [RANGE 3] AS y WHERE x.g = y.g"
@@ -105,7 +106,8 @@ def run(root, network, mappers, tasks, *, folded, itself=(), cuts=None, early=No
     plan = plan_of(network)
     aggregates = frozenset(a.index for a in network.aggregates if is_foldable(a)) if folded else frozenset()
     task = Task(
-        1, BucketMap.even(tasks), store, {"s": -5}, {}, build_network_routes(network), panes=cuts or {}, early=early or {}, folded=aggregates,
+        1, BucketMap.even(tasks), store, {"s": -5}, {}, build_network_routes(network), panes=cuts or {},
+        early=early or {}, folded=aggregates,
         rolled=rolled or {},
     )  # fmt: skip
     reports, sent = run_step(plan, task, mappers, itself)

@@ -1,4 +1,4 @@
-"""Whatever rows come, for whatever tables and tasks: parcels hold for each table what a row-by-row rule says, and each row once for a task."""
+"""Parcels contain for each table what a row-by-row rule says, and each row once per task, for any rows and tables."""
 
 from collections import Counter
 from dataclasses import replace

@@ -48,7 +48,7 @@ def windows(draw):
 
 @st.composite
 def nested(draw, *, known=False):
-    """Queries by some columns, and by fewer of them, mostly of the same functions and rows; only what is `known` to the reference."""
+    """Queries by some columns, and by fewer, mostly with the same functions and rows, `known` to the reference."""
     predicates = [one for one in WHERE if not known or "%" not in (one or "")]
     columns = draw(st.permutations(("k", "g", "x", "v")))[: draw(st.integers(1, 3))]
     calls = draw(st.lists(st.sampled_from(CALLS), min_size=1, max_size=4, unique=True))

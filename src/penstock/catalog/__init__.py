@@ -1,1 +1,1 @@
-"""What is declared: streams and queries, checked and compiled once; and requests to change them."""
+"""Declarations: streams and queries, checked and compiled once; and requests to change them."""

@@ -1,4 +1,4 @@
-"""How new queries begin at a step boundary: with which step, from which times on they see all rows, and whose bits they share.
+"""How new queries begin at a step boundary: their first step, the times from which they see all rows, and shared bits.
 
 Nothing is written here: the registry in memory is completed, and the catalog commits it.
 """
@@ -20,9 +20,9 @@ from penstock.state.registry import QueryRecord, Registry
 
 
 def begin(declared: Declarations, saved: Registry, manifest: Manifest, network: Callable[[], Network]) -> None:
-    """Give new queries their first step, the times from which on they see all rows, and bits they can share.
+    """Assign new queries their first step, the times from which they see all rows, and bits they can share.
 
-    `saved` is the registry that runs, and `network` builds that of what is declared now.
+    `saved` is the running registry, and `network` builds the network of the present declarations.
     """
     newest = {name: p.newest + 1 for name, p in manifest.progress.items() if p.newest > NEVER}
     begins = {q.id for q in declared.registry.queries if q.since < 0}
@@ -56,11 +56,11 @@ def _held_from_state(
     newest: Mapping[str, int],
     network: Callable[[], Network],
 ) -> dict[int, tuple[tuple[str, int], ...]]:
-    """By query that begins from the state: the times from which on it sees all rows, which the state holds for those that run."""
+    """For queries that begin from state: the times from which other queries have stored all their rows."""
     running = {q.id: q for q in saved.live()}
     streams = {**declared.streams, **{s: d for q in running.values() for s, d in declared.compiled(q).derived.items()}}
     before = build_network([declared.standing(q) for q in running.values()], streams, strategy=saved.strategy)
-    # Bits are those of the first query of a share, which may have been dropped since; all began alike.
+    # Bits are those of the first query of a share, even if dropped since; all began alike.
     alike = {q.share or q.id: q for q in running.values()}
     since = {share: q.since for share, q in alike.items()}
     complete = {share: dict(q.complete_from) for share, q in alike.items()}
@@ -75,10 +75,10 @@ def _held_from_state(
 
 
 def shared_form(record: QueryRecord, query: Query) -> object | None:
-    """What queries must have in common to read the same bits; None if something in the query may raise, on its own account."""
+    """What queries must have in common to share bits; None if an expression of the query may raise by itself."""
     expressions = [*query.predicates, *query.residuals, *(e for part in query.keys for e in part if e is not None)]
     if query.aggregation is not None:
-        # Aggregates of the same rows share what is kept of them, whatever they compute and show.
+        # Aggregates of the same rows share state, whatever they compute and show.
         expressions += [item.expression for item in query.aggregation.groups]
         expressions += [a.argument for a in query.aggregation.aggregates if a.argument is not None]
         total = all(e.total for e in expressions)

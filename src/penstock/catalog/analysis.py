@@ -1,6 +1,7 @@
-"""What is known of a query's expressions before it runs: names, types, and what kernels cannot keep or compare.
+"""Analysis of a query's expressions before it runs: names, types, and what kernels cannot store or compare.
 
-Types are told by who computes the expressions: that is `Analysis`. Everything that follows from them is said here.
+An `Analysis` provides the types, since it knows how expressions are computed; everything that follows from them is
+here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from penstock.sql.aggregates import PLAIN, is_plain, refused_type, result_type
 
 @dataclass(frozen=True)
 class Fields:
-    """What expressions are over: the columns of each role, and those of the result as a whole (its times, groups and aggregates)."""
+    """The columns that expressions refer to: those of each role, and of the result (times, groups, aggregates)."""
 
     roles: tuple[tuple[Column, ...], ...]
     result: tuple[Column, ...]
@@ -27,18 +28,18 @@ class Fields:
 
 @dataclass(frozen=True)
 class Resolved:
-    """An expression as it is called where it is given no name, and its type."""
+    """An expression's default name and its type."""
 
     name: str
     type: str
 
 
 class Analysis(Protocol):
-    """Who computes expressions, and says before a query runs what they are."""
+    """Determines names and types of expressions before a query runs."""
 
     @property
     def settings(self) -> dict[str, str]:
-        """What gives expressions their meaning now: the session's time zone, and whether what overflows raises."""
+        """The settings that expressions depend on: the session's time zone, and ANSI mode."""
 
     def resolve(
         self,
@@ -47,14 +48,17 @@ class Analysis(Protocol):
         expressions: Sequence[Expression | None],
         conditions: Sequence[Expression] = (),
     ) -> list[Resolved]:
-        """What the expressions are; of none (None) the type is void. Refuses those that cannot be, or that do not always give the same, and `conditions` that are none."""
+        """Names and types of the expressions; None has type void.
+
+        Refuses invalid or non-deterministic expressions, and `conditions` that are not Boolean.
+        """
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and types of the select list, and types of the keys (per key and role; `void` where a key does not reach a role).
+    """Names and types of the select list, and types of the keys (per key and role; `void` for roles without the key).
 
-    Of an aggregated query `aggregated` are the types of groups, of the argument of each aggregate, and of its value.
+    For an aggregated query, `aggregated` are the types of groups, of the argument of each aggregate, and of its value.
     """
 
     names: tuple[str, ...]
@@ -70,7 +74,7 @@ def analyze(
     streams: Mapping[str, Stream],
     own: Mapping[str, UserAggregate] | None = None,
 ) -> Facts:
-    """Names and types of what a query computes; all its expressions are resolved at once."""
+    """Names and types of a query's expressions, resolved together."""
     read = tuple(streams[role.stream] for role in query.roles)
     time = "bigint" if read[0].integer_time else "timestamp"
     fields = Fields(tuple(stream.columns for stream in read), (Column(RESULT_TIME, time),))
@@ -89,7 +93,7 @@ def analyze(
 def _names(
     analysis: Analysis, name: str, fields: Fields, items: Sequence[Item], found: Sequence[Resolved]
 ) -> tuple[str, ...]:
-    """The names of the select list: those given, or what an item is called as it was written."""
+    """The names of the select list: those given, or the default name of an item as written."""
     names = []
     for item, resolved in zip(items, found, strict=False):
         called = resolved.name
@@ -111,7 +115,7 @@ def _aggregated(
     conditions: Sequence[Expression],
     own: Mapping[str, UserAggregate],
 ) -> Facts:
-    """First groups, arguments and conditions over rows of the streams; then the select list and HAVING over groups and values."""
+    """First groups, arguments and conditions over rows of the streams; then select list, HAVING over their values."""
     groups = [item.expression for item in aggregation.groups]
     arguments = [a.argument for a in aggregation.aggregates]
     found = analysis.resolve(name, fields, [*groups, *arguments], conditions) if groups or arguments else []
@@ -148,7 +152,7 @@ def _aggregated(
 def _check_stored(
     name: str, aggregation: Aggregation, group_types: tuple[str, ...], argument_types: tuple[str, ...]
 ) -> None:
-    """Refuse what kernels cannot keep or compare: the first step that meets a row of it would fail, for everybody."""
+    """Refuse what kernels cannot store or compare: the first step with such a row would fail, for all queries."""
     for kind in (*group_types, *argument_types):
         try:
             stored_type(kind or "bigint")

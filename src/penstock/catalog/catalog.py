@@ -1,7 +1,7 @@
-"""Changes of what is declared: streams, and queries with their sinks; and the network that they compile to.
+"""Changes of declarations: streams, and queries with their sinks; and the network that they compile to.
 
-Changes are made to a registry in memory and take effect together, at a step boundary, by `commit`: that gives the new queries their
-first step, writes a version of the registry, and builds the network that runs from then on.
+Changes apply to a registry in memory and take effect together, at a step boundary, by `commit`: it assigns new queries
+their first step, writes a version of the registry, and builds the network that runs from then on.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from penstock.storage.store import Store
 
 
 class Catalog(Declarations):
-    """The declarations of one state directory, and how they change."""
+    """The declarations of one state directory, and their changes."""
 
     def __init__(self, store: Store, analysis: Analysis, choices: Choices) -> None:
         super().__init__(RegistryLog(store).load(), analysis, choices)
         self.store, self.saved = store, self.registry
-        self.opened: set[str] = set()  # the streams that this program declares, and can read
-        # What the registry does not hold of sinks: functions, and those with secrets that are given literally.
+        self.opened: set[str] = set()  # the streams that this program declares and can read
+        # Parts of sinks outside the registry: functions, and literal secrets.
         self.given: dict[str, Callable[[pa.Table, int], None] | Sink] = {}
         self._network: tuple[Registry, Network] | None = None
         self.bits = Bits(store)
@@ -54,9 +54,9 @@ class Catalog(Declarations):
     # -- streams ----------------------------------------------------------------------------------------------------
 
     def add_stream(self, stream: Stream, beside: Collection[str] = (), *, altered: bool = False) -> None:
-        """Declare a stream that is read from the same rows as those `beside` it.
+        """Declare a stream that reads the same rows as those `beside` it.
 
-        One that is registered must be the same, but that with `altered` it takes the delay and the path of this one.
+        A registered stream must be equal, except that `altered` takes delay and path of this declaration.
         """
         check_stream(stream)
         if stream.name in self.opened:
@@ -65,7 +65,10 @@ class Catalog(Declarations):
         if known is None and stream.name in self.index.live:
             raise RegistrationError(f"stream {stream.name!r} has the name of a query; choose another name")
         if known is not None and known.dropped and known.stream.columns != stream.columns:
-            msg = f"stream {stream.name!r} was dropped and had other columns, and old results are read with them; choose another name"
+            msg = (
+                f"stream {stream.name!r} was dropped and had other columns, and old results are read with them; "
+                "choose another name"
+            )
             raise RegistrationError(msg)
         if known is not None and known.dropped:
             # Spark's checkpoint knows the old source by its name: a new one must not resume its position.
@@ -73,24 +76,27 @@ class Catalog(Declarations):
             self.registry = self.registry.with_stream(record)
         elif known is not None and not known.stream.same(stream):
             if not (altered and alike_but_for_changes(known.stream, stream)):
-                msg = f"stream {stream.name!r} differs from the one registered in {self.store.root}: {difference(known.stream, stream)}; "
+                msg = (
+                    f"stream {stream.name!r} differs from the one registered in {self.store.root}: "
+                    f"{difference(known.stream, stream)}; "
+                )
                 raise RegistrationError(msg + remedy(known.stream, stream))
             self.alter_stream(stream)
         elif (
             known is not None and known.stream != stream
-        ):  # a secret is given in another way, or late rows are kept for another time
+        ):  # a secret is supplied differently, or late rows are kept for another time
             self.registry = self.registry.with_stream(replace(known, stream=stream))
         if known is None:
             self.registry = self.registry.with_stream(StreamRecord(stream, shared=self._same_source(stream, beside)))
         self.opened.add(stream.name)
 
     def _same_source(self, stream: Stream, beside: Collection[str]) -> str | None:
-        """The source of a declared stream that a new one reads too: it is beside it, or declared in SQL in the same words."""
+        """The source of a declared stream that a new one reads too: beside it, or with the same declaration in SQL."""
         for name, record in self.registry.streams.items():
             if name not in self.opened:
                 continue
             source = stream.source
-            # Of secrets that are withheld nobody knows whether they are the same.
+            # Withheld secrets cannot be compared.
             declared = source is not None and source == record.stream.source and not is_withheld(source.options)
             alike = declared and set(stream.columns) == set(record.stream.columns)
             if (alike or name in beside) and not (stream.punctuated or record.stream.punctuated):
@@ -98,7 +104,7 @@ class Catalog(Declarations):
         return None
 
     def alter_stream(self, stream: Stream) -> None:
-        """Let a registered stream have the delay and the path of this one.
+        """Change delay and path of a registered stream to this stream's.
 
         A new path is a new source to Spark's checkpoint: all of its files are new.
         """
@@ -120,25 +126,28 @@ class Catalog(Declarations):
     # -- queries ----------------------------------------------------------------------------------------------------
 
     def add_aggregate(self, name: str, function: UserAggregate) -> None:
-        """Let queries use a user's own aggregate."""
+        """Declare a user's own aggregate for queries."""
         called = checked_aggregate(name, function)
         if called in self.own:
             raise RegistrationError(f"aggregate {name!r} is declared twice; choose another name")
         self.own[called] = function
 
     def add(self, record: QueryRecord, compiled: CompiledQuery, target: Into | None, *, instead: bool = False) -> None:
-        """Register a query that was checked; with `instead` it takes the place of the live one of that name."""
+        """Register a checked query; with `instead` it replaces the live one of that name."""
         known = self.index.live.get(record.name)
         alike = known is not None and known.same_declaration(record)
         if known is not None and not alike:
             if not instead:
-                msg = f"query {record.name!r} is registered with another definition; use CREATE OR REPLACE QUERY, or drop it first"
+                msg = (
+                    f"query {record.name!r} is registered with another definition; use CREATE OR REPLACE QUERY, "
+                    "or drop it first"
+                )
                 raise RegistrationError(msg)
             check_replaced(self, known, record, compiled)
             same = (known.item_names, known.item_types) == (record.item_names, record.item_types)
             news = "" if same else "has other columns"
             if same and record.ordered and any(map(listed_of, lineage(self.registry, known))):
-                news = "is ordered"  # and files of its own do not say the times of results
+                news = "is ordered"  # and its own files do not contain the times of results
             if news:
                 msg = (
                     f"query {record.name!r} {news} from now on; the results that it had are no longer read by its name"
@@ -150,7 +159,7 @@ class Catalog(Declarations):
             self.given[record.name] = target
         else:
             self.given.pop(record.name, None)
-        if alike and known is not None and known.into != record.into:  # a secret is given in another way
+        if alike and known is not None and known.into != record.into:  # a secret is supplied differently
             changed = tuple(replace(q, into=record.into) if q.id == known.id else q for q in self.registry.queries)
             self.registry = replace(self.registry, queries=changed)
         if not alike:
@@ -200,11 +209,12 @@ class Catalog(Declarations):
         return self._network[1]
 
     def commit(self, manifest: Manifest) -> tuple[Registry, Network]:
-        """Let all changes take effect after the manifest's step: a version of the registry, durable, and its network."""
+        """Apply all changes after the manifest's step: a version of the registry, durable, and its network."""
         strategy = self.strategy
         if manifest.runs and self.saved.version and strategy != self.saved.strategy:
             msg = (
-                f"the state in {self.store.root} is kept by strategy {self.saved.strategy!r} and cannot be read by {strategy!r}; "
+                f"the state in {self.store.root} is kept by strategy {self.saved.strategy!r} and cannot be "
+                f"read by {strategy!r}; "
                 "start with the same strategy, or use a new state directory"
             )
             raise StateError(msg)
@@ -223,19 +233,19 @@ class Catalog(Declarations):
         return wanted, network
 
     def steer(self, network: Network, manifest: Manifest, tasks: int) -> Steering:
-        """The choice of probe orders, with what it remembers."""
+        """The choice of probe orders, with its stored statistics."""
         return Steering(
             network, self.choices.orders, self.choices.parameters, tasks, manifest.orders, manifest.counters
         )
 
     def cut(self, network: Network, manifest: Manifest) -> Network:
-        """The network with the chains and the pane sets that fit what has been counted."""
+        """The network with the chains and the pane sets that fit the counts so far."""
         cut = choose_chains(network, self.choices.chain, manifest.counters, list(manifest.runs.values()))
         return arrange(cut, manifest.panes)
 
     @contextmanager
     def whole_or_not_at_all(self) -> Iterator[None]:
-        """What is declared inside is there with its commit, or if something is refused as if it had never been declared."""
+        """Declarations inside take effect with their commit, or not at all if one is refused."""
         declared, given = set(self.opened), dict(self.given)
         try:
             yield
@@ -245,12 +255,14 @@ class Catalog(Declarations):
             raise
 
     def check_newest(self) -> None:
-        """Refuse to begin with what was declared before another engine has changed it: what is new would be given up unseen."""
+        """Refuse to begin with declarations from before a change by another engine: its changes would be lost."""
         newest = RegistryLog(self.store).newest()
         if newest != self.saved.version:
             msg = (
-                f"what is declared in {self.store.root} was changed by another engine since this one was made (version {newest} of the "
-                f"registry, not {self.saved.version}); make a new Engine on the directory, and declare there what is new"
+                f"what is declared in {self.store.root} was changed by another engine since this one was "
+                f"made (version {newest} of the "
+                f"registry, not {self.saved.version}); make a new Engine on the directory, and declare there "
+                "what is new"
             )
             raise StateError(msg)
 
@@ -261,18 +273,19 @@ class Catalog(Declarations):
             for stream in (s for role in self.compiled(record).query.roles for s in role.streams):
                 if stream not in self.opened and stream not in derived:
                     msg = (
-                        f"query {record.owner or record.name!r} is registered in {self.store.root} and reads stream {stream!r}, which is not "
+                        f"query {record.owner or record.name!r} is registered in {self.store.root} and reads "
+                        f"stream {stream!r}, which is not "
                         "declared; declare the stream, or drop the query"
                     )
                     raise RegistrationError(msg)
 
     @property
     def strategy(self) -> str:
-        """The strategy in use: 'auto' goes on with that of the state, and begins with the one that holds the fewest rows."""
+        """The strategy in use: 'auto' keeps that of the state, and starts with the one that stores the fewest rows."""
         return self.saved.strategy if self.choices.strategy == "auto" else self.choices.strategy
 
     def _chosen(self) -> str:
-        """Why it is that strategy; of a new state directory it is the default."""
+        """Why it has that strategy; for a new state directory it is the default."""
         if self.choices.strategy != "auto":
             return "asked"
         return "auto" if self.saved.strategy == Registry().strategy else "kept"

@@ -1,4 +1,4 @@
-"""What the punctuations of a stream must satisfy: columns that bound its event time, and those that narrow them."""
+"""Checks of a stream's punctuations: columns that bound its event time, and those that restrict them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ def check_punctuation(stream: Stream) -> None:
         column = stream.column(stream.punctuation)
         if column is None or column.name == event_time.name:
             which = "has no column" if column is None else "has its event time in"
-            msg = f"stream {stream.name!r} {which} {stream.punctuation!r}; punctuation= takes another column, a stream or a DataFrame"
+            msg = (
+                f"stream {stream.name!r} {which} {stream.punctuation!r}; punctuation= takes another column, a "
+                "stream or a DataFrame"
+            )
             raise RegistrationError(msg)
         family = INTEGER_TYPES if event_time.type in INTEGER_TYPES else TIME_TYPES
         if column.type not in family | {"string"}:
@@ -27,13 +30,17 @@ def check_punctuation(stream: Stream) -> None:
             raise RegistrationError(msg)
         narrowed = {c.name for c in stream.patterns}
         if not narrowed.isdisjoint((column.name, event_time.name)):
-            msg = f"stream {stream.name!r}: a punctuation in {column.name!r} bounds {event_time.name!r} by itself; narrow it by other columns"
+            msg = (
+                f"stream {stream.name!r}: a punctuation in {column.name!r} bounds {event_time.name!r} by itself; "
+                "narrow it by other columns"
+            )
             raise RegistrationError(msg)
     for column in stream.patterns:
         part = part_of(stream, column.name)
         if part is None:
             msg = (
-                f"stream {stream.name!r}: its punctuations have a column {column.name!r}, which is neither a column of the "
+                f"stream {stream.name!r}: its punctuations have a column {column.name!r}, which is neither a "
+                "column of the "
                 "stream nor one followed by _from or _to; rename or drop it"
             )
             raise RegistrationError(msg)
@@ -42,8 +49,14 @@ def check_punctuation(stream: Stream) -> None:
         bound = declared.name == event_time.name
         if column.type != declared.type or (bound and part[1] != IS):
             wanted = f"the bound {declared.name!r} alone" if bound and part[1] != IS else f"type {declared.type}"
-            msg = f"stream {stream.name!r}: column {column.name!r} of its punctuations is {column.type}; it must be {wanted}"
+            msg = (
+                f"stream {stream.name!r}: column {column.name!r} of its punctuations is {column.type}; it must "
+                f"be {wanted}"
+            )
             raise RegistrationError(msg)
         if not bound and column.type not in PATTERN_TYPES:
-            msg = f"stream {stream.name!r}: punctuations cannot fix {column.name!r}, which is {column.type}; use an integer, a string or a boolean"
+            msg = (
+                f"stream {stream.name!r}: punctuations cannot fix {column.name!r}, which is {column.type}; use "
+                "an integer, a string or a boolean"
+            )
             raise RegistrationError(msg)

@@ -1,6 +1,6 @@
-"""What is checked of a new query before it is registered, and what its record says then: names, types, what it reads.
+"""Checks a new query before its registration, and completes its record: names, types, dependencies.
 
-Nothing is registered here, and nothing waits for a step: a query is prepared beside the step that runs.
+Nothing is registered here, and nothing waits for a step: a query is prepared beside the running step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def prepare(
     column: int = 1,
     parsed: ParsedSelect | None = None,
 ) -> tuple[QueryRecord, CompiledQuery]:
-    """Check a new query, complete its record, and compile it; nothing is registered yet. It may have been `parsed` before."""
+    """Check a new query, complete its record, and compile it, without registering it. It may be `parsed` already."""
     _check_words(declared, record)
     known = readable(declared, record.name, record.sql)
     streams, queries = declared.streams, results(known)
@@ -59,7 +59,7 @@ def _prepared(
     whole: Query,
     known: Mapping[str, Reading],
 ) -> tuple[QueryRecord, CompiledQuery]:
-    """The same for a query that is parsed: `whole`, over the queries `known` too."""
+    """The same for a parsed query `whole`, over the queries `known` too."""
     name = record.name
     names = dict.fromkeys(name for role in whole.roles for name in role.streams)
     reads = tuple(known[n] for n in names if n not in declared.streams)
@@ -76,7 +76,10 @@ def _prepared(
     _check_derived(declared, record, parsed)
     check_supported(StandingQuery(1, name, query, flush=record.flush))
     if record.flush is not None and (query.aggregation is None or min(record.flush) < 0 or record.flush[0] < 1):
-        msg = f"query {name!r}: flush= is the number of results that a step of an aggregate may give, at least 1, and behind= at least 0"
+        msg = (
+            f"query {name!r}: flush= is the number of results that a step of an aggregate may give, at least 1, "
+            "and behind= at least 0"
+        )
         raise RegistrationError(msg)
     if record.on_error == "stop" and query.aggregation is not None:
         _check_computed_late(name, query, query.aggregation)
@@ -112,7 +115,7 @@ def _prepared(
 
 
 def standing_alone(declared: Declarations, record: QueryRecord) -> tuple[list[StandingQuery], dict[str, Stream]]:
-    """A query that is not registered, checked, as what would answer it, and the streams that this would read."""
+    """An unregistered query, checked, as the queries that would answer it, and the streams that these would read."""
     record, parsed = prepare(declared, record, None)
     queries = parsed.combinations if parsed.apart is None else (*parsed.combinations, parsed.query)
     found = [
@@ -135,7 +138,10 @@ def _check_words(declared: Declarations, record: QueryRecord) -> None:
     if not name:
         raise RegistrationError("a query needs a name; choose one that is not empty")
     if name in declared.streams:
-        msg = f"query {name!r} has the name of a stream, so that nobody could read its results by name; choose another name"
+        msg = (
+            f"query {name!r} has the name of a stream, so that nobody could read its results by name; choose "
+            "another name"
+        )
         raise RegistrationError(msg)
     if name.startswith("_"):
         raise RegistrationError(f"query {name!r}: names that begin with _ are reserved; choose another name")
@@ -158,7 +164,7 @@ def _check_join(
 def _facts(
     declared: Declarations, name: str, queries: Sequence[Query], streams: Mapping[str, Stream], place: Text
 ) -> Facts:
-    """What is known of a query's expressions; all combinations of the streams of its unions must be of the same types."""
+    """Names and types of a query's expressions; all combinations of the streams of its unions must have equal types."""
     found = [analyze(declared.analysis, name, query, streams, declared.own) for query in queries]
     types = list(found[0].types)
     for facts, query in zip(found[1:], queries[1:], strict=True):
@@ -178,12 +184,15 @@ def _check_derived(declared: Declarations, record: QueryRecord, parsed: Compiled
         _ = derived.bounds  # refuses a time without progress
         if derived.definition.aggregation is not None and derived.definition.aggregation.emit is not None:
             read = next(q.name for q in declared.registry.queries if q.id == derived.query)
-            msg = f"query {record.name!r} cannot read query {read!r}, which shows windows more than once (EMIT EARLY); read one without it"
+            msg = (
+                f"query {record.name!r} cannot read query {read!r}, which shows windows more than once (EMIT "
+                "EARLY); read one without it"
+            )
             raise RegistrationError(msg)
 
 
 def _check_computed_late(name: str, query: Query, aggregation: Aggregation) -> None:
-    """Refuse ON ERROR STOP for what is computed of aggregates when results are read: no step would see it raise."""
+    """Refuse ON ERROR STOP for what is computed from aggregates on read: no step would see it raise."""
     keys = [] if aggregation.top is None else [key.expression for key in aggregation.top.keys]
     clauses = (
         ("SELECT", [item.expression for item in query.items]),
@@ -193,14 +202,15 @@ def _check_computed_late(name: str, query: Query, aggregation: Aggregation) -> N
     for clause, expressions in clauses:
         if not all(e.total for e in expressions):
             msg = (
-                f"query {name!r}: what {clause} computes of aggregates may raise, and it is computed when results are read, where no step could "
+                f"query {name!r}: what {clause} computes of aggregates may raise, and it is computed when "
+                "results are read, where no step could "
                 "suspend the query; write it so that it cannot raise (try_divide, nullif), or leave out ON ERROR STOP"
             )
             raise RegistrationError(msg)
 
 
 def _check_begins_from_state(record: QueryRecord, query: Query) -> None:
-    """Refuse to begin from the state where it does not hold all that the query would have seen."""
+    """Refuse to begin from state if it does not have all rows that the query would have seen."""
     counted = next((role for role in query.roles if isinstance(role.window, Rows)), None)
     if query.aggregation is not None:
         cause, those = "what is held for other aggregates is put together for their windows", "the rows to come"

@@ -1,4 +1,4 @@
-"""Where the results of a query go: a folder, a function, or a sink of Spark's; and what such a place cannot keep."""
+"""The sink of a query: a folder, a function, or a sink of Spark's; and results that it cannot store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALLABLE = "<callable>"
 
 
 def sink_of(name: str, target: Into | None) -> Sink | str | None:
-    """The sink as it is registered; a folder that is not on this machine is for Spark's own writer."""
+    """The sink as registered; a folder on another machine is for Spark's own writer."""
     if callable(target):
         return CALLABLE
     if isinstance(target, Sink):
@@ -31,7 +31,7 @@ def sink_of(name: str, target: Into | None) -> Sink | str | None:
 
 
 def check_sink(name: str, query: Query, facts: Facts, into: Sink | str | None, *, ordered: bool) -> None:
-    """Refuse names and orders that the sink, or the results themselves, cannot keep."""
+    """Refuse names and orders that the sink, or the results themselves, cannot represent."""
     if into is not None and len(set(facts.names)) < len(facts.names):
         twice = next(n for n in facts.names if facts.names.count(n) > 1)
         msg = f"query {name!r} has two columns named {twice!r}; a sink needs distinct names: use AS"

@@ -1,4 +1,4 @@
-"""What a stream's declaration must satisfy, and how two declarations of one name differ, in the user's words."""
+"""Checks of a stream's declaration, and the differences of two declarations of one name, in the user's words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def check_stream(stream: Stream) -> None:
             f"stream {stream.name!r} has no column {stream.event_time!r} for its event time; {hint}"
         )
     if column.type not in INTEGER_TYPES | TIME_TYPES:
-        msg = f"stream {stream.name!r}: event time {column.name!r} is {column.type}; it must be a timestamp, a date or an integer"
+        msg = (
+            f"stream {stream.name!r}: event time {column.name!r} is {column.type}; it must be a timestamp, a "
+            "date or an integer"
+        )
         raise RegistrationError(msg)
     if stream.delay is not None and stream.delay < 0:
         raise RegistrationError(f"stream {stream.name!r}: delay must not be negative")
@@ -64,7 +67,7 @@ def check_stream(stream: Stream) -> None:
 
 
 def read_length(text: str, place: str) -> int:
-    """A length of time in microseconds, as a program gives it in words; `place` is what it is of."""
+    """A length of time in microseconds from a program's text; `place` names it."""
     try:
         return duration(text)
     except ValueError as error:
@@ -74,7 +77,7 @@ def read_length(text: str, place: str) -> int:
 def read_delay(
     name: str, delay: str | int | None, *, ordered: bool, told: bool, integer: bool
 ) -> tuple[int | None, int | None]:
-    """(delay in time, delay in rows) of a stream; `told` if it says otherwise how far it has come."""
+    """(delay in time, delay in rows) of a stream; `told` if its progress is stated otherwise."""
     rows = _ROWS.fullmatch(delay) if isinstance(delay, str) else None
     if ordered and delay is not None:
         raise RegistrationError(f"stream {name!r} is ordered and has a delay; leave out one of them")
@@ -89,7 +92,8 @@ def read_delay(
         return delay, None
     if not (ordered or told):
         msg = (
-            f"stream {name!r} says nothing of how late its rows may come, so that no window could ever be closed; give delay='5 seconds', "
+            f"stream {name!r} says nothing of how late its rows may come, so that no window could ever be "
+            "closed; give delay='5 seconds', "
             "ordered=True, punctuation= or heartbeat="
         )
         raise RegistrationError(msg)
@@ -99,13 +103,22 @@ def read_delay(
 def _check_delay_rows(stream: Stream, rows: int) -> None:
     sequence = None if stream.sequence is None else stream.column(stream.sequence)
     if sequence is None:
-        msg = f"stream {stream.name!r}: a delay in rows needs an order of the rows; name the column that has it with sequence="
+        msg = (
+            f"stream {stream.name!r}: a delay in rows needs an order of the rows; name the column that has it "
+            "with sequence="
+        )
         raise RegistrationError(msg)
     if sequence.type not in INTEGER_TYPES | TIME_TYPES:
-        msg = f"stream {stream.name!r}: a delay in rows needs a sequence that is an integer or a time; {sequence.name!r} is {sequence.type}"
+        msg = (
+            f"stream {stream.name!r}: a delay in rows needs a sequence that is an integer or a time; "
+            f"{sequence.name!r} is {sequence.type}"
+        )
         raise RegistrationError(msg)
     if not 1 <= rows <= MOST_DELAY_ROWS:
-        msg = f"stream {stream.name!r}: a delay of {rows} rows is not between 1 and {MOST_DELAY_ROWS}; give it as a length of time"
+        msg = (
+            f"stream {stream.name!r}: a delay of {rows} rows is not between 1 and {MOST_DELAY_ROWS}; give it as "
+            "a length of time"
+        )
         raise RegistrationError(msg)
 
 
@@ -138,12 +151,13 @@ def difference(old: Stream, new: Stream) -> str:
 
 
 def remedy(old: Stream, new: Stream) -> str:
-    """What to do about a declaration that differs from the registered one."""
+    """The remedy for a declaration that differs from the registered one."""
     if not alike_but_for_changes(old, new):
         return "declare it as before, declare it under another name, or use a new state directory"
     delay = (old.delay, old.delay_rows) != (new.delay, new.delay_rows)
     words, named = ("DELAY ..", "delay=..") if delay else ("OPTIONS (path '..')", "path=..")
     return (
-        f"declare it as before, or say that it changes: ALTER STREAM {new.name} SET {words} (in a script after its CREATE STREAM; "
+        f"declare it as before, or say that it changes: ALTER STREAM {new.name} SET {words} (in a script "
+        "after its CREATE STREAM; "
         f"in Python engine.alter_stream({new.name!r}, {named}) before it is declared)"
     )

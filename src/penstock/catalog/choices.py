@@ -1,4 +1,4 @@
-"""What a user chooses about plans, for all queries of an engine: how state is shared and cut, how joins and aggregates are computed.
+"""A user's choices about plans, for all queries of an engine: how state is shared and cut, how results are computed.
 
 No choice changes an answer; each is one of a few known words, or 'auto'.
 """
@@ -18,7 +18,10 @@ from penstock.planner.share import CHAINS
 
 @dataclass(frozen=True)
 class Choices:
-    """`strategy` is how queries share, `chain` where state is cut, `orders` how probe orders are chosen, with which `parameters`; `plan` is that of window aggregates."""
+    """`strategy` is how queries share, `chain` where state is cut, `orders` how probe orders are chosen.
+
+    `parameters` are those of `orders`; `plan` is that of window aggregates.
+    """
 
     strategy: str = "auto"
     chain: str = "auto"
@@ -34,7 +37,7 @@ class Choices:
 
     @property
     def aggregate_plan(self) -> str | None:
-        """The plan of window aggregates, None if it is left to what steps count."""
+        """The plan of window aggregates; None if it follows from the counts of steps."""
         return None if self.plan == "auto" else self.plan
 
 

@@ -1,7 +1,7 @@
-"""What a registered query is, compiled once (decision 0035): the query over streams, also derived ones.
+"""A registered query, compiled once (decision 0035): the query over streams, including derived ones.
 
-Where a query reads the results of others, a derived stream stands for each; an aggregate over a join is answered by two
-queries, and a query over unions by one for each combination of streams.
+Where a query reads the results of others, a derived stream replaces each; an aggregate over a join becomes two queries,
+and a query over unions one per combination of streams.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from penstock.state.registry import QueryRecord, Reading
 
 
 def stream_name(reading: Reading, column: str) -> str:
-    """The name of a query's results with that column as their time; a query that comes later under the same name has another."""
+    """The name of a query's results with that column as their time; a later query of the same name has another one."""
     return f"{reading.query}#{reading.id} by {column}"
 
 
 def over_streams(query: Query, readings: Sequence[Reading]) -> tuple[Query, dict[str, Stream]]:
-    """The query with derived streams in place of the queries that it reads, and these streams."""
+    """The query with derived streams replacing the queries that it reads, and these streams."""
     known = {reading.query: reading for reading in readings}
     roles, streams = [], {}
     for role in query.roles:
@@ -45,7 +45,7 @@ def over_streams(query: Query, readings: Sequence[Reading]) -> tuple[Query, dict
 
 @dataclass(frozen=True)
 class ParsedSelect:
-    """A SELECT that was parsed before, and what its names meant then: where they mean the same it is not parsed again."""
+    """A parsed SELECT with the meaning of its names then: where they mean the same it is not parsed again."""
 
     query: Query
     over: Mapping[str, Stream | Results | None]
@@ -54,7 +54,7 @@ class ParsedSelect:
 def meant(
     query: Query, streams: Mapping[str, Stream], queries: Mapping[str, Results]
 ) -> dict[str, Stream | Results | None]:
-    """What the names in FROM mean, as far as the SELECT depends on it: not where the rows of a stream come from."""
+    """The meaning of the names in FROM, as far as the SELECT depends on it, without the sources of streams."""
     names = dict.fromkeys(name for role in query.roles for name in role.streams)
     return {
         name: replace(streams[name], source=None, patterns=()) if name in streams else queries.get(name)
@@ -64,11 +64,11 @@ def meant(
 
 @dataclass(frozen=True)
 class CompiledQuery:
-    """A registered query over streams. `parsed` is its text, and `derived` are those of its streams that are results of other queries.
+    """A registered query over streams. `parsed` is its text; `derived` are streams of other queries' results.
 
-    Of an aggregate over a join, which is answered by two queries, `apart` is both; `below` are the derived streams of the join. Of a query over
-    unions, `query` is the combination of streams that the record answers, `combinations` are all (of an aggregate those of the join below it), and
-    `whole` says what progress follows from.
+    For an aggregate over a join, which becomes two queries, `apart` has both; `below` are the derived streams of the
+    join. For a query over unions, `query` is the combination of streams that the record answers, `combinations` are all
+    (for an aggregate, those of the join below it), and `whole` determines progress.
     """
 
     parsed: Query
@@ -86,12 +86,12 @@ def compile_query(
     own: Mapping[str, UserAggregate],
     parsed: Query | None = None,
 ) -> CompiledQuery:
-    """What a record says, with what it reads as it was when the query was registered; `own` are the users' aggregates.
+    """Compile a record with what it read at its registration; `own` are the users' aggregates.
 
     `parsed` is its text if that has been parsed already.
     """
     readings = {r.query: r for r in record.reads}
-    # A stream that has come later under the name of a query that is read does not take its place.
+    # A later stream does not replace a query of the same name that is read.
     declared = {name: stream for name, stream in streams.items() if name not in readings}
     if parsed is None:
         parsed = with_emit(record, parse_query(record.sql, declared, queries=results(readings), own=own))
@@ -112,7 +112,7 @@ def compile_query(
 
 
 def with_emit(record: QueryRecord, query: Query) -> Query:
-    """The query with the early results that are asked for beside its text."""
+    """The query with the early results that are requested beside its text."""
     if record.emit is None:
         return query
     if query.aggregation is None:
@@ -124,7 +124,7 @@ def with_emit(record: QueryRecord, query: Query) -> Query:
 
 
 def lead_of(record: QueryRecord) -> int:
-    """The number of the first record of a statement, which is answered by several if it aggregates over a join, or reads unions."""
+    """The number of a statement's first record; aggregates over joins, and queries over unions, have several."""
     if record.united is not None:
         return record.united
     below = next((r for r in record.reads if r.query == join_name(record.name)), None)
@@ -132,12 +132,12 @@ def lead_of(record: QueryRecord) -> int:
 
 
 def results(readings: Mapping[str, Reading]) -> dict[str, Results]:
-    """What queries give to those that read them, as SQL needs to know it."""
+    """The results of queries for their readers, in the form that SQL needs."""
     return {n: Results(tuple(Column(c, t) for c, t in r.columns), r.times, r.usual) for n, r in readings.items()}
 
 
 def join_name(query: str) -> str:
-    """The name of the join below an aggregate, and of the parts of a query; people cannot give such names."""
+    """The name of the join below an aggregate, and of the parts of a query; users cannot choose such names."""
     return f"_{query}"
 
 
@@ -155,5 +155,6 @@ def join_below(record: QueryRecord, number: int) -> QueryRecord | None:
         return None
     return QueryRecord(
         number, own.query, record.sql, record.on_error, item_names=tuple(n for n, _ in own.columns),
-        item_types=tuple(t for _, t in own.columns), key_types=record.key_types, reads=record.reads[:-1], owner=record.name,
+        item_types=tuple(t for _, t in own.columns), key_types=record.key_types, reads=record.reads[:-1],
+        owner=record.name,
     )  # fmt: skip

@@ -1,6 +1,6 @@
-"""What is declared, as it is read: streams and queries by name, and each query compiled once.
+"""Declarations for readers: streams and queries by name, and each query compiled once.
 
-Changes are made by the catalog; whatever only asks takes these.
+The catalog changes them; everything that only reads takes these.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.state.registry import QueryRecord, Registry
 
 
 class Declarations:
-    """The streams and queries of a registry, the users' aggregates, and what they say of expressions."""
+    """The streams and queries of a registry, the users' aggregates, and the analysis of expressions."""
 
     def __init__(self, registry: Registry, analysis: Analysis, choices: Choices) -> None:
         self.registry, self.analysis, self.choices = registry, analysis, choices
@@ -35,7 +35,7 @@ class Declarations:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What gives expressions their meaning: as it was when the first query was registered, or as it is now."""
+        """The settings that expressions depend on: those of the first registration, or the present ones."""
         return dict(self.registry.settings) or self.analysis.settings
 
     # -- streams ----------------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ class Declarations:
 
     @property
     def known_streams(self) -> dict[str, Stream]:
-        """With those that were dropped: results of old queries stay readable."""
+        """With dropped ones: results of old queries stay readable."""
         return {name: r.stream for name, r in self.registry.streams.items()}
 
     def stream(self, name: str) -> Stream:
@@ -66,7 +66,7 @@ class Declarations:
         return [q.name for q in self.registry.shown()]
 
     def record(self, name: str) -> QueryRecord:
-        """The query of that name, also one that was dropped."""
+        """The query of that name, even if dropped."""
         return self._shown(name, self.registry.find(name, dropped=True))
 
     def live(self, name: str) -> QueryRecord:
@@ -78,14 +78,17 @@ class Declarations:
         return record
 
     def numbered(self, query: int) -> QueryRecord:
-        """The query of that number, whose results are known by it."""
+        """The query of that number, which identifies its results."""
         return self.index.numbers[query]
 
     def compiled(self, record: QueryRecord) -> CompiledQuery:
-        """What a record says, with the derived streams that it reads; the text of a statement is parsed once for all its records."""
+        """The compiled record, with the derived streams that it reads; a statement is parsed once for all records."""
         missing = [name for name in record.uses if name not in self.own]
         if missing:
-            msg = f"query {record.name!r} uses the aggregate {missing[0]!r}, which is not declared; declare it with engine.aggregate(..)"
+            msg = (
+                f"query {record.name!r} uses the aggregate {missing[0]!r}, which is not declared; declare it "
+                "with engine.aggregate(..)"
+            )
             raise RegistrationError(msg)
         if record.id not in self._compiled:
             lead = self.index.numbers.get(lead_of(record), record)
@@ -94,13 +97,14 @@ class Declarations:
         return self._compiled[record.id]
 
     def streams_of(self, record: QueryRecord) -> dict[str, Stream]:
-        """The streams that a query reads, derived ones too, and all others."""
+        """The streams that a query reads, including derived ones, and all others."""
         return {**self.known_streams, **self.compiled(record).derived}
 
     def standing(self, record: QueryRecord) -> StandingQuery:
-        """A registered query as the planner takes it."""
+        """A registered query in the planner's form."""
         return StandingQuery(
-            record.id, record.owner or record.name, settled(self.compiled(record).query, self.settings), record.on_error, record.key_types, record.share,
+            record.id, record.owner or record.name, settled(self.compiled(record).query, self.settings),
+            record.on_error, record.key_types, record.share,
             record.types[:2], max(record.since, 0), record.complete_from, delivered=record.into is not None,
             flush=record.flush, own=self.own, listed=listed_of(record),
         )  # fmt: skip
@@ -113,6 +117,6 @@ class Declarations:
         return self._positions[record.id]
 
     def forget(self, kept: frozenset[int] = frozenset()) -> None:
-        """Keep of what was compiled only these queries: numbers that were not committed are given out again."""
+        """Keep only these compiled queries: numbers that were not committed are assigned again."""
         self._compiled = {n: compiled for n, compiled in self._compiled.items() if n in kept}
         self._positions = {n: positions for n, positions in self._positions.items() if n in kept}

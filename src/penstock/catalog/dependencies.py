@@ -1,4 +1,4 @@
-"""Which queries read the results of which others, and what follows from it when queries come, change and go."""
+"""Which queries read the results of which others, and the consequences for added, changed and dropped queries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.state.registry import QueryRecord, Reading
 
 
 def readable(declared: Declarations, name: str, sql: str) -> dict[str, Reading]:
-    """The queries that this text may mean whose results a query of that name may read: those that do not read its own, over whatever others."""
+    """The queries that a text may read under that name: those that do not read its results themselves."""
     index = declared.index
     meant = list(index.named_in(sql))
     above = {name} if meant else set()
@@ -33,7 +33,7 @@ def check_unread(declared: Declarations, name: str) -> None:
 
 
 def check_replaced(declared: Declarations, known: QueryRecord, record: QueryRecord, compiled: CompiledQuery) -> None:
-    """Who reads a query must find the same columns, and times that come no later, in the one that takes its place."""
+    """A replacement must have the columns that its readers use, and times that are no later."""
     readers = declared.index.readers.get(known.name)
     if not readers:
         return
@@ -41,7 +41,8 @@ def check_replaced(declared: Declarations, known: QueryRecord, record: QueryReco
     same = (known.item_names, known.item_types) == (record.item_names, record.item_types)
     if not same or _timing(old) != _timing(new) or record.start == "state":
         msg = (
-            f"query {readers[0]!r} reads the results of query {known.name!r}, so that it can be replaced only by one with the same columns over "
+            f"query {readers[0]!r} reads the results of query {known.name!r}, so that it can be replaced "
+            "only by one with the same columns over "
             "the same streams and windows; drop the reader first, or choose another name"
         )
         raise RegistrationError(msg)
@@ -69,9 +70,9 @@ def derived_of(declared: Declarations, record: QueryRecord, compiled: CompiledQu
 def seen_from(
     declared: Declarations, manifest: Manifest, newest: Mapping[str, int], begins: Collection[int]
 ) -> dict[str, int]:
-    """Derived stream -> the time from which on those that begin now see all its rows.
+    """Derived stream -> the time from which queries that begin now see all its rows.
 
-    Of a query that begins with them they see all results, but the join below an aggregate has not seen the rows that came before it.
+    They see all results of a query that begins with them, but the join below an aggregate has not seen earlier rows.
     """
     streams = derived_streams(declared)
     lags = {p.apart.stream.name: p.apart.lag for p in map(declared.compiled, declared.registry.live()) if p.apart}

@@ -1,4 +1,4 @@
-"""The queries of a registry by name and number, and who reads whom; it follows a registry that grows at the cost of what is new."""
+"""The queries of a registry by name and number, and their readers; it follows a growing registry incrementally."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True)
 class Index:
-    """`names` are those of the queries that people have registered, by their lower case."""
+    """`names` are those of the queries that users have registered, by their lower case."""
 
     queries: tuple[QueryRecord, ...] = ()
     numbers: dict[int, QueryRecord] = field(default_factory=dict)
     live: dict[str, QueryRecord] = field(default_factory=dict)
     names: dict[str, dict[str, None]] = field(default_factory=dict)
     readers: dict[str, list[str]] = field(default_factory=dict)
-    odd: list[str] = field(default_factory=list)  # names in lower case that are no words
+    odd: list[str] = field(default_factory=list)  # names in lower case that are not plain words
 
     def of(self, queries: tuple[QueryRecord, ...]) -> Index:
-        """The index of these queries; this one is not used any more."""
+        """The index of these queries; this one must not be used any more."""
         if queries is self.queries:
             return self
         grown = queries[: len(self.queries)] == self.queries
@@ -33,7 +33,7 @@ class Index:
         return found
 
     def named_in(self, text: str) -> Iterator[str]:
-        """The names that a text may mean; a name of other characters than words have may stand anywhere in it."""
+        """The names that a text may contain; a name with other characters than words have may be anywhere in it."""
         text = text.lower()
         words = set(_WORD.findall(text))
         for name in words & self.names.keys():

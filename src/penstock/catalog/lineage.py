@@ -6,7 +6,7 @@ from penstock.state.registry import QueryRecord, Registry
 
 
 def lineage(registry: Registry, record: QueryRecord) -> list[QueryRecord]:
-    """The record and those whose results it continues, oldest first, each with its parts behind it."""
+    """The record and those whose results it continues, oldest first, each followed by its parts."""
     found = [record]
     by_id = {q.id: q for q in registry.queries}
     while found[0].replaces in by_id:
@@ -20,7 +20,7 @@ def united(registry: Registry, record: QueryRecord) -> list[QueryRecord]:
 
 
 def complete_from(registry: Registry, record: QueryRecord) -> dict[str, int]:
-    """Stream -> the time from which on all its rows take part, in all combinations."""
+    """Stream -> the time from which all its rows take part, in all combinations."""
     found: dict[str, int] = {}
     for name, time in (pair for one in united(registry, record) for pair in one.complete_from):
         found[name] = max(time, found.get(name, time))

@@ -1,4 +1,4 @@
-"""Which registered queries ask for files of their own: those whose rows go to a folder and are shown as they were found."""
+"""Which registered queries get files of their own: those with a folder as sink, shown as they were found."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ STEP = "_step"
 
 
 def listed_of(record: QueryRecord) -> tuple[tuple[str, str], ...]:
-    """Names and types of the select list; nothing if the rows have to be stored with more than that.
+    """Names and types of the select list; nothing if more than that must be stored.
 
-    Rows that are given up after a while, or come in order, need their times.
+    Rows that expire, or come in order, need their times.
     """
     names = {name.lower() for name in record.item_names}
     distinct = len(names) == len(record.item_names) and STEP not in names

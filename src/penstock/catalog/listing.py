@@ -1,6 +1,6 @@
-"""What people are shown of the queries and streams of a state directory: how they are declared, and from when on answers are whole.
+"""Lists of the queries and streams of a state directory for users: declarations, and from when on answers are complete.
 
-The state of a run is in `status`.
+`status` shows the state of a run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.state.registry import QueryRecord
 
 
 def listed_queries(records: Iterable[QueryRecord]) -> list[dict[str, Any]]:
-    """Queries by name: SQL, sink, what happens on errors, how they began."""
+    """Queries by name: SQL, sink, error handling, how they began."""
     return [
         {
             "name": q.name,
@@ -35,10 +35,11 @@ def listed_queries(records: Iterable[QueryRecord]) -> list[dict[str, Any]]:
 
 
 def listed_streams(streams: Iterable[Stream]) -> list[dict[str, Any]]:
-    """Streams by name: columns, and what is known of their order."""
+    """Streams by name: columns and order."""
     return [
         {
-            "name": s.name, "event_time": s.event_time, "delay": s.delay, "delay_rows": s.delay_rows, "heartbeat": s.heartbeat, "late": s.late, "bad": s.bad,
+            "name": s.name, "event_time": s.event_time, "delay": s.delay, "delay_rows": s.delay_rows,
+            "heartbeat": s.heartbeat, "late": s.late, "bad": s.bad,
             "side_retain": s.side_retain,
             "punctuation": s.punctuation or s.punctuated_by or ("<dataframe>" if s.patterns else None),
             "columns": {c.name: c.type for c in s.columns},
@@ -50,9 +51,9 @@ def listed_streams(streams: Iterable[Stream]) -> list[dict[str, Any]]:
 def coverage(
     record: QueryRecord, query: Query, complete: dict[str, int], progress: Mapping[str, int]
 ) -> dict[str, Any]:
-    """From when on a query's answer is that of a query that was always there; see `Engine.coverage`."""
+    """From when on a query's answer equals that of a query that was always registered; see `Engine.coverage`."""
     lives, origin = _lives(query), _origin(query)
-    # Rows before an origin count for nobody, so that it is all the same whether they take part.
+    # Rows before an origin count for no query, so it does not matter whether they take part.
     missed = [(complete[s], life) for s, life in lives if s in complete and (origin is None or origin < complete[s])]
     exact = max((min(start + life - 1, FOREVER) for start, life in missed), default=NEVER)
     reached = min(progress.get(s, NEVER) for s, _ in lives)
@@ -64,15 +65,16 @@ def coverage(
 
 
 def counts_of(records: Iterable[QueryRecord], manifest: Manifest) -> dict[str, int | None]:
-    """Counts of a query and those that it continues, since they were registered."""
+    """Counts of a query and of those that it continues, since their registration."""
     counts = [manifest.counters.query(r.id) for r in records]
     return {
-        "results": results_of(counts), "errors": sum(c.errors for c in counts), "outside": sum(c.outside for c in counts)
+        "results": results_of(counts), "errors": sum(c.errors for c in counts),
+        "outside": sum(c.outside for c in counts)
     }  # fmt: skip
 
 
 def results_of(counts: Iterable[QueryCounters]) -> int | None:
-    """The number of results by the counts of queries; None where it is not known before they are read: HAVING or LIMIT are decided by Spark then."""
+    """The number of results by the counts of queries; None if Spark decides HAVING or LIMIT on read."""
     known = list(counts)
     return None if any(c.undecided for c in known) else sum(c.results for c in known)
 

@@ -1,7 +1,7 @@
 """Requests to change the queries of an engine from outside its process, and its answers: files under `requests/`.
 
-All files of a request are named by its id, which begins with the time of asking: `.request` by the asker, `.taken` by the engine
-before it does anything, `.answer` at the end. What a request does is decided in `requests`.
+All files of a request are named by its id, which begins with the time of the request: the requester writes `.request`,
+the engine `.taken` before it does anything, and `.answer` at the end. `requests` executes a request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.storage.seal import seal, unseal
 from penstock.storage.store import Store
 
 FOLDER = "requests"
-KEPT_SECONDS = 86_400.0  # then an answer that nobody has read is given up
+KEPT_SECONDS = 86_400.0  # after that an unread answer is deleted
 POLL_SECONDS = 0.1
 
 Change = CreateQuery | AlterQuery | ResumeQuery | DropQuery
@@ -27,7 +27,7 @@ Change = CreateQuery | AlterQuery | ResumeQuery | DropQuery
 
 @dataclass(frozen=True)
 class Request:
-    """One statement that changes the queries; `time` is when it was asked for, in seconds."""
+    """One statement that changes the queries; `time` is when it was requested, in seconds."""
 
     id: str
     statement: str
@@ -36,7 +36,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a request: what was done, or why it was not."""
+    """The outcome of a request: what was done, or why it was not."""
 
     ok: bool
     text: str
@@ -51,24 +51,27 @@ def change_of(statement: str) -> Change:
 
 
 def _refuse_secrets(change: Change) -> None:
-    """A request lies in a file until it is answered, and a secret must not."""
+    """A request is a file until it is answered, which must not contain a secret."""
     into = None if isinstance(change, DropQuery | ResumeQuery) else change.into
     given = literal_secrets(into.options) if isinstance(into, Sink) else {}
     for option in given:
-        msg = f"option {option!r} of the sink is a secret, and a request lies in a file until it is answered; refer to it as ${{ENV:NAME}} or ${{file:/path}}"
+        msg = (
+            f"option {option!r} of the sink is a secret, and a request lies in a file until it is answered; "
+            f"refer to it as ${{ENV:NAME}} or ${{file:/path}}"
+        )
         raise PenstockError(msg)
 
 
 class RequestLog:
-    """The requests of one state directory, for those who ask and for the engine that answers."""
+    """The requests of one state directory, for requesters and for the engine that answers."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    # -- who asks -----------------------------------------------------------------------------------------------
+    # -- requesters ---------------------------------------------------------------------------------------------
 
     def ask(self, statement: str) -> Request:
-        """Put a request; the engine that runs, or else the next one, takes it."""
+        """Write a request; the running engine, or else the next one, takes it."""
         _refuse_secrets(change_of(statement))
         now = time.time()
         request = Request(f"{int(now * 1000):013d}-{uuid.uuid4().hex}", statement, now)
@@ -76,16 +79,16 @@ class RequestLog:
         return request
 
     def wait(self, request: Request, seconds: float) -> Answer | None:
-        """The answer, taken away; None if there is none in time: then the request goes on waiting."""
+        """The answer, removed; None if there is none in time: then the request keeps waiting."""
         deadline = time.monotonic() + seconds
         while (answer := self._collect(request.id)) is None and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         return answer
 
-    # -- who answers --------------------------------------------------------------------------------------------
+    # -- the engine ---------------------------------------------------------------------------------------------
 
     def waiting(self) -> list[str]:
-        """Ids of requests without an answer, in the order of asking. Clears away what is old or was answered before a crash."""
+        """Ids of unanswered requests, in order. Deletes what is old or was answered before a crash."""
         names = self.store.names(FOLDER)
         asked = {_id(name) for name in names if name.endswith(".request")}
         answered = {_id(name) for name in names if name.endswith(".answer")}
@@ -102,9 +105,9 @@ class RequestLog:
         return Request(key, body["statement"], body["time"])
 
     def take(self, key: str, query: int | None) -> int | None:
-        """Note that a request is about to be done, and on which query (its id; None: there is none yet).
+        """Record that a request is about to be executed, and for which query (its id; None: there is none yet).
 
-        Returns what was noted when the request was first taken: a crash before the answer makes it be taken again.
+        Returns what was recorded when the request was first taken: after a crash before the answer it is taken again.
         """
         name = f"{key}.taken"
         if self._put(name, {"query": query}):
@@ -113,7 +116,7 @@ class RequestLog:
         return first
 
     def answer(self, key: str, answer: Answer) -> None:
-        """Answer a request; it is never taken again. A second answer is not given."""
+        """Answer a request; it is never taken again. A second answer has no effect."""
         self._put(f"{key}.answer", {"ok": answer.ok, "text": answer.text})
         self._forget(key)
 
@@ -145,6 +148,6 @@ def _id(name: str) -> str:
 
 
 def _age(name: str) -> float:
-    """Seconds since the request was asked for; a file of somebody else has no age."""
+    """Seconds since the request; a foreign file has no age."""
     milliseconds = name.partition("-")[0]
     return time.time() - int(milliseconds) / 1000 if milliseconds.isdecimal() else 0.0

@@ -1,6 +1,6 @@
-"""An analysis without Spark: the types of expressions that our own terms compute, or whose type the text alone says.
+"""An analysis without Spark: the types of expressions that our own terms compute, or whose text alone defines them.
 
-It says of an expression what Spark says, or refuses it by name: what is not known to be right here is left to Spark.
+It agrees with Spark about an expression, or refuses it by name: what is not known to be right here needs Spark.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TermsAnalysis:
         expressions: Sequence[Expression | None],
         conditions: Sequence[Expression] = (),
     ) -> list[Resolved]:
-        """Only a column has a name of its own here: what else is given none is refused by who needs one."""
+        """Only a column has a default name here: callers that need one refuse other unnamed expressions."""
         asked = [*expressions, *conditions]
         nodes = _bound(fields, [e for e in asked if e is not None])
         found = []
@@ -45,7 +45,10 @@ class TermsAnalysis:
             kind = VOID if node is None else _type(node)
             if kind is None:
                 assert expression is not None
-                msg = f"query {query!r}: the type of {_shown(expression)} is known to Spark alone, and this engine has none"
+                msg = (
+                    f"query {query!r}: the type of {_shown(expression)} is known to Spark alone, and this engine "
+                    "has none"
+                )
                 raise RegistrationError(msg)
             if number >= len(expressions) and kind not in ("boolean", VOID):
                 assert expression is not None
@@ -56,7 +59,7 @@ class TermsAnalysis:
 
 
 def _bound(fields: Fields, expressions: Sequence[Expression]) -> list[exp.Expr]:
-    """The syntax trees of expressions, whose columns know their types."""
+    """The syntax trees of expressions, whose columns have types."""
     if not expressions:
         return []
     tables: Mapping[str, tuple[Column, ...]] = {f"_r{n}": columns for n, columns in enumerate(fields.roles)}
@@ -68,13 +71,13 @@ def _bound(fields: Fields, expressions: Sequence[Expression]) -> list[exp.Expr]:
 
 
 def _type(node: exp.Expr) -> str | None:
-    """The type of an expression that a term computes, or that is right whatever the rows hold."""
+    """The type of an expression that a term computes, or that is total."""
     term = typed_term(node)
     return (type_of(node) if is_total(node) else _written(node)) if term is None else term.type
 
 
 def _written(node: exp.Expr) -> str | None:
-    """The type of what the planner writes itself, to say the start of a window by its end."""
+    """The type of what the planner itself writes, to derive the start of a window from its end."""
     node = unwrapped(node)
     if isinstance(node, exp.Sub):
         return "bigint" if _type(node.this) == _type(node.expression) == "bigint" else None

@@ -1,6 +1,6 @@
-"""Users' own aggregates, checked when they are declared.
+"""Users' own aggregates, checked at their declaration.
 
-None is ever written to the state directory: a program that goes on with it declares them again.
+None is ever written to the state directory: a program that continues with it declares them again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ def checked_aggregate(name: str, function: UserAggregate) -> str:
         raise RegistrationError(f"aggregate {name!r} is there already; choose another name")
     missing = [method for method in _METHODS if not callable(getattr(function, method, None))]
     if missing:
-        msg = f"aggregate {name!r} lacks {', '.join(missing)}; it needs zero(), add(state, value), merge(left, right) and finish(state)"
+        msg = (
+            f"aggregate {name!r} lacks {', '.join(missing)}; it needs zero(), add(state, value), merge(left, "
+            "right) and finish(state)"
+        )
         raise RegistrationError(msg)
     try:
         arrow_type(str(getattr(function, "type", None)))
@@ -37,7 +40,7 @@ def checked_aggregate(name: str, function: UserAggregate) -> str:
 
 
 def _check_states(name: str, function: UserAggregate) -> None:
-    """Refuse an aggregate whose first state cannot be kept: no later one could."""
+    """Refuse an aggregate whose first state cannot be stored: no later one could."""
     lacking = [method for method in ("encode", "decode") if not callable(getattr(function, method, None))]
     if len(lacking) == 1:
         raise RegistrationError(

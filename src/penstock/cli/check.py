@@ -5,16 +5,20 @@ Statements that read a refused stream, source or query are not checked: their er
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.catalog.analysis import analyze
 from penstock.catalog.compiled import ParsedSelect, meant
+from penstock.catalog.terms_analysis import TermsAnalysis
 from penstock.cli.rerun import again
 from penstock.cli.script import Script, placed, register_one
 from penstock.errors import PenstockError, SqlError
-from penstock.model import Source, Stream
+from penstock.model import Column, Query, Source, Stream
 from penstock.planner.bounds import check_bounded, time_bounds
 from penstock.sql import (
     AlterQuery,
@@ -53,6 +57,8 @@ class NotChecked:
     def __str__(self) -> str:
         return f"it reads {self.name}, which was refused"
 
+
+_WORDS = re.compile(r"\w+")
 
 Verdict = SqlError | NotChecked | None  # None: no error
 
@@ -143,6 +149,7 @@ class _Known:
     selects: dict[str, str] = field(default_factory=dict)
     queries: dict[str, Results] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
+    untyped: dict[str, Query] = field(default_factory=dict)  # with columns of types that their text does not say
 
     def add(self, script: Script, statement: Statement | Refused) -> None:
         """Check one statement against the earlier ones."""
@@ -155,6 +162,7 @@ class _Known:
                 new = isinstance(statement, CreateQuery) and not statement.replace
                 if new and self.selects.get(name, select) != select:
                     raise PenstockError(f"query {name!r} is defined twice; choose another name")
+                self._type_those_in(select)
                 query = parse_query(
                     select, self.streams, script=script.text, line=line, column=column, queries=self.queries
                 )
@@ -162,12 +170,16 @@ class _Known:
                     check_bounded(query, time_bounds(query))
                 script.parsed[line, column] = ParsedSelect(query, meant(query, self.streams, self.queries))
                 self.selects[name] = select
-                self.queries[name] = results_of(query, self.streams, self.queries)
+                found = self.queries[name] = results_of(query, self.streams, self.queries)
+                self.untyped.pop(name, None)
+                if not all(c.type for c in found.columns):
+                    self.untyped[name] = query
             case AlterStream(name) if name in self.streams:  # others may be registered already
                 self.streams[name] = altered(self.streams[name], statement)
             case DropQuery(name):
                 self.selects.pop(name, None)
                 self.queries.pop(name, None)
+                self.untyped.pop(name, None)
             case DropStream(name):
                 self.streams.pop(name, None)  # others may be registered already
             case CreateSource(source):
@@ -184,3 +196,15 @@ class _Known:
                 parse_query(select, self.streams, script=script.text, line=line, column=column, queries=self.queries)
             case _:
                 pass
+
+    def _type_those_in(self, select: str) -> None:
+        """Tell the types of the queries that a SELECT may read, as far as our own terms know them: registration need not parse it again."""
+        for name in self.untyped.keys() & set(_WORDS.findall(select)):
+            query, found = self.untyped.pop(name), self.queries[name]
+            read = {n: r for role in query.roles for n in role.streams if (r := self.queries.get(n)) is not None}
+            streams = {n: Stream(n, r.columns, r.usual or r.times[0], delay=None) for n, r in read.items()}
+            with contextlib.suppress(PenstockError):  # what is known to Spark alone
+                facts = analyze(TermsAnalysis(), name, query, streams | self.streams)
+                kinds = dict(zip(facts.names, facts.types, strict=True))
+                columns = tuple(Column(c.name, kinds.get(c.name, c.type)) for c in found.columns)
+                self.queries[name] = replace(found, columns=columns)

@@ -2,7 +2,7 @@
 
 A chain is the tuple of its cuts, the ends of its links, ascending; the last is the longest life. More cuts let rows
 expire earlier; fewer cuts save probes and route more results instead. Nodes of the search are ages: node 0 is age 0,
-node k the k-th life. The memory of a chain is its stored rows; its cost is per microsecond. What chains are for is
+node k the k-th life. The memory of a chain is its stored rows; its cost is per microsecond. See
 decision 0020.
 """
 

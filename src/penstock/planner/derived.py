@@ -1,8 +1,9 @@
 """Derived streams: the results of a query as a stream that others read, and aggregates over joins as such readers.
 
-What a step commits for a query is a later step's delta of the derived stream. Its progress follows from that of the
-query's own streams (`progress`), so that none of its rows is late. An aggregate over a join is split into the join and
-an aggregate over the join's results (`take_apart`). `step.derived` reads rows from result files into a step.
+What a step commits for a query is a later step's delta of the derived stream (decision 0021). Its progress follows from
+that of the query's own streams (`progress`), so that none of its rows is late. An aggregate over a join is split into
+the join and an aggregate over the join's results (`take_apart`). `step.derived` reads rows from result files into a
+step.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Either way the same kernels make partials of every row once, in the mapper or in the task. The difference is what is
 sent: each row, or each partial, which the task then merges with those of other mappers. So partials pay where many rows
-make one, and how many must be measured: from the counts of tasks while rows are sent, of mappers while partials are.
-Rows that go to the same task for other tables anyway save nothing. The answers are the same.
+make one (decision 0017), and how many must be measured: from the counts of tasks while rows are sent, of mappers while
+partials are. Rows that go to the same task for other tables anyway save nothing. The answers are the same.
 """
 
 from __future__ import annotations

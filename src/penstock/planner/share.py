@@ -1,7 +1,7 @@
 """How the queries of a network share state: the chain of each state table, and the state under other strategies.
 
 Both follow from counts: the rows of each table by their own life and by role (`lives` and `roles` among its counters),
-and the rows in its runs.
+and the rows in its runs (decision 0020).
 """
 
 from __future__ import annotations

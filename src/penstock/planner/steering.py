@@ -1,8 +1,8 @@
 """The probe orders of all joins of a network, and the resulting routes, changed while the network runs.
 
-No state depends on an order, so orders change between two steps without moving anything. A step's counts of a join go
-to its own mode, and to those of joins with the same conditions on the same streams; a mode decides from time to time.
-Whether new rows of a table are sent to every task depends on how many there are.
+No state depends on an order, so orders change between two steps (decision 0019). A step's counts of a join go to its
+own mode, and to those of joins with the same conditions on the same streams; a mode decides from time to time. Whether
+new rows of a table are sent to every task depends on how many there are.
 """
 
 from __future__ import annotations

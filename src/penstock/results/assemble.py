@@ -15,19 +15,21 @@ from penstock.model import Sliding
 from penstock.planner.aggregates import AggregatePlan
 from penstock.results.layout import piece_columns
 from penstock.results.part import Part
-from penstock.results.stored import columns, read
 from penstock.state.buckets import BUCKETS, BucketMap
+from penstock.storage.parquet import columns, read
+from penstock.storage.store import Store
 
 AT_ONCE = 500_000  # windows assembled at once, approximately
 
 
 @dataclass(frozen=True)
 class Assembly:
-    """A query over panes: its plan, files with its bit in each, and its wanted windows.
+    """A query over panes: its plan, the names of files with its bit in each, and its wanted windows.
 
     `measures` are the names of its aggregates, `results` the approximate number of results.
     """
 
+    store: Store
     plan: AggregatePlan
     files: tuple[tuple[str, int], ...]
     closings: tuple[Closing, ...]
@@ -61,15 +63,15 @@ class Assembly:
             inside &= pc.field("_key") < high
         pieces = []
         groups = [f"g{n}" for n in range(self.plan.groups)]
-        for path, bit in self.files:
+        for name, bit in self.files:
             word = f"_bits{bit // 64}"
             parts = {}
-            for column in columns(path):
+            for column in columns(self.store, name):
                 piece, _, part = column.partition("_")
                 if piece in names:
                     parts[names.index(piece), int(part)] = column
             chosen = ["_key", *groups, "_pane", *(parts[place] for place in sorted(parts))]
-            rows = read(path, columns=[*chosen, word], filters=inside)
+            rows = read(self.store, name, columns=[*chosen, word], filters=inside)
             mine = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(bit % 64) & np.uint64(1)
             called = ["_key", *groups, "_pane", *(f"p{piece}_{part}" for piece, part in sorted(parts))]
             pieces.append(rows.filter(pa.array(mine == 1)).select(chosen).rename_columns(called))

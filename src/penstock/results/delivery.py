@@ -1,8 +1,8 @@
 """Delivery: committed results go to their sinks afterwards, step by step, with a cursor for each sink.
 
-A sink that fails delays only itself: it is tried again later, from its cursor. Delivery is at least once, and every
-delivery names its step, so that a sink can tell what it has got before. The rows of an ordered query go out by time instead:
-what progress has released since the last delivery, in order.
+A failing sink delays only itself: delivery is tried again later, from its cursor. Delivery is at least once, and every
+delivery names its step, so that a sink can recognize repetitions. The rows of an ordered query are delivered by time
+instead: what progress has released since the last delivery, in order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.model import Sink
 from penstock.model.secrets import is_withheld
 from penstock.model.time import NEVER
 from penstock.results.part import Part
-from penstock.results.sink import Into, Line, OpenSink, sink_name
+from penstock.results.sink import Into, Line, OpenSink
 from penstock.state.manifest import Manifest
 from penstock.state.result_files import ResultFile
 from penstock.storage.secrets import redacted
@@ -42,12 +42,13 @@ class SinkQuery:
 
 @dataclass
 class SinkState:
-    """One sink, the queries that go to it with one schema, and what it has got; an ordered query goes alone.
+    """One sink, its queries with one schema, and what it has received; an ordered query is delivered alone.
 
-    `released` = the result time up to which an ordered query has been delivered. `continued` = for each query the ones that it
-    has taken the place of, oldest first, and itself: what they found and the sink has not got yet is not lost.
+    `released` = the result time up to which an ordered query has been delivered. `continued` = for each query those
+    that it replaced, oldest first, and itself: their undelivered results are not lost.
     """
 
+    name: str
     into: Into
     sink: OpenSink
     queries: tuple[tuple[int, str], ...]
@@ -61,17 +62,13 @@ class SinkState:
     wait: float = FIRST_RETRY
 
     @property
-    def name(self) -> str:
-        return sink_name(self.into, self.queries[0][1], ordered=self.released is not None)
-
-    @property
     def key(self) -> str:
         """The key of its cursor in the manifest: queries of another schema may have another cursor."""
         return cursor_key(self.name, self.schema)
 
     @cached_property
     def all_queries(self) -> frozenset[int]:
-        """Those whose results it gets."""
+        """The queries whose results it receives."""
         return frozenset(one for query, _ in self.queries for one in self.line(query))
 
     def line(self, query: int) -> tuple[int, ...]:
@@ -144,7 +141,7 @@ class Delivery:
             sink.wait = min(2 * sink.wait, LAST_RETRY)
 
 
-Fresh = Mapping[int, Mapping[int, Sequence[ResultFile]]]  # by step and by query, the files that its rows lie in
+Fresh = Mapping[int, Mapping[int, Sequence[ResultFile]]]  # by step and by query, the files with its rows
 
 
 def _by_step(manifest: Manifest, delivered: int) -> Fresh:
@@ -158,7 +155,7 @@ def _by_step(manifest: Manifest, delivered: int) -> Fresh:
 
 
 def _lines(sink: SinkState, files: Mapping[int, Sequence[ResultFile]], step: int) -> list[Line]:
-    """What a sink gets of a step."""
+    """A sink's results of a step."""
     part, found = Part(since=step - 1, until=step), []
     for query, _ in sink.queries:
         own = {one: files[one] for one in sink.line(query) if one in files}
@@ -170,10 +167,10 @@ def _lines(sink: SinkState, files: Mapping[int, Sequence[ResultFile]], step: int
 def group_sinks(
     queries: Iterable[SinkQuery], cursors: Mapping[str, int], step: int, open_sink: Callable[[Into], OpenSink]
 ) -> list[SinkState]:
-    """One for each sink and schema, and for each ordered query; a sink that is new begins with the step after `step`."""
+    """One state per sink and schema, and per ordered query; a new sink begins with the step after `step`."""
     groups: dict[tuple[str, tuple[str, ...]], list[SinkQuery]] = {}
     for query in queries:
-        name = sink_name(query.into, query.name, ordered=query.ordered)
+        name = open_sink(query.into).name(query.name) + (f" for {query.name}" if query.ordered else "")
         groups.setdefault((name, query.schema), []).append(query)
     found = []
     for (name, schema), members in groups.items():
@@ -184,5 +181,5 @@ def group_sinks(
         continued = {m.query: m.line or (m.query,) for m in members}
         # This program may have declared one, with its secrets, and an earlier one the others.
         into = min((m.into for m in members), key=lambda into: isinstance(into, Sink) and is_withheld(into.options))
-        found.append(SinkState(into, open_sink(into), named, begun, released, begun, schema, continued))
+        found.append(SinkState(name, into, open_sink(into), named, begun, released, begun, schema, continued))
     return found

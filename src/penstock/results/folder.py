@@ -1,43 +1,34 @@
-"""A folder as a sink, which others list: it belongs to one state directory, and files appear there complete, once, under names that say their step.
+"""A folder as a sink, which others list.
 
-Rows that lie in files of a query's own as its select list says are not read again: the folder gets these very files.
+Rows in files of a single query in the form of its select list are not read again: the folder gets these very files.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import stat
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from penstock.errors import StateError
 from penstock.results.layout import OWN
 from penstock.results.sink import Line, Tables
 from penstock.state.result_files import ResultFile
 from penstock.storage.crash_points import kill_point
-from penstock.storage.local import LocalStore
+from penstock.storage.listed_folder import claim, link, publish, settle
 from penstock.storage.store import Store
-
-OWNER = "_penstock"  # a file that Spark and other readers of the folder ignore
 
 
 @dataclass
 class FolderSink:
-    """Parquet files in a folder, one for each query and step, or links to the files of the query. `owner` is the state directory that may write."""
+    """Parquet files in a folder, one per query and step, or links to files of the query; only `owner` may write."""
 
     folder: str
     tables: Tables
-    store: Store  # where result files lie
+    store: Store  # of the result files
     owner: str
     _claimed: bool = field(default=False, init=False)
+
+    def name(self, query: str) -> str:  # noqa: ARG002
+        return f"path:{self.folder}"
 
     def write(self, lines: Sequence[Line], step: int) -> None:
         linked = {q: own for line in lines for q, own in line.files.items() if all(f.kind == OWN for f in own)}
@@ -57,62 +48,9 @@ class FolderSink:
             for number, name in enumerate(sorted(file.name for file in own)):
                 link(self.store.path(name), self.folder, f"part-{step:08d}-{query}-{number}.parquet")
                 kill_point("after_link", step)
-        LocalStore(self.folder).sync(["."])
+        settle(self.folder)
 
     def _claim(self) -> None:
         if not self._claimed:
             claim(self.folder, self.owner)
-            LocalStore(self.folder).sync(["../."])  # the folder itself may be new
             self._claimed = True
-
-
-def claim(folder: str, owner: str) -> None:
-    """Ensure that nobody else writes to a folder: files of another state directory would have the same names."""
-    place = LocalStore(folder, shared=True)
-    place.put_if_absent(OWNER, owner.encode())
-    if place.read(OWNER).decode() != owner:
-        msg = f"{folder} has results of another state directory; choose another folder, or empty it (with {OWNER})"
-        raise StateError(msg)
-
-
-def publish(folder: str, name: str, tables: Iterator[pa.Table]) -> None:
-    """Write tables of one schema as a file of a listed folder: it appears whole, once, with the umask's mode."""
-    final = Path(folder) / name
-    if final.exists():
-        return
-    temporary = final.parent / f".{name}.{uuid.uuid4().hex}"  # invisible to readers of the folder
-    try:
-        first = next(tables)
-        with pq.ParquetWriter(temporary, first.schema) as file:
-            for table in chain([first], tables):
-                file.write_table(table)
-        LocalStore(folder).sync([temporary.name])
-        with suppress(FileExistsError):
-            os.link(temporary, final)
-    finally:
-        temporary.unlink(missing_ok=True)
-    LocalStore(folder).sync(["."])
-
-
-def link(file: str, folder: str, name: str) -> None:
-    """Link an immutable file into a claimed folder under a name, once; copies it between different file systems.
-
-    Its readers are those that the umask gave to the folder's mark.
-    """
-    final = Path(folder) / name
-    if final.exists():
-        return
-    with suppress(FileExistsError):
-        try:
-            Path(file).chmod(stat.S_IMODE((Path(folder) / OWNER).stat().st_mode))
-            os.link(file, final)
-        except OSError as error:
-            if isinstance(error, FileExistsError) or not Path(file).exists():
-                raise
-            temporary = final.parent / f".{name}.{uuid.uuid4().hex}"
-            try:
-                shutil.copyfile(file, temporary)
-                LocalStore(folder).sync([temporary.name])
-                temporary.rename(final)  # replaces an equal copy, if there is one
-            finally:
-                temporary.unlink(missing_ok=True)

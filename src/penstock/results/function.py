@@ -17,6 +17,9 @@ class FunctionSink:
     function: Callable[[pa.Table, int], None]
     tables: Tables
 
+    def name(self, query: str) -> str:
+        return f"callable:{query}"
+
     def write(self, lines: Sequence[Line], step: int) -> None:
         for line in lines:
             for table in self.tables(line.queries, line.part):

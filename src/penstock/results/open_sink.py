@@ -11,7 +11,7 @@ from penstock.storage.store import Store
 
 
 def open_sink(into: Into, tables: Tables, store: Store, owner: str) -> OpenSink:
-    """`store` is where result files lie; `owner` is the state directory, by its own name for itself."""
+    """`store` has the result files; `owner` is the id of the state directory."""
     if isinstance(into, Sink):
         raise PenstockError(f"sink {into} is written by Spark, and there is none; use a folder or a function")
     return FolderSink(into, tables, store, owner) if isinstance(into, str) else FunctionSink(into, tables)

@@ -1,7 +1,6 @@
-"""Results that lie in files of one query alone, with its select list and nothing else.
+"""Result files of a single query, with only its select list.
 
-Such a file has the rows of one step, of which its name begins with the number. One that was put together from many small ones holds the step
-as a column.
+Such a file has the rows of one step, whose number begins its name. A merged one has the step as a column.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ import pyarrow as pa
 
 from penstock.results.layout import MERGED, OWN, OWN_KINDS, STEP
 from penstock.results.part import Part
-from penstock.results.stored import batches, checked, read
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord
 from penstock.state.result_files import ResultFile
+from penstock.storage.parquet import batches, checked, read
 from penstock.storage.store import Store
 
 
@@ -28,13 +27,13 @@ def own_files(manifest: Manifest, query: int, part: Part) -> list[ResultFile]:
 def own_tables(store: Store, record: QueryRecord, manifest: Manifest, part: Part) -> Iterator[pa.Table]:
     """The rows of that part."""
     for file in own_files(manifest, record.id, part):
-        yield from own_rows(checked(store, file), file.kind, record, part)
+        yield from own_rows(store, checked(store, file), file.kind, record, part)
 
 
-def own_rows(path: str, kind: str, record: QueryRecord, part: Part) -> Iterator[pa.Table]:
+def own_rows(store: Store, name: str, kind: str, record: QueryRecord, part: Part) -> Iterator[pa.Table]:
     """The rows of that part in one file."""
     merged = kind == MERGED
-    for batch in batches(path, [*record.item_names, *([STEP] if merged else [])]):
+    for batch in batches(store, name, [*record.item_names, *([STEP] if merged else [])]):
         rows = pa.Table.from_batches([batch])
         if merged:
             kept = part.includes_each(rows.column(STEP).to_numpy())
@@ -46,7 +45,7 @@ def with_steps(store: Store, files: Sequence[ResultFile]) -> list[pa.Table]:
     """The rows of such files, each with its step."""
     found = []
     for file in files:
-        rows = read(checked(store, file))
+        rows = read(store, checked(store, file))
         if file.kind == OWN:
             rows = rows.append_column(STEP, pa.repeat(pa.scalar(file.step, pa.int64()), len(rows)))
         found.append(rows)

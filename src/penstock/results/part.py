@@ -29,11 +29,11 @@ class Part:
         return step > self.since and (self.until is None or step <= self.until)
 
     def includes_each(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """The same of a column of steps."""
+        """The same for a column of steps."""
         return (steps > self.since) & (steps <= (FOREVER if self.until is None else self.until))
 
     def files(self, manifest: Manifest, query: int) -> list[ResultFile]:
-        """The files of a query that may hold some of it."""
+        """The files of a query that may contain some of it."""
         after = NEVER if self.horizon == NEVER else self.horizon - 1
         return [file for file in manifest.results.of(query, since=self.since, after=after) if self.holds(file)]
 

@@ -1,8 +1,8 @@
-"""Committed results of a query: a view on the files of its join, which says what is stored there and how the select list follows from it.
+"""Committed results of a query: a view on the files of its join, which defines how the select list follows from them.
 
-A result that serves many queries is stored once, with its bits; a view takes the rows with the bit of its query. It reads them as Arrow tables
-where kernels can compute the select list; as DataFrames they are read by `spark/result_frames`, from what the view says. What aggregates have
-beyond that is in `read_aggregates`.
+A result that serves many queries is stored once, with its bits; a view selects the rows with the bit of its query. It
+reads them as Arrow tables if kernels can compute the select list; `spark/result_frames` reads them as DataFrames, by
+the view's definitions. `read_aggregates` adds what aggregates need.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from penstock.results.assemble import Assembly
 from penstock.results.layout import OWN_KINDS, PANES, WINDOWS, computed_column
 from penstock.results.own import own_files, own_rows, own_tables
 from penstock.results.part import Part
-from penstock.results.stored import batches, checked
 from penstock.state.manifest import Manifest
 from penstock.state.registry import Bits, QueryRecord
 from penstock.state.result_files import ResultFile
+from penstock.storage.parquet import batches, checked
 from penstock.storage.store import Store
 
 AT_ONCE = 1_000_000  # rows of a table, approximately
@@ -41,7 +41,7 @@ AT_ONCE = 1_000_000  # rows of a table, approximately
 class StoredFile:
     """A file with results of a query: its kind, the bit of its rows if shared, and whether rows combine windows."""
 
-    path: str
+    name: str
     bytes: int
     kind: str
     bit: int = 0
@@ -61,10 +61,10 @@ class Listed:
 class ResultView:
     """One query's view on the result files with its rows. `positions[p]` = its role at join position p."""
 
-    window: Sliding | Landmark | None = None  # the windows that a row may stand for several of
-    left_to_spark: Expression | None = None  # what of HAVING decides only when results are read
-    over_tasks: Top | None = None  # the first rows of each window, where they are not known yet
-    groups: Sequence[str] = ()  # the stored columns by which rows with equal keys are told apart
+    window: Sliding | Landmark | None = None  # the windows of which a row may stand for several
+    left_to_spark: Expression | None = None  # the part of HAVING that is decided when results are read
+    over_tasks: Top | None = None  # the first rows of each window, if they are not known yet
+    groups: Sequence[str] = ()  # the stored columns that distinguish rows with equal keys
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class ResultView:
         return [f for f in mine if f.kind not in (PANES, *OWN_KINDS) and f.count(self.record.id)]
 
     def assembly(self, _manifest: Manifest, _part: Part) -> Assembly | None:
-        """How results are put together when they are read: a join has none of these."""
+        """How results are assembled on read: a join has none of these."""
         return None
 
     def bit(self, version: int) -> int:
@@ -135,7 +135,7 @@ class ResultView:
     def tables(
         self, manifest: Manifest, part: Part, *, time: bool = False, at_once: int = AT_ONCE
     ) -> Iterator[pa.Table] | None:
-        """The results in tables of about so many rows, if kernels can compute the select list; else None. With `time` that is the last column."""
+        """The results in tables of about `at_once` rows; None if kernels cannot. `time` adds it as last column."""
         items = self._plain_items()
         if items is None:
             return None
@@ -156,7 +156,7 @@ class ResultView:
     def selected(self, file: StoredFile, part: Part, at_once: int) -> Iterator[pa.Table]:
         """The results in a file."""
         if file.kind in OWN_KINDS:
-            yield from own_rows(file.path, file.kind, self.record, part)
+            yield from own_rows(self.store, file.name, file.kind, self.record, part)
             return
         items = self._plain_items()
         assert items is not None
@@ -176,7 +176,7 @@ class ResultView:
     def _rows_in(self, file: StoredFile, part: Part, names: Sequence[str], at_once: int) -> Iterator[pa.Table]:
         wanted = [*dict.fromkeys([*names, "_time", "_step"])]
         word = f"_bits{file.bit // 64}"
-        for batch in batches(file.path, [*wanted, word, *([RUN] if file.runs else [])]):
+        for batch in batches(self.store, file.name, [*wanted, word, *([RUN] if file.runs else [])]):
             rows = pa.Table.from_batches([batch])
             bits = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(file.bit % 64) & np.uint64(1)
             keep = (bits == 1) & part.includes_each(rows.column("_step").to_numpy())
@@ -207,7 +207,7 @@ class ResultView:
             refs = item.expression.refs
             if not item.expression.total or (len(item.expression.parts) == 1 and refs):
                 found.append("_time" if refs and refs[0].role == PSEUDO_ROLE else listed.text)
-            elif is_computed(item.expression) and is_typed(listed.type):
+            elif is_computed(item.expression, listed.type):
                 found.append(item.expression)
             else:
                 return None
@@ -218,7 +218,7 @@ class ResultView:
         return sorted({name for i in items for name in ([i] if isinstance(i, str) else map(self.column, i.refs))})
 
     def _pieces(self, _manifest: Manifest, _part: Part, _at_once: int) -> Iterator[pa.Table]:
-        """Results that are put together when they are read."""
+        """Results that are assembled on read."""
         return iter(())
 
     def _each(self, rows: pa.Table, part: Part, _at_once: int) -> Iterator[pa.Table]:
@@ -227,10 +227,10 @@ class ResultView:
         yield rows.filter(pa.array((time >= part.horizon) & (time < part.before)))
 
 
-def is_computed(expression: Expression) -> bool:
-    """Whether kernels compute an expression over the columns of rows, with Spark's type."""
-    rows = all(ref.role >= 0 for ref in expression.refs)
-    return expression.term is not None and rows and not isinstance(expression.term, Literal)
+def is_computed(expression: Expression, kind: str) -> bool:
+    """Whether kernels compute an expression over stored columns, with Spark's type; the value is NULL where it raises."""
+    columns = all(ref.role != PSEUDO_ROLE for ref in expression.refs)
+    return expression.term is not None and columns and not isinstance(expression.term, Literal) and is_typed(kind)
 
 
 def holds_runs(file: ResultFile) -> bool:
@@ -252,7 +252,7 @@ def gathered(pieces: Iterable[pa.Table], at_once: int) -> Iterator[pa.Table]:
 
 
 def in_order(tables: Iterable[pa.Table], at_once: int = AT_ONCE) -> Iterator[pa.Table]:
-    """The rows of tables with their times as the last column: in the order of these, without them."""
+    """The rows of tables by their times, which are the last column and dropped."""
     held = list(tables)
     if held:
         whole = pa.concat_tables(held)

@@ -1,7 +1,7 @@
 """Committed results of window aggregates.
 
-They lie in files of single windows, of rows that stand for several windows, or of panes from which windows are put together; what tasks
-could not decide alone is decided when they are read. The results of joins, and what both have in common, are in `read`.
+They are in files of single windows, of rows that stand for several windows, or of panes from which windows are
+assembled; what tasks could not decide alone is decided on read. `read` has what joins and aggregates share.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, PSEUDO_ROLE, W
 from penstock.model.limits import MOST_SORTED
 from penstock.planner.aggregate_tables import first_start
 from penstock.planner.aggregates import is_cut_by_kernels, plan_of_panes
+from penstock.planner.listed import bare
 from penstock.planner.network import StandingQuery
 from penstock.results.assemble import Assembly
 from penstock.results.layout import FINAL, PANES, measure_column
 from penstock.results.part import Part
-from penstock.results.read import AT_ONCE, Listed, ResultView, StoredFile
+from penstock.results.read import AT_ONCE, Listed, ResultView, StoredFile, is_computed
 from penstock.state.manifest import Manifest
 from penstock.state.registry import Bits, QueryRecord
 from penstock.storage.store import Store
@@ -32,8 +33,8 @@ from penstock.storage.store import Store
 class AggregateView(ResultView):
     """An aggregated query's view on the result files of its aggregate.
 
-    `own` are the users' aggregates. HAVING beyond the kernels, what may raise, and which of the rows that tasks have kept are the first of their
-    window are decided when it is read.
+    `own` are the users' aggregates. HAVING beyond the kernels, what may raise, and the first rows of a window among
+    those that tasks kept are decided on read.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class AggregateView(ResultView):
         self.left_to_spark = having if having is not None and having.term is None else None
         # All rows of a window of time come in one step; a window of rows is in one task.
         self.over_tasks = None if isinstance(window, SlidingRows | PerRow) else query.aggregation.top
-        # Open windows are shown too: each row then says its revision, which is its step, and whether it is the last one.
+        # With early results each row has its revision (its step), and whether it is final.
         self._early = query.aggregation.emit is not None
 
     def tables(
@@ -95,13 +96,13 @@ class AggregateView(ResultView):
     def _plain_items(self) -> list[str | Expression] | None:
         if self.left_to_spark is not None:
             return None
-        names: list[str | Expression] = []
-        for item in self.query.items:
-            bare = item.expression.parts[0] if len(item.expression.parts) == 1 else None
-            if not isinstance(bare, Ref):
+        found: list[str | Expression] = []
+        for item, kind in zip(self.query.items, self.record.item_types, strict=False):  # early results have two more
+            ref = bare(item.expression)
+            if ref is None and not is_computed(item.expression, kind):
                 return None
-            names.append(self._stored(bare))
-        return [*names, *(["_step", FINAL] if self._early else [])]
+            found.append(item.expression if ref is None else self._stored(ref))
+        return [*found, *(["_step", FINAL] if self._early else [])]
 
     def _pieces(self, manifest: Manifest, part: Part, at_once: int) -> Iterator[pa.Table]:
         assembly, window = self.assembly(manifest, part), self.window
@@ -131,6 +132,7 @@ class AggregateView(ResultView):
         plan = plan_of_panes(number, self.aggregation, types, self.own)
         needed = [f for f in files if f.min_time < min(last, part.before)]
         return Assembly(
+            self.store,
             plan,
             tuple((self.checked(f), self.bit(f.version)) for f in needed),
             tuple(closings),

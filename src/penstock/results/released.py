@@ -1,4 +1,4 @@
-"""How far the results of a query are there, by the progress of its streams, and which of them are given up."""
+"""Which results of a query are complete, by the progress of its streams, and which have expired."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from penstock.state.registry import QueryRecord
 
 
 def released(catalog: Catalog, record: QueryRecord, manifest: Manifest) -> int:
-    """Results of a query with a time below this are all there: the least progress of its streams, as far as it has been answered."""
+    """Results of a query with a time below this are complete: the least progress of its streams, as answered so far."""
     return output_progress(catalog.compiled(record).whole, as_answered(manifest.reached(), record.id))
 
 
 def horizon(catalog: Catalog, record: QueryRecord, manifest: Manifest) -> int:
-    """Results of a query with a time below this are given up, of a dropped one too.
+    """Results of a query with a time below this have expired, even of a dropped one.
 
-    Later ones come at or after its output progress; at the end of the streams, from where their last rows are.
+    Later ones come at or after its output progress; at the end of the streams, from the time of their last rows.
     """
     if record.retain is None:
         return NEVER

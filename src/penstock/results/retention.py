@@ -9,15 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.model.time import NEVER
 from penstock.results.layout import MERGED, OWN_KINDS
 from penstock.results.own import with_steps
-from penstock.results.stored import checked, read
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Registry
 from penstock.state.result_files import ResultFile
+from penstock.storage.parquet import checked, read, write
 from penstock.storage.store import Store, file_name
 
 UPKEEP_EVERY = 64  # steps between two rounds of upkeep
@@ -82,17 +81,16 @@ def merge_results(store: Store, files: Iterable[ResultFile], step: int) -> list[
 
 def _merge(store: Store, files: Sequence[ResultFile], step: int) -> ResultFile:
     kind = MERGED if files[-1].kind in OWN_KINDS else files[-1].kind
-    tables = with_steps(store, files) if kind == MERGED else [read(checked(store, f)) for f in files]
+    tables = with_steps(store, files) if kind == MERGED else [read(store, checked(store, f)) for f in files]
     merged = pa.concat_tables(tables, promote_options="default")
     name = file_name("results", step, "parquet")
-    with store.create(name) as file:
-        pq.write_table(merged, file, write_page_checksum=True)
+    size = write(store, name, merged)
     counts: dict[int, int] = {}
     for source in files:
         for query, rows in source.counts:
             counts[query] = counts.get(query, 0) + rows
     return replace(
-        files[-1], kind=kind, name=name, step=max(f.step for f in files), rows=len(merged), bytes=store.size(name),
+        files[-1], kind=kind, name=name, step=max(f.step for f in files), rows=len(merged), bytes=size,
         min_time=min(f.min_time for f in files), max_time=max(f.max_time for f in files), counts=tuple(counts.items()),
         closings=tuple(dict.fromkeys(closing for f in files for closing in f.closings)),
         panes_until=max(f.panes_until for f in files),

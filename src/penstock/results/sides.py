@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.state.manifest import SideFile
 from penstock.state.sides import Retained, alike_sides
+from penstock.storage.parquet import read, write
 from penstock.storage.store import Store, file_name
 
 
@@ -24,9 +24,8 @@ def merge_sides(
 
 
 def _merge(store: Store, group: Sequence[SideFile], step: int) -> SideFile:
-    merged = pa.concat_tables([pq.read_table(store.path(s.name), page_checksum_verification=True) for s in group])
+    merged = pa.concat_tables([read(store, s.name) for s in group])
     name = file_name("sides", step, "parquet")
-    with store.create(name) as file:
-        pq.write_table(merged, file, write_page_checksum=True)
+    size = write(store, name, merged)
     newest = max(s.at for s in group)
-    return replace(group[-1], name=name, step=step, rows=len(merged), bytes=store.size(name), at=newest)
+    return replace(group[-1], name=name, step=step, rows=len(merged), bytes=size, at=newest)

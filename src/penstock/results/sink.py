@@ -1,7 +1,7 @@
-"""The port to sinks: what is asked of one when results are delivered, and the name by which people know it.
+"""The port to sinks: what is asked of one when results are delivered.
 
-Each kind is a module that keeps to `OpenSink`: a folder, a function, and in `spark/sink` whatever Spark's writer can write to. When a sink gets
-which rows is said in `delivery`.
+Each kind is a module that keeps to `OpenSink`: a folder, a function, and in `spark/sink` whatever Spark's writer can
+write to. When a sink gets which rows is said in `delivery`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ from penstock.model import Sink
 from penstock.results.part import Part
 from penstock.state.result_files import ResultFile
 
-Into = (
-    str | Sink | Callable[[pa.Table, int], None]
-)  # a sink as a query declares it: a folder, what Spark writes to, a function
-Tables = Callable[
-    [Sequence[int], Part], Iterator[pa.Table]
-]  # reads a part of the results of queries that continue each other
+# A sink as a query declares it: a folder, what Spark writes to, a function.
+Into = str | Sink | Callable[[pa.Table, int], None]
+# Reads a part of the results of queries that continue each other.
+Tables = Callable[[Sequence[int], Part], Iterator[pa.Table]]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A part of the results of queries that have taken each other's place, oldest first. `files` are all in which these lie, if they are of one step."""
+    """A part of the results of queries that replaced each other, oldest first; `files` are those of a single step."""
 
     queries: tuple[int, ...]
     part: Part
@@ -36,16 +34,8 @@ class Line:
 class OpenSink(Protocol):
     """A sink that rows can be written to."""
 
+    def name(self, query: str) -> str:
+        """The name of the sink for users; `query` is one that is delivered to it."""
+
     def write(self, lines: Sequence[Line], step: int) -> None:
-        """Take rows of one schema that step has committed or released; after a failure the same come again under the same step."""
-
-
-def sink_name(into: Into, query: str, *, ordered: bool = False) -> str:
-    """The name of a sink for users."""
-    if ordered:
-        return f"{sink_name(into, query)} for {query}"
-    if isinstance(into, str):
-        return f"path:{into}"
-    if isinstance(into, Sink):
-        return f"sink:{into}"
-    return f"callable:{query}"
+        """Write rows of one schema that the step committed or released; after a failure the same rows come again."""

@@ -37,7 +37,7 @@ def sink_queries(catalog: Catalog) -> list[SinkQuery]:
 
 
 def sink_views(catalog: Catalog, manifest: Manifest, queries: Sequence[int], part: Part) -> list[ResultView]:
-    """What holds a part of the results of queries that continue each other; refused if they are more than a sink takes."""
+    """The files with a part of the results of queries that continue each other; refused if too many for a sink."""
     record = catalog.numbered(queries[-1])
     views = [view_of(catalog, catalog.numbered(query)) for query in queries]
     check_few(record.name, views, manifest, part, MOST_DELIVERED, "a sink takes")

@@ -1,4 +1,4 @@
-"""The views on the results of registered queries, as their records and the queries that they stand for make them; and what they read together."""
+"""Views on the results of registered queries, from their records and compiled queries, and what they read together."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def view_of(catalog: Catalog, record: QueryRecord) -> ResultView:
 
 
 def part_of(catalog: Catalog, record: QueryRecord, manifest: Manifest, *, since: int = -1, ordered: bool) -> Part:
-    """What people see of the results of a query: those that are not given up, and if `ordered` only those that progress has released."""
+    """The visible results of a query: those that have not expired and, if `ordered`, that progress has passed."""
     before = released(catalog, record, manifest) if ordered else FOREVER
     return Part(since=since, horizon=horizon(catalog, record, manifest), before=before)
 
@@ -42,7 +42,7 @@ def part_of(catalog: Catalog, record: QueryRecord, manifest: Manifest, *, since:
 def united_tables(
     views: Sequence[ResultView], manifest: Manifest, part: Part, *, ordered: bool
 ) -> Iterator[pa.Table] | None:
-    """A part of the results of queries that continue each other, if `ordered` by their times; None if only Spark can compute them."""
+    """Part of the results of queries that continue each other, if `ordered` by time; None if only Spark can."""
     tables = [view.tables(manifest, part, time=ordered) for view in views]
     known = chain.from_iterable(pieces for pieces in tables if pieces is not None)
     if None in tables:
@@ -51,7 +51,7 @@ def united_tables(
 
 
 def results_table(catalog: Catalog, name: str, manifest: Manifest) -> pa.Table:
-    """The committed results of a query, as `Engine.results` gives them; refused if only Spark can compute its select list."""
+    """The committed results of a query, as in `Engine.results`; refused if only Spark can compute its select list."""
     newest = catalog.record(name)
     found = []
     for record in lineage(catalog.registry, newest):

@@ -1,7 +1,7 @@
 """The process that Spark forks Python workers from: with it they start with everything loaded that steps need.
 
-A worker is a copy of this process. So modules and compiled kernels are loaded once, here, before the process contains
-anything that could interfere, and are in memory once for all workers. `spark.python.daemon.module` names this module.
+A worker is a copy of this process, so modules and compiled kernels are loaded once for all workers (decision 0026).
+`spark.python.daemon.module` names this module.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reading a batch's Parquet files in mappers: whole columns, instead of single rows through Spark.
 
-Spark still decides which files a batch has, and logs it; only their bytes take a shorter way. This is for streams that
-are such files, or what mappers can compute from their rows (`selected.py`); all others of the batch come through Spark.
-So do files that Arrow might read differently from Spark, and rows with something that cannot be computed.
+Spark still decides which files a batch has, and logs it (decision 0010). This is for streams that are such files, or
+what mappers can compute from their rows (`selected.py`); all others of the batch come through Spark. So do files that
+Arrow might read differently from Spark, and rows with something that cannot be computed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 All streams of the network are one tagged union, read by one streaming query. Columns of equal type share a slot, so
 that the union is as wide as its widest stream. Per step, one projection keeps the columns that some query needs, and
-adds what only Spark can compute. Mappers compute verdicts, key hashes and the tasks of rows (`step/mapper.py`).
+adds what only Spark can compute (decision 0009). Mappers compute verdicts, key hashes and the tasks of rows
+(`step/mapper.py`).
 """
 
 from __future__ import annotations

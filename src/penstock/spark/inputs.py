@@ -26,7 +26,7 @@ class Inputs:
         self.frames[stream.name] = self.frames[together[0]] if together else frame
 
     def alter(self, stream: Stream, frame: DataFrame | None) -> None:
-        """Let a registered stream have another delay or path; the DataFrame reads the new path, if the stream is declared here."""
+        """Change delay or path of a registered stream; its DataFrame reads the new path, if declared here."""
         self.catalog.alter_stream(stream)
         if frame is not None:
             self.frames[stream.name] = frame

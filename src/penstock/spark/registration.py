@@ -1,7 +1,7 @@
 """Changes of declarations: checked at once, beside the running step, and applied now or at the next step boundary.
 
-What is checked of streams and queries is said in `catalog/check_stream` and `catalog/check_query`; what a change makes of the registry in
-`catalog/catalog`.
+What is checked of streams and queries is said in `catalog/check_stream` and `catalog/check_query`; what a change makes
+of the registry in `catalog/catalog`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Registration:
         at: tuple[str, CreateQuery | AlterQuery] | None = None,
         parsed: ParsedSelect | None = None,
     ) -> None:
-        """Register a query, with `instead` in the place of the one of its name; `at` is its place in a script, `parsed` its SELECT."""
+        """Register a query, `instead` of the one of its name; `at` is its place in a script, `parsed` its SELECT."""
         place = {} if at is None else {"script": at[0], "line": at[1].line, "column": at[1].column}
         checked, compiled = prepare(self.catalog, record, into, parsed=parsed, **place)  # type: ignore[arg-type]
         self.make(partial(self.catalog.add, checked, compiled, into, instead=instead))

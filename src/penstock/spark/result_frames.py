@@ -1,16 +1,15 @@
 """Committed results of a query, and rows put aside, as DataFrames.
 
-What is stored, and how the select list follows from it, is said by the view on the results (`results/read`, `results/read_aggregates`); here
-Spark reads it, and decides what tasks could not decide alone.
+What is stored, and how the select list follows from it, is said by the view on the results (`results/read`,
+`results/read_aggregates`); here Spark reads it, and decides what tasks could not decide alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, reduce
+from functools import reduce
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import Window as SortWindow
 from pyspark.sql import functions as F  # noqa: N812
@@ -23,17 +22,17 @@ from penstock.results.layout import MERGED, OWN_KINDS, STEP
 from penstock.results.own import own_files
 from penstock.results.part import Part
 from penstock.results.read import ResultView, holds_runs
-from penstock.results.stored import checked
 from penstock.spark.ingest import SIDE_FORMATS, try_eval
 from penstock.sql.spelling import ddl, quote
 from penstock.state.manifest import Manifest
 from penstock.state.result_files import ResultFile
+from penstock.storage.parquet import VERIFIED, metadata, paths
 from penstock.storage.store import Store
 
 BATCH = 1 << 16  # rows of a batch of expanded windows
 LISTED = 1 << 16  # windows that Spark lists for a row
+KNOWN_FILES = 4096  # of which the longest run is remembered
 SHORT, LONG = 1, 2  # numbers of windows per row
-VERIFIED = {"parquet.page.verify-checksum.enabled": "true"}
 _STEP_OF_NAME = r"([0-9]+)-[0-9a-f]+\.parquet"
 _SIDE_SCHEMA = "_row string, _step bigint, _reason string, _progress bigint"
 
@@ -58,9 +57,9 @@ def result_frame(
         bit = view.bit(version)
         found = []
         for runs in sorted({longest[f.name] for f in files if f.version == version}):
-            paths = [view.checked(f) for f in files if (f.version, longest[f.name]) == (version, runs)]
+            matching = paths(view.store, [f for f in files if (f.version, longest[f.name]) == (version, runs)])
             stored = f"{schema}, _bits{bit // 64} bigint" + (f", {RUN} bigint" if runs else "")
-            frame = spark.read.schema(stored).options(**VERIFIED).parquet(*paths)
+            frame = spark.read.schema(stored).options(**VERIFIED).parquet(*matching)
             mine = frame.where(f"shiftright(_bits{bit // 64}, {bit % 64}) & 1 = 1 AND {part.steps}")
             each = _written_out(view, mine, schema, part, long=runs == LONG) if runs else mine
             found.append(each.where(part.times).select(*fields))
@@ -79,7 +78,7 @@ def side_rows(spark: SparkSession, store: Store, manifest: Manifest, stream: Str
     """The whole late or invalid rows of a stream, with `_step`, `_reason` and `_progress`."""
     files = [s for s in manifest.sides if s.stream == stream.name and s.reason == reason]
     if files:
-        raw = spark.read.schema(_SIDE_SCHEMA).options(**VERIFIED).parquet(*[checked(store, f) for f in files])
+        raw = spark.read.schema(_SIDE_SCHEMA).options(**VERIFIED).parquet(*paths(store, files))
     else:
         raw = spark.createDataFrame([], _SIDE_SCHEMA)
     parsed = raw.withColumn("_row", F.from_json("_row", ddl(stream.columns), SIDE_FORMATS))
@@ -95,11 +94,11 @@ def _own_frames(
     found = own_files(manifest, record.id, part)
     frames = []
     for kind in OWN_KINDS:
-        paths = [view.checked(f) for f in found if f.kind == kind]
-        if not paths:
+        own = paths(view.store, [f for f in found if f.kind == kind])
+        if not own:
             continue
         schema = ddl(columns) + (f", {STEP} bigint" if kind == MERGED else "")
-        frame = spark.read.schema(schema).options(**VERIFIED).parquet(*paths)
+        frame = spark.read.schema(schema).options(**VERIFIED).parquet(*own)
         if kind == MERGED:
             frame = frame.where(part.steps)
         number = F.col(STEP) if kind == MERGED else F.regexp_extract(F.input_file_name(), _STEP_OF_NAME, 1)
@@ -110,7 +109,7 @@ def _own_frames(
 
 
 def _assembled(view: ResultView, spark: SparkSession, manifest: Manifest, part: Part, schema: str) -> list[DataFrame]:
-    """Results that are put together when they are read."""
+    """Results that are assembled on read."""
     assembly, window = view.assembly(manifest, part), view.window
     if assembly is None:
         return []
@@ -128,7 +127,7 @@ def _assembled(view: ResultView, spark: SparkSession, manifest: Manifest, part: 
 
 
 def _written_out(view: ResultView, frame: DataFrame, schema: str, part: Part, *, long: bool) -> DataFrame:
-    """Rows that stand for several windows, one by one."""
+    """Rows that stand for several windows, expanded."""
     window = view.window
     assert window is not None
     if long:
@@ -155,17 +154,23 @@ def _longest_run(view: ResultView, file: ResultFile) -> int:
     """Whether some rows of a file stand for several windows (`SHORT`), or for more than Spark can list (`LONG`)."""
     if view.window is None or not holds_runs(file):
         return 0
-    few = file.count(view.record.id) <= LISTED or longest_run(view.checked(file)) <= LISTED
+    few = file.count(view.record.id) <= LISTED or longest_run(view.store, view.checked(file)) <= LISTED
     return SHORT if few else LONG
 
 
-@lru_cache(maxsize=4096)
-def longest_run(path: str) -> int:
-    """The most windows that a row of a result file stands for, from the file's metadata; files never change."""
-    metadata = pq.read_metadata(path)
-    place = metadata.schema.to_arrow_schema().get_field_index(RUN)
-    found = [metadata.row_group(number).column(place).statistics for number in range(metadata.num_row_groups)]
-    return max((own.max for own in found if own is not None and own.has_min_max), default=1)
+_longest: dict[str, int] = {}  # by the name of a file, which never changes
+
+
+def longest_run(store: Store, name: str) -> int:
+    """The most windows that a row of a result file stands for, as the file says of itself."""
+    if name not in _longest:
+        if len(_longest) >= KNOWN_FILES:
+            _longest.clear()
+        told = metadata(store, name)
+        place = told.schema.to_arrow_schema().get_field_index(RUN)
+        found = [told.row_group(number).column(place).statistics for number in range(told.num_row_groups)]
+        _longest[name] = max((own.max for own in found if own is not None and own.has_min_max), default=1)
+    return _longest[name]
 
 
 def _chosen(view: ResultView, frame: DataFrame) -> DataFrame:

@@ -1,7 +1,7 @@
 """Which sources are Parquet files whose columns and rows mappers can compute as Spark would, as terms.
 
 Spark's own analysis defines a DataFrame. The text that it prints for an expression becomes a term only if Spark parses
-the same expression from that text under the present settings: those of the DataFrame's creation count.
+the same expression from that text under the present settings: those of the DataFrame's creation count (decision 0010).
 """
 
 from __future__ import annotations

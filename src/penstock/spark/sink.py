@@ -1,4 +1,4 @@
-"""Sinks that Spark's batch writer writes to, and what Spark adds to all others: rows whose select list only it can compute."""
+"""Sinks of Spark's batch writer, and what Spark adds to others: rows whose select list only it can compute."""
 
 from __future__ import annotations
 
@@ -59,6 +59,9 @@ class WriterSink:
 
     into: Sink
     frame: Callable[[Sequence[int], Part], DataFrame]
+
+    def name(self, query: str) -> str:  # noqa: ARG002
+        return f"sink:{self.into}"
 
     def write(self, lines: Sequence[Line], step: int) -> None:  # noqa: ARG002
         options = resolved(self.into.options, f"sink {self.into}")

@@ -1,7 +1,7 @@
 """Name the sources of a streaming DataFrame, so that Spark's checkpoint lets streams be added and removed later.
 
-Spark can only evolve sources that were named from the first run, and has no call to name those of a finished
-DataFrame: the plan's leaves are renamed through Spark's own classes (classic Spark, not Connect).
+Spark has no call to name those of a finished DataFrame (decision 0031): the plan's leaves are renamed through Spark's
+own classes (classic Spark, not Connect).
 """
 
 from __future__ import annotations

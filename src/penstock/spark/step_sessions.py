@@ -1,6 +1,6 @@
 """Spark sessions configured for steps: the stream's own, in which batches run, and one for steps without a batch.
 
-Both are clones, so that nobody else sees their settings. `session` configures the user's session.
+Both are clones, so that nobody else sees their settings (decision 0030). `session` configures the user's session.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Users' own aggregates, ready to travel to the workers of the run: within it alone, and never through a file."""
+"""Users' own aggregates, serialized for the workers of the run: never through a file."""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ __all__ = [
     "AdvanceStream", "AlterQuery", "AlterStream", "CreateQuery", "CreateSource", "CreateStream", "CreateView",
     "DropQuery", "DropSource", "DropStream", "DropView", "Explain", "ExplainView", "Position", "RefreshView", "Refused",
     "Results", "ResumeQuery", "ShowQueries", "ShowSources", "ShowStreams", "ShowViews", "Statement", "altered",
-    "check_sources", "emit_length", "named_in_from", "parse_query", "parse_script", "parse_view", "placed_bounds", "read_script",
+    "check_sources", "emit_length", "named_in_from", "parse_query", "parse_script", "parse_view", "placed_bounds",
+    "read_script",
     "results_of",
 ]  # fmt: skip

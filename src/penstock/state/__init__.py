@@ -1,1 +1,1 @@
-"""Durable state: runs and their slices, the manifest, the registry, and what to purge or compact. Runs no jobs."""
+"""Durable state: runs and their slices, the manifest, the registry, and what to expire or compact. Runs no jobs."""

@@ -1,6 +1,6 @@
 """Buckets: key hashes in ranges of equal size, and which task serves which of them in a step.
 
-Their number belongs to the state directory; which task serves a bucket is decided anew for each step. Tasks serve consecutive buckets.
+Their number is fixed per state directory; each step assigns buckets to tasks anew. Tasks serve consecutive buckets.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Range = tuple[int, int | None]  # of key hashes: from the first to below the sec
 
 @dataclass(frozen=True)
 class BucketMap:
-    """`starts[t]` is the first bucket that task t serves; one without any starts where the next one does."""
+    """`starts[t]` is the first bucket that task t serves; a task without buckets starts where the next one does."""
 
     starts: tuple[int, ...]
     buckets: int = BUCKETS
 
     @staticmethod
     def even(tasks: int, buckets: int = BUCKETS) -> BucketMap:
-        """As many buckets for each task, as far as that goes."""
+        """The same number of buckets for each task, as far as possible."""
         return BucketMap(tuple(task * buckets // tasks for task in range(tasks)), buckets)
 
     @property

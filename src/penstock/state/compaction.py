@@ -1,11 +1,11 @@
 """What to merge: a pure choice from the manifest's lines. Kernels merge, the step runs it.
 
-Runs of one step are level 0. Once a table has gathered enough of them they are merged, and the rows are laid out anew by
-*link* of the table's chain (rows that live about equally long) and time interval, so that purge drops whole files. Runs of one link and
-interval are merged again when there are many of them, and once more when no further row of that interval can come. Rows that
-stay longer than their windows say (the other stream lags, or may come very late) move on to wider intervals, so that their runs stay few.
-Whatever else is due, runs are written anew once too many rows of the table are out of reach; and last the runs from before a query was
-dropped, to give up the rows that only that query needed.
+Runs of one step are level 0. Once a table has enough of them they are merged, and the rows are laid out by *link* of
+the table's chain (rows that live about equally long) and time interval, so that expiry drops whole files. Runs of one
+link and interval are merged again when there are many of them, and once more when no further row of that interval can
+come. Rows that stay longer than their windows (the other stream lags, or may come very late) move on to wider
+intervals, so that their runs stay few. Independently, runs are rewritten once too many rows of the table have expired;
+and last the runs from before a query was dropped, to remove rows that only that query needed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from penstock.model.time import FOREVER
 from penstock.state.run import RunEntry
 
 FAN_IN = 8  # runs per task before they are merged
-INTERVALS = 16  # a link is cut into so many intervals: what is kept too long is at most one of them
+INTERVALS = 16  # intervals per link: rows stay too long by at most one of them
 MOST_INTERVALS = 2 * INTERVALS  # of one link; rows over more of them stay longer than their link says
 FEW = (
     200_000  # rows of a table that are written anew at once when groups or keys have ended; of more, at the next merge
 )
 
-# Rows out of reach are given up when they are more than `MOST_GONE` of those in reach, until they are `LEAST_GONE`; but not if they are a
-# handful, and only from runs in which they are a good part. So a table holds 5 % too much at most, if a step is short beside the lives.
+# Expired rows are removed when they are more than `MOST_GONE` of the others, until they are `LEAST_GONE`; but not if
+# there are only a few, and only from runs with many of them. So a table has at most 5 % too much, if steps are short
+# beside the lives.
 MOST_GONE, LEAST_GONE = 0.02, 0.01
 HANDFUL, GOOD_PART = 500, 0.2
 
@@ -33,7 +34,7 @@ HANDFUL, GOOD_PART = 500, 0.2
 class Merge:
     """Merge these runs of a table; the rows come out as runs of the given level, one per link, interval and task.
 
-    `life` is the least end of link to put them in: rows that were moved to a longer one stay there.
+    `life` is the least end of link for them: rows that were moved to a longer one stay there.
     """
 
     table: str
@@ -43,7 +44,7 @@ class Merge:
 
 
 def interval_of(time: int, life: int) -> int:
-    """The number of the interval of a link in which a time lies; the link is named by its end."""
+    """The number of the interval of a link that contains a time; the link is named by its end."""
     return 0 if life >= FOREVER else time // interval_length(life)
 
 
@@ -70,7 +71,7 @@ def choose_merges(
 ) -> list[Merge]:
     """What a step merges of a table. `progress` is that of the table's own stream, `reached` that of all streams.
 
-    When keys have `ended` for a stream that the table is joined with, all runs are written anew, to give up what waits for nobody.
+    When keys have `ended` for a stream that the table is joined with, all runs are rewritten, to expire their rows.
     """
     if ended and not counted and sum(run.rows for run in runs) <= FEW:
         return _anew(table, runs)
@@ -82,7 +83,7 @@ def choose_merges(
 
 
 def choose_trims(table: str, runs: Sequence[RunEntry], budget_rows: int, reached: Mapping[str, int]) -> list[Merge]:
-    """Write runs anew to give up rows that are out of reach: those first that hold most of them."""
+    """Rewrite runs to remove expired rows: first those with most of them."""
     gone = {run.name: run.gone(reached) for run in runs}
     total = sum(gone.values())
     in_reach = sum(run.rows for run in runs) - total
@@ -100,7 +101,7 @@ def choose_trims(table: str, runs: Sequence[RunEntry], budget_rows: int, reached
 
 
 def _anew(table: str, runs: Sequence[RunEntry]) -> list[Merge]:
-    """Write these runs anew, each link by itself."""
+    """Rewrite these runs, each link by itself."""
     by_link: dict[int, list[RunEntry]] = {}
     for run in runs:
         by_link.setdefault(run.life if run.level else 0, []).append(run)
@@ -122,8 +123,9 @@ def choose_merge(
 ) -> Merge | None:
     """The next merge that keeps the runs of a table few, or None.
 
-    Runs of a registry version below `stale` may hold rows that only dropped queries needed. Where windows count rows (`counted`), how long a
-    row stays depends on those that come after it: older runs are merged along with fresh ones, to give up what has left the windows.
+    Runs of a registry version below `stale` may have rows that only dropped queries needed. Where windows count rows
+    (`counted`), the life of a row depends on later rows: older runs are merged with fresh ones, to expire what has left
+    the windows.
     """
     fresh = sorted((r for r in runs if r.level == 0), key=lambda r: (r.step, r.name))
     if len(fresh) >= FAN_IN * tasks:
@@ -163,9 +165,9 @@ def choose_settling(
     apart: bool,
     ended: bool = False,
 ) -> Merge | None:
-    """The next merge of partials. Where their time alone does not say whether they are needed (not `apart`), all runs go together.
+    """The next merge of partials. If their time alone does not decide whether they expire (not `apart`), of all runs.
 
-    So they do when groups have `ended`, to give up what is held of these.
+    So too when groups have `ended`, to expire their state.
     """
     whole = Merge(table, tuple(r.name for r in sorted(runs, key=lambda r: (r.step, r.name))), 1)
     if ended and runs and sum(r.rows for r in runs) <= FEW:
@@ -177,7 +179,7 @@ def choose_settling(
 
 
 def _widen(table: str, groups: Mapping[tuple[int, int], list[RunEntry]], tasks: int, budget_rows: int) -> Merge | None:
-    """Put the oldest half of a link that has too many intervals into intervals of twice the length."""
+    """Move the oldest half of a link with too many intervals into intervals of twice the length."""
     for life in sorted({life for life, _ in groups if life < FOREVER}):
         intervals = sorted(interval for of, interval in groups if of == life)
         if len(intervals) > MOST_INTERVALS:
@@ -188,7 +190,7 @@ def _widen(table: str, groups: Mapping[tuple[int, int], list[RunEntry]], tasks: 
 
 
 def _renew(table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: int, stale: int) -> Merge | None:
-    """Write old runs anew, those of one link and interval at a time."""
+    """Rewrite old runs, those of one link and interval at a time."""
     old = sorted((r for r in runs if r.version < stale), key=lambda r: (r.level, r.life, r.min_time, r.name))
     if not old:
         return None
@@ -198,7 +200,7 @@ def _renew(table: str, runs: Sequence[RunEntry], tasks: int, budget_rows: int, s
 
 
 def _within(runs: Sequence[RunEntry], tasks: int, budget_rows: int) -> tuple[str, ...]:
-    """As many of the runs as the budget allows, but enough to get fewer: a merge makes one run per task, link and interval."""
+    """As many runs as the budget allows, but enough to reduce them: a merge makes one per task, link and interval."""
     chosen: list[str] = []
     rows = 0
     for run in runs:

@@ -1,4 +1,4 @@
-"""How far the results of an aggregate are emitted of which a step emits a few at most."""
+"""How far the results of an aggregate with capped results are emitted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What a state directory need not remember any longer of queries that came and went: else what every start and every snapshot reads would only grow.
+"""What a state directory need not store any longer of dropped queries: otherwise starts and snapshots would only grow.
 
-A query is forgotten once it is dropped or replaced, all its results have been given up, and nothing else refers to it. Pure functions of the registry
-and the manifest: a change of the queries forgets records, the upkeep of a run counters and cursors. Files are collected in `orphans`.
+A query is forgotten once it is dropped or replaced, all its results have expired, and nothing else refers to it. Pure
+functions of the registry and the manifest: a change of the queries removes records, the upkeep of a run counters and
+cursors. `orphans` collects files.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from penstock.state.registry import QueryRecord, Registry
 
 
 def ended_queries(registry: Registry, manifest: Manifest) -> frozenset[int]:
-    """The queries that are dropped, have no results left, and are not referred to; of those that continue each other the oldest first.
+    """The queries that are dropped, have no results left, and are not referred to; of continued ones the oldest first.
 
-    One that is dropped and keeps its results for ever stays readable, also while it has none.
+    A dropped query that keeps its results for ever stays readable, even while it has none.
     """
     replaced = {q.replaces for q in registry.queries}
     holds = {query for file in manifest.results.values() for query, _ in file.counts}
@@ -52,7 +53,7 @@ def handed_on(registry: Registry, manifest: Manifest) -> Counters:
 
 
 def forgotten(registry: Registry, manifest: Manifest, cursors: Collection[str]) -> Forgotten:
-    """What belongs to nobody any longer; `cursors` are those in use."""
+    """What is not needed any longer; `cursors` are those in use."""
     known = {q.id for q in registry.queries}
     counted = [n for n in manifest.counters.queries if n not in known]
     suspended = [n for n in manifest.suspended if int(n) not in known]
@@ -61,7 +62,7 @@ def forgotten(registry: Registry, manifest: Manifest, cursors: Collection[str]) 
 
 
 def _heirs(registry: Registry, manifest: Manifest) -> dict[int, int]:
-    """The ended queries whose counts go to another one: to that which they are a part of, or that continues them."""
+    """The ended queries whose counts go to another one: their whole query, or the one that continues them."""
     ended, by_id = ended_queries(registry, manifest), {q.id: q for q in registry.queries}
     after = {q.replaces: q.id for q in registry.queries if q.replaces is not None}
     found = {}

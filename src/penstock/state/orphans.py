@@ -1,4 +1,4 @@
-"""Collect files that nobody needs any longer: left by crashed or repeated tasks, given up by purge and compaction, or versions of the registry."""
+"""Collects unneeded files: of crashed or repeated tasks, of expiry and compaction, and old versions of the registry."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock.state.registry import RegistryLog
 from penstock.storage.store import Store
 
 FOLDERS = ("runs", "results", "sides")
-GRACE_SECONDS = 600.0  # somebody may still read a file whose name he got from an older manifest
+GRACE_SECONDS = 600.0  # readers may still use file names from an older manifest
 
 
 def collect_orphans(store: Store, manifest: Manifest, grace: float = GRACE_SECONDS) -> list[str]:
@@ -27,9 +27,9 @@ def collect_orphans(store: Store, manifest: Manifest, grace: float = GRACE_SECON
 
 
 def collect_versions(store: Store, manifest: Manifest, grace: float = GRACE_SECONDS) -> list[str]:
-    """Delete versions of the registry that are neither the newest nor in use: by the manifest, or by a result file that says what its bits mean.
+    """Delete versions of the registry that are neither the newest nor used by the manifest or by a result file's bits.
 
-    One that is in use counts as young, so that who has an older manifest can still read by it for the grace time.
+    A used one counts as young, so that a reader with an older manifest can still use it for the grace time.
     """
     log = RegistryLog(store).versions
     versions = {version: log.name(version) for version in log.numbers()}

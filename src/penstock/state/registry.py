@@ -1,7 +1,7 @@
 """The registry: which streams and queries exist, durable, as a log of versions.
 
-Query ids are permanent and never given out again. Each version also records which bit of a result row belonged to which
-query, so that an old result file is read with the numbering it was written with.
+Query ids are permanent and never reused. Each version also records which bit of a result row belonged to which query,
+so that an old result file is read with its own numbering.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.storage.store import Store
 
 @dataclass(frozen=True)
 class StreamRecord:
-    """A stream as declared; `generation` counts how often the name was declared anew.
+    """A stream as declared; `generation` counts how often the name was declared again.
 
     `shared` is the name of the source that it reads together with another stream, so that its rows are read once.
     """
@@ -36,15 +36,15 @@ class StreamRecord:
 
     @property
     def source_name(self) -> str:
-        """The name under which Spark's checkpoint knows the source; a re-added stream must not resume the old position."""
+        """The source's name in Spark's checkpoint; a stream that is added again must not resume the old position."""
         return self.shared or f"{self.stream.name}_g{self.generation}"
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a query reads of the results of another one; `id` is that of the first query whose results the other one continues.
+    """What a query reads of another one's results; `id` is that of the first query that the other one continues.
 
-    `columns` are (name, type), `times` those whose progress is known, `usual` the one that is the result time.
+    `columns` are (name, type), `times` those with known progress, `usual` the one that is the result time.
     """
 
     query: str
@@ -61,17 +61,18 @@ class Reading:
 
 @dataclass(frozen=True)
 class QueryRecord:
-    """A query as declared, with what Spark said of it when it was registered.
+    """A query as declared, with the results of its analysis at registration.
 
-    `since` is the first step that answers it (-1 until it is part of a network), `start` whether rows held then take part
-    ("state") or only those that come ("now"). All rows with times from `complete_from[stream]` on take part; a stream that is not
-    there is complete. `share` is the query whose bits it reads, `replaces` the one whose results it continues. `types` are those of the
-    groups, arguments and values of an aggregated query, which `uses` these functions of the user's own. `reads` are the queries whose results
-    it reads. One that has an `owner` is the join below that query, which aggregates over it, or a part of it: nobody else knows of it. A query
-    over unions is answered by one record for each combination of their streams, with ids one after the other: the first is the query
-    itself, and the others are parts of the one `united`. `flush` = (results that a step gives at most, windows that one may be late for that),
-    `emit` the length of time after which open windows of an aggregate are shown again, where it is not part of the text.
-    With `any_order` its groups are numbered by their texts, as queries with the same groups share them; older records have them as they are written.
+    `since` is the first step that answers it (-1 until it is part of a network), `start` whether stored rows take part
+    ("state") or only later ones ("now"). All rows with times from `complete_from[stream]` on take part; all rows of
+    streams that are missing there. `share` is the query whose bits it reads, `replaces` the one whose results it
+    continues. `types` are those of the groups, arguments and values of an aggregated query; `uses` are its user-defined
+    functions. `reads` are the queries whose results it reads. A record with an `owner` is the join below that query,
+    which aggregates over it, or a part of it, and is internal. A query over unions has one record per combination of
+    their streams, with consecutive ids: the first is the query itself, and the others are parts of the one `united`.
+    `flush` = (maximal results per step, windows by which this may delay a result), `emit` the interval at which open
+    windows of an aggregate are shown again, if it is not part of the text. With `any_order` its groups are numbered by
+    their texts, so that queries with the same groups share them; older records have them as written.
     """
 
     id: int
@@ -106,19 +107,19 @@ class QueryRecord:
 
     @property
     def text(self) -> str:
-        """The query as it could have been written, with what was said beside its text of early results."""
+        """The query as it could have been written, with early results that were requested beside its text."""
         return self.sql if self.emit is None else f"{self.sql} EMIT EARLY EVERY {format_length(self.emit)}"
 
     def same_declaration(self, other: QueryRecord) -> bool:
-        """True if both were declared alike; ids and what was derived do not count."""
+        """Whether both were declared alike, apart from ids and derived fields."""
         return _declared(self) == _declared(other)
 
 
 @dataclass(frozen=True)
 class Registry:
-    """One version of the registry. `settings` are the SQL settings (time zone, ANSI) that give expressions their meaning.
+    """One version of the registry. `settings` are the SQL settings (time zone, ANSI) that expressions depend on.
 
-    Runs of versions below `stale` may hold rows that only dropped queries needed. State is kept in so many `buckets`.
+    Runs of versions below `stale` may have rows that only dropped queries needed. State has that many `buckets`.
     """
 
     version: int = 0
@@ -135,11 +136,11 @@ class Registry:
         return tuple(q for q in self.queries if not q.dropped)
 
     def shown(self) -> tuple[QueryRecord, ...]:
-        """The live queries that people have registered."""
+        """The live queries that users have registered."""
         return tuple(q for q in self.live() if q.owner is None)
 
     def below(self) -> list[int]:
-        """The joins below aggregates, dropped ones too: their results are read by these alone."""
+        """The joins below aggregates, even dropped ones: only these aggregates read their results."""
         owned = {q.id for q in self.queries if q.owner is not None and q.united is None}
         return [q.id for q in self.queries if q.id in owned or q.united in owned]
 
@@ -183,9 +184,9 @@ class RegistryLog:
         return max(self.versions.numbers(), default=0)
 
     def forget_secrets(self) -> None:
-        """Take secrets out of the versions of a directory whose newest one has some: older versions of Penstock have stored them.
+        """Remove secrets from a directory whose newest version has some: older versions of Penstock stored them.
 
-        Only who holds the directory may do so. The newest goes last, so that a crash in between leaves something to be seen.
+        Only the owner of the directory may do so. The newest goes last, so that a crash in between leaves a trace.
         """
         names = [self.versions.name(version) for version in self.versions.numbers()]
         for name in names if names and self._without_secrets(names[-1]) is not None else ():
@@ -213,9 +214,9 @@ class RegistryLog:
 
 
 class Bits:
-    """The bit of each query by version of the registry: every file of results asks for that of its own, so versions are read once."""
+    """The bit of each query by version of the registry; versions are cached, since every result file needs its own."""
 
-    MOST = 64  # versions that are remembered
+    MOST = 64  # cached versions
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -229,7 +230,7 @@ class Bits:
         return self._known[version][query][1]
 
     def __reduce__(self) -> tuple[type[Bits], tuple[Store]]:
-        return Bits, (self.store,)  # nobody takes along what he may not need
+        return Bits, (self.store,)  # the cache is not sent along
 
 
 def _declared(record: QueryRecord) -> tuple[object, ...]:
@@ -283,7 +284,7 @@ def _decode(data: dict[str, Any]) -> Registry:
         source = item["source"]
         item["columns"] = tuple(Column(*c) for c in item["columns"])
         item["patterns"] = tuple(Column(*c) for c in item.get("patterns", ()))
-        # Older versions have stored secrets, which go on to no later one.
+        # Older versions stored secrets, which are not copied to later ones.
         item["source"] = (
             None if source is None else Reader(source["format"], tuple((k, v) for k, v in source["options"])).stored
         )

@@ -1,8 +1,8 @@
 """Runs: one immutable sorted file of a state table, and the rows in it.
 
-A run is an Arrow file sorted by (bucket, key, time, order), read by mapping it into memory. The bucket is the
-top bits of the key's hash, so sorting by hash sorts by bucket. A *slice* is a row range of a run. The
-schema's metadata holds the dictionary of bits ids, the offsets of buckets, and the range of times.
+A run is an Arrow file sorted by (bucket, key, time, order), read by mapping it into memory. The bucket is the top bits
+of the key's hash, so sorting by hash sorts by bucket. A *slice* is a row range of a run. The schema's metadata has the
+dictionary of bits ids, the offsets of buckets, and the range of times.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from penstock.model import Tumbling
 from penstock.model.time import NEVER
 from penstock.state.buckets import BUCKETS, first_key
 
-PARTS, SAMPLE = (
-    8,
-    1024,
-)  # parts of a run that go one after the other, and rows (at least) from which their ends are taken
+# Number of equal parts of a run, and the least rows for them.
+PARTS, SAMPLE = 8, 1024
 
 NO_PIECES: Mapping[int, Tumbling] = MappingProxyType({})
 
@@ -38,7 +36,7 @@ Ints = npt.NDArray[np.int64]
 class Rows:
     """Sorted rows of one state table, in memory or mapped.
 
-    `patterns[bits[i]]` = ids of the roles that row i serves, and marks of the columns it was stored without (`gap`).
+    `patterns[bits[i]]` = ids of the roles that row i serves, and marks of columns it was stored without (`gap`).
     """
 
     key: Ints
@@ -56,7 +54,7 @@ class Rows:
         return self._slice(start, len(self) if high is None else int(np.searchsorted(self.key, high)))
 
     def since(self, low: int, high: int) -> Rows:
-        """The rows with low <= time < high, of rows that are sorted by time alone."""
+        """The rows with low <= time < high, of rows sorted by time alone."""
         return self._slice(*(int(i) for i in np.searchsorted(self.time, [low, high])))
 
     def _slice(self, start: int, stop: int) -> Rows:
@@ -68,11 +66,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class RunEntry:
-    """One line of the manifest: a run file and what is needed to decide about it without opening it.
+    """One line of the manifest: a run file and what decisions about it need without opening it.
 
-    `life` is the longest life of its rows, which says in which link of the chain it lies; `until[s]` = the progress of stream s at which no row of the run can meet a row of s any more.
-    `quantiles` are times that cut the rows into parts of equal size, if the table has no key. When all streams have come to `fades[n]`,
-    about n + 1 of `PARTS` equal parts of the rows are out of reach.
+    `life` is the longest life of its rows, which determines its link of the chain; `until[s]` = the progress of stream
+    s from which no row of the run can join a row of s. `quantiles` are times that cut the rows into parts of equal
+    size, if the table has no key. When all streams have reached `fades[n]`, about n + 1 of `PARTS` equal parts of the
+    rows have expired.
     """
 
     name: str
@@ -93,11 +92,11 @@ class RunEntry:
     fades: tuple[int, ...] = ()
 
     def expired(self, progress: Mapping[str, int]) -> bool:
-        """True if every row is out of everybody's reach."""
+        """Whether every row has expired."""
         return all(progress.get(stream, end - 1) >= end for stream, end in self.until)
 
     def gone(self, progress: Mapping[str, int]) -> float:
-        """About how many rows are out of everybody's reach; rather too few than too many."""
+        """Approximately how many rows have expired; rather too few than too many."""
         least = min((progress.get(stream, NEVER) for stream, _ in self.until), default=NEVER)
         return self.rows * bisect_right(self.fades, least) / PARTS
 
@@ -144,11 +143,13 @@ def encode_run(rows: Rows, table: str, buckets: int = BUCKETS) -> pa.Buffer:
 
 
 def decode_run(buffer: pa.Buffer, entry: RunEntry, path: str = "") -> Rows:
-    """The rows of a run file, without copying; raises StateError, with the path if it is known, if it is not what the manifest names."""
+    """The rows of a run file, without copying; raises StateError, with the path if known, on damage."""
     if buffer.size != entry.bytes or zlib.crc32(buffer) != entry.checksum:
         msg = (
-            f"state file {path or entry.name} is damaged (expected {entry.bytes} bytes with checksum {entry.checksum:08x}, "
-            f"found {buffer.size} bytes); restore it from a backup, or remove the state directory and replay the sources"
+            f"state file {path or entry.name} is damaged (expected {entry.bytes} bytes with checksum "
+            f"{entry.checksum:08x}, "
+            f"found {buffer.size} bytes); restore it from a backup, or remove the state directory and replay "
+            "the sources"
         )
         raise StateError(msg)
     with pa.ipc.open_file(buffer) as reader:
@@ -174,9 +175,9 @@ def expiry(
     forever: int,
     pieces: Mapping[int, Tumbling] = NO_PIECES,
 ) -> dict[str, int]:
-    """For each stream: the progress at which no row here can meet it any more (the `until` of a manifest line).
+    """For each stream: the progress from which no row here can join it (the `until` of a manifest line).
 
-    `pieces` are the windows of roles whose rows go at the end of their piece of time.
+    `pieces` are the windows of roles whose rows expire at the end of their piece of time.
     """
     newest = np.full(len(rows.patterns), np.iinfo(np.int64).min, dtype=np.int64)
     np.maximum.at(newest, rows.bits, rows.time)
@@ -194,7 +195,7 @@ def expiry(
 
 
 def fading(rows: Rows, lives: Mapping[int, Sequence[tuple[str, int]]], forever: int) -> tuple[int, ...]:
-    """The times at which one part of the rows after the other is out of reach, for all streams (the `fades` of a manifest line).
+    """The times at which one part of the rows after the other has expired, for all streams (the `fades` of a run).
 
     None if most rows stay for ever.
     """

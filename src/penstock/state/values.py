@@ -1,7 +1,8 @@
-"""Plain Python values as bytes and back, exactly: what the states of users' aggregates and the items of sketches are kept as.
+"""Plain Python values as bytes and back, exactly: the stored form of users' aggregate states and of sketch items.
 
-The bytes are JSON behind a mark of the format. Nothing in them is ever run, whoever has written them: what is no plain value is
-refused when it is written. A list is written as it is, any other kind of value that JSON has not as an object that names it.
+The bytes are JSON after a mark of the format. Nothing in them is ever executed, whoever wrote them: values that are not
+plain are refused when written. A list is written as it is, any other kind of value beyond JSON as an object that names
+it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from penstock.errors import StateError
 
 PLAIN = "None, bool, int, float, str, bytes, Decimal, date, datetime, timedelta, list, tuple, set, dict"
 _MARK = b"j"
-_PICKLE = b"\x80"  # how a pickle begins, which older versions wrote
+_PICKLE = b"\x80"  # the first byte of a pickle, which older versions wrote
 _LARGE = 1 << 63
 
 
 class NotPlain(ValueError):  # noqa: N818  (a verdict on a value, which its reader turns into an error)
-    """A value that cannot be kept; the text names its type."""
+    """A value that cannot be stored; the text names its type."""
 
 
 def encode(value: Any) -> bytes:
@@ -39,7 +40,8 @@ def decode(data: bytes) -> Any:
     """The value that was encoded."""
     if data[:1] == _PICKLE:
         msg = (
-            "a value in the state was pickled by an older version of Penstock, and pickles are not read, for they may run anything; "
+            "a value in the state was pickled by an older version of Penstock, and pickles are not read, for "
+            "they may run anything; "
             "use another state directory and replay the sources"
         )
         raise StateError(msg)
@@ -53,7 +55,7 @@ def decode(data: bytes) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    # By the very type: of a subclass only a part would come back.
+    # By the exact type: of a subclass only a part would be restored.
     write = _WRITERS.get(type(value))
     if write is None:
         module = type(value).__module__
@@ -70,7 +72,7 @@ def _float(value: float) -> Any:
 
 
 def _str(value: str) -> Any:
-    # Two lone surrogates side by side would come back as one character.
+    # Two adjacent lone surrogates would be restored as one character.
     return value if value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value) else {"u": [*map(ord, value)]}
 
 

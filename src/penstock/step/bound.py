@@ -1,4 +1,4 @@
-"""How much one query may produce in one step: beyond it the query is suspended, and the others go on."""
+"""The maximal results of one query in one step: beyond it the query is suspended, and the others continue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Bound:
     bytes: int = MOST_BYTES
 
     def passed(self, rows: int, size: int) -> str | None:
-        """Why so many results are too many; None if they are not."""
+        """Why there are too many results; None if there are not."""
         if rows > self.rows:
             what = f"more than {self.rows:,} rows"
         elif size > self.bytes:
@@ -23,6 +23,7 @@ class Bound:
         else:
             return None
         return (
-            f"its results of one step are {what}, and none of them are kept; restrict the query, or raise the bound (result_rows, result_bytes "
+            f"its results of one step are {what}, and none of them are kept; restrict the query, or raise "
+            "the bound (result_rows, result_bytes "
             "of the engine) and let it go on by ALTER QUERY .. RESUME"
         )

@@ -1,4 +1,4 @@
-"""The deltas of all state tables at a task, made of one parcel of rows after the other."""
+"""The deltas of all state tables at a task, built parcel by parcel."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from penstock.state.run import Ints
 from penstock.step.keys import received_keys
 from penstock.step.mapper import Truths, truth_of
 
-# Rows of small parcels are sorted together: measured with sixteen parcels of 600 rows, merging the delta of each takes twice as long; from 1 MB a
-# parcel on it makes no difference.
+# Rows of small parcels are sorted together: measured with sixteen parcels of 600 rows, merging the delta of each takes
+# twice as long; from 1 MB per parcel on it makes no difference.
 GATHERED_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
 class Fresh:
-    """By table the deltas of the rows that a task stores, of those that it probes with, and of those that all tasks see."""
+    """By table the deltas of the rows that a task stores, of those that it probes with, and of those that all see."""
 
     stored: dict[int, Delta] = field(default_factory=dict)
     probing: dict[int, Delta] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Deltas:
         stored, probing, seen = self._made
         whole = {index: self._merged(index, deltas) for index, deltas in stored.items()}
         others = {
-            # Tasks probe with the rows that they store, unless a step shares out those of one key.
+            # Tasks probe with the rows that they store, unless a step distributes those of one key.
             index: whole[index] if _are_same(deltas, stored.get(index, ())) else self._merged(index, deltas)
             for index, deltas in probing.items()
         }

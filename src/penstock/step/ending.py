@@ -1,6 +1,6 @@
-"""Whether anything is yet to come out of the streams: of those that people declare, and of those that are derived from results.
+"""Whether the streams still have something to deliver: declared streams, and those derived from results.
 
-Pure functions of the network and the manifest; the ticks that let it come are `step`'s.
+Pure functions of the network and the manifest; ticks of a `step` deliver it.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ ENDED = "final"  # kind of the progress of a stream that has ended
 
 
 def ended(manifest: Manifest, stream: str) -> Progress:
-    """The progress of a stream of which nothing more comes."""
+    """The progress of a stream that has ended."""
     return Progress(FOREVER, newest_time(manifest, stream), ENDED)
 
 
 def is_ending(manifest: Manifest) -> bool:
-    """Whether the streams have ended, and not everything has come out of it yet."""
+    """Whether the streams have ended, but not everything has been delivered yet."""
     return not manifest.final and any(p.kind == ENDED for p in manifest.progress.values())
 
 
 def most_ticks(network: Network) -> int:
-    """How many ticks the derived streams need at most: of each level rows come, windows close, progress is told."""
+    """How many ticks the derived streams need at most: at each level rows come, windows close, progress advances."""
     count = len(network.derived_streams)
     return 3 * count + 2 if count else 0
 
 
 def is_settled(network: Network, manifest: Manifest, views: derived.Views) -> bool:
-    """Whether only new rows bring anything: derived streams have taken in all results, and what this closes is closed."""
+    """Whether only new rows have an effect: derived streams have read all results, and what this closes is closed."""
     known = manifest.progress
     after = {**known, **derived.moved(network, manifest, known)}
     ahead = manifest.reached() | {name: p.value for name, p in after.items()}
@@ -41,7 +41,7 @@ def is_settled(network: Network, manifest: Manifest, views: derived.Views) -> bo
 
 
 def is_out(network: Network, manifest: Manifest, views: derived.Views) -> bool:
-    """Whether no derived stream has anything yet to come."""
+    """Whether no derived stream has anything left."""
     reached = manifest.reached()
     over = all(reached.get(d.name, NEVER) >= FOREVER for d in network.derived_streams)
     return over and not (

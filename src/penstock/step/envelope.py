@@ -1,4 +1,4 @@
-"""What travels between two stages of a step: rows of streams or partials of them, accounts of both, composites, the names of runs just written, and reports."""
+"""What travels between two stages of a step: rows or partials, accounts, composites, new runs' names, reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pyarrow as pa
 
 PARCEL_SCHEMA = "_to int, _kind int, _join int, _start int, _done int, _body binary"
 _PARCEL = pa.schema([
-    *(pa.field(name, pa.int32()) for name in ("_to", "_kind", "_join", "_start", "_done")), pa.field("_body", pa.binary()),
+    *(pa.field(name, pa.int32()) for name in ("_to", "_kind", "_join", "_start", "_done")),
+    pa.field("_body", pa.binary()),
 ])  # fmt: skip
 REPORT, FRESH, COMPOSITES, ROWS, ACCOUNT, PARTIALS = range(6)
 

@@ -1,4 +1,4 @@
-"""Row groups of Parquet files as pieces of a stream: whole columns, and of those only what some query needs."""
+"""Row groups of Parquet files as pieces of a stream: whole columns, but only those that some query needs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from penstock.step.mapper import brought
 from penstock.step.pieces import Text, Types, Unreadable
 from penstock.step.selection import Selection
 
-FAIR_BYTES = 1 << 20  # of row groups that are worth a piece of their own
+FAIR_BYTES = 1 << 20  # of row groups that deserve a piece of their own
 
 
 @dataclass(frozen=True)
 class FilePiece:
-    """Groups of rows of a file; all of them if `groups` is None. `selection` is what the source makes of them."""
+    """Row groups of a file; all of them if `groups` is None. `selection` is what the source makes of them."""
 
     stream: str
     path: str
@@ -40,7 +40,7 @@ class FilePiece:
             yield columns | times, partial(self._text, own, group)
 
     def _rows(self, columns: Collection[str], groups: Sequence[int] | None) -> Iterator[tuple[int, pa.Table]]:
-        """What columns of the stream need, of the rows in each group that are rows of the stream."""
+        """The columns that the stream needs, for the rows in each group that belong to the stream."""
         needed = self.selection.read_for(columns)
         for group, rows in row_groups(self.path, needed, self.selection.types, groups):
             yield group, self.selection.passing(rows)
@@ -55,7 +55,7 @@ class FilePiece:
         try:
             found = pq.read_metadata(self.path)
         except (OSError, pa.ArrowException):
-            return [self]  # who reads it will say why
+            return [self]  # the reader will report the reason
         cut: list[FilePiece] = []
         for group in range(found.num_row_groups):
             size = found.row_group(group).total_byte_size
@@ -69,7 +69,7 @@ class FilePiece:
 def row_groups(
     path: str, columns: Sequence[str], types: Mapping[str, pa.DataType], groups: Sequence[int] | None = None
 ) -> Iterator[tuple[int, pa.Table]]:
-    """The columns of each group of rows, or of some, in the types of the stream; one that the file lacks is NULL, as in Spark."""
+    """The columns of each row group, or of some, in the types of the stream; a missing column is NULL, as in Spark."""
     try:
         with pq.ParquetFile(path, memory_map=True) as file:
             schema = _checked(file, columns, types)

@@ -1,7 +1,7 @@
-"""What follows where only Spark can evaluate residuals or select items: rows that still serve a query are written.
+"""The second stage, if only Spark can evaluate residuals or select items: rows that still serve a query are written.
 
-Between the probe and the write such rows leave the task, and come back with the truth of residuals and the computed
-items, each NULL where evaluating it raised, which is counted.
+Between the probe and the write such rows leave the task, and return with the truth of residuals and the computed items,
+each NULL where evaluation raised, which is counted.
 """
 
 from __future__ import annotations

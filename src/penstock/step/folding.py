@@ -1,7 +1,7 @@
-"""Partials instead of rows: what mappers send of the rows of a window aggregate where many of a group come in one pane.
+"""Partials instead of rows: what mappers send for a window aggregate if many rows of a group share a pane.
 
-A mapper makes them by the kernels of the tasks, and a task merges those that it gets with one another, and with those that it makes of rows. So
-what is kept and answered is the same, whoever has put rows together.
+A mapper makes them with the kernels of the tasks, and a task merges those that it receives with each other and with
+those that it makes of rows. So state and answers are the same, wherever rows were folded.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from penstock.state.buckets import BucketMap
 from penstock.state.run import Rows
 from penstock.step.rollup import rolled_up
 
-AT_ONCE = 1 << 18  # rows that are put together at once, about: so many may wait
-MOST_BYTES = 32 << 20  # of the partials that a mapper holds for a state table: beyond that they are sent
+AT_ONCE = 1 << 18  # rows folded at once, approximately: so many may wait
+MOST_BYTES = 32 << 20  # of a mapper's partials for a state table: beyond that they are sent
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,10 @@ class Partials:
 
 @dataclass
 class Folder:
-    """Partials of the rows that a mapper has for one state table. `cuts` are by query the times that no partial may reach across.
+    """Partials of a mapper's rows for one state table. `cuts` are by query the times that no partial may cross.
 
-    Of those that it sends others make theirs, see `rolls_up_to`: they take no rows, and must be asked for partials after it.
+    Others may make theirs from those that it sends, see `rolls_up_to`: they accept no rows, and must be flushed after
+    it.
     """
 
     aggregate: WindowAggregate
@@ -56,13 +57,13 @@ class Folder:
     folded: int = 0  # rows
     sent: int = 0  # partials
     outside: dict[int, int] = field(default_factory=dict)  # by query: rows that it selects and has no window for
-    rolled: int = 0  # partials of another one, of which it has made its own
+    rolled: int = 0  # partials of another folder, from which it made its own
     _above: list[tuple[Folder, Rollup]] = field(default_factory=list)
     _waiting: list[pa.Table] = field(default_factory=list)
     _held: dict[int, list[pa.Table]] = field(default_factory=dict)
 
     def add(self, bits: Words, keys: Ints, columns: Mapping[str, pa.Array], places: Ints) -> None:
-        """Take the rows at these places; `bits` are the entries that each row serves."""
+        """Add the rows at these places; `bits` are the entries that each row serves."""
         if not len(places):
             return
         ids, patterns = bits_ids(bits[places])
@@ -85,24 +86,24 @@ class Folder:
             self._fold()
 
     def take(self, rollup: Rollup, made: Mapping[int, Sequence[pa.Table]]) -> None:
-        """Take partials of another one, by pane set."""
+        """Add partials of another folder, by pane set."""
         self.rolled += sum(len(table) for tables in made.values() for table in tables)
         for number, table in rolled_up(self.aggregate, self.source, self.table, rollup, made, self.cuts):
             self._held.setdefault(number, []).append(table)
 
     def rolls_up_to(self, folder: Folder, rollup: Rollup) -> None:
-        """What it sends that other one makes its partials of, from the first row to the last."""
+        """That folder makes its partials of those that this one sends, from the first row to the last."""
         self._above.append((folder, rollup))
 
     def full(self) -> Iterator[tuple[int, Partials]]:
-        """What has to be sent by now because there is so much of it, as (task, partials)."""
+        """What must be sent now because there is so much of it, as (task, partials)."""
         if self._bytes() > MOST_BYTES:
             self._merge()
             if self._bytes() > MOST_BYTES // 2:
                 yield from self._send()
 
     def rest(self) -> Iterator[tuple[int, Partials]]:
-        """All that is left."""
+        """All remaining partials."""
         if self._waiting:
             self._fold()
         self._merge()

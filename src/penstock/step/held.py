@@ -1,7 +1,7 @@
-"""The runs that a task holds in a step: opened, written, merged.
+"""The runs of a task in a step: opened, written, merged.
 
-A task serves its own range of keys (of time, where a table has no key) of every run that the manifest names, and writes new ones under
-names that nobody has used.
+A task serves its own range of keys (of time, if a table has no key) of every run in the manifest, and writes new ones
+under unique names.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ class Held:
     high: int | None
     listed: Schemas = field(default_factory=dict)
     fresh: list[RunEntry] = field(default_factory=list)  # written here, and looked up in later stages
-    ranked: dict[str, Rows] = field(
-        default_factory=dict
-    )  # runs of counted rows, with the times at which these leave windows
+    # Runs of counted rows, with the times at which these leave windows.
+    ranked: dict[str, Rows] = field(default_factory=dict)
 
     def open_runs(self, every: Collection[int] = ()) -> tuple[dict[int, list[Rows]], dict[int, list[Rows]]]:
-        """The slices of each table that this task serves, and the whole runs of tables that it looks at whole (or of `every`)."""
+        """The slices of each table that this task serves, and the whole runs of tables that it reads whole."""
         wanted = {entry.name for entries in self.task.runs.values() for entry in entries}
         for name in [n for n in _opened if n not in wanted]:
             del _opened[name]
@@ -71,7 +70,7 @@ class Held:
         return own, whole
 
     def own(self, table: StateTable, entry: RunEntry) -> Rows | None:
-        """The task's share of a run: by key, or by time if there is none."""
+        """The task's share of a run: by key, or by time without one."""
         if table.timed:
             starts = self.task.segments.get(table.index, (NEVER,) + (FOREVER,) * (self.task.buckets.tasks - 1))
             low, high = (*starts, FOREVER)[self.partition : self.partition + 2]
@@ -102,7 +101,7 @@ class Held:
             for life, piece in fresh_runs(table, kept):
                 self.keep_fresh(table, self.write_run(table, piece, 0, life))
         if len(kept) < len(rows) and table.index in self.task.routes.later:
-            # Rows that are out of reach for later steps may still meet rows of this one; no manifest names their run.
+            # Rows that have expired for later steps may still join rows of this one; no manifest names their run.
             gone = select(rows, ~in_reach)
             self.keep_fresh(table, self.write_run(table, gone, 0, 0, named=False))
 

@@ -1,7 +1,7 @@
-"""Progress by the clock: of streams that have been silent for a while, and of those that promise how far they run behind it.
+"""Progress by the clock: of streams that have been idle for a while, and of those with a heartbeat.
 
-The caller knows which streams have nothing left to read. Every value is committed before it is used, so that a replay repeats it and never
-asks the clock again.
+The caller knows which streams have nothing left to read. Every value is committed before it is used, so that a replay
+repeats it and does not ask the clock again.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def follow_clock(
     last_rows: Mapping[str, float],
     started: float,
 ) -> tuple[dict[str, Progress], list[str]]:
-    """(progress with that of the streams that follow the clock, warnings). `last_rows` is when each stream last had rows.
+    """(progress, with that of the streams that follow the clock, warnings). `last_rows` is when streams last had rows.
 
-    These streams must have no rows that wait to be read. One that last had rows of long ago follows the other streams instead: its event time
-    is not that of the clock.
+    These streams must have no unread rows. One whose last rows were old follows the other streams instead: its event
+    time is not that of the clock.
     """
     moved, warnings = dict(progress), []
     for stream in streams:
@@ -43,7 +43,7 @@ def follow_clock(
                 f"stream {stream.name!r} is idle and its newest row lags the clock by more than idle_skew; "
                 "it follows the other streams instead"
             )
-        # A step per tick would be a manifest per tick: move in whole seconds.
+        # A step per tick would be a manifest per tick: advance by whole seconds.
         if value >= old.value + SECOND:
             moved[stream.name] = replace(old, value=value, kind="idle" if stream.heartbeat is None else "heartbeat")
     return moved, warnings

@@ -1,6 +1,6 @@
-"""The key hashes of rows in state tables, and the tasks that they belong to.
+"""The key hashes of rows in state tables, and the tasks that own them.
 
-Keys of columns and of values that mappers compute are hashed here; for any other key the rows bring the hash, as Spark has computed it.
+Keys of columns and of values that mappers compute are hashed here; for any other key the rows have Spark's hash.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Valid = npt.NDArray[np.bool_]
 
 
 def key_columns(table: StateTable) -> tuple[str, ...]:
-    """What rows need for their keys in a table: columns, declared or computed by the mapper, or the hash itself."""
+    """The key columns of rows in a table: declared ones, those that the mapper computes, or the hash itself."""
     return (key_column(table.name),) if table.hashed is None else table.hashed
 
 
 def keys_of(table: StateTable, columns: Mapping[str, pa.Array], times: pa.Array) -> tuple[Ints, Valid]:
-    """The hash of each row's key, and the rows that have one; 0 for all others. Without a key it is that of the row's time."""
+    """The hash of each row's key, and the rows that have one; 0 for others. Without a key: of its time."""
     if not table.hashed:
         return received_keys(table, columns, times)
     parts = [_common(columns[name], kind) for name, kind in zip(table.hashed, table.key_types, strict=True)]
@@ -37,7 +37,7 @@ def keys_of(table: StateTable, columns: Mapping[str, pa.Array], times: pa.Array)
 
 
 def received_keys(table: StateTable, columns: Mapping[str, pa.Array], times: pa.Array) -> tuple[Ints, Valid]:
-    """The keys of rows that bring them: their hashes, unless these follow from what the rows bring anyway."""
+    """The keys of rows that contain them: their hashes, unless these follow from other columns."""
     if not table.key:
         found = np.zeros(len(times), dtype=np.int64) if table.grouped else hash_bigint(whole_numbers(times))
         return found, np.ones(len(times), dtype=np.bool_)
@@ -47,14 +47,14 @@ def received_keys(table: StateTable, columns: Mapping[str, pa.Array], times: pa.
 
 
 def _zeroed(table: StateTable, keys: Ints, valid: Valid) -> tuple[Ints, Valid]:
-    """Rows without a key lie at 0; where rows are grouped, they are a group of their own there."""
+    """Rows without a key are at 0; in grouped tables they are a group of their own there."""
     if valid.all():
         return keys, valid
     return np.where(valid, keys, 0), np.ones_like(valid) if table.grouped else valid
 
 
 def _common(column: pa.Array, kind: str) -> pa.Array:
-    """A column in the type in which keys compare."""
+    """A column in the type in which keys are compared."""
     if kind == "bigint" and pa.types.is_integer(column.type):
         return column.cast(pa.int64())
     if kind != "double" or pa.types.is_float64(column.type):

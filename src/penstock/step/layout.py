@@ -1,4 +1,4 @@
-"""Where the columns of streams travel: columns of equal type share a slot, so all rows are as wide as the widest."""
+"""Slots for the columns of streams: columns of equal type share one, so the union is as wide as the widest stream."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from penstock.planner.network import Network
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each column that is read of each stream travels; fixed as long as one streaming query runs."""
+    """The slot of each column read from each stream; fixed for the life of one streaming query."""
 
     order: tuple[str, ...]
     slots: Mapping[str, Mapping[str, str]]
     types: tuple[tuple[str, str], ...]
     marked: bool = False  # some rows may be punctuations
-    placed: bool = False  # some stream has a delay in rows, so that the sequence travels
+    placed: bool = False  # some stream has a delay in rows, so that the sequence is included
 
     def name(self, stream: str, column: str) -> str:
-        """The exchange column that holds a declared column; derived values keep their own name."""
+        """The exchange column of a declared column; computed columns keep their own name."""
         return self.slots[stream].get(column, column)
 
 
 def lay_out(streams: Sequence[Stream], read: Mapping[str, Collection[str]] = MappingProxyType({})) -> Layout:
-    """Give each column a slot of its type, the same to all streams. Of a stream in `read` only those columns."""
+    """Assign each column a slot of its type; streams share slots. Streams in `read` have only these columns."""
     slots: dict[str, dict[str, str]] = {}
     names: dict[tuple[str, int], str] = {}
     types: list[tuple[str, str]] = []
@@ -47,7 +47,7 @@ def lay_out(streams: Sequence[Stream], read: Mapping[str, Collection[str]] = Map
 
 
 def lay_out_all(layout: Layout, network: Network) -> Layout:
-    """The layout of the streams that the source reads, and behind them the derived ones; the former stay in place."""
+    """The layout of the streams that Spark reads, followed by the derived ones; the former keep their slots."""
     own = [network.streams[name] for name in layout.order]
     whole = lay_out([*own, *(d.stream for d in network.derived_streams)], layout.slots)
     assert whole.types[: len(layout.types)] == layout.types

@@ -1,4 +1,4 @@
-"""Results of a window aggregate as the select list of one query, in a file of its own: each a row, also where windows hold the same."""
+"""Results of a window aggregate in the form of one query's select list, in a file of its own: one row per window."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_LISTED = (
 
 
 def count_results(rows: pa.Table, window: AggregateWindow | None) -> int:
-    """How many results rows stand for."""
+    """The number of results that rows stand for."""
     runs = RUN in rows.column_names and isinstance(window, Sliding | Landmark)
     return total_of(rows.column(RUN).to_numpy()) if runs else len(rows)
 
@@ -29,7 +29,7 @@ def count_results(rows: pa.Table, window: AggregateWindow | None) -> int:
 def write_listed(
     rows: pa.Table, window: AggregateWindow | None, member: AggregateMember, task: Task, schema: pa.Schema
 ) -> RowFile:
-    """Write the results that some rows stand for to a file, which has ended then."""
+    """Write the results that some rows stand for to a file, and end it."""
     file = RowFile(task.store, task.step)
     sliding = window if RUN in rows.column_names and isinstance(window, Sliding | Landmark) else None
     for each in (rows,) if sliding is None else written_out(rows, sliding, ROW_GROUP):
@@ -42,7 +42,7 @@ def write_listed(
 
 
 def _place(item: Expression) -> str:
-    """The column that an item of a select list is."""
+    """The column of an item of a select list."""
     ref = bare(item)
     assert ref is not None
     return WINDOW_END if ref.role == PSEUDO_ROLE and ref.column != WINDOW_START else ref.column

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.kernels.aggregate.entries import patterns_of
 from penstock.kernels.aggregate.panes import closed_panes, pane_edge, window_counts
@@ -24,6 +23,7 @@ from penstock.state.result_files import ResultFile
 from penstock.step.report import Report
 from penstock.step.rows import ROW_GROUP, compression_of
 from penstock.step.task import Task
+from penstock.storage.parquet import write
 from penstock.storage.store import file_name
 
 
@@ -70,17 +70,10 @@ def _write_panes(
     table = _stored(aggregate, members, panes)
     name = file_name("results", task.step, "parquet")
     # Sorted keys and small counts are short as dictionaries, so these are left on.
-    with task.store.create(name) as file:
-        pq.write_table(
-            table,
-            file,
-            compression=compression_of(table),
-            write_page_checksum=True,
-            row_group_size=ROW_GROUP,
-        )
+    size = write(task.store, name, table, compression=compression_of(table), row_group_size=ROW_GROUP)
     first, last = _ends(queries, panes, until)
     entry = ResultFile(
-        name, aggregate.name, task.step, version, len(table), task.store.size(name), first, last, tuple(counts), PANES,
+        name, aggregate.name, task.step, version, len(table), size, first, last, tuple(counts), PANES,
         closings=((task.step, after, until),), panes_until=edge,
     )  # fmt: skip
     report.add_file(entry)

@@ -1,4 +1,4 @@
-"""Pieces: what mappers read themselves of the rows that a step takes in, instead of getting them from a source."""
+"""Pieces: rows of a step that mappers read themselves, instead of getting them from a source."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ Types = Mapping[str, Mapping[str, pa.DataType]]  # stream -> declared column -> 
 
 
 class Unreadable(Exception):  # noqa: N818  (not an error: Spark reads such pieces)
-    """A piece that Arrow cannot read, or might read otherwise than Spark."""
+    """A piece that Arrow cannot read, or might read differently from Spark."""
 
 
 class Piece(Protocol):
-    """Some rows of one stream, which lie in a file."""
+    """Some rows of one stream in a file."""
 
     @property
     def stream(self) -> str: ...
 
     @property
     def bytes(self) -> int:
-        """About how much work it is."""
+        """The approximate amount of work."""
         ...
 
     def read(self, network: Network, types: Types) -> Iterator[tuple[dict[str, pa.Array], Text]]:
-        """All its rows as a mapper takes them; raises Unreadable."""
+        """All its rows in a mapper's form; raises Unreadable."""
         ...
 
     def split(self) -> Sequence[Piece]:
-        """The same rows in pieces of no more than a fair size, where they can be cut."""
+        """The same rows in pieces of no more than a fair size, if they can be split."""
         ...
 
 
 def shared_out(pieces: Sequence[Piece], shares: int) -> list[list[Piece]]:
-    """The pieces, cut where that is possible, in shares of about the same size."""
+    """The pieces, split where possible, in shares of about the same size."""
     found: list[list[Piece]] = [[] for _ in range(shares)]
     sizes = [0] * shares
     parts = [part for piece in pieces for part in piece.split()]
@@ -51,7 +51,7 @@ def shared_out(pieces: Sequence[Piece], shares: int) -> list[list[Piece]]:
 
 
 def is_scannable(network: Network, streams: Collection[str]) -> bool:
-    """Whether mappers can do with columns of these streams alone: no expression needs Spark, not even that of a key, and rows tell no progress."""
+    """Whether these streams' columns suffice for mappers: no expression needs Spark, and no row is a punctuation."""
     return (
         not any(d.stream in streams and d.term is None for d in network.derived)
         and not any(network.streams[n].punctuated or network.streams[n].delay_rows is not None for n in streams)

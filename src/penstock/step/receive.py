@@ -1,7 +1,7 @@
 """The rows that a task receives in a step, as deltas of its state tables.
 
-Rows come in parcels from mappers, or just as a source brings them, or in pieces that every task reads: then the task is their mapper too, for its
-own share of them.
+Rows come in parcels from mappers, or directly from a source, or in pieces that every task reads: then the task is their
+mapper too, for its own share of them.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Receiver:
         return fresh
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Received]:
-        """The rows of this step that the task needs, as they come; nothing of what has been taken is held here."""
+        """The rows of this step that the task needs, as they arrive; without a reference to processed ones."""
         plan = self.plan
         mapper = Mapper(plan.network, plan.names, plan.truths, self.task.asked, self.report.partition, plan.listed)
-        # Read to the end in any case: Spark waits for it. A tick brings no rows of streams.
+        # Read to the end in any case: Spark waits for it. A tick has no rows of streams.
         for batch in batches:
             if "_kind" in batch.schema.names:
                 yield from self._unpacked(batch)
@@ -91,14 +91,14 @@ class Receiver:
 
 
 def _held_by_nobody(found: Iterator[tuple[int, Received]]) -> Iterator[Received]:
-    """What a mapper finds for its task, without a reference to what it has found last."""
+    """A mapper's output for its task, without a reference to the last item."""
     for _, rows in found:
         yield rows
         del rows
 
 
 def _statistics(table: StateTable, rows: Rows) -> TableCounters:
-    """The rows by role, and by their own life: what the planner chooses chains from."""
+    """The rows by role, and by their own life: the planner's input for choosing chains."""
     life = {entry.id: entry.life for entry in table.entries}
     lives, roles = Counter[int](), Counter[int]()
     for pattern, count in zip(

@@ -1,4 +1,4 @@
-"""Result rows of a join: as its result table stores them for all queries, and as the select list of one query that has files of its own."""
+"""Result rows of a join: in its result table for all queries, and in its own files as one query's select list."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from penstock.step.bound import Bound
 from penstock.step.rows import RowFile
 from penstock.storage.store import Store
 
-Schemas = Mapping[int, pa.Schema]  # by query, of those that have files of their own
+Schemas = Mapping[int, pa.Schema]  # by query, for those with files of their own
 
 
 @dataclass
 class ResultWriter:
-    """Writes the result rows of one join: those of queries with files of their own there, all others to one file."""
+    """Writes the result rows of one join: to their own files for queries that have them, all others to one file."""
 
     network: Network
     join: Join
@@ -36,7 +36,7 @@ class ResultWriter:
     step: int
     schemas: Schemas
     bound: Bound = field(default_factory=Bound)
-    refused: dict[int, str] = field(default_factory=dict)  # queries that found too much here alone, and why that is
+    refused: dict[int, str] = field(default_factory=dict)  # queries with too many results in this task, and why
     _own: dict[int, RowFile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class ResultWriter:
         self._shared = RowFile(self.store, self.step, ("_step", *encoded))
 
     def write(self, table: pa.Table, bits: Words) -> None:
-        """Take rows as the result table has them, with the bits of the queries that they serve."""
+        """Add rows in the form of the result table, with the bits of the queries that they serve."""
         times = table.column("_time").combine_chunks().to_numpy()
         for member in self.join.leads:
             self.counts[member.bit] += int(has_bit(bits, member.bit).sum())
@@ -65,11 +65,11 @@ class ResultWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether no query of the join can take more."""
+        """Whether no query of the join accepts more."""
         return len(self.refused) == len(self.join.members)
 
     def _refuse(self) -> None:
-        """Let go of queries with more results than one may have."""
+        """Drop queries with more results than allowed."""
         for member in self.join.members:
             own = self._own.get(member.id)
             size = own.bytes if own is not None else 0 if member.listed else self._shared.share(self.counts[member.bit])
@@ -80,7 +80,7 @@ class ResultWriter:
                     self._own.pop(member.id).abandon()
 
     def _left(self, table: pa.Table, bits: Words, times: Ints) -> tuple[pa.Table, Ints]:
-        """What the result table holds for those without files of their own."""
+        """The result table's rows for queries without files of their own."""
         wanted = np.zeros(bits.shape[1], dtype=np.uint64)
         for member in (m for m in self.others if m.id not in self.refused):
             wanted[member.bit // 64] |= np.uint64(1 << member.bit % 64)
@@ -93,7 +93,7 @@ class ResultWriter:
         return (table, times) if alive.all() else (table.filter(pa.array(alive)), times[alive])
 
     def _columns(self, names: list[str]) -> list[str]:
-        """The columns that somebody reads in the result table."""
+        """The columns of the result table that some query reads."""
         read = {computed_column(m.id, item) for m in self.others for item, _ in m.computed}
         for member in self.others:
             for position, columns in enumerate(self.join.columns):
@@ -127,7 +127,7 @@ def result_table(
     work: Work,
     step: int,
 ) -> pa.Table:
-    """Result rows as the result table stores them: result time, bits, the columns of each position, computed items."""
+    """Result rows in the form of the result table: result time, bits, the columns of each position, computed items."""
     columns: dict[str, pa.Array] = {
         "_time": pa.array(matches.result_time),
         "_step": pa.array(np.full(len(matches), step, dtype=np.int64)),
@@ -139,7 +139,7 @@ def result_table(
         for name in names:
             kind = types[stream.name][name]
             found = matches.column(position, name, kind if name == stream.event_time else None)
-            # A run from before the column was wanted gives NULLs of no type.
+            # A run older than the column gives untyped NULLs.
             columns[result_column(position, stream, name)] = found.cast(kind) if pa.types.is_null(found.type) else found
     if not join.finished_by_spark:
         for member in join.members:
@@ -153,7 +153,7 @@ def _computed(network: Network, join: Join, member: Member, matches: Matches, wo
         return {}
     index = np.flatnonzero(has_bit(matches.bits, member.bit))
     mostly = 2 * len(index) > len(matches)
-    some = index if len(index) else np.zeros(1, dtype=np.int64)  # one row tells the type
+    some = index if len(index) else np.zeros(1, dtype=np.int64)  # one row determines the type
     rows = matches if mostly else matches.take(some)
     evaluation, columns = Evaluation(lookup(network, join, rows), len(rows)), {}
     for item, expression in member.computed:
@@ -172,7 +172,7 @@ def _spread(values: pa.Array, index: npt.NDArray[np.int64], rows: int) -> pa.Arr
 
 
 def own_rows(network: Network, join: Join, member: Member, rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The select list of a query, over rows as the result table has them and its computed items."""
+    """The select list of a query, over rows of the result table and its computed items."""
     computed = {item for item, _ in member.computed}
     found = []
     for item, (expression, wanted) in enumerate(zip(member.listed, schema, strict=True)):

@@ -1,4 +1,4 @@
-"""Partials of one aggregate, made of those of another one with more groups, as a mapper would have made them of the rows."""
+"""Partials of one aggregate, made from those of another one with more groups, as if a mapper had made them of rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rolled_up(
     made: Mapping[int, Sequence[pa.Table]],
     cuts: Mapping[int, int],
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Partials by pane set, of those that were `made` for the other aggregate, by its pane sets; `cuts` by query, as for rows."""
+    """Partials by pane set, from those that were `made` for the other aggregate; `cuts` by query, as for rows."""
     for number, own in enumerate(aggregate.plan.sets):
         partials = _serving(aggregate, own, rollup, made.get(rollup.sets[number], ()))
         if partials is None:
@@ -46,7 +46,7 @@ def rolled_up(
 def _serving(
     aggregate: WindowAggregate, own: PaneSet, rollup: Rollup, made: Sequence[pa.Table]
 ) -> tuple[pa.Table, pa.Array, list[tuple[int, ...]]] | None:
-    """The partials that a query of the pane set wants, and what each serves in it."""
+    """The partials that a query of the pane set needs, and the queries that each serves in it."""
     if not made:
         return None
     whole = together(made)

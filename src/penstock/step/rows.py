@@ -1,4 +1,4 @@
-"""Files of result rows: one Parquet file of a task or a mapper, opened at its first row, written by row groups."""
+"""Files of result rows: one Parquet file per task or mapper, opened at its first row, written by row groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SAMPLE = 1 << 13  # rows
 
 @dataclass
 class RowFile:
-    """A file of rows that a step has found. `encoded` are the columns that are short as dictionaries beside strings."""
+    """A file of result rows of a step. `encoded` are the columns that are compact as dictionaries, besides strings."""
 
     store: Store
     step: int
@@ -38,7 +38,7 @@ class RowFile:
     _writer: pq.ParquetWriter | None = None
 
     def add(self, table: pa.Table, times: Ints) -> None:
-        """Take rows, whose result times these are; small pieces are gathered to one row group."""
+        """Add rows with these result times; small pieces are gathered to one row group."""
         self._waiting.append(table)
         self.rows += len(table)
         self._held += len(table)
@@ -49,15 +49,15 @@ class RowFile:
 
     @property
     def bytes(self) -> int:
-        """How much is written so far."""
+        """The bytes written so far."""
         return self._stream.tell() if self._stream is not None else 0
 
     def share(self, rows: int) -> int:
-        """The bytes of so many of the rows."""
+        """The bytes of that many rows."""
         return self.bytes * min(int(rows), self.rows) // max(self.rows, 1)
 
     def close(self) -> bool:
-        """End the file; whether there is one."""
+        """End the file; returns whether there is one."""
         if self._waiting:
             self._flush()
         if self._writer is None:
@@ -67,14 +67,14 @@ class RowFile:
         return True
 
     def file(self, join: str, version: int, counts: Sequence[tuple[int, int]], kind: str) -> ResultFile:
-        """What a manifest has to say of the file that has ended, with so many results of each query."""
+        """The manifest's record of the ended file, with that many results of each query."""
         size = self.store.size(self.name)
         return ResultFile(
             self.name, join, self.step, version, self.rows, size, self.min_time, self.max_time, tuple(counts), kind
         )
 
     def abandon(self) -> None:
-        """Let go of what was written: nobody shall have it."""
+        """Delete what was written."""
         self._waiting = []
         if self._writer is not None:
             self._writer.close()
@@ -101,9 +101,9 @@ class RowFile:
 
 
 def compression_of(table: pa.Table) -> dict[str, str]:
-    """The codec of each column: it takes longer than all the rest of writing, so it must at least halve what is written.
+    """The codec of each column: it costs more than the rest of writing, so it must at least halve the size.
 
-    Small files, which are merged and compressed later, go without.
+    Small files, which are merged and compressed later, are not compressed.
     """
     found = {}
     for field_ in table.schema:

@@ -1,4 +1,4 @@
-"""One mapper of a step: rows that it is given, and pieces that it reads, become parcels for tasks and its account."""
+"""One mapper of a step: its rows, and pieces that it reads itself, become parcels for the tasks, and its account."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.step.task import Plan
 def run_mapper(
     batches: Iterable[tuple[pa.RecordBatch, Sequence[Piece]]], plan: Plan, asked: Asked
 ) -> Iterator[pa.RecordBatch]:
-    """What a mapper sends of its batches, and of the pieces that it is to read with each of them."""
+    """What a mapper sends for its batches, and for the pieces that it must read with each of them."""
     mapper = Mapper(plan.network, plan.names, plan.truths, asked, listed=plan.listed)
     for batch, pieces in batches:
         for found in (mapper.take(batch), *(mapper.read(piece, plan.types) for piece in pieces)):
@@ -26,14 +26,14 @@ def run_mapper(
                 for body in pack(its):
                     mapper.account.count_sent(size=len(body))
                     yield parcel(to, ROWS, body)
-                del its, body  # one parcel is held at a time
+                del its, body  # one parcel at a time
         yield from _folded(mapper, rest=False)
     yield from _folded(mapper, rest=True)
     yield parcel(0, ACCOUNT, mapper.told().encode())
 
 
 def _folded(mapper: Mapper, *, rest: bool) -> Iterator[pa.RecordBatch]:
-    """The partials that a mapper sends, the rest of them or what cannot wait."""
+    """The partials that a mapper sends: the rest of them, or what cannot wait."""
     for to, partials in mapper.partials(rest=rest):
         mapper.account.count_sent(rows=len(partials.partials))
         for body in pack_partials(partials):

@@ -1,4 +1,4 @@
-"""What a source makes of the rows of its files: columns, computed or under other names, of the rows that pass its filters."""
+"""The rows of a source from the rows of its files: columns, computed or renamed, of rows that satisfy its filters."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from penstock.step.pieces import Unreadable
 
 @dataclass(frozen=True)
 class Selection:
-    """`types` are those of the columns in the files, and `items` the columns of the stream as terms over them, a `Ref` where a column is just that.
+    """`types` are those of the columns in the files, `items` the columns of the stream as terms over them.
 
-    A row counts where all `filters` are true.
+    An item that is just a column is a `Ref`. A row counts if all `filters` are true.
     """
 
     types: Mapping[str, pa.DataType]
@@ -27,7 +27,7 @@ class Selection:
 
     @staticmethod
     def whole(types: Mapping[str, pa.DataType]) -> Selection:
-        """All columns of all rows, as they are."""
+        """All columns of all rows, unchanged."""
         return Selection(types, {name: Ref(0, name) for name in types})
 
     def read_for(self, columns: Collection[str]) -> list[str]:
@@ -35,11 +35,11 @@ class Selection:
         terms = [*self.filters, *(self.items[column] for column in columns)]
         found = sorted({part.column for term in terms for part in parts_of(term) if isinstance(part, Ref)})
         if not found:
-            raise Unreadable("nothing of the files is read")  # not even how many rows there are
+            raise Unreadable("nothing of the files is read")  # not even the number of rows
         return found
 
     def passing(self, rows: pa.Table) -> pa.Table:
-        """The rows that count."""
+        """The rows that satisfy the filters."""
         for term in self.filters:
             true, raised = _evaluation(rows).holds(term)
             if raised.any():

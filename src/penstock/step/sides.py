@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.model.time import NEVER
 from penstock.state.manifest import SideFile
+from penstock.storage.parquet import write
 from penstock.storage.store import Store, file_name
 
 
@@ -19,6 +19,4 @@ def write_side(
     known = pa.repeat(pa.scalar(progress if progress > NEVER else None, pa.int64()), len(rows))
     table = pa.table({"_row": rows, "_step": steps, "_reason": why, "_progress": known})
     name = file_name("sides", step, "parquet")
-    with store.create(name) as file:
-        pq.write_table(table, file, write_page_checksum=True)
-    return SideFile(name, stream, reason, step, len(rows), store.size(name))
+    return SideFile(name, stream, reason, step, len(rows), write(store, name, table))

@@ -1,4 +1,4 @@
-"""Queries that stopped: which of them can go on, and the step that says so."""
+"""Suspended queries: which of them can be resumed, and the step that resumes them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ from penstock.state.manifest import Entry, Forgotten, Manifest
 from penstock.state.registry import QueryRecord, Registry
 
 RAISED = "and on_error is 'stop'"
-RESUME = "ALTER QUERY .. RESUME"  # in the reasons of those that can go on
+RESUME = "ALTER QUERY .. RESUME"  # in the reasons of those that can be resumed
 
 
 def suspended_parts(registry: Registry, manifest: Manifest, record: QueryRecord) -> dict[str, str]:
-    """Why a query is suspended, by each of those that answer it together that is."""
+    """Why a query is suspended, for each suspended one of the queries that answer it together."""
     own = [q.id for q in registry.live() if q.id == record.id or q.owner == record.name]
     return {str(number): manifest.suspended[str(number)] for number in own if str(number) in manifest.suspended}
 
 
 def resumed(registry: Registry, manifest: Manifest, record: QueryRecord) -> Entry | None:
-    """A step without a batch behind which a query is no longer suspended; None if it is not. Raises if it cannot go on."""
+    """A step without a batch after which a query is no longer suspended; None if it is not. Raises if impossible."""
     found = suspended_parts(registry, manifest, record)
     for why in found.values():
         if manifest.final or not (RAISED in why or RESUME in why):
-            msg = f"query {record.name!r} cannot go on ({'the streams have ended' if manifest.final else why}); drop it and create it again"
+            msg = (
+                f"query {record.name!r} cannot go on ({'the streams have ended' if manifest.final else why}); "
+                "drop it and create it again"
+            )
             raise RegistrationError(msg)
     if not found:
         return None
     return Entry(
-        step=manifest.step + 1, batch=None, last_batch=manifest.last_batch, identity=manifest.identity, version=manifest.version,
-        clock=time.time(), progress=manifest.progress, counters=TICK, derived=manifest.derived, forgotten=Forgotten(suspended=tuple(found)),
+        step=manifest.step + 1, batch=None, last_batch=manifest.last_batch, identity=manifest.identity,
+        version=manifest.version,
+        clock=time.time(), progress=manifest.progress, counters=TICK, derived=manifest.derived,
+        forgotten=Forgotten(suspended=tuple(found)),
     )  # fmt: skip

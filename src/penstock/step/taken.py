@@ -87,7 +87,7 @@ class ResultPiece:
             yield columns | {"_ts": times}, partial(self._text, pa.table(columns))
 
     def _text(self, rows: pa.Table, places: Ints) -> pa.Array:
-        return as_text(self.file.path, rows.take(pa.array(places)))
+        return as_text(self.view.store.label(self.file.name), rows.take(pa.array(places)))
 
     def _column(self, table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
         if name not in table.column_names:
@@ -95,7 +95,7 @@ class ResultPiece:
         try:
             return one_array(table.column(name).cast(kind))
         except pa.ArrowException as error:
-            raise Unreadable(f"{self.file.path}: {error}") from error
+            raise Unreadable(f"{self.view.store.label(self.file.name)}: {error}") from error
 
 
 def ticks_of(ticks: Ticks, times: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array, pa.Array]:

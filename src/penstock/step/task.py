@@ -1,4 +1,4 @@
-"""What a step asks of its tasks, and what they answer: plain data that travels between the driver and the Python workers."""
+"""What a step asks of its tasks, and what they report: plain data between the driver and the Python workers."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from penstock.storage.store import Store
 
 @dataclass(frozen=True)
 class Plan:
-    """What stays the same over many steps, sent to the workers once."""
+    """The constant part of many steps, sent to the workers once."""
 
     network: Network
     names: Mapping[str, Mapping[str, str]]  # stream -> declared column -> exchange column
     truths: Mapping[str, tuple[int, int]]  # computed predicate -> (word, shift)
     types: Mapping[str, Mapping[str, pa.DataType]]  # stream -> declared column -> type
     handover: pa.Schema | None = None  # rows for Spark to finish; None if no query needs that
-    listed: Mapping[int, pa.Schema] = field(default_factory=dict)  # query -> its select list, if rows are written so
+    listed: Mapping[int, pa.Schema] = field(default_factory=dict)  # query -> its select list, if written in that form
 
 
 @dataclass(frozen=True)
@@ -43,36 +43,32 @@ class Task:
     step: int
     buckets: BucketMap
     store: Store
-    progress: Mapping[str, int]  # and under names of their own what the step before has closed
+    progress: Mapping[str, int]  # and, under separate names, what the previous step closed
     runs: Mapping[int, tuple[RunEntry, ...]]
     routes: Routes
-    segments: Mapping[int, tuple[int, ...]] = field(
-        default_factory=dict
-    )  # timed table -> where each task's share of time begins
+    # Timed table -> where each task's share of time begins.
+    segments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     merges: tuple[Merge, ...] = ()
     suspended: frozenset[int] = frozenset()
-    groups: Mapping[str, Patterns] = field(
-        default_factory=dict
-    )  # punctuations of groups that are ahead of their stream
-    closed: Mapping[int, Closed] = field(default_factory=dict)  # by table: keys that other streams have done with
-    ahead: Ahead = field(default_factory=Ahead)  # groups whose windows are over before those of their stream
-    newest: Mapping[str, int] = field(default_factory=dict)  # the newest time of each stream, where aggregates read it
-    taking_over: frozenset[int] = frozenset()  # queries that take over the rows held; then there are no rows to receive
-    panes: Mapping[int, int] = field(default_factory=dict)  # query -> where the panes begin that are no results yet
-    early: Mapping[int, int] = field(
-        default_factory=dict
-    )  # query whose open windows are shown -> step that last did so
+    # Punctuations of groups that are ahead of their stream.
+    groups: Mapping[str, Patterns] = field(default_factory=dict)
+    closed: Mapping[int, Closed] = field(default_factory=dict)  # by table: keys that other streams have closed
+    ahead: Ahead = field(default_factory=Ahead)  # groups whose windows close before those of their stream
+    newest: Mapping[str, int] = field(default_factory=dict)  # the newest time of each stream, if aggregates read it
+    taking_over: frozenset[int] = frozenset()  # queries that begin from stored rows; then no rows are received
+    panes: Mapping[int, int] = field(default_factory=dict)  # query -> start of the panes that are not results yet
+    # Query whose open windows are shown -> step that last did so.
+    early: Mapping[int, int] = field(default_factory=dict)
     flushed: Mapping[str, tuple[Flushed, ...]] = field(default_factory=dict)  # as in the manifest
     pieces: tuple[Piece, ...] = ()  # what every task reads itself, beside the rows that it is sent
     bound: Bound = field(default_factory=Bound)
     folded: frozenset[int] = frozenset()  # aggregates of whose rows mappers send partials
-    rolled: Mapping[int, int] = field(
-        default_factory=dict
-    )  # those whose partials they make of another one's, and whose
+    # Those whose partials they make of another one's, and whose.
+    rolled: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def asked(self) -> Asked:
-        """What the step asks of its mappers."""
+        """The step's request to its mappers."""
         return Asked(
             self.step,
             self.buckets,
@@ -92,7 +88,7 @@ Reports = Sequence[Report]  # of the tasks of a step
 
 
 def result_writer(plan: Plan, task: Task, join: Join) -> ResultWriter:
-    """What writes the results of a join in this task."""
+    """The writer of a join's results in this task."""
     return ResultWriter(plan.network, join, task.store, task.step, plan.listed, task.bound)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from penstock.kernels.aggregate.close import Closed
 from penstock.kernels.aggregate.repeats import RUN, cut
@@ -27,6 +26,7 @@ from penstock.step.held import Held
 from penstock.step.listed import MOST_LISTED, count_results, write_listed
 from penstock.step.report import Report
 from penstock.step.rows import ROW_GROUP, compression_of
+from penstock.storage.parquet import write
 from penstock.storage.store import file_name
 
 
@@ -83,17 +83,10 @@ def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: He
     times = pc.min_max(table.column("_time")).as_py()
     name = file_name("results", task.step, "parquet")
     encoded = [f.name for f in table.schema if f.name.startswith(("_", "g")) or pa.types.is_string(f.type)]
-    with task.store.create(name) as file:
-        pq.write_table(
-            table,
-            file,
-            compression=compression_of(table),
-            use_dictionary=encoded,
-            write_page_checksum=True,
-            row_group_size=ROW_GROUP,
-        )
+    options = {"compression": compression_of(table), "use_dictionary": encoded, "row_group_size": ROW_GROUP}
+    size = write(task.store, name, table, **options)
     entry = ResultFile(
-        name, aggregate.name, task.step, version, len(table), task.store.size(name), times["min"],
+        name, aggregate.name, task.step, version, len(table), size, times["min"],
         max([times["max"], *ends]), tuple(counts), WINDOWS,
     )  # fmt: skip
     report.add_file(entry, apart)

@@ -1,8 +1,8 @@
 """Where files are: what the engine and its views need of a file system, so that object stores can replace a local disk.
 
-Everything durable goes through a `Store`. Names are relative and use `/`; a folder exists once a file is in it. Readers
-never find data by listing a folder: names come from the manifest. Other programs (Spark) reach files by `path`, which
-not every store has.
+Everything durable goes through a `Store` (decision 0033). Names are relative and use `/`; a folder exists once a file
+is in it. Readers never find data by listing a folder: names come from the manifest. Other programs (Spark) reach files
+by `path`, which not every store has.
 """
 
 from __future__ import annotations

@@ -1,0 +1,90 @@
+"""Parquet files of a store, of results and of rows put aside: with a checksum in every page, found as they are named, never read when damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import StateError
+from penstock.storage.faults import RESTORE, damaged
+from penstock.storage.store import Store
+
+# How Spark is told to look at the checksums too.
+VERIFIED = {"parquet.page.verify-checksum.enabled": "true"}
+
+
+class Listed(Protocol):
+    """A file as a manifest names it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+
+def write(store: Store, name: str, table: pa.Table, **options: Any) -> int:
+    """Write a new file; its length in bytes."""
+    with store.create(name) as file:
+        pq.write_table(table, file, write_page_checksum=True, **options)
+    return store.size(name)
+
+
+def checked(store: Store, file: Listed) -> str:
+    """The name of a file, after checking that it exists with the length in the manifest."""
+    try:
+        found: int | None = store.size(file.name)
+    except (FileNotFoundError, NotADirectoryError):
+        found = None
+    if found != file.bytes:
+        state = "is missing" if found is None else f"has {found} bytes instead of {file.bytes}"
+        raise StateError(f"{_kind(file.name)} {store.label(file.name)} {state}; {RESTORE}")
+    return file.name
+
+
+def paths(store: Store, files: Iterable[Listed]) -> list[str]:
+    """Where Spark finds files, which are all there."""
+    return [store.path(checked(store, file)) for file in files]
+
+
+def read(store: Store, name: str, **options: Any) -> pa.Table:
+    """The rows of such a file; raises StateError if a page of it has changed."""
+    with _opened(store, name) as file:
+        return pq.read_table(file, page_checksum_verification=True, **options)
+
+
+def batches(store: Store, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The same piece by piece."""
+    with _opened(store, name) as file:
+        yield from pq.ParquetFile(file, page_checksum_verification=True).iter_batches(columns=list(columns))
+
+
+def columns(store: Store, name: str) -> list[str]:
+    with _opened(store, name) as file:
+        return list(pq.read_schema(file).names)
+
+
+def metadata(store: Store, name: str) -> pq.FileMetaData:
+    """What a file says of itself."""
+    with _opened(store, name) as file:
+        return pq.read_metadata(file)
+
+
+@contextmanager
+def _opened(store: Store, name: str) -> Iterator[pa.BufferReader]:
+    """A file, mapped; what is wrong with it is told by its name."""
+    kind, label = _kind(name), store.label(name)
+    try:
+        yield pa.BufferReader(store.map(name))
+    except FileNotFoundError:
+        raise StateError(f"{kind} {label} is missing; {RESTORE}") from None
+    except (OSError, ValueError, pa.ArrowException) as error:  # Arrow's error depends on where the damage is
+        raise damaged(label, next(iter(str(error).splitlines()), type(error).__name__), kind=kind) from error
+
+
+def _kind(name: str) -> str:
+    return "file of rows put aside" if name.startswith("sides/") else "result file"
