@@ -1,8 +1,8 @@
 """Delivery: committed results go to their sinks afterwards, step by step, with a cursor for each sink.
 
 A failing sink delays only itself: delivery is tried again later, from its cursor. Delivery is at least once, and every
-delivery names its step, so that a sink can recognize repetitions. The rows of an ordered query are delivered by time
-instead: what progress has released since the last delivery, in order.
+delivery names its step, so that a sink can recognize repetitions (decision 0008). The rows of an ordered query are
+delivered by time instead: what progress has released since the last delivery, in order.
 """
 
 from __future__ import annotations

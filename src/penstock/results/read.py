@@ -1,8 +1,8 @@
 """Committed results of a query: a view on the files of its join, which defines how the select list follows from them.
 
-A result that serves many queries is stored once, with its bits; a view selects the rows with the bit of its query. It
-reads them as Arrow tables if kernels can compute the select list; `spark/result_frames` reads them as DataFrames, by
-the view's definitions. `read_aggregates` adds what aggregates need.
+A result that serves many queries is stored once, with its bits (decision 0007); a view selects the rows with the bit of
+its query. It reads them as Arrow tables if kernels can compute the select list; `spark/result_frames` reads them as
+DataFrames, by the view's definitions. `read_aggregates` adds what aggregates need.
 """
 
 from __future__ import annotations

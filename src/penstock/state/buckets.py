@@ -1,6 +1,7 @@
 """Buckets: key hashes in ranges of equal size, and which task serves which of them in a step.
 
-Their number is fixed per state directory; each step assigns buckets to tasks anew. Tasks serve consecutive buckets.
+Their number is fixed per state directory; each step assigns buckets to tasks anew (decision 0013). Tasks serve
+consecutive buckets.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """What to merge: a pure choice from the manifest's lines. Kernels merge, the step runs it.
 
 Runs of one step are level 0. Once a table has enough of them they are merged, and the rows are laid out by *link* of
-the table's chain (rows that live about equally long) and time interval, so that expiry drops whole files. Runs of one
-link and interval are merged again when there are many of them, and once more when no further row of that interval can
-come. Rows that stay longer than their windows (the other stream lags, or may come very late) move on to wider
-intervals, so that their runs stay few. Independently, runs are rewritten once too many rows of the table have expired;
-and last the runs from before a query was dropped, to remove rows that only that query needed.
+the table's chain (rows that live about equally long) and time interval, so that expiry drops whole files
+(decision 0001). Runs of one link and interval are merged again when there are many of them, and once more when no
+further row of that interval can come. Rows that stay longer than their windows (the other stream lags, or may come very
+late) move on to wider intervals, so that their runs stay few. Independently, runs are rewritten once too many rows of
+the table have expired; and last the runs from before a query was dropped, to remove rows that only that query needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The registry: which streams and queries exist, durable, as a log of versions.
 
 Query ids are permanent and never reused. Each version also records which bit of a result row belonged to which query,
-so that an old result file is read with its own numbering.
+so that an old result file is read with its own numbering (decision 0003).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Plain Python values as bytes and back, exactly: the stored form of users' aggregate states and of sketch items.
 
-The bytes are JSON after a mark of the format. Nothing in them is ever executed, whoever wrote them: values that are not
+The bytes are JSON after a mark of the format. Nothing in them is ever executed (decision 0024): values that are not
 plain are refused when written. A list is written as it is, any other kind of value beyond JSON as an object that names
 it.
 """
