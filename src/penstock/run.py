@@ -111,7 +111,8 @@ class Run:
             expire_every=engine.expire_every, follows_clock=not self.available_now, warnings=self.warnings, cause=cause,
         )  # fmt: skip
         self.stepper, self.delivery = self.core.stepper, self.core.delivery
-        self.core.begin(manifest)
+        if not self.core.begin(manifest):
+            refuse_ended(engine.store)
         self.warnings += take_requests(self)  # nobody waits for the answers of what was asked before
         self.warming = warm_workers(self.executor.own_session(), self.engine.tasks, self.warnings)
         self.spark_query = self._start_query()

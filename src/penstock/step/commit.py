@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.errors import StateError
-from penstock.state.manifest import SNAPSHOT_EVERY, Entry, Manifest, ManifestLog
+from penstock.state.manifest import Entry, Manifest, ManifestLog
 from penstock.step.ports import Sinks, Source
 from penstock.storage.crash_points import kill_point
 from penstock.storage.store import Store
@@ -47,8 +47,7 @@ class Committed:
         for name in (*record.results_removed, *record.sides_removed):
             store.touch(name)
         # Only a shorter way to open what is there.
-        if step % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1 or record.final:
-            self.log.snapshot(self.manifest)
+        self.log.snapshot_if_due(self.manifest)
 
     def deliver(self) -> None:
         """Bring sinks up to what is committed; they may ask for it while they do."""

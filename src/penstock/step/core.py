@@ -58,8 +58,8 @@ class Core:
             follows_clock=follows_clock, warnings=warnings,
         )  # fmt: skip
 
-    def begin(self, manifest: Manifest) -> None:
-        """Go on from what is committed, with what is declared now."""
+    def begin(self, manifest: Manifest) -> bool:
+        """Go on from what is committed, with what is declared now; False if the streams end with it."""
         manifest = self._caught_up(manifest)
         registry, network = self.catalog.commit(manifest)
         self.stepper.begin(manifest, network, registry, self.lay_out(network))
@@ -68,9 +68,10 @@ class Core:
         collect_orphans(self.store, manifest)
         if is_ending(self.stepper.manifest):
             self.stepper.finish()
-            refuse_ended(self.store)
+            return False
         self._take_over()
         self._follow_delays()
+        return True
 
     def change(self, change: Callable[[], None]) -> tuple[Registry, Network]:
         """Change what is declared, all or nothing; what is to run from now on. It takes effect when it is adopted."""

@@ -61,7 +61,7 @@ def aggregate_rows(
     added = [as_partials(aggregate.plan, table) for table in kept]
     before, now = aggregate.closed(held.task.progress)
     ahead = held.task.ahead
-    closes = aggregate.closes(before, now) or ahead.moves(aggregate)
+    closes = aggregate.closes(before, now) or ahead.closes(aggregate, held.task.progress)
     early = {m.id: held.task.early[m.id] for m in aggregate.members if m.id in held.task.early}
     if closes or early:
         tables = _shares(held, aggregate, held.task.runs.get(aggregate.home, ()), marks=bool(early))

@@ -76,26 +76,36 @@ class ResultPiece:
         return [self]
 
     def read(self, network: Network, types: Types) -> Iterator[tuple[dict[str, pa.Array], Text]]:
-        stream, own = network.streams[self.stream], types[self.stream]
+        label = self.view.store.label(self.file.name)
         for table in self.view.selected(self.file, self.part, AT_ONCE):
-            columns = {name: self._column(table, name, kind) for name, kind in own.items()}
-            times = event_time(columns[stream.event_time])
-            if self.derived.ticks is not None:
-                of_roles = [event_time(columns[c]) for c, _ in self.derived.ticks.ranges]
-                index, times, last = ticks_of(self.derived.ticks, of_roles)
-                columns = {name: column.take(index) for name, column in columns.items()} | {LAST_TICK: last}
-            yield columns | {"_ts": times}, partial(self._text, pa.table(columns))
+            yield laid_out(self.derived, table, network, types, label)
 
-    def _text(self, rows: pa.Table, places: Ints) -> pa.Array:
-        return as_text(self.view.store.label(self.file.name), rows.take(pa.array(places)))
 
-    def _column(self, table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
-        if name not in table.column_names:
-            return pa.nulls(len(table), kind)
-        try:
-            return one_array(table.column(name).cast(kind))
-        except pa.ArrowException as error:
-            raise Unreadable(f"{self.view.store.label(self.file.name)}: {error}") from error
+def laid_out(
+    derived: DerivedStream, table: pa.Table, network: Network, types: Types, label: str
+) -> tuple[dict[str, pa.Array], Text]:
+    """Results as rows of a derived stream: its columns with `_ts`, and their text. Messages call them by this label."""
+    stream, own = network.streams[derived.name], types[derived.name]
+    columns = {name: _column(table, name, kind, label) for name, kind in own.items()}
+    times = event_time(columns[stream.event_time])
+    if derived.ticks is not None:
+        of_roles = [event_time(columns[c]) for c, _ in derived.ticks.ranges]
+        index, times, last = ticks_of(derived.ticks, of_roles)
+        columns = {name: column.take(index) for name, column in columns.items()} | {LAST_TICK: last}
+    return columns | {"_ts": times}, partial(_text, label, pa.table(columns))
+
+
+def _text(label: str, rows: pa.Table, places: Ints) -> pa.Array:
+    return as_text(label, rows.take(pa.array(places)))
+
+
+def _column(table: pa.Table, name: str, kind: pa.DataType, label: str) -> pa.Array:
+    if name not in table.column_names:
+        return pa.nulls(len(table), kind)
+    try:
+        return one_array(table.column(name).cast(kind))
+    except pa.ArrowException as error:
+        raise Unreadable(f"{label}: {error}") from error
 
 
 def ticks_of(ticks: Ticks, times: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array, pa.Array]:

@@ -33,7 +33,7 @@ def held_back(
                 return True
     held = {r.table for r in manifest.runs.values() if not r.expired(reached)}
     waiting = [a for a in network.aggregates if a.name in held]
-    return any(a.closes(*a.closed(reached)) or ahead.moves(a) for a in waiting)
+    return any(a.closes(*a.closed(reached)) or ahead.closes(a, reached) for a in waiting)
 
 
 def closed_by(network: Network, progress: Mapping[str, int], reports: Reports = ()) -> dict[str, int]:

@@ -40,6 +40,14 @@ class Ahead:
         """Whether this step may close windows that only a punctuation of their group ends."""
         return self.concerns(aggregate) and any(map(self.tells, aggregate.streams))
 
+    def closes(self, aggregate: WindowAggregate, progress: Mapping[str, int]) -> bool:
+        """Whether this step may close windows of single groups: a punctuation has advanced one, or another stream of a union has come further."""
+        further = (
+            progress.get(stream, NEVER) > progress.get(closing(name), NEVER)
+            for stream, name in zip(aggregate.streams, aggregate.closings, strict=True)
+        )
+        return self.moves(aggregate) or (len(aggregate.streams) > 1 and self.concerns(aggregate) and any(further))
+
     def tells(self, stream: str) -> bool:
         """Whether a punctuation has advanced some group of a stream since the previous step.
 

@@ -1,0 +1,86 @@
+"""Runs scenarios: `python -m penstock.testing --seed 0 --count 200 --jobs 2` prints what was tried, and each one that fails, as small as it gets."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+
+from penstock.planner.build import STRATEGIES
+from penstock.testing.generate import FAULTS, scenario
+from penstock.testing.queries import KINDS, OVER
+from penstock.testing.runner import Story
+from penstock.testing.shrink import failure, shrunk
+
+Cells = Counter[tuple[str, str, str]]
+AT_ONCE = 20  # scenarios that a process gets at a time
+
+
+def tried(seeds: Iterable[int]) -> tuple[Cells, dict[int, str]]:
+    """What the scenarios of these seeds have come to, and by seed what is wrong."""
+    cells, wrong = Cells(), dict[int, str]()
+    for seed in seeds:
+        story = Story(scenario(seed))
+        try:
+            story.tell()
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is what is looked for)
+            wrong[seed] = f"{type(error).__name__}: {error}"
+        cells.update(story.cells)
+    return cells, wrong
+
+
+def all_tried(seeds: Iterable[int], jobs: int) -> tuple[Cells, dict[int, str]]:
+    """The same by several processes."""
+    if jobs == 1:
+        return tried(seeds)
+    cells, wrong = Cells(), dict[int, str]()
+    with ProcessPoolExecutor(jobs) as pool:
+        known = list(seeds)
+        parts = [known[start : start + AT_ONCE] for start in range(0, len(known), AT_ONCE)]
+        for more, failed in pool.map(tried, parts):
+            cells.update(more)
+            wrong |= failed
+    return cells, wrong
+
+
+def table(cells: Cells) -> list[str]:
+    """Kind of query x what went wrong, in each cell how often under each strategy."""
+    width = max(map(len, (*KINDS, OVER)))
+    lines = [f"under {', '.join(STRATEGIES)}:", f"{'':{width}} {' '.join(f'{fault:>16}' for fault in FAULTS)}"]
+    for kind in (*KINDS, OVER):
+        shown = ("/".join(str(cells[kind, fault, strategy]) for strategy in STRATEGIES) for fault in FAULTS)
+        lines.append(f"{kind:{width}} {' '.join(f'{text:>16}' for text in shown)}")
+    return lines
+
+
+def empty(cells: Cells) -> list[tuple[str, str, str]]:
+    """What was never tried."""
+    return [(k, f, s) for k in (*KINDS, OVER) for f in FAULTS for s in STRATEGIES if not cells[k, f, s]]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m penstock.testing", description=__doc__)
+    parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--show", action="store_true", help="print the scenarios instead of running them")
+    asked = parser.parse_args()
+    seeds = range(asked.seed, asked.seed + asked.count)
+    if asked.show:
+        print(*map(scenario, seeds), sep="\n")
+        return 0
+    started = time.perf_counter()
+    cells, wrong = all_tried(seeds, asked.jobs)
+    print(*table(cells), sep="\n")
+    print(f"{len(seeds)} scenarios in {time.perf_counter() - started:.1f} s, {len(wrong)} wrong: {list(wrong)}")
+    for seed in wrong:
+        small = shrunk(scenario(seed))
+        print(f"\n{failure(small) or wrong[seed]}\n{small}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""Mappers and workers of a step in one process: the code of production, with lists for the exchange.
+
+As on a cluster any part may be tried again, also after it has written files, and rows and parcels may come in any order: a seed says which.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
+
+import pyarrow as pa
+
+from penstock.columns.terms.values import arrow_type
+from penstock.planner.network import Network
+from penstock.reference import Row
+from penstock.step.layout import Layout, lay_out_all
+from penstock.step.mapper import truth_words
+from penstock.step.pieces import Piece, shared_out
+from penstock.step.report import Report
+from penstock.step.run_mapper import run_mapper
+from penstock.step.taken import Taken
+from penstock.step.task import Plan, Reports, Task
+from penstock.step.worker import run_task
+from penstock.testing.batches import check_computable, no_rows, tagged
+from penstock.testing.derived import pieces_of
+
+Work = Callable[[], Iterator[pa.RecordBatch]]
+Parcels = list[pa.RecordBatch]
+Batch = Mapping[str, Sequence[Row]]  # rows by stream
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a step comes to pass, which must not matter to its answer: by so many `mappers`, or with none each task takes all rows for itself.
+
+    `retried` is the share of mappers and workers that are tried again, `shuffled` whether rows and parcels come in any order.
+    """
+
+    mappers: int = 2
+    retried: float = 0.0
+    shuffled: bool = False
+
+
+@dataclass
+class InProcess:
+    """Runs the tasks of steps, see `step.ports.Executor`. A batch is the rows of each stream, with times as the reference has them."""
+
+    manner: Manner = field(default_factory=Manner)
+    chance: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def adopt(self, network: Network, layout: Layout, settings: Mapping[str, str]) -> None:  # noqa: ARG002  (kernels know one meaning)
+        check_computable(network)
+        self.layout = lay_out_all(layout, network)
+        self.plan = plan_of(network, self.layout)
+
+    def run(self, task: Task, batch: Batch | None, fresh: Sequence[Taken]) -> tuple[Reports, float]:
+        pieces = [piece for taken in fresh for piece in pieces_of(taken, self.plan.network)]
+        return self._run(task, self._arriving(batch or {}), pieces), 0.0
+
+    def take_over(self, task: Task) -> Reports:
+        return self._run(task, [], [])
+
+    def _run(self, task: Task, batches: Parcels, pieces: Sequence[Piece]) -> Reports:
+        tasks = task.buckets.tasks
+        if self.manner.mappers and tasks > 1 and (batches or pieces):
+            sent = self._mapped(task, batches, pieces)
+        else:
+            task = replace(task, pieces=tuple(pieces))
+            sent = [batches] * tasks
+        for stage in range(task.routes.exchanges):
+            sent = self._exchanged(
+                [p for number in range(tasks) for p in self._worked(sent, task, number, stage)], tasks
+            )
+        last = [b for number in range(tasks) for b in self._worked(sent, task, number, task.routes.exchanges)]
+        return [Report.decode(text) for batch in last for text in batch.column("report").to_pylist()]
+
+    def _arriving(self, rows: Batch) -> Parcels:
+        """The rows as a source brings them: stream after stream, or in any order in batches of any size."""
+        tables = [tagged(self.plan.network.streams[name], own, self.layout) for name, own in rows.items() if own]
+        if not self.manner.shuffled or not tables:
+            return [batch for table in tables for batch in table.to_batches()]
+        whole = pa.concat_tables(tables, promote_options="default")
+        order = self.chance.sample(range(len(whole)), len(whole))
+        (batch,) = whole.take(pa.array(order)).combine_chunks().to_batches()
+        cuts = sorted({0, len(batch), *(self.chance.randrange(len(batch)) for _ in range(2))})
+        return [batch.slice(low, high - low) for low, high in pairwise(cuts)]
+
+    def _mapped(self, task: Task, batches: Parcels, pieces: Sequence[Piece]) -> list[Parcels]:
+        parcels: Parcels = []
+        mappers = self.manner.mappers
+        for number, own in enumerate(shared_out(pieces, mappers)):
+            given = [*((batch, ()) for batch in batches[number::mappers]), (no_rows(), own)]
+            parcels += self._tried(lambda given=given: run_mapper(given, self.plan, task.asked))  # type: ignore[misc]
+        return self._exchanged(parcels, task.buckets.tasks)
+
+    def _worked(self, sent: Sequence[Parcels], task: Task, number: int, stage: int) -> Parcels:
+        return self._tried(lambda: run_task(iter(sent[number]), self.plan, task, number, stage))
+
+    def _tried(self, work: Work) -> Parcels:
+        """What a part of the step gives. Of two attempts either may count, and the other may have died on the way, with files that nobody names."""
+        again = self.chance.random() < self.manner.retried
+        if again and self.chance.random() < 0.5:
+            found = list(work())
+            list(work())
+            return found
+        if again:
+            list(islice(work(), self.chance.randrange(4)))
+        return list(work())
+
+    def _exchanged(self, parcels: Parcels, tasks: int) -> list[Parcels]:
+        if self.manner.shuffled:
+            self.chance.shuffle(parcels)
+        sent: list[Parcels] = [[] for _ in range(tasks)]
+        for parcel in parcels:
+            sent[parcel.column("_to")[0].as_py()].append(parcel)
+        return sent
+
+
+def plan_of(network: Network, layout: Layout) -> Plan:
+    """What workers know of a network; the layout has its derived streams too."""
+    types = {s.name: {c.name: arrow_type(c.type) for c in s.columns} for s in network.streams.values()}
+    listed = {
+        q.id: pa.schema([(name, arrow_type(kind)) for name, kind in q.listed]) for q in network.queries if q.listed
+    }
+    return Plan(network, {s: dict(layout.slots[s]) for s in layout.order}, truth_words(network), types, listed=listed)

@@ -1,0 +1,279 @@
+"""Random scenarios: streams, rows in disorder, queries that come and go, restarts, crashes and faults. A seed gives the same one everywhere."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from penstock.model import Column, Stream
+from penstock.model.time import LATEST, SECOND
+from penstock.planner.build import STRATEGIES
+from penstock.reference import Row
+from penstock.storage.crash_points import POINTS
+from penstock.testing.queries import (
+    COLUMNS,
+    FROM_STATE,
+    KINDS,
+    LATER,
+    LENGTHS,
+    OVER,
+    PUNCTUATION,
+    SEQUENCE,
+    TIME,
+    VALUES,
+    Draw,
+    over_query,
+    stream_columns,
+)
+from penstock.testing.scenario import (
+    Add,
+    Advance,
+    Batch,
+    Delay,
+    Drop,
+    Event,
+    Fault,
+    Options,
+    Restart,
+    Scenario,
+    SinkFails,
+    Tick,
+)
+
+NAMED = tuple(point for point in POINTS if point != "after_link")  # which only files on a disk come to
+FAULTS = (*NAMED, "operation", "power", "error", "unclear")
+BATCHES = (6, 6, 6, 7, 8)
+TASKS = (1, 1, 1, 1, 2, 2, 3, 4)
+KEYS = (4, 8, 8, 16)
+RARE_KEYS = (None, -1, 2**53 + 1, 2**63 - 1, -(2**63))
+_LENGTH = re.compile(r"\[(RANGE|TUMBLING|ROWS|SESSION) (\d+)")
+LARGE = (
+    "join of 4",
+    "key classes",
+    "no equality",
+    "ROWS join",
+)  # of which results, or the reference's work, grow fast: few rows
+
+
+def scenario(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    chance = random.Random(seed)
+    streams = _streams(chance)
+    draw = Draw(chance, streams)
+    start = _first_queries(draw)
+    few = any(query.kind in LARGE for query in start)
+    rows = _Rows(chance, streams, chance.choice(KEYS[1:] if few else KEYS))
+    events: list[Event] = [*start]
+    known = {query.name: query for query in start}
+    batches = chance.choice(BATCHES)
+    total = chance.choice((190, 230, 250, 260) if few else (160, 240, 255, 270, 310))
+    restart = chance.randrange(2, batches)
+    for number in range(batches):
+        for _ in range(chance.choice((0, 0, 1, 1))):
+            events += _between(draw, known, number)
+        if number == restart or chance.random() < 0.05:
+            events.append(Restart(chance.choice(TASKS), crash=chance.random() < 0.5))
+        if chance.random() < 0.25:
+            events.append(_fault(chance))
+        events.append(rows.batch(total // batches))
+    return Scenario(seed, streams, _options(chance), tuple(events))
+
+
+def _options(chance: random.Random) -> Options:
+    return Options(
+        strategy=chance.choice(STRATEGIES),
+        chain=chance.choice(("auto", "mem_opt", "cpu_opt")),
+        orders=chance.choice(("adaptive", "adaptive", "static", "random", "worst")),
+        plan=chance.choice(("auto", "auto", "auto", "buffered")),
+        tasks=chance.choice(TASKS),
+        mappers=chance.choice((0, 1, 2)),
+        buckets=chance.choice((4, 256, 256)),
+        retried=chance.choice((0.0, 0.0, 0.0, 0.3)),
+        shuffled=chance.random() < 0.5,
+        fan_in=chance.choice((1, 2, 4)),
+        upkeep=chance.choice((2, 5, 64, 64)),
+        snapshots=chance.choice((3, 64, 64)),
+        expire_every=chance.choice((1, 1, 3)),
+    )
+
+
+def _streams(chance: random.Random) -> tuple[Stream, ...]:
+    time = chance.choice(("bigint", "timestamp"))
+    unit = 1 if time == "bigint" else SECOND
+    found = []
+    rules = ("delay", "delay", "delay", "ordered", "rows", "punctuation", "patterns")
+    chosen = chance.choices(rules, k=chance.choice((1, 2, 2, 3)))
+    sequence = (
+        SEQUENCE if "rows" in chosen or chance.random() < 0.2 else None
+    )  # the same for all, or no union could be made
+    for name, rule in zip("abc", chosen, strict=False):
+        delay = {"delay": chance.choice((1, 3, 10)) * unit, "ordered": 0}.get(rule)
+        found.append(
+            Stream(
+                name,
+                stream_columns(time),
+                TIME,
+                delay,
+                late=chance.choice(("side", "side", "drop")),
+                bad=chance.choice(("side", "side", "drop")),
+                sequence=sequence,
+                delay_rows=chance.randint(2, 9) if rule == "rows" else None,
+                punctuation=PUNCTUATION if rule in ("punctuation", "patterns") else None,
+                patterns=(Column("k", "bigint"),) if rule == "patterns" else (),
+            )
+        )
+    return tuple(found)
+
+
+def _first_queries(draw: Draw) -> list[Add]:
+    """At least three kinds, so that different plans share what they can."""
+    kinds = draw.chance.sample([*KINDS, OVER], draw.chance.choice((3, 3, 3, 4)))
+    found: list[Add] = []
+    for kind in kinds:
+        name = f"q{len(found)}"
+        sink = draw.chance.random() < 0.2
+        if kind == OVER:
+            below, above = over_query(draw, name)
+            found += [Add(name, below, "join of 2", sink=sink), Add(f"q{len(found) + 1}", above, OVER)]
+        else:
+            found.append(Add(name, KINDS[kind](draw), kind, sink=sink))
+    return found
+
+
+def _between(draw: Draw, known: dict[str, Add], number: int) -> list[Event]:
+    """Something that happens between two batches."""
+    chance = draw.chance
+    base = {name for name in known if any(re.search(rf"FROM {name}\b", query.sql) for query in known.values())}
+    match chance.choice(("tick", "tick", "advance", "add", "add", "drop", "replace", "sink", "delay")):
+        case "tick":
+            return [Tick()]
+        case "advance":
+            stream = chance.choice(draw.streams)
+            return [Advance(stream.name, chance.randint(0, 9 * (number + 1)) * draw.unit)]
+        case "add":
+            kind = chance.choice(sorted(LATER))
+            start = "state" if kind in FROM_STATE and chance.random() < 0.4 else "now"
+            return [
+                _known(
+                    known,
+                    Add(
+                        f"l{number}{chance.randrange(10**6)}",
+                        KINDS[kind](draw),
+                        kind,
+                        start,
+                        sink=chance.random() < 0.2,
+                    ),
+                )
+            ]
+        case "drop":
+            free = [name for name in known if name.startswith("l") or (name not in base and known[name].kind != OVER)]
+            if len(known) > 3 and free:
+                name = chance.choice(free)
+                del known[name]
+                return [Drop(name)]
+        case "replace":
+            free = [name for name in known if name not in base and known[name].kind in LATER]
+            if free:
+                query = _replaced(draw, known[chance.choice(free)])
+                return [_known(known, query)] if query.sql != known[query.name].sql else []
+        case "sink":
+            with_sink = [name for name, query in known.items() if query.sink]
+            if with_sink:
+                return [SinkFails(chance.choice(with_sink), chance.randint(1, 3))]
+        case "delay":
+            able = [s for s in draw.streams if s.delay is not None]
+            if able:
+                return [Delay(chance.choice(able).name, chance.choice((0, 1, 3, 10)) * draw.unit)]
+    return []
+
+
+def _known(known: dict[str, Add], query: Add) -> Add:
+    known[query.name] = query
+    return query
+
+
+def _replaced(draw: Draw, old: Add) -> Add:
+    """The same query with other windows: its columns stay, so that its results go on under its name."""
+    length = draw.chance.choice(LENGTHS)
+
+    def other(found: re.Match[str]) -> str:
+        return f"[{found[1]} {length if found[1] == 'TUMBLING' else draw.chance.choice(LENGTHS)}"
+
+    return replace(old, sql=_LENGTH.sub(other, old.sql), replace=True, start="now")
+
+
+def _fault(chance: random.Random) -> Fault:
+    kind = chance.choice(FAULTS)
+    return Fault(kind, 0 if kind in NAMED else chance.randrange(40))
+
+
+@dataclass
+class _Rows:
+    """Rows of all streams, whose time goes on with each batch: in disorder, with ties, late and bad ones, and silence."""
+
+    chance: random.Random
+    streams: Sequence[Stream]
+    keys: int
+    sequence: int = 0
+    silent: dict[str, int] = field(default_factory=dict)  # by stream: batches without rows to come
+    now: int = 0
+
+    def batch(self, count: int) -> Batch:
+        chance, unit = self.chance, 1 if self.streams[0].integer_time else SECOND
+        before, self.now = self.now, self.now + chance.choice((1, 4, 8, 8, 12))
+        moments = [chance.randint(before, self.now) for _ in range(max(2, count // 6))]
+        found: dict[str, tuple[Row, ...]] = {}
+        for stream in self.streams:
+            if self.silent.get(stream.name, 0):
+                self.silent[stream.name] -= 1
+                continue
+            if chance.random() < 0.06:
+                self.silent[stream.name] = chance.randint(1, 3)
+            burst = chance.random() < 0.1
+            own = max(1, round(count / len(self.streams) * chance.choice((0.3, 1, 1, 1.5))))
+            rows = [self._row(stream, self._time(moments, burst=burst, unit=unit)) for _ in range(own)]
+            if chance.random() < 0.2:
+                rows[-1] = dict(rows[0])  # the same values twice are two rows
+            if stream.punctuation is not None:
+                rows.insert(chance.randrange(len(rows) + 1), self._punctuation(stream, unit))
+            found[stream.name] = tuple(rows)
+        return Batch(found)
+
+    def _time(self, moments: Sequence[int], *, burst: bool, unit: int) -> int | None:
+        chance = self.chance
+        if chance.random() < 0.02:
+            return None if unit > 1 else chance.choice((None, LATEST + 1))
+        time = chance.choice(moments)
+        if burst and chance.random() < 0.7:
+            time = max(0, time - chance.randint(3, 20))
+        elif chance.random() < 0.2:
+            time = max(0, time - chance.randint(0, 4))
+        return time * unit
+
+    def _row(self, stream: Stream, time: int | None) -> Row:
+        chance = self.chance
+        self.sequence += 1
+        row: Row = {TIME: time}
+        row["k"] = chance.choice(RARE_KEYS) if chance.random() < 0.05 else chance.randrange(self.keys)
+        for name, _ in COLUMNS[1:]:
+            values = VALUES[name]
+            row[name] = chance.choice(values if chance.random() < 0.3 else values[:4])
+        row[SEQUENCE] = (
+            None if stream.delay_rows is not None and chance.random() < 0.02 else self.sequence - chance.randrange(4)
+        )
+        row[PUNCTUATION] = None
+        return row
+
+    def _punctuation(self, stream: Stream, unit: int) -> Row:
+        """A row that says how far the stream has come; later rows may break it, and are late then."""
+        chance = self.chance
+        until = max(0, self.now - chance.randint(0, 6))
+        if stream.patterns and chance.random() < 0.6:
+            key: object = chance.randrange(self.keys)
+            until += chance.randint(0, 8)
+        else:
+            key = None
+        row: Row = {column.name: None for column in stream.columns}
+        return row | {"k": key, PUNCTUATION: until * unit if unit > 1 or chance.random() > 0.03 else LATEST + 1}

@@ -1,0 +1,285 @@
+"""What every query must have answered: rows judged and queries evaluated by the reference, step by step beside the engine.
+
+It knows what the engine was told, and nothing of how it works: only how far results that wait for progress have come, it takes from the engine.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from penstock.model import Expression, Item, Landmark, PerRow, Punctuation, Query, Ref, Rows, Session, Sliding, Stream
+from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WINDOW_START
+from penstock.model.punctuation import punctuation_of
+from penstock.model.time import EARLIEST, LATEST, NEVER
+from penstock.reference import Row, aggregate_results, results
+from penstock.sql import Results, parse_query, results_of
+
+Tuples = list[tuple[object, ...]]
+Bag = Counter[tuple[object, ...]]
+_TIME = Ref(PSEUDO_ROLE, RESULT_TIME)
+_RESULT_TIME = Item(None, Expression((_TIME,), _TIME, total=True))
+
+
+@dataclass
+class Judged:
+    """One stream as the reference judges it: what each batch brought that counts, and what is known of later rows."""
+
+    stream: Stream
+    accepted: list[list[Row]] = field(default_factory=list)  # by batch
+    counts: Counter[str] = field(default_factory=Counter)
+    progress: int = NEVER
+    newest: int = NEVER
+    closed: list[Punctuation] = field(default_factory=list)
+    placed: list[int] = field(default_factory=list)  # times by batch and sequence
+
+    def take(self, rows: Sequence[Row]) -> None:
+        """Judge the rows of a batch by what those before it left, and then let them move progress."""
+        stream, accepted, timed, said = self.stream, list[Row](), list[Row](), list[Punctuation]()
+        for row in rows:
+            self.counts["rows"] += 1
+            if stream.punctuation is not None and row[stream.punctuation] is not None:
+                until = row[stream.punctuation]
+                fixed = {c.name: row[c.name] for c in stream.patterns}
+                if usable(until):
+                    said.append(punctuation_of(stream, until, fixed))  # type: ignore[arg-type]
+                self.counts["punctuations" if usable(until) else "bad"] += 1
+                continue
+            time = row[stream.event_time]
+            if not usable(time) or (stream.delay_rows is not None and row[str(stream.sequence)] is None):
+                self.counts["bad"] += 1
+            elif time < self.progress or any(p.matches(time, row) for p in self.closed):  # type: ignore[operator,arg-type]
+                self.counts["late"] += 1
+                timed.append(row)
+            else:
+                self.counts["accepted"] += 1
+                accepted.append(row)
+                timed.append(row)
+        self.accepted.append(accepted)
+        times = [row[stream.event_time] for row in timed]
+        self.newest = max([self.newest, *times])  # type: ignore[type-var,assignment]
+        if stream.delay_rows is not None:
+            self.placed += [t for _, t in sorted((row[str(stream.sequence)], row[stream.event_time]) for row in timed)]  # type: ignore[misc]
+        self.closed += [p for p in said if not p.linear]
+        self.move([p.until for p in said if p.linear and p.until is not None])
+
+    def move(self, bounds: Iterable[int] = ()) -> None:
+        """Let progress follow what is known."""
+        known = [self.progress, *bounds]
+        if self.stream.delay is not None and self.newest > NEVER:
+            known.append(self.newest - self.stream.delay)
+        if self.stream.delay_rows is not None:
+            known += self.placed[: max(0, len(self.placed) - self.stream.delay_rows)]
+        self.progress = max(known)
+
+
+@dataclass(frozen=True)
+class Life:
+    """A query from the batch that it sees first to the one that it sees no more. `since` = stream -> newest time before it began."""
+
+    sql: str
+    kind: str
+    start: str
+    first: int
+    since: Mapping[str, int]
+    end: int | None = None
+
+
+@dataclass
+class Model:
+    """All streams, and the lives of each query, oldest first: one of the same name with the same columns continues its results."""
+
+    streams: dict[str, Judged]
+    lives: dict[str, list[Life]] = field(default_factory=dict)
+    batches: int = 0
+
+    def take(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        for name, judged in self.streams.items():
+            judged.take(rows.get(name, ()))
+        self.batches += 1
+
+    def begin(self, name: str, sql: str, kind: str, start: str) -> None:
+        self.end(name)
+        since = {stream: judged.newest for stream, judged in self.streams.items()}
+        self.lives.setdefault(name, []).append(Life(sql, kind, start, self.batches, since))
+
+    def end(self, name: str) -> None:
+        known = self.lives.get(name)
+        if known and known[-1].end is None:
+            known[-1] = replace(known[-1], end=self.batches)
+
+    @property
+    def declared(self) -> dict[str, Stream]:
+        return {name: judged.stream for name, judged in self.streams.items()}
+
+    def rows(self, life: Life) -> dict[str, list[Row]]:
+        """The accepted rows that a query has seen."""
+        return {n: [row for own in j.accepted[life.first : life.end] for row in own] for n, j in self.streams.items()}
+
+    def answer(self, life: Life, closed: Mapping[str, int] | None = None) -> Tuples:
+        """What a query has answered when windows are closed up to these times, by stream; by default all are."""
+        query = parsed(life.sql, tuple(self.declared.values()))
+        rows = self.rows(life)
+        if query.aggregation is None:
+            found = joined(query, self.declared, rows)
+            counted = [role.stream for role in query.roles if isinstance(role.window, Rows)]
+            if closed is None or not counted:
+                return [row for row, _ in found]
+            until = min(closed.get(stream, NEVER) for stream in counted)
+            return [row for row, time in found if time < until]
+        return self._aggregated(query, life, rows, closed)
+
+    def _aggregated(
+        self, query: Query, life: Life, rows: Mapping[str, list[Row]], closed: Mapping[str, int] | None
+    ) -> Tuples:
+        assert query.aggregation is not None
+        names = [name for role in query.roles for name in role.streams]
+        reached = None if closed is None else {name: closed.get(name, NEVER) for name in names}
+        found = aggregate_results(query, self.declared, rows, reached)
+        if reached is None and isinstance(query.aggregation.window, Landmark):
+            found += self._behind_the_last(query, rows, found)
+        first = max(life.since[name] for name in names)
+        if first == NEVER:
+            return found
+        start = next(
+            (n for n, item in enumerate(query.items) if item.expression.parts == (Ref(PSEUDO_ROLE, WINDOW_START),)),
+            None,
+        )
+        match query.aggregation.window:
+            case Sliding() | PerRow():
+                return [row for row in found if row[start or 0] > first]  # type: ignore[operator]
+            case Session(gap):
+                return [row for row in found if row[start or 0] >= first + gap]  # type: ignore[operator]
+        return found
+
+    def _behind_the_last(self, query: Query, rows: Mapping[str, list[Row]], found: Tuples) -> Tuples:
+        """The windows of a landmark that progress has closed before the end, behind its last row."""
+        progress = {name: judged.progress for name, judged in self.streams.items()}
+        end = next(n for n, item in enumerate(query.items) if item.expression.parts == (Ref(PSEUDO_ROLE, WINDOW_END),))
+        last = max((row[end] for row in found), default=NEVER)  # type: ignore[type-var]
+        return [row for row in aggregate_results(query, self.declared, rows, progress) if row[end] > last]  # type: ignore[operator]
+
+    def above(self, life: Life) -> Tuples:
+        """What a query over another one has answered at the end of all streams."""
+        base = next(name for name in self.lives if re.search(rf"FROM {name}\b", life.sql))
+        below = self.lives[base][-1]
+        query = parsed(below.sql, tuple(self.declared.values()))
+        known = {base: results_of(query, self.declared, {})}
+        names = [str(item.name) for item in query.items]
+        time = known[base].usual or known[base].times[0]
+        streams = self.declared | {base: Stream(base, known[base].columns, time, delay=0)}
+        rows = self.rows(life) | {base: [dict(zip(names, row, strict=True)) for row in self.answer(below)]}
+        upper = parsed(life.sql, tuple(self.declared.values()), ((base, known[base]),))
+        return results(upper, streams, rows) if upper.aggregation is None else aggregate_results(upper, streams, rows)
+
+    def between(self, life: Life, complete_from: Mapping[str, int]) -> tuple[Tuples, Tuples]:
+        """Of a query that began from the state: what it must have answered at least, and at most."""
+        query = parsed(life.sql, tuple(self.declared.values()))
+        whole = {n: [row for own in j.accepted[: life.end] for row in own] for n, j in self.streams.items()}
+        sure = {}
+        for name, judged in self.streams.items():
+            before = [row for own in judged.accepted[: life.first] for row in own]
+            held = [row for row in before if row[judged.stream.event_time] >= complete_from.get(name, NEVER)]  # type: ignore[operator]
+            sure[name] = held + self.rows(life)[name]
+        return [row for row, _ in joined(query, self.declared, sure)], [
+            row for row, _ in joined(query, self.declared, whole)
+        ]
+
+
+def usable(time: object) -> bool:
+    return isinstance(time, int) and EARLIEST <= time <= LATEST
+
+
+@lru_cache(maxsize=1 << 12)
+def parsed(sql: str, streams: tuple[Stream, ...], queries: tuple[tuple[str, Results], ...] = ()) -> Query:
+    """A query over these streams and queries; each is parsed once, however often an engine begins anew."""
+    return parse_query(sql, {stream.name: stream for stream in streams}, queries=dict(queries))
+
+
+def parsed_once(
+    sql: str,
+    streams: Mapping[str, Stream],
+    *,
+    queries: Mapping[str, Results] | None = None,
+    own: object = None,
+    **place: object,
+) -> Query:
+    """What `parse_query` gives, without its place in a script."""
+    del own, place
+    return parsed(sql, tuple(streams.values()), tuple((queries or {}).items()))
+
+
+def joined(
+    query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[Row]]
+) -> list[tuple[tuple[object, ...], int]]:
+    """The bag of a join's answer, each row with its result time. Rows of different keys never meet, so each key is looked at by itself."""
+    timed = replace(query, items=(*query.items, _RESULT_TIME))
+    found = [row for part in _parts(query, rows) for row in results(timed, streams, part)]
+    return [(row[:-1], row[-1]) for row in found]  # type: ignore[misc]
+
+
+def _parts(query: Query, rows: Mapping[str, Sequence[Row]]) -> Iterable[Mapping[str, Sequence[Row]]]:
+    """The rows of each key that all roles have in common, where it is a bare column of one name and no window counts rows across keys."""
+    bare = [
+        {
+            end.parts[0].column
+            for end in key
+            if end is not None and len(end.parts) == 1 and isinstance(end.parts[0], Ref)
+        }
+        for key in query.keys
+        if all(end is not None and len(end.parts) == 1 and isinstance(end.parts[0], Ref) for end in key)
+    ]
+    common = [next(iter(columns)) for columns in bare if len(columns) == 1]
+    united = any(role.branches for role in query.roles)
+    counted = any(isinstance(r.window, Rows) and common[:1] != list(r.window.partition) for r in query.roles)
+    if not common or counted or united:
+        return [rows]
+    column, found = common[0], dict[object, dict[str, list[Row]]]()
+    for name in {name for role in query.roles for name in role.streams}:
+        for row in rows.get(name, ()):
+            if row[column] is not None:
+                found.setdefault(_one(row[column]), {}).setdefault(name, []).append(row)
+    return found.values()
+
+
+def _one(value: object) -> object:
+    """Equal values are one: NaN is like another."""
+    return "NaN" if isinstance(value, float) and math.isnan(value) else value
+
+
+def bag(rows: Iterable[Sequence[object]]) -> Bag:
+    """Rows with their counts, so that two answers compare; of doubles so many digits as any order of summation gives."""
+    return Counter(tuple(_shown(value) for value in row) for row in rows)
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, float):
+        return math.nan if math.isnan(value) else float(f"{value:.9g}") + 0.0
+    if isinstance(value, list):
+        return tuple(_shown(each) for each in value)
+    return value
+
+
+def same(missing: Bag, extra: Bag) -> bool:
+    """Whether these differ in the last digits of doubles alone."""
+    if missing.total() != extra.total():
+        return False
+    left = list(extra.elements())
+    for row in missing.elements():
+        found = next(
+            (n for n, other in enumerate(left) if len(row) == len(other) and all(map(_alike, row, other))), None
+        )
+        if found is None:
+            return False
+        del left[found]
+    return True
+
+
+def _alike(left: object, right: object) -> bool:
+    if isinstance(left, float) and isinstance(right, float):
+        return math.isclose(left, right, rel_tol=1e-8, abs_tol=1e-12)
+    return left == right

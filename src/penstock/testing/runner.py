@@ -1,0 +1,379 @@
+"""Runs a scenario on the engine in one process and beside it the model, and says where they differ.
+
+A process that dies is followed by another one, which finds the store as the dead one has left it and the rows where the source has them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from penstock.catalog.choices import Choices
+from penstock.catalog.lineage import complete_from
+from penstock.errors import PenstockError
+from penstock.model.time import NEVER
+from penstock.planner.network import closing
+from penstock.state.orphans import FOLDERS, collect_orphans
+from penstock.storage.crash_points import POINTS, watched
+from penstock.storage.faulty import NONE, Died, Faults, FaultyStore
+from penstock.storage.memory import MemoryStore
+from penstock.testing.engine import Engine, tuples
+from penstock.testing.executor import Manner
+from penstock.testing.model import Bag, Judged, Life, Model, bag, parsed_once, same
+from penstock.testing.queries import OVER
+from penstock.testing.scenario import (
+    Add,
+    Advance,
+    Batch,
+    Delay,
+    Drop,
+    Event,
+    Fault,
+    Options,
+    Restart,
+    Scenario,
+    SinkFails,
+    Tick,
+)
+from penstock.testing.source import HandedOver, Shared
+
+FAILING = ("error", "unclear")  # after which the process lives, and ends its run
+SHARE_FAILING = 0.05  # of the operations of a store that fails
+
+
+class Wrong(AssertionError):  # noqa: N818  (an assertion)
+    """The engine has not done what it must."""
+
+
+@dataclass
+class Sink:
+    """What was delivered of a query, by step: one that is delivered again must be the same."""
+
+    steps: dict[int, list[tuple[object, ...]]] = field(default_factory=dict)
+    failing: int = 0
+
+    def __call__(self, table: pa.Table, step: int) -> None:
+        if self.failing:
+            self.failing -= 1
+            self.steps.pop(step, None)
+            raise ConnectionError("the sink does not answer")
+        self.steps.setdefault(step, []).extend(tuples(table))
+
+
+@dataclass
+class Story:
+    """A scenario while it is told."""
+
+    scenario: Scenario
+    inner: Shared = field(default_factory=MemoryStore)
+    store: FaultyStore = field(init=False)
+    engine: Engine = field(init=False)
+    model: Model = field(init=False)
+    sinks: dict[str, list[Sink]] = field(default_factory=dict)  # by query: one for each engine that has delivered
+    frozen: dict[str, Bag] = field(default_factory=dict)  # what lives that have ended have answered, by name
+    known: dict[str, Add] = field(default_factory=dict)  # the live queries
+    fault: Fault | None = None
+    tasks: int = 1
+    progress: dict[str, int] = field(default_factory=dict)
+    cells: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # kind of query, what went wrong, strategy
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.scenario.seed)
+        self.store = FaultyStore(self.inner, self.chance)
+        self.model = Model({s.name: Judged(s) for s in self.scenario.streams})
+        self.tasks = self.scenario.options.tasks
+        self.source = HandedOver()
+        self.beginning: list[Add] = []
+
+    def tell(self) -> None:
+        """All events, and the end of the streams. Raises what is wrong."""
+        with constants(self.scenario.options):
+            self._open(self.scenario.events)
+            for event in self.scenario.events:
+                if isinstance(event, Fault):
+                    self.fault = event
+                else:
+                    self._happen(event)
+            self.fault = None
+            self._end()
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def _happen(self, event: Event) -> None:
+        """Let an event happen, also if the engine dies of it: then another one goes on, and the event happens if it has not."""
+        self.beginning = [event] if isinstance(event, Add) else []
+        match event:
+            case Batch(rows):
+                self.source.given.append(rows)
+            case SinkFails(query, times):
+                if query in self.sinks:
+                    self.sinks[query][-1].failing = times
+                return
+        if not self._tried(lambda: self._do(event)):
+            self._tried(lambda: self._do(event))
+        self._learn(event)
+        self._check_counts()
+
+    def _tried(self, work: Callable[[], None]) -> bool:
+        """Do something under the fault that waits; False if the engine has died of it, and another one has begun."""
+        fault, self.fault = self.fault, None
+        try:
+            with self._failing(fault):
+                work()
+        except (Died, OSError, PenstockError) as error:
+            failing = fault is not None and fault.kind in FAILING
+            if fault is None or not (failing or isinstance(error, Died)):
+                raise
+        else:
+            if fault is None or not self.store.dead:  # it is dead if somebody has taken that for an error of a sink
+                return True
+        kinds = {query.kind for query in (*self.known.values(), *self.beginning)}
+        self.cells.update((kind, fault.kind, self.scenario.options.strategy) for kind in kinds)
+        self._reopen(power=fault.kind == "power")
+        return False
+
+    @contextmanager
+    def _failing(self, fault: Fault | None) -> Iterator[None]:
+        """Let it happen inside. A store goes on as before behind it."""
+        store = self.store
+        with ExitStack() as stack:
+            if fault is not None and fault.kind in POINTS:
+                stack.enter_context(watched(self._dying(fault.kind)))
+            elif fault is not None:
+                share = SHARE_FAILING
+                store.faults = {
+                    "operation": Faults(dies_at=len(store.changes) + 1 + fault.at),
+                    "power": Faults(dies_at=len(store.changes) + 1 + fault.at),
+                    "error": Faults(fails=share),
+                    "unclear": Faults(unclear=4 * share),
+                }[fault.kind]
+            try:
+                yield
+            finally:
+                store.faults = NONE
+
+    def _dying(self, wanted: str) -> Callable[[str, int], None]:
+        def at(point: str, _step: int) -> None:
+            if point == wanted:
+                self.store.die()
+                raise Died
+
+        return at
+
+    def _do(self, event: Event) -> None:
+        """What the engine is asked; asked again, it does what is left of it."""
+        engine = self.engine
+        match event:
+            case Batch():
+                if engine.run is not None:
+                    engine.run.take_planned()
+            case Tick():
+                engine.tick()
+            case Advance(stream, to):
+                engine.advance(stream, to)
+            case Delay(stream, delay):
+                engine.alter_stream(replace(engine.catalog.streams[stream], delay=delay))
+            case Add():
+                live = engine.catalog.registry.find(event.name)
+                if live is None or live.sql != event.sql:
+                    self._register(event)
+            case Drop(name):
+                if engine.catalog.registry.find(name) is not None:
+                    engine.drop(name)
+            case Restart(tasks, crash):
+                self.tasks = tasks
+                if not crash:
+                    engine.stop()
+                self._reopen()
+
+    def _register(self, query: Add) -> None:
+        options = {} if query.flush is None else {"flush": query.flush}
+        into = self._sink(query.name) if query.sink else None
+        self.engine.query(query.sql, name=query.name, into=into, replace=query.replace, start=query.start, **options)
+
+    def _sink(self, name: str) -> Sink:
+        self.sinks.setdefault(name, []).append(Sink())
+        return self.sinks[name][-1]
+
+    def _learn(self, event: Event) -> None:
+        """Let the model do the same."""
+        model = self.model
+        match event:
+            case Batch(rows):
+                model.take(rows)
+            case Advance(stream, to):
+                model.streams[stream].move([to])
+            case Delay(stream, delay):
+                judged = model.streams[stream]
+                judged.stream = replace(judged.stream, delay=delay)
+                judged.move()
+            case Add():
+                self._freeze(event.name)
+                model.begin(event.name, event.sql, event.kind, event.start)
+                self.known[event.name] = event
+            case Drop(name):
+                self._freeze(name)
+                model.end(name)
+                del self.known[name]
+
+    # -- engines ------------------------------------------------------------------------------------------------------
+
+    def _open(self, first: tuple[Event, ...]) -> None:
+        """The first engine, with the queries that come before everything else."""
+        self._declare(self.model.declared.values())
+        for event in first:
+            if not isinstance(event, Add) or event.replace:
+                break
+            self._register(event)
+        self.engine.start()
+
+    def _declare(self, streams: object) -> None:
+        options = self.scenario.options
+        choices = Choices(options.strategy, options.chain, options.orders, None, options.plan)
+        manner = Manner(options.mappers, options.retried, options.shuffled)
+        self.engine = Engine(
+            self.store, source=self.source, tasks=self.tasks, choices=choices, expire_every=options.expire_every, manner=manner,
+            chance=self.chance,
+        )  # fmt: skip
+        for stream in streams:  # type: ignore[attr-defined]
+            self.engine.stream(stream)
+
+    def _reopen(self, *, power: bool = False) -> None:
+        """The process has died, and another one begins on what it has left."""
+        self.store = self.store.restarted(power_cut=power)
+        self._declare(())
+        for stream in list(self.engine.catalog.streams.values()) or self.model.declared.values():
+            self.engine.stream(stream)
+        for query in (*self.known.values(), *self.beginning):
+            live = self.engine.catalog.registry.find(query.name)
+            if query.sink and live is not None and live.sql == query.sql:
+                self._register(replace(query, replace=False))
+        self.engine.start()
+        self._check_files()
+
+    def _end(self) -> None:
+        self.engine.stop(final=True)
+        for name in self.model.lives:
+            self._check_answer(name)
+        self._check_counts(final=True)
+        self._check_files()
+        if self.engine.manifest.runs:
+            raise Wrong(f"state is left behind the end: {[r.table for r in self.engine.manifest.runs.values()]}")
+        self._check_sinks()
+
+    # -- what must hold -----------------------------------------------------------------------------------------------
+
+    def _freeze(self, name: str) -> None:
+        """A query ends, or another one takes its place: what it has answered by now stays."""
+        if name in self.known:
+            self.frozen[name] = self._check_answer(name, self._closed())
+
+    def _closed(self) -> dict[str, int]:
+        """Up to where windows are closed that wait for progress."""
+        reached = self.engine.manifest.reached()
+        return {name: reached.get(closing(name), NEVER) for name in self.model.streams}
+
+    def _check_all(self) -> None:
+        """What every live query has answered by now."""
+        for name in self.known:
+            self._check_answer(name, self._closed())
+
+    def _check_answer(self, name: str, closed: Mapping[str, int] | None = None) -> Bag:
+        """A query has answered what the model says, given how far windows are closed; without that, at the end of all streams."""
+        found, life = bag(self.engine.results(name)), self.model.lives[name][-1]
+        before = self.frozen.get(name, Bag())
+        if life.end is not None:
+            self._compare(name, life, found, before, before)
+        elif life.start == "state":
+            record = self.engine.catalog.record(name)
+            least, most = self.model.between(life, complete_from(self.engine.catalog.registry, record))
+            self._compare(name, life, found, before + bag(least), before + bag(most))
+        elif life.kind == OVER or (closed is not None and life.kind == "over a join"):
+            if closed is None:
+                whole = before + bag(self.model.above(life))
+                self._compare(name, life, found, whole, whole)
+        else:
+            known = before + bag(self.model.answer(life, closed))
+            # Punctuations may have ended single groups earlier; the windows of these are what they will be.
+            ahead = closed is not None and any(judged.closed for judged in self.model.streams.values())
+            self._compare(name, life, found, known, before + bag(self.model.answer(life)) if ahead else known)
+        return found
+
+    def _compare(self, name: str, life: Life, found: Bag, least: Bag, most: Bag) -> None:
+        missing, extra = least - found, found - most
+        if (missing or extra) and not same(missing, extra):
+            raise Wrong(f"query {name} ({life.kind}) misses {_few(missing)} and has {_few(extra)} too many: {life.sql}")
+
+    def _check_counts(self, *, final: bool = False) -> None:
+        """Every row is accounted for, and progress is what the rows say, and never falls."""
+        manifest = self.engine.manifest
+        for name, judged in self.model.streams.items():
+            counts = manifest.counters.stream(name)
+            told = Counter({k: getattr(counts, k) for k in ("rows", "accepted", "late", "bad", "punctuations")})
+            if told != judged.counts or told["rows"] != told.total() - told["rows"]:
+                raise Wrong(f"stream {name}: the engine has counted {dict(told)}, and the model {dict(judged.counts)}")
+            found = manifest.progress.get(name)
+            value = NEVER if found is None else found.value
+            if value < self.progress.get(name, NEVER):
+                raise Wrong(f"stream {name}: progress fell from {self.progress[name]} to {value}")
+            if not final and value != judged.progress:
+                raise Wrong(f"stream {name}: progress is {value}, and by the model {judged.progress}")
+            self.progress[name] = value
+
+    def _check_files(self) -> None:
+        """No name without a file; and what has no name goes when it is old enough."""
+        manifest = self.engine.manifest
+        named = {run.name: run.bytes for run in manifest.runs.values()}
+        named |= {file.name: file.bytes for file in manifest.results.values()}
+        named |= {side.name: side.bytes for side in manifest.sides}
+        for name, size in named.items():
+            if not self.store.exists(name) or self.store.size(name) != size:
+                raise Wrong(f"{name} is named by the manifest, and is not there as it was written")
+        collect_orphans(self.store, manifest, grace=0)
+        there = {f"{folder}/{file}" for folder in FOLDERS for file in self.store.names(folder)}
+        left = [name for name in there - named.keys() if int(name.partition("/")[2].partition("-")[0]) <= manifest.step]
+        if left:
+            raise Wrong(f"{left[0]} has no name and stays")
+
+    def _check_sinks(self) -> None:
+        """Each result was delivered, and what was delivered again was the same."""
+        assert self.engine.ended is not None
+        owed = [s.name for s in self.engine.ended.delivery.sinks if s.error is not None]
+        for name, sinks in self.sinks.items():
+            steps: dict[int, list[tuple[object, ...]]] = {}
+            for sink in sinks:
+                steps |= sink.steps
+            got, wanted = bag(row for rows in steps.values() for row in rows), bag(self.engine.results(name))
+            missing, extra = wanted - got, got - wanted
+            if (extra or (missing and not owed and name in self.known)) and not same(missing, extra):
+                raise Wrong(f"the sink of query {name} misses {_few(missing)} and has {_few(extra)} too many")
+
+
+@contextmanager
+def constants(options: Options) -> Iterator[None]:
+    """How often an engine does what it does now and then."""
+    with ExitStack() as stack:
+        for name, value in {
+            "penstock.state.compaction.FAN_IN": options.fan_in,
+            "penstock.state.registry.BUCKETS": options.buckets,
+            "penstock.state.manifest.SNAPSHOT_EVERY": options.snapshots,
+            "penstock.results.retention.UPKEEP_EVERY": options.upkeep,
+            "penstock.results.retention.FIRST_UPKEEP": min(options.upkeep, 7),
+            "penstock.results.retention.MANY_FILES": 2 if options.upkeep < 7 else 64,
+            "penstock.results.delivery.FIRST_RETRY": 0.0,
+            "penstock.catalog.compiled.parse_query": parsed_once,
+            "penstock.catalog.check_query.parse_query": parsed_once,
+        }.items():
+            stack.enter_context(patch(name, value))
+        yield
+
+
+def _few(rows: Bag) -> str:
+    shown = [f"{row} x {count}" for row, count in list(rows.items())[:3]]
+    return f"{rows.total()} row(s) [{', '.join(shown)}{', ..' if len(rows) > 3 else ''}]"

@@ -1,0 +1,148 @@
+"""What a scenario is: streams, and events in their order, as plain data. Whoever has it can repeat it, and leave out parts of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.model import Stream
+from penstock.reference import Row
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows arrive, by stream."""
+
+    rows: Mapping[str, tuple[Row, ...]]
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Nothing arrives, and the engine looks whether there is something to do."""
+
+
+@dataclass(frozen=True)
+class Advance:
+    """Somebody says that no later row of a stream has a time below this."""
+
+    stream: str
+    to: int
+
+
+@dataclass(frozen=True)
+class Delay:
+    """A stream gets another delay."""
+
+    stream: str
+    delay: int
+
+
+@dataclass(frozen=True)
+class Add:
+    """A query begins, or takes the place of the one of that name. `kind` is of what sort it is; `sink` whether its results are delivered."""
+
+    name: str
+    sql: str
+    kind: str
+    start: str = "now"
+    replace: bool = False
+    sink: bool = False
+    flush: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A query ends."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Restart:
+    """The engine ends, at once or in order, and another one goes on, with so many tasks."""
+
+    tasks: int
+    crash: bool = False
+
+
+@dataclass(frozen=True)
+class SinkFails:
+    """The next deliveries to a query's sink fail."""
+
+    query: str
+    times: int
+
+
+@dataclass(frozen=True)
+class Fault:
+    """While the next event is done something goes wrong: the process dies at a named point or at an operation of the store, or an operation fails.
+
+    `kind` is a named point, 'operation' (dies there), 'error' (fails), 'unclear' (a put is done, and says that it failed), or 'power' (dies, and
+    what was not synced is lost).
+    """
+
+    kind: str
+    at: int = 0
+
+
+Event = Batch | Tick | Advance | Delay | Add | Drop | Restart | SinkFails | Fault
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the engine is set up, which must not matter to any answer."""
+
+    strategy: str = "auto"
+    chain: str = "auto"
+    orders: str = "adaptive"
+    plan: str = "auto"
+    tasks: int = 1
+    mappers: int = 0
+    buckets: int = 256
+    retried: float = 0.0
+    shuffled: bool = False
+    fan_in: int = 4
+    upkeep: int = 64
+    snapshots: int = 64
+    expire_every: int = 1
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A story that the engine and the model must tell alike; `seed` says which one it is, and chooses what is left open."""
+
+    seed: int
+    streams: tuple[Stream, ...]
+    options: Options
+    events: tuple[Event, ...] = field(default=())
+
+    @property
+    def rows(self) -> int:
+        return sum(len(own) for event in self.events if isinstance(event, Batch) for own in event.rows.values())
+
+    @property
+    def queries(self) -> list[Add]:
+        return [event for event in self.events if isinstance(event, Add)]
+
+    @property
+    def faults(self) -> list[Fault]:
+        return [event for event in self.events if isinstance(event, Fault)]
+
+    def __str__(self) -> str:
+        """The statements and steps that repeat it."""
+        return "\n".join(
+            [f"-- scenario {self.seed}: {self.options}", *map(repr, self.streams), *(_line(e) for e in self.events)]
+        )
+
+
+def _line(event: Event) -> str:
+    match event:
+        case Add(name, sql, _, start, replaced):
+            word = "CREATE OR REPLACE" if replaced else "CREATE"
+            return f"{word} QUERY {name}{' FROM STATE' if start == 'state' else ''} AS {sql};"
+        case Drop(name):
+            return f"DROP QUERY {name};"
+        case Batch(rows):
+            shown = [f"    {name}: {row}" for name, own in rows.items() for row in own]
+            return "\n".join(["-- batch", *shown])
+    return f"-- {event}"

@@ -1,0 +1,46 @@
+"""The model judges rows as the reference does, however they come."""
+
+from collections import Counter
+
+import pytest
+
+from penstock.reference import admit
+from penstock.testing.generate import scenario
+from penstock.testing.model import Judged, bag, same
+from penstock.testing.scenario import Batch
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_rows_are_judged_as_by_the_reference(seed):
+    story = scenario(seed)
+    batches = [event.rows for event in story.events if isinstance(event, Batch)]
+    for stream in story.streams:
+        judged = Judged(stream)
+        for rows in batches:
+            judged.take(rows.get(stream.name, ()))
+        steps = admit(stream, [rows.get(stream.name, ()) for rows in batches])
+        assert judged.accepted == [step.accepted for step in steps]
+        assert judged.progress == steps[-1].progress
+        told = {
+            kind: sum(len(getattr(step, kind)) for step in steps)
+            for kind in ("accepted", "late", "bad", "punctuations")
+        }
+        assert judged.counts == Counter({**told, "rows": sum(told.values())})
+
+
+def test_progress_follows_what_is_told_and_never_falls():
+    stream = next(s for seed in range(9) for s in scenario(seed).streams if s.delay is not None)
+    judged, row = Judged(stream), {c.name: None for c in stream.columns}
+    judged.take([{**row, "at": 100}])
+    before = judged.progress
+    assert before == 100 - stream.delay
+    judged.move([before + 7])
+    judged.move([before])
+    assert judged.progress == before + 7
+
+
+def test_bags_differ_in_what_is_more_than_the_last_digits():
+    one, other = bag([(1.0, "a"), (0.1 + 0.2, "b")]), bag([(1.0, "a"), (0.30000001, "b")])
+    assert bag([(float("nan"), -0.0)]) == bag([(float("nan"), 0.0)])
+    assert not same(one - other, other - one)
+    assert same(bag([(0.1 + 0.2,)]), bag([(0.3,)]))
