@@ -22,7 +22,10 @@ WIDE = (
     "ts timestamp, k bigint, n int, s string, x double, d decimal(10,2), day date, l timestamp_ntz, f boolean, v bigint"
 )
 STREAMS = (stream("a", WIDE), stream("b", WIDE), stream("i", "at int, k bigint, v bigint", event_time="at"))
-BATCH = "FROM a, b WHERE unix_micros(b.ts) - unix_micros(a.ts) < 3000000 AND unix_micros(a.ts) - unix_micros(b.ts) < 2000000"
+BATCH = (
+    "FROM a, b WHERE unix_micros(b.ts) - unix_micros(a.ts) < 3000000 AND unix_micros(a.ts) - unix_micros(b.ts) < "
+    "2000000"
+)
 PAIRS = "FROM a [RANGE 3 SECONDS], b [RANGE 2 SECONDS] WHERE a.k = b.k"
 PIECE = "timestamp_micros(unix_micros(ts) DIV 2000000 * 2000000 + 2000000)"
 
@@ -43,8 +46,14 @@ CASES = {
     ),
     "single": ("SELECT * FROM a WHERE v > 3", "SELECT * FROM a WHERE v > 3"),
     "single_computed": (
-        "SELECT v, 0.908 * n AS price, upper(s) AS u, CASE WHEN hour(ts) > 1 THEN 'x' ELSE s END AS c FROM a WHERE concat(s, 'y') <> 'y'",
-        "SELECT v, 0.908 * n AS price, upper(s) AS u, CASE WHEN hour(ts) > 1 THEN 'x' ELSE s END AS c FROM a WHERE concat(s, 'y') <> 'y'",
+        (
+            "SELECT v, 0.908 * n AS price, upper(s) AS u, CASE WHEN hour(ts) > 1 THEN 'x' ELSE s END AS c FROM a "
+            "WHERE concat(s, 'y') <> 'y'"
+        ),
+        (
+            "SELECT v, 0.908 * n AS price, upper(s) AS u, CASE WHEN hour(ts) > 1 THEN 'x' ELSE s END AS c FROM a "
+            "WHERE concat(s, 'y') <> 'y'"
+        ),
     ),
     "single_raising": (
         "SELECT v, 1 / (v - 5) AS r FROM a WHERE v <> 6",
@@ -52,12 +61,21 @@ CASES = {
     ),
     "integers": ("SELECT at, v, result_time AS t FROM i WHERE k = 1", "SELECT at, v, at AS t FROM i WHERE k = 1"),
     "windows": (
-        "SELECT k, count(*) AS n, sum(x) AS x, max(s) AS s, avg(d) AS d, window_end FROM a [TUMBLING 2 SECONDS] GROUP BY k",
-        f"SELECT k, count(*) AS n, sum(x) AS x, max(s) AS s, avg(d) AS d, {PIECE} AS window_end FROM a GROUP BY k, {PIECE}",
+        (
+            "SELECT k, count(*) AS n, sum(x) AS x, max(s) AS s, avg(d) AS d, window_end FROM a [TUMBLING 2 "
+            "SECONDS] GROUP BY k"
+        ),
+        (
+            f"SELECT k, count(*) AS n, sum(x) AS x, max(s) AS s, avg(d) AS d, {PIECE} AS window_end FROM a GROUP "
+            f"BY k, {PIECE}"
+        ),
     ),
     "having": (
         "SELECT window_start, window_end, min(v) AS v FROM a [TUMBLING 2 SECONDS] HAVING count(*) > 5",
-        f"SELECT {PIECE} - INTERVAL 2 SECONDS AS window_start, {PIECE} AS window_end, min(v) AS v FROM a GROUP BY {PIECE} HAVING count(*) > 5",
+        (
+            f"SELECT {PIECE} - INTERVAL 2 SECONDS AS window_start, {PIECE} AS window_end, min(v) AS v FROM a "
+            f"GROUP BY {PIECE} HAVING count(*) > 5"
+        ),
     ),
 }
 CASES["columns"] = CASES["columns"][0], CASES["columns"][0].replace(PAIRS, f"{BATCH} AND a.k = b.k")
@@ -226,7 +244,10 @@ def test_what_needs_more_than_its_select_list_is_stored_with_it(spark, tmp_path)
         name="top",
         into=out / "top",
     )
-    last = "SELECT sum(x) AS x, k, n FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k, n ORDER BY x DESC NULLS FIRST, n LIMIT 2"
+    last = (
+        "SELECT sum(x) AS x, k, n FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k, n ORDER BY x DESC NULLS "
+        "FIRST, n LIMIT 2"
+    )
     engine.query(last, name="last", into=out / "last")
     engine.query("SELECT v FROM a", name="function", into=lambda *_: None)
     engine.query("SELECT v AS _STEP FROM a", name="called", into=out / "called")

@@ -198,7 +198,7 @@ class _Known:
                 pass
 
     def _type_those_in(self, select: str) -> None:
-        """Tell the types of the queries that a SELECT may read, as far as our own terms know them: registration need not parse it again."""
+        """Add the types of queries that a SELECT may read, as far as our own terms know them, to save another parse."""
         for name in self.untyped.keys() & set(_WORDS.findall(select)):
             query, found = self.untyped.pop(name), self.queries[name]
             read = {n: r for role in query.roles for n in role.streams if (r := self.queries.get(n)) is not None}

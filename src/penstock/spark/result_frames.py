@@ -30,7 +30,7 @@ from penstock.storage.parquet import VERIFIED, metadata, paths
 from penstock.storage.store import Store
 
 BATCH = 1 << 16  # rows of a batch of expanded windows
-LISTED = 1 << 16  # windows that Spark lists for a row
+LISTED = 1 << 16  # With early results each row has its revision (its step), and whether it is final.
 KNOWN_FILES = 4096  # of which the longest run is remembered
 SHORT, LONG = 1, 2  # numbers of windows per row
 _STEP_OF_NAME = r"([0-9]+)-[0-9a-f]+\.parquet"

@@ -1,1 +1,1 @@
-"""The engine's step without Spark: what is done with rows, whoever brings them."""
+"""The engine's step without Spark, whatever source hands over the rows."""

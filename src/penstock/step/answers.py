@@ -1,4 +1,4 @@
-"""Results that a mapper finds by itself: rows of one stream that a query wants, written as its select list says."""
+"""Results that a mapper finds by itself: rows of one stream that a query wants, written as its select list."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Answers:
         rows: Valid,
         raised: Mapping[str, Valid],
     ) -> None:
-        """Write what these rows of a stream are to each query of a table; `bits` are the entries that each serves.
+        """Write the results of these rows for each query of a table; `bits` are the entries that each row serves.
 
         `raised` says, by watched predicate, where an item could not be computed: it is NULL there.
         """
@@ -73,7 +73,7 @@ class Answers:
             self.errors[query] = self.errors.get(query, 0) + int(raised.sum())
 
     def tell(self, account: Report) -> None:
-        """End the files, and say what is in them."""
+        """End the files, and report them."""
         for query, (join, file) in self._files.items():
             if query not in self.refused and file.close():
                 account.add_file(file.file(join, self.network.version, [(query, file.rows)], OWN))

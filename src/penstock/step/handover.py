@@ -1,7 +1,7 @@
 """The rows that a task hands to Spark for finishing: one flat layout for all joins of the network.
 
-Joins whose residual predicates or select items only Spark can evaluate pass through the JVM between the probe and the
-write. Their columns lie side by side (prefixed by the join), and the task's report rides along as one more row.
+Joins with residual predicates or select items that need Spark pass through the JVM between the probe and the write.
+Their columns are side by side (prefixed by the join), and the task's report is one more row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def finished_joins(network: Network) -> list[Join]:
 
 
 def handed_columns(network: Network, join: Join) -> dict[str, str]:
-    """Result columns of a join with their Spark types, as they are handed over (without the join's prefix)."""
+    """Result columns of a join with their Spark types, as handed over (without the join's prefix)."""
     columns = {"_time": "bigint", "_step": "bigint"}
     columns |= {f"_bits{w}": "bigint" for w in range(word_count(len(join.leads)))}
     for position, names in enumerate(join.columns):

@@ -1,7 +1,7 @@
-"""Results of window aggregates that are kept as closed panes: one file for a task, step and set of panes, whatever the number of queries.
+"""Results of window aggregates stored as closed panes: one file per task, step and set of panes.
 
-The file says which windows the step closed and how many results these are for each query; `assemble` puts them together when somebody
-reads them.
+The file has the windows that the step closed and the number of results for each query; `assemble` assembles them on
+read.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def write_panes(
     version: int,
     report: Report,
 ) -> None:
-    """Write the panes that are closed by now, and enter their files into the report with the results that they stand for.
+    """Write the panes that are closed now, and add their files to the report with the results that they stand for.
 
-    Queries that share panes share a file, unless they have come to do so in the middle of a pane.
+    Queries that share panes share a file, unless they began to do so in the middle of a pane.
     """
     sets = {query: number for number, own in enumerate(aggregate.plan.sets) for query in own.queries}
     together: dict[tuple[int, int], list[AggregateMember]] = {}
@@ -69,7 +69,7 @@ def _write_panes(
         return
     table = _stored(aggregate, members, panes)
     name = file_name("results", task.step, "parquet")
-    # Sorted keys and small counts are short as dictionaries, so these are left on.
+    # Sorted keys and small counts are compact as dictionaries, so these stay on.
     size = write(task.store, name, table, compression=compression_of(table), row_group_size=ROW_GROUP)
     first, last = _ends(queries, panes, until)
     entry = ResultFile(
@@ -80,7 +80,7 @@ def _write_panes(
 
 
 def _ends(queries: Sequence[Windowed], panes: pa.Table, until: int) -> tuple[int, int]:
-    """Times between which the windows end for which the file may be needed: those it closed, and those that its panes are part of."""
+    """The range of ends of the windows that need the file: those it closed, and those that contain its panes."""
     longest = max(query.window.range for query in queries if isinstance(query.window, Sliding))
     positions = panes.column("_pane").to_numpy()
     ends = [] if until >= FOREVER else [until]
@@ -90,7 +90,7 @@ def _ends(queries: Sequence[Windowed], panes: pa.Table, until: int) -> tuple[int
 
 
 def _stored(aggregate: WindowAggregate, members: Sequence[AggregateMember], panes: pa.Table) -> pa.Table:
-    """Panes as the result table has them: key, groups, position, the bits of queries that they serve, pieces."""
+    """Panes in the form of the result table: key, groups, position, the bits of queries that they serve, pieces."""
     columns: dict[str, pa.ChunkedArray | pa.Array] = {"_key": panes.column("_key"), "_pane": panes.column("_pane")}
     selection = {q.query: q.selection for q in aggregate.plan.queries}
     patterns = patterns_of(panes)

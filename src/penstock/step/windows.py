@@ -1,8 +1,8 @@
-"""Results of window aggregates as they are stored: one file for a task and step.
+"""Stored results of window aggregates: one file per task and step.
 
-All queries of an aggregate share it; a row has the bit of its query, and aggregates that several queries compute share a column. A row may
-stand for a run of windows one slide apart, of which it shows the first and the number. HAVING and select items that only Spark can
-evaluate are evaluated when results are read, and runs are written out then.
+All queries of an aggregate share it; a row has the bit of its query, and aggregates that several queries compute share
+a column. A row may stand for several windows one slide apart, showing the first and their number. HAVING and select
+items that need Spark are evaluated on read, when such rows are expanded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.storage.store import file_name
 
 
 def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: Held) -> None:
-    """Write what was closed to one file, that of queries with files of their own there, and enter all into the report."""
+    """Write closed windows to one file, or to the own files of queries that have them, and add all to the report."""
     task, report, version = held.task, held.report, held.network.version
     members = {m.id: m for m in aggregate.members}
     windowed = {q.query: q for q in aggregate.plan.queries}
@@ -41,7 +41,8 @@ def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: He
         member = members[found.query]
         if found.refused is not None:
             report.refused[member.id] = (
-                f"its results would be too many: {found.refused}; give it fewer windows (a longer SLIDE, a shorter RANGE), or leave out what "
+                f"its results would be too many: {found.refused}; give it fewer windows (a longer SLIDE, a "
+                "shorter RANGE), or leave out what "
                 "needs each window by itself (LIMIT, flush=, HAVING over window_start and window_end)"
             )
             continue
@@ -93,7 +94,7 @@ def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: He
 
 
 def _counted(query: Windowed, number: int, rows: pa.Table, results: int, report: Report) -> bool:
-    """Count rows of a query that may not all be results, since HAVING or LIMIT may yet leave some out; False if they are."""
+    """Count rows of a query that HAVING or LIMIT may still reduce on read; False if all are results."""
     if (query.having is not None and query.having.term is None) or (query.top is not None and not query.cut):
         report.query(number).undecided += results
         return True
@@ -105,14 +106,14 @@ def _counted(query: Windowed, number: int, rows: pa.Table, results: int, report:
 
 
 def _starting(rows: pa.Table, window: Sliding, first: int) -> pa.Table:
-    """Runs without their windows that start before a time."""
+    """Rows without their windows that start before a time."""
     if window.origin is not None and window.origin >= first:
         return rows
     return cut(rows, window, first + window.range, FOREVER)
 
 
 def _stored(rows: pa.Table, bit: int, queries: int, groups: int, names: Sequence[str], step: int) -> pa.Table:
-    """Rows of one query as the result table has them."""
+    """Rows of one query in the form of the result table."""
     columns: dict[str, pa.ChunkedArray | pa.Array] = {
         "_time": rows.column("window_end"),
         "_step": pa.array(np.full(len(rows), step, dtype=np.int64)),

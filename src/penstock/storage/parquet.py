@@ -1,4 +1,4 @@
-"""Parquet files of a store, of results and of rows put aside: with a checksum in every page, found as they are named, never read when damaged."""
+"""Parquet files of a store, of results and rejected rows: with a checksum in every page, never read when damaged."""
 
 from __future__ import annotations
 
