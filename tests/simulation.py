@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -257,7 +258,7 @@ class Simulation:
             checksum=checksum(data),
         )
         self.files[name] = data
-        return RunEntry.from_json(entry.to_json())
+        return msgspec.json.decode(msgspec.json.encode(entry), type=RunEntry)
 
     def _collect(self, network: Network, join: Join, matches: Matches, work: Work) -> None:
         """Add the select lists of the queries that each match serves."""

@@ -140,7 +140,7 @@ def test_a_query_brings_no_second_statement(store, capsys, select):
 
 
 def test_ended_streams_take_no_request(store, capsys):
-    ManifestLog(store).append(Entry(0, None, -1, "", 1, 0.0, {}, {}, final=True))
+    ManifestLog(store).append(Entry(step=0, version=1, final=True))
     assert cli.main(["query", "drop", "one", "--state", "state"]) == 1
     assert "state: error: its streams have ended (final)" in capsys.readouterr().err
     assert asked(store) == []

@@ -20,10 +20,11 @@ from penstock.errors import PenstockError, StateError
 from penstock.model import Column, Stream
 from penstock.spark.offset_log import OffsetLog
 from penstock.spark.spark_log import check_log
-from penstock.state.manifest import Entry, ManifestLog, Progress, SideFile
+from penstock.state.manifest import Entry, ManifestLog, Progress
 from penstock.state.registry import QueryRecord, Registry, RegistryLog, StreamRecord
 from penstock.state.result_files import ResultFile
 from penstock.state.run import decode_run
+from penstock.state.side_files import SideFile
 from penstock.step import commit
 from penstock.storage import parquet
 from penstock.storage.faults import told_plainly
@@ -54,7 +55,7 @@ def prepared(tmp_path_factory):
             with store.create(name) as file:
                 pq.write_table(pa.table({"k": list(range(50)), "_bits0": [1] * 50}), file, write_page_checksum=True)
         entry = Entry(
-            step, step, step, f"id{step}", 1, 0.5, {"a": Progress(step, step)}, {}, runs_added=(run,),
+            step=step, batch=step, last_batch=step, identity=f"id{step}", version=1, clock=0.5, progress={"a": Progress(step, step)}, runs_added=(run,),
             results=(ResultFile(names["results"], "a", step, 1, 50, store.size(names["results"]), 0, 9, ((1, 50),)),),
             sides=(SideFile(names["sides"], "a", "late", step, 50, store.size(names["sides"])),),
         )  # fmt: skip

@@ -6,8 +6,9 @@ import pytest
 
 from penstock import Engine
 from penstock.results.sides import merge_sides
-from penstock.state.manifest import ManifestLog, SideFile
+from penstock.state.manifest import ManifestLog
 from penstock.state.orphans import collect_orphans
+from penstock.state.side_files import SideFile
 from penstock.state.sides import MANY_FILES
 from penstock.storage.local import LocalStore
 from tests.spark.replay import Replay, drain, rows_of, stream
@@ -56,6 +57,6 @@ def test_late_rows_are_kept_until_their_time_is_over_which_a_restart_may_change(
     assert (sides["kept"], sides["expired"], sides["oldest"]) == (0, 7, None)
     assert rows_of(engine.late("a")) == rows_of(engine.bad("a")) == []
     manifest = ManifestLog(engine.store).load()
-    assert manifest.sides == ()
+    assert not manifest.sides
     assert set(files) <= set(collect_orphans(engine.store, manifest, grace=0))
     assert engine.store.names("sides") == []

@@ -1,7 +1,8 @@
 """Five hundred steps of one table with the merge kernels but few rows: how many runs, how often a row is rewritten."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -308,7 +309,9 @@ def test_runs_of_a_join_are_written_anew_link_by_link_when_keys_have_ended_and_t
     runs = [*fresh(2), entry_of("runs/far.arrow", level=2, life=80, rows=10)]
 
     def chosen(rows, **how):
-        return choose_merges("a(k)", [replace(run, rows=rows) for run in runs], 1, PLENTY, 0, 0, {}, **how)
+        return choose_merges(
+            "a(k)", [msgspec.structs.replace(run, rows=rows) for run in runs], 1, PLENTY, 0, 0, {}, **how
+        )
 
     assert chosen(10) == chosen(FEW, ended=True) == []
     few = chosen(10, ended=True)

@@ -64,7 +64,7 @@ def test_counts_go_to_the_query_that_goes_on_and_only_then_is_the_old_one_forgot
     counts = {n: QueryCounters(10**n, n) for n in (1, 2, 3, 4)}
     before = Manifest(counters=Counters(queries=counts))
     assert without_ended(known, before) == known
-    entry = Entry(0, None, -1, "", 1, 0.0, {}, handed_on(known, before), forgotten=forgotten(known, before, ()))
+    entry = Entry(step=0, version=1, counters=handed_on(known, before), forgotten=forgotten(known, before, ()))
     after = before.apply(entry)
     assert after.counters == Counters(queries={4: QueryCounters(11110, 10)})
     assert [q.id for q in without_ended(known, after).queries] == [4]
@@ -84,12 +84,12 @@ def test_cursors_of_sinks_that_are_gone_and_suspensions_of_unknown_queries_go():
     manifest = Manifest(cursors={"path:x #1": 3, "path:y #1": 4}, suspended={"1": "why", "7": "why"})
     lost = forgotten(registry(query(1)), manifest, {"path:y #1"})
     assert lost == Forgotten(suspended=("7",), cursors=("path:x #1",))
-    after = manifest.apply(Entry(0, None, -1, "", 1, 0.0, {}, Counters(), forgotten=lost))
+    after = manifest.apply(Entry(step=0, version=1, forgotten=lost))
     assert (after.cursors, after.suspended) == ({"path:y #1": 4}, {"1": "why"})
 
 
 def test_what_a_step_says_of_a_name_that_is_forgotten_goes_with_it():
     manifest = Manifest(cursors={"a": 1})
-    entry = Entry(0, None, -1, "", 1, 0.0, {}, Counters(), cursors={"b": 2}, forgotten=Forgotten(cursors=("a",)))
+    entry = Entry(step=0, version=1, cursors={"b": 2}, forgotten=Forgotten(cursors=("a",)))
     assert manifest.apply(entry).cursors == {"b": 2}
     assert manifest.apply(replace(entry, cursors={"a": 2})).cursors == {}

@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 
 from penstock.errors import StateError
 from penstock.planner.counters import Counters, QueryCounters, StreamCounters
-from penstock.state.manifest import BEFORE, NOW, Entry, Forgotten, Manifest, ManifestLog, Progress, SideFile
+from penstock.state.manifest import BEFORE, NOW, SNAPSHOT_EVERY, Entry, Forgotten, Manifest, ManifestLog, Progress
 from penstock.state.result_files import ResultFile
-from penstock.state.run import RunEntry
+from penstock.state.side_files import SideFile
 from penstock.storage.local import LocalStore
-from penstock.storage.seal import seal, unseal
+from penstock.storage.memory import MemoryStore
+from penstock.storage.seal import FORMAT, seal, unseal
 from tests.effort import examples
 from tests.state.runs import entry_of
 
@@ -88,13 +89,6 @@ def replay(entries):
 
 def test_nothing_committed_is_an_empty_manifest(log):
     assert log.load() == Manifest()
-
-
-def test_a_run_without_known_times_is_written_and_read_as_before_there_were_any():
-    plain = entry_of("runs/0-x.arrow").to_json()
-    assert "quantiles" not in plain
-    assert RunEntry.from_json(plain) == entry_of("runs/0-x.arrow", quantiles=())
-    assert entry_of(min_time=10**15, max_time=10**15 + 9, quantiles=(10**15 + 4,)).to_json()["quantiles"] == [4]
 
 
 def test_applying_an_entry_adds_and_removes_files_and_sums_counters():
@@ -220,11 +214,97 @@ def test_side_files_have_the_clock_of_their_step_and_leave_when_they_are_removed
     assert [(s.name, s.at) for s in log.load().sides] == [("sides/1-z.parquet", 1.5), ("sides/2-z.parquet", 3.0)]
 
 
-def test_side_files_of_an_older_snapshot_count_as_young(log):
-    name = log.store.path("manifest/snapshot-000000000002.json")
-    log.snapshot(replay([entry(0), entry(1), entry(2)]))
-    body = unseal(Path(name).read_bytes(), name)
-    for side in body["sides"]:
-        del side["at"]
-    Path(name).write_bytes(seal(body))
-    assert {s.at for s in log.load().sides} == {3.0}
+def test_a_body_of_an_older_format_is_migrated_where_that_is_little_work_and_else_refused(log, monkeypatch):
+    name = "manifest/000000000000.json"
+    log.append(entry(0))
+    body = unseal(log.store.read(name), name)
+    body["id"] = body.pop("identity")
+    log.store.delete(name)
+    monkeypatch.setattr("penstock.storage.seal.FORMAT", FORMAT - 1)
+    log.store.write(name, seal(body))
+    monkeypatch.undo()
+    with pytest.raises(StateError, match=r"another version of Penstock.*use that one, or another state directory"):
+        log.load()
+    renamed = {FORMAT - 1: lambda body: {("identity" if k == "id" else k): v for k, v in body.items()}}
+    monkeypatch.setattr("penstock.storage.seal.MIGRATIONS", renamed)
+    assert log.load() == replay([entry(0)])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda body: body.pop("decisions"), "decisions"),
+        (lambda body: body["progress"]["a"].pop("stairs"), "progress"),
+        (lambda body: body["progress"]["a"].update(more=1), "progress"),
+        (lambda body: body["runs_added"][0].update(size=1), "runs_added"),
+        (lambda body: body["results"][0].pop("rows"), "rows"),
+        (lambda body: body["counters"]["streams"]["a"].update(lost=1), "lost"),
+        (lambda body: body.update(version="3"), "version"),
+        (lambda body: body.update(news={}), "news"),
+    ],
+)
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_what_is_missing_unknown_or_of_another_type_is_refused_with_its_place(log, change, said, snapshot):
+    log.append(entry(0))
+    name = "manifest/000000000000.json"
+    if snapshot:
+        log.snapshot(replay([entry(0)]))
+        log.store.delete(name)
+        name = "manifest/snapshot-000000000000.json"
+    body = unseal(log.store.read(name), name)
+    change(body)
+    log.store.delete(name)
+    log.store.write(name, seal(body))
+    with pytest.raises(StateError, match=rf"{name} says what this version of Penstock does not know .*{said}.*restore"):
+        log.load()
+
+
+def large(files):
+    """The state behind a step with so many files of results and of late rows."""
+    results = [ResultFile(f"results/{n}-y.parquet", "a x b", 0, 3, 4, 99, 0, 9, ((1, 4),)) for n in range(files)]
+    sides = [SideFile(f"sides/{n}-z.parquet", "a", "late", 0, 1, 50) for n in range(files)]
+    return entry(0, results=tuple(results), sides=tuple(sides))
+
+
+def test_what_steps_write_and_copy_does_not_grow_with_the_files_that_are_there(log):
+    written = {}
+    for files in (10, 10_000):
+        own = ManifestLog(MemoryStore())
+        own.append(large(files))
+        manifest = Manifest().apply(large(files))
+        own.snapshot(manifest)
+        before, sizes = manifest, []
+        for step in range(1, 2 * SNAPSHOT_EVERY + 1):
+            one = entry(step, runs_added=())
+            own.append(one)
+            sizes.append(own.store.size(f"manifest/{step:012d}.json"))
+            manifest = manifest.apply(one)
+            own.snapshot_if_due(manifest)
+            snapshots = [n for n in own.store.names("manifest") if n == f"snapshot-{step:012d}.json"]
+            sizes += [own.store.size(f"manifest/{name}") for name in snapshots]
+        assert manifest.results._files is before.results._files
+        assert manifest.sides._all is before.sides._all
+        assert manifest.runs is before.runs
+        assert len(manifest.results) == len(manifest.sides) == files + 2 * SNAPSHOT_EVERY
+        assert len(before.results) == len(before.sides) == files
+        assert ManifestLog(own.store).load() == manifest
+        written[files] = sum(sizes)
+    assert written[10_000] <= 1.1 * written[10]
+
+
+def test_a_snapshot_is_written_once_the_log_has_grown_by_as_much_also_behind_a_restart(log):
+    log.append(large(500))
+    manifest = Manifest().apply(large(500))
+    log.snapshot(manifest)
+    step = 0
+    while (at := log.snapshots.numbers()) == [0]:
+        step += 1
+        log = ManifestLog(log.store)
+        assert log.load() == manifest
+        log.append(entry(step))
+        manifest = manifest.apply(entry(step))
+        log.snapshot_if_due(manifest)
+    sizes = [log.store.size(log.steps.name(n)) for n in range(1, step + 1)]
+    assert at == [0, step]
+    assert step % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1
+    assert sum(sizes) >= log.store.size(log.snapshots.name(0)) > sum(sizes[:-SNAPSHOT_EVERY])

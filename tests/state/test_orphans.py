@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.state.manifest import Manifest, SideFile
+from penstock.state.manifest import Manifest
 from penstock.state.orphans import GRACE_SECONDS, collect_orphans, collect_versions
 from penstock.state.result_files import ResultFile, ResultFiles
+from penstock.state.side_files import SideFile
 from penstock.storage.local import LocalStore
 from tests.state.runs import entry_of
 

@@ -1,5 +1,6 @@
 import json
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -171,7 +172,7 @@ def test_no_more_rows_are_said_to_be_gone_than_are_and_at_most_a_part_less(rows,
 def test_a_line_of_the_manifest_comes_back_from_json():
     times = {"min_time": -3, "quantiles": (1, 7), "fades": (4, 5, 6, 6, 6, 8, 2**62)}
     entry = entry_of(until=(("b", 5), ("c", 2**62)), min_key=-(2**63), max_key=2**63 - 1, checksum=2**32 - 1, **times)
-    assert RunEntry.from_json(json.loads(json.dumps(entry.to_json()))) == entry
+    assert msgspec.json.decode(msgspec.json.encode(entry), type=RunEntry) == entry
 
 
 def test_the_checksum_is_that_of_the_bytes():

@@ -6,7 +6,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.state.manifest import SideFile
+from penstock.state.side_files import SideFile
 from penstock.state.sides import MANY_FILES, SMALL_BYTES, alike_sides, expired_sides, next_expiry
 
 DAY = 86_400

@@ -6,9 +6,9 @@ Rows keep the step they were committed in as a column, so merging files of sever
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from penstock.model.time import NEVER
 from penstock.results.layout import MERGED, OWN_KINDS

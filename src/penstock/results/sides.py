@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
+from msgspec.structs import replace
 
-from penstock.state.manifest import SideFile
+from penstock.state.side_files import SideFile
 from penstock.state.sides import Retained, alike_sides
 from penstock.storage.parquet import read, write
 from penstock.storage.store import Store, file_name

@@ -1,16 +1,18 @@
 """The manifest: which files exist, how far each stream has come, and what was counted, as of each step.
 
-It is a log. Each step appends one entry by put-if-absent; every so often a snapshot of the whole is written, so that opening
-reads one snapshot and a few entries. A file that no entry names does not exist.
+It is a log. Each step appends one entry by put-if-absent; every so often the whole is written as one entry, a snapshot, so that opening
+reads no more than twice what is there. A file that no entry names does not exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from penstock.errors import StateError
 from penstock.planner.counters import Counters
@@ -18,6 +20,7 @@ from penstock.planner.network import closing, stream_of
 from penstock.state.flushed import Flushed
 from penstock.state.result_files import ResultFile, ResultFiles
 from penstock.state.run import RunEntry
+from penstock.state.side_files import SideFile, SideFiles
 from penstock.storage.faults import RESTORE
 from penstock.storage.log import Log
 from penstock.storage.store import Store
@@ -32,8 +35,7 @@ DIGITS = 12  # of the number of a step in the name of its entry
 Patterns = tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No later row of the stream has a time below `value`. `kind` says what it was derived from.
 
     `stairs` is what a delay in rows remembers of the last rows: (rows that came after, time). `closed` are groups whose punctuation is ahead of
@@ -48,36 +50,18 @@ class Progress:
     closed: Patterns = ()
     grown: Patterns | None = None
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Progress:
-        pairs = {key: _pairs(data.get(key, ())) for key in ("stairs", "closed")}
-        grown = data.get("grown")
-        return cls(**{**data, **pairs, "grown": None if grown is None else _pairs(grown)})
-
-    def to_json(self) -> dict[str, Any]:
-        return self.__dict__ if self.grown is None else {**self.__dict__, "closed": ()}
+    def logged(self) -> Progress:
+        """As an entry of the log says it: groups that were ahead of the stream before are those of the entries before."""
+        return self if self.grown is None else structs.replace(self, closed=())
 
     def after(self, before: Progress | None) -> Progress:
         """As the manifest has it behind a step: with all groups that are ahead of the stream, and none that the stream has passed."""
         if self.grown is None or before is None:
-            return replace(self, closed=self.closed if self.grown is None else self.grown, grown=())
+            return structs.replace(self, closed=self.closed if self.grown is None else self.grown, grown=())
         if not self.grown and self.value == before.value:
-            return replace(self, closed=before.closed)
+            return structs.replace(self, closed=before.closed)
         known = {pattern: until for pattern, until in before.closed if until > self.value} | dict(self.grown)
-        return replace(self, closed=tuple(known.items()), grown=())
-
-
-@dataclass(frozen=True)
-class SideFile:
-    """A committed file of whole rows that were late or bad; `at` is the clock of the step that committed it, in seconds."""
-
-    name: str
-    stream: str
-    reason: str
-    step: int
-    rows: int
-    bytes: int
-    at: float = 0.0
+        return structs.replace(self, closed=tuple(known.items()), grown=())
 
 
 class Forgotten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,49 +75,15 @@ class Forgotten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return bool(self.counters or self.suspended or self.cursors)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """What one step changed. `forgotten` belongs to nobody any longer; `ended` says by which
-    punctuations of groups it has closed: those BEFORE it, those NOW known, or none; `closed_groups` are those of streams of which it was by others.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known behind a step beside its files: all of it in a manifest, in a step's record what the step has changed.
 
-    step: int
-    batch: int | None
-    last_batch: int
-    identity: str
-    version: int
-    clock: float
-    progress: Mapping[str, Progress]
-    counters: Counters
-    runs_added: tuple[RunEntry, ...] = ()
-    runs_removed: tuple[str, ...] = ()
-    results: tuple[ResultFile, ...] = ()
-    results_removed: tuple[str, ...] = ()
-    sides: tuple[SideFile, ...] = ()
-    sides_removed: tuple[str, ...] = ()
-    cursors: Mapping[str, int] = field(default_factory=dict)
-    suspended: Mapping[str, str] = field(default_factory=dict)
-    final: bool = False
-    orders: Mapping[str, Any] = field(default_factory=dict)
-    decisions: tuple[Mapping[str, Any], ...] = ()
-    closed: Mapping[str, int] = field(default_factory=dict)
-    derived: Mapping[str, int] = field(default_factory=dict)
-    ended: str = ""
-    closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
-    flushed: Mapping[str, tuple[Flushed, ...]] = field(default_factory=dict)
-    panes: Mapping[str, Any] = field(default_factory=dict)
-    folding: Mapping[str, Any] = field(default_factory=dict)
-    forgotten: Forgotten = Forgotten()  # noqa: RUF009  (frozen)
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The state as of the last committed step. `counters` are totals since the beginning, by 'kind:name'.
-
-    `orders` is what the choice of probe orders has to remember, by join, and `decisions` are its last ones. `closed` is the progress, by stream,
-    up to which joins with windows that count rows, and aggregates, have been evaluated; `closed_groups` are the punctuations by which
-    windows of single groups have been closed ahead of it. `derived` is the last step whose results have been taken in by each derived stream.
-    `panes` is what the choice of pane sets has to remember, by aggregate, `folding` what that of partials in mappers has. `flushed` says of aggregates whose results are let out slowly, for each range of keys, which are out.
+    `counters` add up, `progress` and `derived` are replaced, of the other mappings what a record says of a key. `orders` is what the choice of
+    probe orders has to remember, by join, `panes` that of pane sets, and `folding` that of partials in mappers, by aggregate; `decisions` are the
+    last ones. `closed` is the progress, by stream, up to which joins with windows that count rows, and aggregates, have been evaluated;
+    `closed_groups` are the punctuations by which windows of single groups have been closed ahead of it. `derived` is the last step whose results
+    have been taken in by each derived stream. `flushed` says of aggregates whose results are let out slowly, for each range of keys, which are out.
     """
 
     step: int = -1
@@ -141,14 +91,11 @@ class Manifest:
     identity: str = ""
     version: int = 0
     clock: float = 0.0
+    final: bool = False
     progress: Mapping[str, Progress] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
-    runs: Mapping[str, RunEntry] = field(default_factory=dict)
-    results: ResultFiles = field(default_factory=ResultFiles)
-    sides: tuple[SideFile, ...] = ()
     cursors: Mapping[str, int] = field(default_factory=dict)
     suspended: Mapping[str, str] = field(default_factory=dict)
-    final: bool = False
     orders: Mapping[str, Any] = field(default_factory=dict)
     decisions: tuple[Mapping[str, Any], ...] = ()
     closed: Mapping[str, int] = field(default_factory=dict)
@@ -158,26 +105,59 @@ class Manifest:
     panes: Mapping[str, Any] = field(default_factory=dict)
     folding: Mapping[str, Any] = field(default_factory=dict)
 
+
+@dataclass(frozen=True, kw_only=True)
+class Entry(Facts):
+    """What one step changed. `forgotten` belongs to nobody any longer. `ended` says by which punctuations of groups it has closed: those BEFORE it,
+    those NOW known, or none; `closed_groups` are those of streams of which it was by others.
+
+    The entry that makes a manifest of nothing is its snapshot.
+    """
+
+    batch: int | None = None
+    runs_added: tuple[RunEntry, ...] = ()
+    runs_removed: tuple[str, ...] = ()
+    results: tuple[ResultFile, ...] = ()
+    results_removed: tuple[str, ...] = ()
+    sides: tuple[SideFile, ...] = ()
+    sides_removed: tuple[str, ...] = ()
+    ended: str = ""
+    forgotten: Forgotten = Forgotten()  # noqa: RUF009  (frozen)
+
+
+FACTS = tuple(fact.name for fact in fields(Facts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest(Facts):
+    """The state as of the last committed step."""
+
+    runs: Mapping[str, RunEntry] = field(default_factory=dict)
+    results: ResultFiles = field(default_factory=ResultFiles)
+    sides: SideFiles = field(default_factory=SideFiles)
+
     def apply(self, entry: Entry) -> Manifest:
         """The manifest after one more step."""
-        gone = set(entry.runs_removed)
-        runs = {n: r for n, r in self.runs.items() if n not in gone} | {r.name: r for r in entry.runs_added}
+        runs = self.runs
+        if entry.runs_added or entry.runs_removed:
+            gone = set(entry.runs_removed)
+            runs = {n: r for n, r in runs.items() if n not in gone} | {r.name: r for r in entry.runs_added}
         results = self.results.changed(entry.results, entry.results_removed)
-        aside = {s.name: s for s in (*self.sides, *(replace(s, at=s.at or entry.clock) for s in entry.sides))}
-        for name in entry.sides_removed:
-            aside.pop(name, None)
+        sides = self.sides.changed(
+            [s if s.at >= 0 else structs.replace(s, at=entry.clock) for s in entry.sides], entry.sides_removed
+        )
         lost = entry.forgotten
         counters = self.counters
         if lost.counters:
             left = {query: own for query, own in counters.queries.items() if query not in lost.counters}
-            counters = msgspec.structs.replace(counters, queries=left)
+            counters = structs.replace(counters, queries=left)
         counters = counters.plus(entry.counters)
         progress = {name: p.after(self.progress.get(name)) for name, p in entry.progress.items()}
         by = {BEFORE: self.progress, NOW: progress}.get(entry.ended, {})
         groups = {**self.closed_groups, **{name: p.closed for name, p in by.items()}, **entry.closed_groups}
         return replace(
             self, step=entry.step, last_batch=entry.last_batch, identity=entry.identity, version=entry.version, clock=entry.clock,
-            progress=progress, counters=counters, runs=runs, results=results, sides=tuple(aside.values()),
+            progress=progress, counters=counters, runs=runs, results=results, sides=sides,
             cursors={n: c for n, c in {**self.cursors, **entry.cursors}.items() if n not in lost.cursors},
             suspended={n: why for n, why in {**self.suspended, **entry.suspended}.items() if n not in lost.suspended}, final=entry.final,
             orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
@@ -187,6 +167,13 @@ class Manifest:
             flushed={**self.flushed, **entry.flushed}, panes=dict(entry.panes) or self.panes,
             folding=dict(entry.folding) or self.folding,
         )  # fmt: skip
+
+    def whole(self) -> Entry:
+        """The entry that makes it of nothing."""
+        facts = {name: getattr(self, name) for name in FACTS}
+        facts["progress"] = {name: structs.replace(own, grown=None) for name, own in self.progress.items()}
+        files = (tuple(self.runs.values()), tuple(self.results.values()), tuple(self.sides))
+        return Entry(**facts, runs_added=files[0], results=files[1], sides=files[2])
 
     def progress_values(self) -> dict[str, int]:
         return {name: p.value for name, p in self.progress.items()}
@@ -204,13 +191,18 @@ class ManifestLog:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.steps = Log(store, "manifest", "step", _plain, _entry, DIGITS)
-        self.snapshots = Log(store, "manifest", "step", _plain, _manifest, DIGITS, "snapshot-")
+        self.steps = Log(store, "manifest", "step", _encoded, _decoded, DIGITS)
+        self.snapshots = Log(store, "manifest", "step", _encoded, _decoded, DIGITS, "snapshot-")
+        self._snapshot_bytes = self._bytes_since = 0
 
     def load(self) -> Manifest:
         """The manifest of the last committed step; an empty one if there is none."""
         steps = self.steps.numbers()
-        manifest = self.snapshots.newest() or Manifest()
+        snapshot, manifest = self.snapshots.newest(), Manifest()
+        self._snapshot_bytes = self._bytes_since = 0
+        if snapshot is not None:
+            manifest = manifest.apply(snapshot)
+            self._snapshot_bytes = self.store.size(self.snapshots.name(snapshot.step))
         for step in steps:
             if step <= manifest.step:
                 continue
@@ -224,6 +216,7 @@ class ManifestLog:
                 manifest = manifest.apply(self.steps.read(step))
             except FileNotFoundError:
                 raise StateError(f"{self.steps.label(step)} is missing; {RESTORE}") from None
+            self._bytes_since += self.store.size(self.steps.name(step))
         return manifest
 
     def append(self, entry: Entry) -> None:
@@ -231,11 +224,19 @@ class ManifestLog:
         if not self.steps.put(entry):
             msg = f"step {entry.step} was already committed by another engine on {self.store.label('')}; only one may run at a time"
             raise StateError(msg)
+        self._bytes_since += self.store.size(self.steps.name(entry.step))
+
+    def snapshot_if_due(self, manifest: Manifest) -> None:
+        """A snapshot every so many steps, but none before the log has grown by as much as one takes: so steps cost what they change."""
+        due = manifest.step % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1 and self._bytes_since >= self._snapshot_bytes
+        if due or manifest.final:
+            self.snapshot(manifest)
 
     def snapshot(self, manifest: Manifest) -> None:
         """Write the whole manifest and forget the entries that two snapshots cover."""
-        if not self.snapshots.put(manifest):
+        if not self.snapshots.put(manifest.whole()):
             return
+        self._snapshot_bytes, self._bytes_since = self.store.size(self.snapshots.name(manifest.step)), 0
         snapshots = self.snapshots.numbers()
         for step in snapshots[:-2]:
             self.snapshots.delete(step)
@@ -244,57 +245,17 @@ class ManifestLog:
                 self.steps.delete(step)
 
 
-def _plain(value: Entry | Manifest) -> dict[str, Any]:
-    body: dict[str, Any] = dict(value.__dict__)
-    entry = isinstance(value, Entry)
-    body["progress"] = {n: p.to_json() if entry else p.__dict__ for n, p in value.progress.items()}
-    body["sides"] = [s.__dict__ for s in value.sides]
-    body["counters"], body["flushed"] = (
-        msgspec.to_builtins(part, str_keys=True) for part in (value.counters, value.flushed)
-    )
-    if isinstance(value, Entry):
-        body["forgotten"] = msgspec.to_builtins(value.forgotten)
-        body["runs_added"] = [r.to_json() for r in value.runs_added]
-        body["results"] = [_plain_result(r) for r in value.results]
-    else:
-        body["runs"] = [r.to_json() for r in value.runs.values()]
-        body["results"] = [_plain_result(r) for r in value.results.values()]
+def _encoded(entry: Entry) -> dict[str, Any]:
+    progress = {name: own.logged() for name, own in entry.progress.items()}
+    body: dict[str, Any] = msgspec.to_builtins(replace(entry, progress=progress), str_keys=True)
     return body
 
 
-def _pairs(values: Iterable[Sequence[Any]]) -> tuple[tuple[Any, Any], ...]:
-    return tuple((a, b) for a, b in values)
-
-
-def _plain_result(file: ResultFile) -> dict[str, Any]:
-    return {**file.__dict__, "counts": list(file.counts)}
-
-
-def _common(body: dict[str, Any]) -> dict[str, Any]:
-    body["progress"] = {n: Progress.from_json(p) for n, p in body["progress"].items()}
-    body["sides"] = tuple(SideFile(**s) for s in body["sides"])
-    body["closed_groups"] = {n: _pairs(p) for n, p in body.get("closed_groups", {}).items()}
-    body["decisions"] = tuple(body.get("decisions", ()))
-    body["flushed"] = msgspec.convert(body.get("flushed", {}), dict[str, tuple[Flushed, ...]])
-    body["counters"] = msgspec.convert(body["counters"], Counters, str_keys=True)
-    return body
-
-
-def _entry(body: dict[str, Any]) -> Entry:
-    body = _common(body)
-    body["runs_added"] = tuple(RunEntry.from_json(r) for r in body["runs_added"])
-    body["runs_removed"] = tuple(body["runs_removed"])
-    body["results"] = tuple(ResultFile.from_json(r) for r in body["results"])
-    body["results_removed"] = tuple(body["results_removed"])
-    body["forgotten"] = msgspec.convert(body["forgotten"], Forgotten)
-    body["sides_removed"] = tuple(body.get("sides_removed", ()))
-    return Entry(**body)
-
-
-def _manifest(body: dict[str, Any]) -> Manifest:
-    # Older snapshots do not say when sides were committed: by then at the latest.
-    body["sides"] = [{"at": body["clock"], **side} for side in body["sides"]]
-    body = _common(body)
-    body["runs"] = {r["name"]: RunEntry.from_json(r) for r in body["runs"]}
-    body["results"] = ResultFiles(ResultFile.from_json(r) for r in body["results"])
-    return Manifest(**body)
+def _decoded(body: dict[str, Any]) -> Entry:
+    """The entry that a body is of, which says all that this version writes of it, and nothing else."""
+    found = msgspec.convert(body, Entry, str_keys=True)
+    known = json.loads(json.dumps(_encoded(found)))
+    if known != body:
+        differ = sorted(name for name in {*known, *body} if known.get(name) != body.get(name) or name not in body)
+        raise ValueError(f"in {', '.join(differ)}")
+    return found

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
+
+import msgspec
+from msgspec.structs import replace
 
 from penstock.model import Punctuation, Stream
 from penstock.model.punctuation import punctuation_of
@@ -21,8 +23,7 @@ MOST_STAIRS = 256  # times that are remembered of the last rows
 EVERYTHING = "{}"  # the pattern of a punctuation that speaks of all rows
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a step saw of one stream, in one task or in all.
 
     `said` are its punctuations as (pattern, until); `last` the last rows by sequence as (sequence, time), as many as the delay
@@ -34,11 +35,6 @@ class Seen:
     rows: int = 0
     last: tuple[tuple[int, int], ...] = ()
     earlier: int = NEVER
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, object]) -> Seen:
-        pairs = {key: tuple(tuple(pair) for pair in data.get(key, ())) for key in ("said", "last")}  # type: ignore[attr-defined]
-        return cls(**{**data, **pairs})  # type: ignore[arg-type]
 
 
 def together(parts: Iterable[Seen], delay_rows: int | None) -> Seen:

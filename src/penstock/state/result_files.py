@@ -9,13 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+import msgspec
 
 from penstock.model.time import NEVER
 
 
-@dataclass(frozen=True)
-class ResultFile:
+class ResultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A committed file of result rows; `counts` = rows per query id, `version` says what its bits mean.
 
     A file of panes holds what results are put together from, and `counts` are results. `closings` = (step, after, until): which windows
@@ -36,11 +36,6 @@ class ResultFile:
     closings: tuple[tuple[int, int, int], ...] = ()
     panes_until: int = NEVER
     without: tuple[int, ...] = ()
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> ResultFile:
-        lists = {key: tuple(tuple(item) for item in data.get(key, ())) for key in ("counts", "closings")}
-        return cls(**{**data, **lists, "without": tuple(data.get("without", ()))})
 
     def count(self, query: int) -> int:
         return next((count for one, count in self.counts if one == query), 0)

@@ -13,8 +13,8 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -64,8 +64,7 @@ class Rows:
         return Rows(self.key[start:stop], self.time[start:stop], self.bits[start:stop], self.patterns, columns)
 
 
-@dataclass(frozen=True)
-class RunEntry:
+class RunEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One line of the manifest: a run file and what decisions about it need without opening it.
 
     `life` is the longest life of its rows, which determines its link of the chain; `until[s]` = the progress of stream
@@ -99,22 +98,6 @@ class RunEntry:
         """Approximately how many rows have expired; rather too few than too many."""
         least = min((progress.get(stream, NEVER) for stream, _ in self.until), default=NEVER)
         return self.rows * bisect_right(self.fades, least) / PARTS
-
-    def to_json(self) -> dict[str, Any]:
-        data = {**self.__dict__, "until": dict(self.until)}
-        for name in ("quantiles", "fades"):
-            # As distances from the first time, which are short; many runs have none.
-            distances = [time - self.min_time for time in data.pop(name)]
-            data |= {name: distances} if distances else {}
-        return data
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> RunEntry:
-        times = {
-            name: tuple(data["min_time"] + distance for distance in data.get(name, ()))
-            for name in ("quantiles", "fades")
-        }
-        return cls(**{**data, "until": tuple(data["until"].items()), **times})
 
 
 def gap(column: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from penstock.state.manifest import SideFile
+from penstock.state.side_files import SideFile
 
 Retained = Mapping[str, int | None]  # stream -> microseconds; None: for ever
 

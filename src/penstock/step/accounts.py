@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.planner.counters import Counters, EngineCounters, QueryCounters, StreamCounters, TableCounters
 from penstock.planner.network import Network
 from penstock.results.layout import OWN
 from penstock.state.flushed import Flushed
-from penstock.state.manifest import Entry, Manifest, SideFile
+from penstock.state.manifest import Entry, Manifest
 from penstock.state.result_files import ResultFile
 from penstock.state.run import RunEntry
+from penstock.state.side_files import SideFile
 from penstock.step.bound import Bound
 from penstock.step.report import summed
 from penstock.step.suspended import RAISED

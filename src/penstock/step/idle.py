@@ -7,7 +7,8 @@ repeats it and does not ask the clock again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.model import Stream
 from penstock.model.time import NEVER, SECOND

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -264,7 +265,7 @@ class Mapper:
         """Count the stream's rows, see what they say about its progress, and put late and bad rows aside."""
         times = columns[self._ends.get(stream.name, "_ts")]
         said = verdicts.saw(stream, found, times, columns.get("_seq"), columns.get("_pattern"))
-        self._seen.setdefault(stream.name, []).append(Seen.from_json(said))
+        self._seen.setdefault(stream.name, []).append(msgspec.convert(said, Seen))
         counts = StreamCounters(rows=len(found), accepted=len(rows_of(found, ACCEPTED)))
         if stream.punctuated:
             counts.punctuations = len(rows_of(found, PUNCTUATION))

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from penstock.planner.counters import Counters, JoinCounters, QueryCounters, StreamCounters, TableCounters
 from penstock.state.flushed import Flushed
-from penstock.state.manifest import SideFile
 from penstock.state.progress import Seen
 from penstock.state.result_files import ResultFile
 from penstock.state.run import RunEntry
+from penstock.state.side_files import SideFile
 
 
 class Leading(msgspec.Struct, frozen=True):

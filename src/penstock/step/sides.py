@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.model.time import NEVER
-from penstock.state.manifest import SideFile
+from penstock.state.side_files import SideFile
 from penstock.storage.parquet import write
 from penstock.storage.store import Store, file_name
 

@@ -22,7 +22,7 @@ from penstock.results.retention import Horizon, following_upkeep, renew_results
 from penstock.results.sides import merge_sides
 from penstock.state.buckets import BucketMap
 from penstock.state.forgetting import forgotten, handed_on
-from penstock.state.manifest import BEFORE, NOW, SNAPSHOT_EVERY, Entry, Manifest, ManifestLog, Progress
+from penstock.state.manifest import BEFORE, NOW, Entry, Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans, collect_versions
 from penstock.state.registry import QueryRecord, Registry
 from penstock.state.result_files import ResultFile
@@ -357,8 +357,7 @@ class Stepper:
             self.store.delete(name)
         for name in (*entry.results_removed, *entry.sides_removed):
             self.store.touch(name)
-        if entry.step % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1 or entry.final:
-            self.log.snapshot(self.manifest)
+        self.log.snapshot_if_due(self.manifest)
 
     def lulls(self, progress: Mapping[str, Progress], names: Iterable[str], now: float) -> dict[str, Progress]:
         """Progress with that of these streams, of which nothing is left to read, by the clock."""

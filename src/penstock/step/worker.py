@@ -9,10 +9,10 @@ runs just written (those of the winning attempts, since the exchange takes them 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -85,7 +85,7 @@ class _Worker:
                     settle_runs(self.held, settled, merge)
             watch.lap("merge")
         for entry in self.held.fresh:
-            body = json.dumps(entry.to_json()).encode()
+            body = msgspec.json.encode(entry)
             index = next(t.index for t in self.network.tables if t.name == entry.table)
             everywhere = range(self.task.buckets.tasks) if index in self.task.routes.whole else [self.partition]
             for to in everywhere:
@@ -104,7 +104,7 @@ class _Worker:
                 if kind == REPORT:
                     self.report.absorb(Report.decode(body))
                 elif kind == FRESH:
-                    entry = RunEntry.from_json(json.loads(body))
+                    entry = msgspec.json.decode(body, type=RunEntry)
                     rows = self.held.open(entry)
                     every.setdefault(number[entry.table], []).append(rows)
                     if start == self.partition:

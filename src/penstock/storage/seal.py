@@ -12,7 +12,10 @@ from penstock.errors import StateError
 from penstock.storage.faults import RESTORE, damaged
 from penstock.storage.store import Store
 
-FORMAT = 2  # 1: partials of aggregates named the query whose bits they share
+FORMAT = 3  # 1: partials of aggregates named the query whose bits they share; 2: counters by texts, files of sides without a clock
+
+# By format: what makes a body of the next format of one, where that is little work. Bodies of other formats are refused.
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 Found = TypeVar("Found")
 
@@ -28,7 +31,10 @@ def unseal(data: bytes, path: str) -> dict[str, Any]:
     if not text or code != f"{zlib.crc32(text):08x}".encode():
         raise damaged(path, "its checksum does not fit")
     body: dict[str, Any] = json.loads(text)
-    if body.pop("format", None) != FORMAT:
+    found = body.pop("format", None)
+    while found in MIGRATIONS:
+        body, found = MIGRATIONS[found](body), found + 1
+    if found != FORMAT:
         msg = (
             f"{path} was written by another version of Penstock; use that one, or another state directory and "
             "replay the sources"
