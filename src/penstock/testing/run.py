@@ -1,4 +1,4 @@
-"""A started engine without Spark: it begins, changes between two steps, and ends, as in production."""
+"""A started engine without Spark: what begins it, changes it between two steps, and ends it, as production does."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """Owns the store until it is stopped, or the process dies on it."""
+    """Holds the store until it is stopped, or the process dies on it."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.catalog, self.store = engine, engine.catalog, engine.store
@@ -68,17 +68,15 @@ class Run:
     def _stepper(self, manifest: Manifest, registry: Registry, network: Network) -> Stepper:
         catalog, tasks = self.catalog, self.engine.tasks
         return Stepper(
-            self.engine.executor, self.log, self.store, manifest, network, registry, self._layout(network), tasks,
-            self.delivery.deliver,
-            catalog.cut, lambda plan, now: catalog.steer(plan, now, tasks), partial(views_of, catalog),
-            partial(horizon, catalog),
+            self.engine.executor, self.log, self.store, manifest, network, registry, self._layout(network), tasks, self.delivery.deliver,
+            catalog.cut, lambda plan, now: catalog.steer(plan, now, tasks), partial(views_of, catalog), partial(horizon, catalog),
         )  # fmt: skip
 
     def _layout(self, network: Network) -> Layout:
         return lay_out([stream for name, stream in network.streams.items() if name in self.catalog.opened])
 
     def _caught_up(self, manifest: Manifest) -> Manifest:
-        """After a crash results may wait for their readers, which get them before anything else is registered."""
+        """After a crash results may wait for those that read them: they get them before anything else is registered."""
         wanted = self.catalog.registry
         if not manifest.derived or wanted == self.catalog.saved:
             return manifest
@@ -90,10 +88,10 @@ class Run:
         finally:
             self.catalog.registry = wanted
 
-    # -- called by tests ------------------------------------------------------------------------------------------
+    # -- what a test asks -----------------------------------------------------------------------------------------
 
     def take_planned(self) -> None:
-        """Process the waiting rows, until there are none."""
+        """Take the rows that wait, until none do."""
         while (batch := self.log.planned()) is not None:
             self.stepper.run_batch(self.log.rows(batch), batch)
             self.log.done(batch)
@@ -110,8 +108,8 @@ class Run:
             self.stepper.tick({**progress, stream: moved})
 
     def change(self, change: Callable[[], None]) -> None:
-        """Change declarations at this step boundary; all or nothing."""
-        self.stepper.catch_up()  # new readers see only the results of later steps
+        """Change what is declared at this step boundary; all or nothing."""
+        self.stepper.catch_up()  # who comes now reads the results of later steps only
         with self.catalog.whole_or_not_at_all():
             change()
             self.catalog.check_streams()
@@ -136,20 +134,20 @@ class Run:
     # -- inside ---------------------------------------------------------------------------------------------------
 
     def _connect(self, step: int) -> None:
-        """Group the sinks of all live queries; a new one begins after `step`."""
+        """Group the sinks of all live queries; one that is new begins after `step`."""
         cursors = {**self.stepper.manifest.cursors, **self.stepper.cursors}
         opening = partial(open_sink, tables=self._tables, store=self.store, owner=read_id(self.store))
         self.delivery.sinks = group_sinks(sink_queries(self.catalog), cursors, step, opening)
 
     def _take_over(self) -> None:
-        """Let queries that begin from state with the next step see the stored rows."""
+        """Let queries that begin from the state with the next step see the rows held."""
         manifest = self.stepper.manifest
         begun = [q for q in self.catalog.registry.live() if q.start == "state" and q.since == manifest.step + 1]
         if begun and manifest.runs:
             self.stepper.take_over(frozenset(q.share or q.id for q in begun))
 
     def _follow_delays(self) -> None:
-        """A shortened delay advances progress now, before any row is judged by it."""
+        """A delay that has become shorter moves progress now, before any row is judged by it."""
         progress, streams = self.stepper.manifest.progress, self.stepper.network.streams
         moved = {n: follow_delay(streams[n], progress[n]) for n in self.stepper.layout.order if n in progress}
         if any(p.value > progress[n].value for n, p in moved.items()):
