@@ -1,8 +1,8 @@
 """How a step advances the progress of a stream: the greatest of all the bounds that the stream has.
 
-Pure functions of what a step saw. What the next step needs is in `Progress`, so it is committed with the manifest; the
-number of times is bounded, and dropping some only makes progress slower, never wrong. Punctuations of groups are all
-kept until the stream has passed them: without one, a row could enter a group that is already closed.
+Pure functions of what a step saw (decision 0005). What the next step needs is in `Progress`, so it is committed with
+the manifest; the number of times is bounded, and dropping some only makes progress slower, never wrong. Punctuations of
+groups are all kept until the stream has passed them: without one, a row could enter a group that is already closed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The order of durable writes: a step exists once its record does, and nothing that the record names may be lost."""
+"""The order of durable writes (decision 0004): a step exists once its record does, and nothing that it names is lost."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How far streams have come after a step: by its rows, by the clock, and derived streams by what they are made of.
 
 What the clock needs to know of streams is not committed, and begins anew with every start. What is found with it is
-committed with the step, and only then used.
+committed with the step, and only then used (decision 0005).
 """
 
 from __future__ import annotations

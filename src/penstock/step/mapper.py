@@ -1,7 +1,8 @@
 """The first half of a step: verdicts, key hashes, and to which tasks each row goes, over whole Arrow columns.
 
-A mapper takes rows as a source brings them and gives each at most once to every task that needs it; a row that serves no query goes nowhere,
-and is counted. Late and bad rows are written here, and so are the results of queries that need nothing but single rows. What it writes and counts matters only if its account reaches the step's report.
+A mapper sends each row at most once to every task that needs it (decision 0009); a row that serves no query is only
+counted. Late and invalid rows are written here, and so are the results of queries that need single rows only. What it
+writes and counts matters only if its account reaches the step's report.
 """
 
 from __future__ import annotations

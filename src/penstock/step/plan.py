@@ -1,7 +1,7 @@
 """What a step is to do: `plan_step`, a pure function of the state and of what has happened.
 
-Who runs the plan changes nothing in it: mappers and workers turn rows and the plan into reports, `phases.fold` turns
-these into the record of the step.
+Who runs the plan changes nothing in it (decision 0027): mappers and workers turn rows and the plan into reports,
+`phases.fold` turns these into the record of the step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Late and bad rows, put aside: whole rows as text, in files that count once a manifest names them."""
+"""Late and invalid rows as text, in side files that count once a manifest names them (decision 0032)."""
 
 from __future__ import annotations
 

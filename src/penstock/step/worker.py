@@ -3,8 +3,8 @@
 A task is a pure function of (rows, runs, plan): files get globally unique names and count only once the manifest names
 them, so a retried or speculative attempt changes nothing. Its only output is one report.
 
-Routes that change the key need further stages in the same job. Between two stages travel parcels of composites, the names of the
-runs just written (those of the winning attempts, since the exchange takes them from there), and the report so far.
+Routes that change the key need further stages in the same job (decision 0011). Between two stages travel parcels of
+composites, the names of the runs just written, and the report so far.
 """
 
 from __future__ import annotations

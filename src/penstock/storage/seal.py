@@ -1,4 +1,7 @@
-"""JSON with a checksum in front: the form of the manifest and the registry, so that damage is detected."""
+"""JSON with a checksum in front: the form of the manifest and the registry, so that damage is detected.
+
+It has the number of the format; what asks for another number is decision 0025.
+"""
 
 from __future__ import annotations
 
