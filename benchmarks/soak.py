@@ -182,9 +182,8 @@ def watched(watch: Watch) -> Iterator[None]:
     run_batch, collect, versions = step.Stepper.run_batch, step.collect_orphans, step.collect_versions
 
     def noted(self: Any, batch: Any, batch_id: int) -> None:
-        with self.lock:
-            version = self.network.version
-            run_batch(self, batch, batch_id)
+        version = self.network.version
+        run_batch(self, batch, batch_id)
         with watch.moved:
             watch.done.append(time.perf_counter())
             watch.versions.append(version)

@@ -139,7 +139,7 @@ def test_results_are_the_references(spark, tmp_path_factory, queries, batches, d
 @settings(max_examples=examples(2), deadline=None, phases=PHASES)
 @given(QUERIES, BATCHES, st.integers(0, 8), st.integers(1, 3), st.sets(st.integers(0, 4), min_size=1), GENERAL_PLANS)
 def test_restarts_and_merges_change_nothing(spark, tmp_path_factory, queries, batches, delay, tasks, cuts, plans):
-    with patch("penstock.state.compaction.FAN_IN", 1), patch("penstock.step.stepper.SNAPSHOT_EVERY", 2):
+    with patch("penstock.state.compaction.FAN_IN", 1), patch("penstock.state.manifest.SNAPSHOT_EVERY", 2):
         check(spark, tmp_path_factory.mktemp("run"), queries, batches, delay=delay, tasks=tasks, cuts=cuts, plans=plans)
 
 
@@ -156,7 +156,7 @@ def test_restarts_and_merges_change_nothing(spark, tmp_path_factory, queries, ba
 )
 def test_many_results_are_the_references(spark, tmp_path_factory, queries, batches, delay, tasks, cuts, plain, plans):
     root = tmp_path_factory.mktemp("run")
-    with patch("penstock.state.compaction.FAN_IN", 2), patch("penstock.step.stepper.SNAPSHOT_EVERY", 3):
+    with patch("penstock.state.compaction.FAN_IN", 2), patch("penstock.state.manifest.SNAPSHOT_EVERY", 3):
         check(spark, root, queries, batches, delay=delay, tasks=tasks, cuts=cuts, plain=plain, plans=plans)
 
 

@@ -87,7 +87,7 @@ def eager_upkeep():
     """Runs and results are merged, and given up, at every occasion."""
     with (
         patch("penstock.state.compaction.FAN_IN", 2),
-        patch("penstock.step.stepper.SNAPSHOT_EVERY", 3),
+        patch("penstock.state.manifest.SNAPSHOT_EVERY", 3),
         patch("penstock.results.retention.UPKEEP_EVERY", 1),
         patch("penstock.results.retention.MANY_FILES", 2),
     ):

@@ -17,7 +17,7 @@ from penstock.reference import admit, aggregate_results
 from penstock.spark.job import Job
 from penstock.sql import parse_query
 from penstock.state.progress import group_progress
-from penstock.step import tracker
+from penstock.step import heard
 from tests.effort import examples
 from tests.monitors import check_accounts, check_ordered
 from tests.named import evaluate
@@ -216,7 +216,7 @@ def test_patterns_from_another_source_close_groups_and_the_whole_stream(spark, t
 
 
 def test_thousands_of_groups_are_all_closed_and_the_plan_does_not_grow(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(tracker, "MANY_GROUPS", 1_000)
+    monkeypatch.setattr(heard, "MANY_GROUPS", 1_000)
     texts, planned = [], Job.sent
 
     def noted(self, *args):

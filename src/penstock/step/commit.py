@@ -1,10 +1,57 @@
-"""What is committed is there: checked before anything starts."""
+"""The order of durable writes: a step exists once its record does, and nothing that the record names may be lost."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from penstock.errors import StateError
-from penstock.state.manifest import Manifest
+from penstock.state.manifest import Entry, Manifest, ManifestLog
+from penstock.step.ports import Sinks, Source
+from penstock.storage.crash_points import kill_point
 from penstock.storage.store import Store
+
+
+class Committed:
+    """What is committed: the manifest, and how far sinks have come. Nothing but `commit` changes the one."""
+
+    def __init__(self, store: Store, source: Source, sinks: Sinks, manifest: Manifest) -> None:
+        self.store, self.source, self.sinks = store, source, sinks
+        self.log = ManifestLog(store)
+        self.manifest = manifest
+        self.cursors: Mapping[str, int] = {}
+
+    def commit(self, record: Entry) -> None:
+        """Commit the record of the next step.
+
+        A crash before the record is there leaves files without a name, which are collected as orphans; the step is
+        done again. A crash after it leaves rows to deliver, which the next start does, and orphans.
+        """
+        store, step = self.store, record.step
+        # What the source says of the batch, since it does not sync it: the record must not outlive it.
+        if record.batch is not None:
+            store.sync(self.source.durable_names(record.batch))
+        # The files are synced by who wrote them; here the folders that name them.
+        written = (("runs", record.runs_added), ("results", record.results), ("sides", record.sides))
+        store.sync([f"{folder}/." for folder, files in written if files])
+        kill_point("before_manifest", step)
+        # Put if absent: of two engines on the directory only one commits this step.
+        self.log.append(record)
+        self.manifest = self.manifest.apply(record)
+        kill_point("after_manifest", step)
+        # How far sinks have come is in the record of the next step: a delivery may be repeated, with the same rows.
+        self.deliver()
+        kill_point("after_delivery", step)
+        # Nobody needs old runs; who has an older manifest may still read results and rows put aside for a while.
+        for name in record.runs_removed:
+            store.delete(name)
+        for name in (*record.results_removed, *record.sides_removed):
+            store.touch(name)
+        # Only a shorter way to open what is there.
+        self.log.snapshot_if_due(self.manifest)
+
+    def deliver(self) -> None:
+        """Bring sinks up to what is committed; they may ask for it while they do."""
+        self.cursors = self.sinks.deliver(self.manifest)
 
 
 def check_runs(store: Store, manifest: Manifest) -> None:

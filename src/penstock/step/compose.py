@@ -1,6 +1,6 @@
 """What a step asks of its tasks: the state that is in reach, the runs to merge, what is closed and shown, all by the last manifest.
 
-Pure functions of the network and the manifest; the task that they give is run by `job`.
+Pure functions of the network and the manifest; `plan` makes a step of the task that they give.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ def compose_task(
     scans: Scans,
     stale: int,
     bound: Bound,
+    clock: float,
 ) -> Task:
-    """The task of the step after the manifest's, with this progress.
+    """The task of the step after the manifest's, with this progress, at this clock.
 
-    `scans` says what tables without a key cost; runs of registry versions below `stale` may hold rows that only dropped queries needed;
-    `bound` is how much one query may produce.
+    `scans` says what tables without a key cost; runs of registry versions below `stale` may hold rows that only dropped
+    queries needed; `bound` is how much one query may produce.
     """
     runs = _in_reach(network, manifest, reached)
     ahead, closed = ahead_by(network, manifest, progress), closed_keys(network, manifest.progress)
@@ -56,8 +57,8 @@ def compose_task(
         for t in network.tables
         if not t.grouped
         for merge in choose_merges(
-            t.name, runs.get(t.index, ()), buckets.tasks, MERGE_ROWS, reached.get(t.stream, NEVER), stale, reached, counted=bool(t.counted),
-            ended=t.name in over,
+            t.name, runs.get(t.index, ()), buckets.tasks, MERGE_ROWS, reached.get(t.stream, NEVER), stale, reached,
+            counted=bool(t.counted), ended=t.name in over,
         )
     ]  # fmt: skip
     settled = [
@@ -90,7 +91,7 @@ def compose_task(
         ahead=ahead,
         newest={stream: _last(network, manifest, stream) for a in network.aggregates for stream in a.streams},
         panes=panes_until(network, manifest),
-        early=shown_now(network, manifest),
+        early=shown_now(network, manifest, clock),
         flushed=manifest.flushed,
         bound=bound,
         folded=folded_in(network, manifest.folding),

@@ -1,7 +1,8 @@
 """Results of queries on their way into steps, as rows of the derived streams that other queries read.
 
-A step takes in what the steps before it committed and no step has taken in yet; up to where that is, is committed with it, so that a step that
-is repeated takes in the same. What derived streams are, and how far they have come, is said in `planner/derived.py`.
+A step takes in what the steps before it committed and no step has taken in yet; up to where that is, is committed with
+it, so that a step that is repeated takes in the same. What derived streams are, and how far they have come, is said in
+`planner/derived.py`.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def moved(network: Network, manifest: Manifest, progress: Mapping[str, Progress]
 def _boxes(network: Network, derived: DerivedStream, reached: Mapping[str, int]) -> Patterns:
     """What is complete of a join, though its progress has not passed it, as a punctuation: if all its readers group by the times of its streams.
 
-    Their groups are single moments. Windows of some length go by progress: they may be kept as panes, be shown early or let out slowly,
-    for all groups alike.
+    Their groups are single moments. Windows of some length go by progress: they may be kept as panes, be shown early or
+    let out slowly, for all groups alike.
     """
     box = derived.box(as_answered(reached, derived.query), network.streams)
     told = {f"{column}_{TO}": time for column, time in box.items()}
@@ -75,6 +76,11 @@ def _boxes(network: Network, derived: DerivedStream, reached: Mapping[str, int])
 def _momentary(aggregate: WindowAggregate) -> bool:
     slowly = aggregate.flush is not None or any(m.paned or m.every is not None for m in aggregate.members)
     return not slowly and all(query.window is None for query in aggregate.plan.queries)
+
+
+def all_taken(network: Network, manifest: Manifest) -> dict[str, int]:
+    """The cursors of derived streams after a step that takes in all results so far."""
+    return {d.name: manifest.step for d in network.derived_streams}
 
 
 def unread_since(network: Network, manifest: Manifest) -> int:

@@ -1,4 +1,4 @@
-"""What a step teaches the optimizer: decisions about probe orders, pane sets and partials in mappers, committed with the step that they come from.
+"""What a step teaches the optimizer: decisions about probe orders, pane sets and partials, committed with the step.
 
 The choices themselves are the planner's; they take effect with the next step.
 """
@@ -6,7 +6,8 @@ The choices themselves are the planner's; they take effect with the next step.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.model.time import NEVER
@@ -14,8 +15,11 @@ from penstock.planner import folding as fold
 from penstock.planner import pane_sharing as arranging
 from penstock.planner.network import Network
 from penstock.planner.rollup import check_rollups
+from penstock.planner.scans import Scans
+from penstock.planner.share import recuts
 from penstock.planner.steering import Steering, rerouted
 from penstock.state.manifest import Entry, Manifest
+from penstock.step.task import Reports, Task
 
 REMEMBERED = (
     16  # joins whose choice of orders is stored with every step, at a few kB each; that of more, every few steps
@@ -23,7 +27,7 @@ REMEMBERED = (
 
 
 def steered(steering: Steering, manifest: Manifest, entry: Entry) -> tuple[dict[str, Any], float]:
-    """What the choice of orders made of the step, as changes of its entry: decisions, and what to remember of them; and the seconds it took."""
+    """What the choice of orders made of the step: decisions and what to remember, as changes; the seconds it took."""
     fresh = [run for run in entry.runs_added if run.level == 0]
     started = time.perf_counter()
     before = steering.routes
@@ -49,7 +53,7 @@ def arranged(network: Network, manifest: Manifest, entry: Entry) -> Entry:
     return replace(entry, panes=known, decisions=(*entry.decisions, *plain))
 
 
-def folding(network: Network, manifest: Manifest, entry: Entry, tasks: int) -> Entry:
+def folded(network: Network, manifest: Manifest, entry: Entry, tasks: int) -> Entry:
     """The entry with what the choice between rows and partials of mappers made of the step."""
     if not network.aggregates:
         return entry
@@ -62,3 +66,37 @@ def folding(network: Network, manifest: Manifest, entry: Entry, tasks: int) -> E
 def rearranged(entry: Entry) -> bool:
     """Whether the step has decided on other pane sets, which the network then has from the next step on."""
     return any(decision["mode"] == "panes" and decision["action"] == "changed" for decision in entry.decisions)
+
+
+@dataclass
+class Optimizer:
+    """What the last steps have shown of costs: the orders of joins, and tables without a key. It changes no answer.
+
+    Nothing of it is state: records keep what a restart needs, and it begins anew with the network. `steer` chooses the
+    orders of a network.
+    """
+
+    steer: Callable[[Network, Manifest], Steering]
+    scans: Scans = field(default_factory=Scans)
+    recut: list[dict[str, Any]] = field(default_factory=list)  # chains that have changed since the last batch
+    planning: float = 0.0  # seconds of the last batch in which orders were looked at
+    seconds: dict[str, float] = field(default_factory=lambda: {"planning": 0.0, "probing": 0.0})  # the slowest task's
+
+    def adopt(self, network: Network, manifest: Manifest) -> None:
+        """Steer this network from the next step on."""
+        self.steering = self.steer(network, manifest)
+
+    def learn(self, network: Network, manifest: Manifest, entry: Entry, task: Task, reports: Reports) -> Entry:
+        """The record of a batch with what it has shown, and with what is done about it."""
+        orders, self.planning = steered(self.steering, manifest, entry)
+        if any(table.timed for table in network.tables):
+            self.scans.observe(network, task.routes.replicated, [(r.counters, r.phases) for r in reports])
+        self.seconds["planning"] += self.planning
+        self.seconds["probing"] += max((report.phases.get("probe", 0.0) for report in reports), default=0.0)
+        before, self.recut = (*self.recut, *orders.pop("decisions")), []
+        return replace(entry, **orders, decisions=(*before, *entry.decisions))
+
+    def cut(self, before: Network, after: Network, manifest: Manifest) -> None:
+        """Remember that chains have changed, for the record of the next batch."""
+        found = recuts(before, after, manifest.counters, list(manifest.runs.values()))
+        self.recut += [{"step": manifest.step, **decision.to_json()} for decision in found]

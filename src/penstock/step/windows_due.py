@@ -1,11 +1,10 @@
 """What a step closes and shows: windows that progress has passed, for all groups or for single ones, and windows that are still open.
 
-Pure functions of the network, the manifest and the clock; the work itself is the tasks'.
+Pure functions of the network, the manifest and the clock, in seconds; the work itself is the tasks'.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from penstock.kernels.aggregate.ahead import Ahead
@@ -79,9 +78,9 @@ def all_closed(network: Network, progress: Mapping[str, int]) -> dict[str, int]:
     return {**progress, **{closing(name): FOREVER for name in (*network.streams, *held)}}
 
 
-def shown_now(network: Network, manifest: Manifest) -> dict[int, int]:
-    """The queries whose open windows this step shows, each with the step that did so last: the clock has passed a multiple of their time."""
-    now, cursors, found = _microseconds(), manifest.cursors, {}
+def shown_now(network: Network, manifest: Manifest, clock: float) -> dict[int, int]:
+    """The queries whose open windows a step shows at this clock, each with the step that did so last: it has passed a multiple of their time."""
+    now, cursors, found = _microseconds(clock), manifest.cursors, {}
     for member in (m for a in network.aggregates for m in a.members):
         shown = cursors.get(SHOWN_AT.format(member.id), NEVER)
         if member.every is not None and now // member.every > shown // member.every:
@@ -89,9 +88,9 @@ def shown_now(network: Network, manifest: Manifest) -> dict[int, int]:
     return found
 
 
-def shown_by(task: Task) -> dict[str, int]:
-    """What to remember of the open windows that a step has shown."""
-    now = _microseconds()
+def shown_by(task: Task, clock: float) -> dict[str, int]:
+    """What to remember of the open windows that a step has shown by this clock."""
+    now = _microseconds(clock)
     return {SHOWN.format(q): task.step for q in task.early} | {SHOWN_AT.format(q): now for q in task.early}
 
 
@@ -101,9 +100,9 @@ def shown_cursors(network: Network) -> set[str]:
     return {cursor.format(query) for query in early for cursor in (SHOWN, SHOWN_AT)}
 
 
-def is_unshown(network: Network, manifest: Manifest) -> bool:
+def is_unshown(network: Network, manifest: Manifest, clock: float) -> bool:
     """Whether something has come since the open windows of a query were last shown, and it is time."""
-    early = shown_now(network, manifest)
+    early = shown_now(network, manifest, clock)
     newest = {a.name: [early[m.id] for m in a.members if m.id in early] for a in network.aggregates}
     return any(run.step > shown for run in manifest.runs.values() for shown in newest.get(run.table, ()))
 
@@ -114,5 +113,5 @@ def panes_until(network: Network, manifest: Manifest) -> dict[int, int]:
     return {query: until for query, until in found.items() if until > NEVER}
 
 
-def _microseconds() -> int:
-    return int(1_000_000 * time.time())
+def _microseconds(clock: float) -> int:
+    return int(1_000_000 * clock)

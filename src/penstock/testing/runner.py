@@ -364,7 +364,7 @@ def constants(options: Options) -> Iterator[None]:
         for name, value in {
             "penstock.state.compaction.FAN_IN": options.fan_in,
             "penstock.state.registry.BUCKETS": options.buckets,
-            "penstock.step.stepper.SNAPSHOT_EVERY": options.snapshots,
+            "penstock.state.manifest.SNAPSHOT_EVERY": options.snapshots,
             "penstock.results.retention.UPKEEP_EVERY": options.upkeep,
             "penstock.results.retention.FIRST_UPKEEP": min(options.upkeep, 7),
             "penstock.results.retention.MANY_FILES": 2 if options.upkeep < 7 else 64,
