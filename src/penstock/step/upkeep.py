@@ -1,4 +1,4 @@
-"""Steps that only put the state in order: no rows, no work for tasks, nothing that an answer depends on."""
+"""Steps that only put the state in order: no rows, no work for tasks, no effect on answers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from penstock.step.windows_due import shown_cursors
 
 
 def forget_streams(state: State, clock: float) -> Entry | None:
-    """Give up the progress of streams that are gone: one that comes back begins anew."""
+    """Drop the progress of streams that no longer exist: one that is added again starts anew."""
     manifest = state.manifest
     known = {name: p for name, p in manifest.progress.items() if name in state.network.streams}
     return replace(begun(state, clock), progress=known) if len(known) < len(manifest.progress) else None
 
 
 def put_in_order(state: State, sinks: Sinks, horizon: Horizon, clock: float) -> Entry | None:
-    """Give up expired results, late and bad rows, merge small files of both, and forget queries that have ended.
+    """Drop expired results, late and invalid rows, merge small files of both, and forget ended queries.
 
     Merged files are written here; they exist with the record.
     """

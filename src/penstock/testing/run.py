@@ -56,7 +56,7 @@ class Run:
     def _layout(self, network: Network) -> Layout:
         return lay_out([stream for name, stream in network.streams.items() if name in self.catalog.opened])
 
-    # -- what a test asks -----------------------------------------------------------------------------------------
+    # -- called by tests ------------------------------------------------------------------------------------------
 
     def take_planned(self) -> None:
         """Process the waiting rows, until there are none."""
@@ -73,7 +73,7 @@ class Run:
         self.core.advance(stream, to)
 
     def change(self, change: Callable[[], None]) -> None:
-        """Change what is declared at this step boundary; all or nothing."""
+        """Change declarations at this step boundary; all or nothing."""
         registry, network = self.core.change(change)
         if network.version != self.stepper.network.version:
             self.stepper.layout = self._layout(network)
