@@ -338,7 +338,7 @@ class Run:
         waiting = unread(self.spark_query)
         # Input since Spark's last poll is not read yet, whatever it reports.
         looked = time.time() - self.schedule.between_looks
-        self.stepper.tick(None if waiting else self.stepper.lulls(manifest.progress, names, looked))
+        self.stepper.tick(None if waiting else self.stepper.idle_progress(manifest.progress, names, looked))
 
     def resume(self, record: QueryRecord) -> None:
         """Resume a suspended query with the next step."""
@@ -367,6 +367,6 @@ class Run:
                 abandon(self.spark_query)
         finally:
             self.active = False
-            self._on_batch.let_go()
+            self._on_batch.release()
             self._stack.close()
             self._ended.set()

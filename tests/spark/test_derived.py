@@ -268,7 +268,7 @@ def test_who_comes_with_a_restart_does_not_read_what_was_found_before_it(spark, 
     for number in range(3):
         replay.add(**rows_at(number))
     # As after a crash: the results of the last step wait.
-    with patch.object(Stepper, "settle"), patch.object(Stepper, "tick", return_value=False):
+    with patch.object(Stepper, "quiesce"), patch.object(Stepper, "tick", return_value=False):
         first = replay.engine(spark, tmp_path / "state", queries)
         drain(first)
     assert waiting(first.network(), first.manifest(), partial(views_of, first.catalog))

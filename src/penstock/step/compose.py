@@ -49,7 +49,7 @@ def compose_task(
     `scans` are the measured costs of tables without a key; runs of registry versions below `stale` may have rows that
     only dropped queries needed; `bound` is the maximal output of one query.
     """
-    runs = _in_reach(network, manifest, reached)
+    runs = _unexpired_runs(network, manifest, reached)
     ahead, closed = ahead_by(network, manifest, progress), closed_keys(network, manifest.progress)
     over = ended_tables(network, ahead, closed)
     merges = [
@@ -99,7 +99,7 @@ def compose_task(
     )
 
 
-def out_of_reach(network: Network, manifest: Manifest, reached: Mapping[str, int]) -> list[str]:
+def expired_runs(network: Network, manifest: Manifest, reached: Mapping[str, int]) -> list[str]:
     """Runs whose rows have all expired."""
     tables = {table.name for table in network.tables} | {a.name for a in network.aggregates}
     return [r.name for r in manifest.runs.values() if r.table not in tables or r.expired(reached)]
@@ -111,7 +111,7 @@ def newest_time(manifest: Manifest, stream: str) -> int:
     return found.newest if found else NEVER
 
 
-def _in_reach(network: Network, manifest: Manifest, reached: Mapping[str, int]) -> Runs:
+def _unexpired_runs(network: Network, manifest: Manifest, reached: Mapping[str, int]) -> Runs:
     number = {t.name: t.index for t in network.tables} | {a.name: a.home for a in network.aggregates}
     runs: dict[int, list[RunEntry]] = {}
     for run in manifest.runs.values():

@@ -102,7 +102,7 @@ class Core:
 
     def end(self, *, final: bool) -> None:
         """Emit what is complete; with `final` the streams have ended, and everything is."""
-        self.stepper.settle()
+        self.stepper.quiesce()
         self.stepper.tick()
         if final:
             self.stepper.finish()

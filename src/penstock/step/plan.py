@@ -18,7 +18,7 @@ from penstock.state.registry import Registry
 from penstock.state.sides import expired_sides, next_expiry
 from penstock.step import derived
 from penstock.step.bound import Bound
-from penstock.step.compose import compose_task, out_of_reach
+from penstock.step.compose import compose_task, expired_runs
 from penstock.step.ending import ended
 from penstock.step.events import Batch, Event, TakeOver, Tick
 from penstock.step.heard import Heard
@@ -91,7 +91,7 @@ def plan_step(state: State, event: Event, now: float) -> StepPlan | None:
 def _batch(state: State, event: Batch, now: float) -> StepPlan:
     """A step over rows uses the progress of the previous one: what its own rows say counts from the next one on."""
     task = _task(state, state.manifest.progress, state.manifest.reached(), now)
-    gone = _out_of_reach(state, task.progress) if task.step % state.expire_every == 0 else []
+    gone = _expired_runs(state, task.progress) if task.step % state.expire_every == 0 else []
     return StepPlan(
         event,
         state.manifest.progress,
@@ -127,7 +127,7 @@ def _tick(state: State, event: Tick, now: float) -> StepPlan | None:
         task = _task(state, moved, ahead, now)
         over = ended_tables(network, task.ahead, task.closed)
         task = replace(task, merges=() if final else tuple(m for m in task.merges if m.table in over))
-        gone = _out_of_reach(state, all_closed(network, ahead) if final else ahead)
+        gone = _expired_runs(state, all_closed(network, ahead) if final else ahead)
         return StepPlan(
             event,
             moved,
@@ -137,7 +137,7 @@ def _tick(state: State, event: Tick, now: float) -> StepPlan | None:
             takes_in=waiting,
             runs_removed=_without(gone, task),
         )
-    gone = _out_of_reach(state, all_closed(network, values) if final else manifest.reached())
+    gone = _expired_runs(state, all_closed(network, values) if final else manifest.reached())
     changed = moved != dict(manifest.progress)
     owed = any(manifest.cursors.get(sink, -1) != step for sink, step in state.cursors.items())
     due = next_expiry(manifest.sides, state.retained) if state.sides_due is None else state.sides_due
@@ -167,8 +167,8 @@ def _fresh(state: State) -> tuple[Taken, ...]:
     return tuple(derived.taken_in(state.network, state.manifest, state.views))
 
 
-def _out_of_reach(state: State, reached: Mapping[str, int]) -> list[str]:
-    return out_of_reach(state.network, state.manifest, reached)
+def _expired_runs(state: State, reached: Mapping[str, int]) -> list[str]:
+    return expired_runs(state.network, state.manifest, reached)
 
 
 def _without(gone: Iterable[str], task: Task) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from penstock.step import derived
 from penstock.step.accounts import bounded
 from penstock.step.bound import Bound
 from penstock.step.commit import Committed
-from penstock.step.ending import ended, is_out, is_settled, most_ticks
+from penstock.step.ending import ended, is_out, is_quiescent, most_ticks
 from penstock.step.events import Batch, Event, TakeOver, Tick
 from penstock.step.heard import Heard, by_clock
 from penstock.step.layout import Layout
@@ -150,10 +150,10 @@ class Stepper:
         while derived.waiting(self.network, self.manifest, self.views):
             self.tick()
 
-    def settle(self) -> None:
+    def quiesce(self) -> None:
         """Catch up, and close the windows above that this affects; then only new rows have an effect."""
         for _ in range(most_ticks(self.network)):
-            if is_settled(self.network, self.manifest, self.views):
+            if is_quiescent(self.network, self.manifest, self.views):
                 break
             self.tick()
 
@@ -167,7 +167,7 @@ class Stepper:
             self.tick({**self.manifest.progress, **read})
         self.tick(final=True)
 
-    def lulls(self, progress: Mapping[str, Progress], names: Iterable[str], now: float) -> dict[str, Progress]:
+    def idle_progress(self, progress: Mapping[str, Progress], names: Iterable[str], now: float) -> dict[str, Progress]:
         """Progress with that of these fully read streams by the clock."""
         moved, warnings = by_clock(self.network, self.heard, progress, names, now)
         self._warn(warnings)

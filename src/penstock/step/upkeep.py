@@ -11,7 +11,7 @@ from penstock.state.manifest import Entry
 from penstock.state.sides import expired_sides
 from penstock.step import derived
 from penstock.step.accounts import with_dropped
-from penstock.step.compose import out_of_reach
+from penstock.step.compose import expired_runs
 from penstock.step.phases import begun
 from penstock.step.plan import State
 from penstock.step.ports import Sinks
@@ -42,7 +42,7 @@ def put_in_order(state: State, sinks: Sinks, horizon: Horizon, clock: float) -> 
         return None
     record = replace(
         begun(state, clock), results=merged, results_removed=removed, forgotten=lost,
-        runs_removed=tuple(out_of_reach(network, manifest, manifest.reached())),
+        runs_removed=tuple(expired_runs(network, manifest, manifest.reached())),
         sides=tuple(side for side, _ in joined), sides_removed=tuple(sorted(old)),
     )  # fmt: skip
     return replace(record, counters=with_dropped(record, manifest).plus(handed_on(registry, manifest)))

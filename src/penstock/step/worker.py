@@ -43,7 +43,7 @@ def run_task(
 ) -> Iterator[pa.RecordBatch]:
     """Do one stage of the task. Yields parcels for the next stage; the last yields rows for Spark, and the report."""
     worker = _Worker(plan, task, partition, stage)
-    yield from worker.run(batches) if stage == 0 else worker.go_on(batches)
+    yield from worker.run(batches) if stage == 0 else worker.run_stage(batches)
 
 
 class _Worker:
@@ -92,7 +92,7 @@ class _Worker:
                 yield parcel(to, FRESH, body, start=self.partition)
         yield self._finish(watch)
 
-    def go_on(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run_stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """A later stage: the composites from the exchange, with the runs that the first stage wrote."""
         parcels: dict[tuple[int, int, int], list[bytes]] = {}
         fresh: dict[int, list[Rows]] = {}
