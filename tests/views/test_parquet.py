@@ -19,10 +19,10 @@ from penstock.model import Column, Compare, Expression, Literal, Ref
 from penstock.model.view import Source
 from penstock.storage.local import LocalStore
 from penstock.views.rows import slices
+from penstock.views.rows.bag import COUNT
 from penstock.views.sources import parquet, versions
 from penstock.views.sources.parquet import ParquetFeed, columns_of
 from penstock.views.sources.snapshot import SnapshotReader, counted
-from penstock.views.sources.source import COUNT
 
 COLUMNS = (Column("k", "bigint"), Column("v", "string"))
 

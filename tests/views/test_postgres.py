@@ -24,8 +24,8 @@ from penstock.views.postgres.capture import Snapshot, change_table
 from penstock.views.postgres.pool import Pool
 from penstock.views.postgres.source import PostgresReader
 from penstock.views.postgres.tables import columns_of
+from penstock.views.rows.bag import COUNT
 from penstock.views.rows.evaluate import select
-from penstock.views.sources.source import COUNT
 from tests.effort import examples
 from tests.views.postgres import Session, control, crash
 

@@ -67,11 +67,18 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--show", action="store_true", help="print the scenarios instead of running them")
+    parser.add_argument(
+        "--first", action="store_true", help="stop at the first one that is wrong, and say no more than its seed"
+    )
     asked = parser.parse_args()
     seeds = range(asked.seed, asked.seed + asked.count)
     if asked.show:
         print(*map(scenario, seeds), sep="\n")
         return 0
+    if asked.first:
+        found = next((wrong for seed in seeds if (wrong := tried([seed])[1])), None)
+        print(found or f"{len(seeds)} scenarios, none is wrong")
+        return 1 if found else 0
     started = time.perf_counter()
     cells, wrong = all_tried(seeds, asked.jobs)
     print(*table(cells), sep="\n")

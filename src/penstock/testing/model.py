@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from penstock.model import Expression, Item, Landmark, PerRow, Punctuation, Query, Ref, Rows, Session, Sliding, Stream
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WINDOW_START
 from penstock.model.punctuation import punctuation_of
-from penstock.model.time import EARLIEST, LATEST, NEVER
-from penstock.reference import Row, aggregate_results, results
+from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
+from penstock.reference import Row, aggregate_results, bounds, results
 from penstock.sql import Results, parse_query, results_of
 
 Tuples = list[tuple[object, ...]]
@@ -174,7 +174,9 @@ class Model:
         streams = self.declared | {base: Stream(base, known[base].columns, time, delay=0)}
         rows = self.rows(life) | {base: [dict(zip(names, row, strict=True)) for row in self.answer(below)]}
         upper = parsed(life.sql, tuple(self.declared.values()), ((base, known[base]),))
-        return results(upper, streams, rows) if upper.aggregation is None else aggregate_results(upper, streams, rows)
+        if upper.aggregation is not None:
+            return aggregate_results(upper, streams, rows)
+        return [row for row, _ in joined(upper, streams, rows)]
 
     def between(self, life: Life, complete_from: Mapping[str, int]) -> tuple[Tuples, Tuples]:
         """For a query that began from state: its least and its greatest possible answer."""
@@ -216,10 +218,45 @@ def parsed_once(
 def joined(
     query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[Row]]
 ) -> list[tuple[tuple[object, ...], int]]:
-    """The bag of a join's answer, each row with its result time. Rows of different keys never join."""
+    """The bag of a join's answer, each row with its result time.
+
+    Rows of different keys never meet, nor do rows that are too far apart in time, so that each key is looked at by itself, a piece of time after
+    the other.
+    """
     timed = replace(query, items=(*query.items, _RESULT_TIME))
-    found = [row for part in _parts(query, rows) for row in results(timed, streams, part)]
-    return [(row[:-1], row[-1]) for row in found]  # type: ignore[misc]
+    return [
+        (row[:-1], row[-1])  # type: ignore[misc]
+        for part in _parts(query, rows)
+        for low, high, near in _pieces(query, streams, part)
+        for row in results(timed, streams, near)
+        if low <= row[-1] < high  # type: ignore[operator]
+    ]
+
+
+def _pieces(
+    query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[Row]]
+) -> Iterator[tuple[int, int, Mapping[str, Sequence[Row]]]]:
+    """Pieces of time, from the first to below the second, with all rows that a result of that time may be of."""
+    furthest = max(bounds(query).values(), default=FOREVER)
+    if furthest >= FOREVER or any(isinstance(role.window, Rows) for role in query.roles):
+        yield -FOREVER, FOREVER + 1, rows
+        return
+    columns: dict[str, set[str]] = {}
+    for role in query.roles:
+        for name in role.streams:
+            columns.setdefault(name, set()).add(role.on or streams[name].event_time)
+    known = [(name, row, [row[c] for c in own]) for name, own in columns.items() for row in rows.get(name, ())]
+    times = sorted({time for _, _, own in known for time in own})  # type: ignore[type-var]
+    length = max(furthest, 1)
+    while times:
+        low: int = times[0]  # type: ignore[assignment]
+        high = low + length
+        near: dict[str, list[Row]] = {}
+        for name, row, own in known:
+            if any(low - furthest <= time < high for time in own):  # type: ignore[operator]
+                near.setdefault(name, []).append(row)
+        yield low, high, near
+        times = [time for time in times if time >= high]  # type: ignore[operator]
 
 
 def _parts(query: Query, rows: Mapping[str, Sequence[Row]]) -> Iterable[Mapping[str, Sequence[Row]]]:

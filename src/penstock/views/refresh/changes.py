@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from penstock.errors import StepError
 from penstock.model import View
-from penstock.views.rows.bag import consolidated, counts, negated, total
+from penstock.views.rows.bag import COUNT, consolidated, counts, negated, total
 from penstock.views.rows.delta import Joins
 from penstock.views.rows.evaluate import select
 from penstock.views.rows.match import Ints, among, combined
 from penstock.views.rows.types import schema_of
 from penstock.views.sources.change_audit import Told, telling
-from penstock.views.sources.source import COUNT, SourceReader
+from penstock.views.sources.source import SourceReader
 
 
 def schemas(view: View, sources: Mapping[str, SourceReader]) -> list[pa.Schema]:
