@@ -1,7 +1,7 @@
-"""Mutations of the step, the state, progress, ranks and purge, and which of them the tests see: `python -m tools.mutate --seed 0 --count 60`.
+"""Mutation tests of the step, the state, progress, ranks and expiry: `python -m tools.mutate --seed 0 --count 60`.
 
-Each changes one place of one module: a comparison, a sum, a bound, a condition, or a statement that is left out. It is killed if the unit
-tests of the module or the scenario runner fail on it, or take too long.
+A mutation changes one place of one module: a comparison, a sum, a bound or a condition, or it drops a statement. It is
+killed if the unit tests of the module or the scenario runner fail on it, or take too long.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TARGETS = (
     "kernels/aggregate/keep.py",
     "kernels/groups.py",
 )
-SPARKS = {"finish.py", "files.py", "selection.py", "handover.py"}  # used under Spark alone, and tested there
+SPARKS = {"finish.py", "files.py", "selection.py", "handover.py"}  # used and tested only under Spark
 SECONDS = 120.0  # for one mutation
 SCENARIOS = 150
 
@@ -43,7 +43,7 @@ UNSEEN = (ast.Import, ast.ImportFrom, ast.AnnAssign, ast.JoinedStr, ast.Raise, a
 
 @dataclass(frozen=True)
 class Mutation:
-    """A piece of a module's text, and what stands there instead."""
+    """A piece of a module's text, and its replacement."""
 
     module: str
     line: int
@@ -57,7 +57,7 @@ class Mutation:
 
 
 def mutations(path: Path) -> list[Mutation]:
-    """All that can be changed in a module."""
+    """All mutations of a module."""
     text = path.read_text(encoding="utf-8")
     starts = [0]
     for line in text.splitlines(keepends=True):
@@ -86,7 +86,7 @@ def mutations(path: Path) -> list[Mutation]:
 def _changes(
     tree: ast.Module, source: Callable[[ast.expr | ast.stmt], str]
 ) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    """(node, what takes its place)."""
+    """(node, its replacement)."""
     for node in _meaningful(tree):
         match node:
             case ast.Compare(left, [op], [right]) if type(op) in COMPARISONS:
@@ -109,7 +109,7 @@ def _changes(
 
 
 def _meaningful(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but types, defaults of fields, messages, imports, and the sizes that a module begins with: no answer depends on them."""
+    """All nodes on which answers may depend: no types, defaults of fields, messages, imports, module sizes."""
     for child in ast.iter_child_nodes(tree):
         if isinstance(
             child, ast.Import | ast.ImportFrom | ast.AnnAssign | ast.JoinedStr | ast.Raise | ast.arguments | ast.Assert
@@ -129,7 +129,7 @@ def _short(text: str) -> str:
 
 
 def chosen(seed: int, count: int) -> list[Mutation]:
-    """So many mutations, spread over the modules."""
+    """`count` mutations, spread over the modules."""
     chance = random.Random(seed)  # noqa: S311  (a seed repeats the choice)
     known = [
         mutations(path) for pattern in TARGETS for path in sorted(SOURCES.glob(pattern)) if path.name not in SPARKS
@@ -141,7 +141,7 @@ def chosen(seed: int, count: int) -> list[Mutation]:
 
 
 def killed(mutation: Mutation) -> str | None:
-    """What has seen it; None if nothing has."""
+    """The tests that killed it; None if it survived."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "src", f"{folder}/src", ignore=shutil.ignore_patterns("__pycache__"))
         target = Path(folder) / "src" / "penstock" / mutation.module
@@ -151,12 +151,13 @@ def killed(mutation: Mutation) -> str | None:
         for name, command in _killers(mutation):
             try:
                 done = subprocess.run(  # noqa: S603  (our own tests)
-                    [sys.executable, *command], cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{folder}/src"}, capture_output=True,
+                    [sys.executable, *command], cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{folder}/src"},
+                    capture_output=True,
                     timeout=max(1.0, until - time.monotonic()), check=False,
                 )  # fmt: skip
             except subprocess.TimeoutExpired:
                 return f"{name} (too slow)" if name == "unit tests" else None
-            if done.returncode not in (0, 5):  # 5: there are no such tests
+            if done.returncode not in (0, 5):  # 5: no such tests exist
                 return name
     return None
 

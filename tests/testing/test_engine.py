@@ -46,8 +46,8 @@ def test_queries_come_and_go_while_it_runs():
     engine = engine_of(join=JOIN)
     engine.take(a=[row(1, 7, 10)])
     engine.execute(
-        f"CREATE QUERY sums AS {SUMS}; CREATE QUERY held FROM STATE AS {JOIN}; DROP QUERY join; ALTER STREAM "
-        "a SET DELAY 0"
+        f"CREATE QUERY sums AS {SUMS}; CREATE QUERY held "
+        f"FROM STATE AS {JOIN}; DROP QUERY join; ALTER STREAM a SET DELAY 0"
     )
     engine.take(a=[row(9, 7, 5)], b=[row(4, 7, 3)])
     engine.stop(final=True)

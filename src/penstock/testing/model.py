@@ -220,8 +220,8 @@ def joined(
 ) -> list[tuple[tuple[object, ...], int]]:
     """The bag of a join's answer, each row with its result time.
 
-    Rows of different keys never meet, nor do rows that are too far apart in time, so that each key is looked at by itself, a piece of time after
-    the other.
+    Rows of different keys never join, nor do rows too far apart in time, so that each key and each piece of time is
+    evaluated separately.
     """
     timed = replace(query, items=(*query.items, _RESULT_TIME))
     return [
@@ -236,7 +236,7 @@ def joined(
 def _pieces(
     query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[Row]]
 ) -> Iterator[tuple[int, int, Mapping[str, Sequence[Row]]]]:
-    """Pieces of time, from the first to below the second, with all rows that a result of that time may be of."""
+    """Pieces of time [low, high), each with all rows that may belong to a result of that time."""
     furthest = max(bounds(query).values(), default=FOREVER)
     if furthest >= FOREVER or any(isinstance(role.window, Rows) for role in query.roles):
         yield -FOREVER, FOREVER + 1, rows

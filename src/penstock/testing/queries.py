@@ -298,8 +298,8 @@ def over_query(draw: Draw, base: str) -> tuple[str, str]:
     """A join whose results have names, and its readers, of several kinds."""
     tables = ", ".join(f"{name} [RANGE {draw.length((3, 5, 8))}] AS r{n}" for n, name in enumerate(draw.roles(2)))
     below = (
-        f"SELECT r0.{TIME} AS t0, r1.{TIME} AS t1, r0.k AS k, r0.v AS v, r1.v AS w, result_time AS found FROM "
-        f"{tables} WHERE r0.k = r1.k"
+        f"SELECT r0.{TIME} AS t0, r1.{TIME} AS t1, r0.k AS k, r0.v AS v, r1.v AS w, result_time AS found "
+        f"FROM {tables} WHERE r0.k = r1.k"
     )
     window = f"RANGE {draw.length()} SLIDE {draw.length(SLIDES)}"
     shapes = (

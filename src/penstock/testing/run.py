@@ -1,4 +1,4 @@
-"""A started engine without Spark: what begins it, changes it between two steps, and ends it, as production does."""
+"""A started engine without Spark: it begins, changes between two steps, and ends, as in production."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """Holds the store until it is stopped, or the process dies on it."""
+    """Owns the store until it is stopped, or the process dies on it."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.catalog, self.store = engine, engine.catalog, engine.store
@@ -56,10 +56,10 @@ class Run:
     def _layout(self, network: Network) -> Layout:
         return lay_out([stream for name, stream in network.streams.items() if name in self.catalog.opened])
 
-    # -- what a test asks -----------------------------------------------------------------------------------------
+    # -- called by tests ------------------------------------------------------------------------------------------
 
     def take_planned(self) -> None:
-        """Take the rows that wait, until none do."""
+        """Process the waiting rows, until there are none."""
         while (batch := self.log.planned()) is not None:
             self.stepper.run_batch(self.log.rows(batch), batch)
             self.log.done(batch)
@@ -73,7 +73,7 @@ class Run:
         self.core.advance(stream, to)
 
     def change(self, change: Callable[[], None]) -> None:
-        """Change what is declared at this step boundary; all or nothing."""
+        """Change declarations at this step boundary; all or nothing."""
         registry, network = self.core.change(change)
         if network.version != self.stepper.network.version:
             self.stepper.layout = self._layout(network)
