@@ -27,7 +27,7 @@ from penstock.demo.postgres import server
 from penstock.model import View
 from penstock.sql import parse_view
 from penstock.storage.local import LocalStore
-from penstock.views.sources.source import COUNT
+from penstock.views.rows.bag import COUNT
 from penstock.views.view import Parts, ViewHandle
 
 System = Postgres | Files

@@ -32,7 +32,7 @@ from penstock.planner.views.search import beam
 from penstock.planner.views.statistics import Statistics
 from penstock.planner.views.strategies import batch, conditional
 from penstock.views.refresh.maintain import graph_of, maintain
-from penstock.views.sources.source import COUNT
+from penstock.views.rows.bag import COUNT
 
 FOLDER = harness.ROOT / "docs" / "figures"
 NAMES = (BATCH, "parallel_batch", "adjacent", "conditional", "parallel_conditional", RECOMPUTE)

@@ -54,6 +54,10 @@ def test_a_package_imports_only_those_before_it():
     assert layers.against(layers.edges()) == {}
 
 
+def test_the_parts_of_a_package_import_only_those_before_them():
+    assert layers.against_within() == {}
+
+
 def _imported(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]

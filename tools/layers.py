@@ -19,6 +19,9 @@ ORDER = (
     "step",
     "testing", "spark", "views", FACADE, CLI,
 )  # fmt: skip
+WITHIN = {
+    "views": ("rows", "sources", "postgres", "refresh")
+}  # packages in a package, in order; its own modules come last
 WITH_SPARK = frozenset({"spark", "views", FACADE, CLI})
 ONLY = {"reference": {"errors", "model", "sql"}}  # the specification shares nothing with what it checks
 OUTSIDE = frozenset({"pyspark", "py4j"})
@@ -88,6 +91,24 @@ def against(found: Edges) -> Edges:
     return wrong
 
 
+def against_within() -> Edges:
+    """The imports between the parts of a package that go against their order."""
+    known, wrong = modules(), defaultdict[tuple[str, str], list[str]](list)
+    for name, path in known.items():
+        outer, _, inner = name.partition(".")
+        order = WITHIN.get(outer, ())
+        for line, imported in imports(path, known) if order else ():
+            package, _, other = imported.partition(".")
+            if package == outer and _part(order, inner) < _part(order, other):
+                wrong[name, imported].append(f"{path.relative_to(ROOT)}:{line}")
+    return dict(wrong)
+
+
+def _part(order: tuple[str, ...], module: str) -> int:
+    first = module.partition(".")[0]
+    return order.index(first) if first in order else len(order)
+
+
 def cycles() -> list[list[str]]:
     """Modules that import one another in a circle, also for types only."""
     known = modules()
@@ -124,15 +145,17 @@ def cycles() -> list[list[str]]:
 
 def main() -> int:
     found = edges()
-    wrong = against(found)
+    wrong, within = against(found), against_within()
     for name in ORDER:
         below = [f"{to} ({len(places)})" for (of, to), places in sorted(found.items(), key=_place) if of == name]
         print(f"{name:10} {', '.join(below) or '-'}")
     for (importer, imported), places in sorted(wrong.items()):
         print(f"against the order: {importer} imports {imported} at {', '.join(places)}")
+    for (importer, imported), places in sorted(within.items()):
+        print(f"against the order: {importer} imports {imported} at {', '.join(places)}")
     for group in cycles():
         print(f"in a circle: {', '.join(group)}")
-    return 1 if wrong or cycles() else 0
+    return 1 if wrong or within or cycles() else 0
 
 
 def _place(edge: tuple[tuple[str, str], list[str]]) -> int:

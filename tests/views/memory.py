@@ -10,8 +10,9 @@ import pyarrow as pa
 from penstock.model import Expression, Ref
 from penstock.reference.evaluate import holds
 from penstock.reference.view import canonical
+from penstock.views.rows.bag import COUNT
 from penstock.views.rows.types import schema_of
-from penstock.views.sources.source import COUNT, Answer
+from penstock.views.sources.source import Answer
 
 
 class MemorySource:

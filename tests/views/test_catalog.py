@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from penstock.errors import RegistrationError, StateError, StepError
 from penstock.model import Column
 from penstock.model.view import Source
+from penstock.storage.faulty import Died, Faults, FaultyStore
 from penstock.storage.local import LocalStore
+from penstock.storage.memory import MemoryStore
 from penstock.storage.seal import seal, unseal
 from penstock.views.catalog import ViewCatalog
 from penstock.views.sources import parquet
@@ -26,9 +29,9 @@ ALL = "SELECT l.k, l.v FROM lines l"
 PAIRS = "SELECT a.v AS one, b.v AS other FROM lines a, lines b WHERE a.k = b.k"
 
 
-def catalog(root) -> ViewCatalog:
+def catalog(root, store=None) -> ViewCatalog:
     (root / "lines").mkdir(exist_ok=True)
-    made = ViewCatalog(None, LocalStore(str(root / "state"), durable=False), None)
+    made = ViewCatalog(None, store or LocalStore(str(root / "state"), durable=False), None)
     made.add_source(Source("lines", LINES, "parquet", (("path", str(root / "lines")),)))
     return made
 
@@ -83,6 +86,42 @@ def test_a_view_that_somebody_else_dropped_and_declared_anew_is_not_written_to(t
     other.close()
 
 
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_drop_that_is_interrupted_leaves_the_view_or_its_name(tmp_path, power_cut):
+    """The process dies at each change of a drop: then the view is unchanged, or another one can be declared."""
+    (tmp_path / "lines").mkdir()
+    write(tmp_path / "lines" / "a.parquet", [(1, "a"), (1, "b")])
+    dies_at, whole = 0, False
+    while not whole:
+        dies_at += 1
+        store = FaultyStore(MemoryStore(), Random(dies_at))
+        made = catalog(tmp_path, store)
+        made.add_view(PAIRS, "v").refresh()
+        made.views["v"].refresh(full=True)
+        made.close()
+        store = store.restarted(Faults(dies_at=dies_at))
+        try:
+            catalog(tmp_path, store).drop_view("v")
+            whole = True
+        except Died:
+            assert store.dead
+        store = store.restarted(power_cut=power_cut)
+        again = catalog(tmp_path, store)
+        if store.exists("views/v/definition"):
+            with pytest.raises(RegistrationError, match="declared with another SELECT"):
+                again.add_view(ALL, "v")
+            assert len(rows(again.add_view(PAIRS, "v"))) == 4
+            again.drop_view("v")
+        view = again.add_view(ALL, "v")
+        assert view.store.newest.number == 0
+        view.refresh()
+        assert rows(view) == [(1, "a"), (1, "b")]
+        again.drop_view("v")
+        assert [name for name in store.inner.files() if name.startswith("views/")] == []
+        again.close()
+    assert dies_at > 3
+
+
 def test_a_view_declared_before_there_were_ids_goes_on(tmp_path):
     made = catalog(tmp_path)
     made.add_view(ALL, "v").refresh()
@@ -107,7 +146,7 @@ ACTIONS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.lists(st.i
 @settings(max_examples=examples(15))
 @given(actions=ACTIONS)
 def test_two_engines_look_at_one_source_in_turn(tmp_path_factory, actions):
-    """Each keeps a view of its own; both share the copy of the source, and neither is told to do anything."""
+    """Each keeps a view of its own; both share the copy of the source, and neither is instructed to do anything."""
     root = tmp_path_factory.mktemp("case")
     made = [catalog(root), catalog(root)]
     views = [made[0].add_view(PAIRS, "one", strategy="batch"), made[1].add_view(ALL, "other", strategy="batch")]

@@ -16,7 +16,7 @@ from penstock.planner.views.relations import equal_places
 from penstock.planner.views.shape_cost import Costs
 from penstock.planner.views.shapes import exchanges, left_deep, right_deep, segmented_right_deep, zigzag
 from penstock.views.refresh.compute import choose_shape, compute, count_relations
-from penstock.views.sources.source import COUNT
+from penstock.views.rows.bag import COUNT
 from tests.effort import examples
 
 pytestmark = pytest.mark.spark

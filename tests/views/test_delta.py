@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model import Column, Compare, Edge, Item, Node, Ref, View
+from penstock.views.rows.bag import COUNT
 from penstock.views.rows.delta import ABSENT, Delta, Joins, split, unify
 from penstock.views.rows.types import schema_of
-from penstock.views.sources.source import COUNT
 
 from .memory import expression, ref
 

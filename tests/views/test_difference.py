@@ -9,10 +9,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.views.rows.bag import negated, total
-from penstock.views.sources import difference as module
-from penstock.views.sources.difference import difference, remaining
-from penstock.views.sources.source import COUNT
+from penstock.views.rows import difference as module
+from penstock.views.rows.bag import COUNT, negated, total
+from penstock.views.rows.difference import difference, remaining
 from tests.effort import examples
 
 SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.float64()), ("s", pa.string()), (COUNT, pa.int64())])

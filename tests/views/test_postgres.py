@@ -24,8 +24,8 @@ from penstock.views.postgres.capture import Snapshot, change_table
 from penstock.views.postgres.pool import Pool
 from penstock.views.postgres.source import PostgresReader
 from penstock.views.postgres.tables import columns_of
+from penstock.views.rows.bag import COUNT
 from penstock.views.rows.evaluate import select
-from penstock.views.sources.source import COUNT
 from tests.effort import examples
 from tests.views.postgres import Session, control, crash
 
@@ -342,7 +342,7 @@ def test_what_is_taken_back_is_no_loss_and_neither_is_care_for_the_table(pool, t
     table.execute("ALTER TABLE t ADD COLUMN more int DEFAULT 3")
     reader(pool, capture="another")
     assert bag(source.changes(start)[0]) == {(1, "a"): 1}
-    table.execute("VACUUM FULL t")  # changes no row, but not everything that writes a table anew is as harmless
+    table.execute("VACUUM FULL t")  # changes no row, but not every rewrite of a table is as harmless
     with pytest.raises(ChangesLostError, match="VACUUM FULL"):
         source.changes(start)
 

@@ -18,7 +18,7 @@ from penstock.model.view import View, ViewAggregate
 from penstock.storage.local import LocalStore
 from penstock.views.refresh.aggregate import grouping_of
 from penstock.views.rows import slices
-from penstock.views.sources.source import COUNT
+from penstock.views.rows.bag import COUNT
 from penstock.views.store import ViewStore, repeated
 
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string()), ("c2", pa.float64())])

@@ -21,12 +21,12 @@ from penstock.views.refresh import costs as module
 from penstock.views.refresh import whole
 from penstock.views.refresh.costs import known_costs, measured_costs, memory_of
 from penstock.views.refresh.spark import compute_on_spark
+from penstock.views.rows.bag import COUNT
 from penstock.views.rows.files import read_files
 from penstock.views.sources import frame
 from penstock.views.sources.frame import FrameFeed
 from penstock.views.sources.parquet import ParquetFeed
 from penstock.views.sources.snapshot import SnapshotReader
-from penstock.views.sources.source import COUNT
 
 from .memory import bag
 

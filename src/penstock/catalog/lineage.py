@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock.state.registry import QueryRecord, Registry
 
 
 def lineage(registry: Registry, record: QueryRecord) -> list[QueryRecord]:
     """The record and those whose results it continues, oldest first, each followed by its parts."""
-    found = [record]
+    return lineages(registry)(record)
+
+
+def lineages(registry: Registry) -> Callable[[QueryRecord], list[QueryRecord]]:
+    """The same for many records: all queries are looked at once."""
     by_id = {q.id: q for q in registry.queries}
-    while found[0].replaces in by_id:
-        found.insert(0, by_id[found[0].replaces])
-    return [one for lead in found for one in united(registry, lead)]
+    parts: dict[int | None, list[QueryRecord]] = {}
+    for query in registry.queries:
+        parts.setdefault(query.united, []).append(query)
+
+    def of(record: QueryRecord) -> list[QueryRecord]:
+        found = [record]
+        while found[0].replaces in by_id:
+            found.insert(0, by_id[found[0].replaces])
+        return [one for lead in found for one in (lead, *parts.get(lead.id, ()))]
+
+    return of
 
 
 def united(registry: Registry, record: QueryRecord) -> list[QueryRecord]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.catalog.catalog import Catalog
-from penstock.catalog.lineage import lineage
+from penstock.catalog.lineage import lineages
 from penstock.errors import ResultsError
 from penstock.model import Sink
 from penstock.model.limits import MOST_DELIVERED, MOST_SORTED
@@ -25,13 +25,13 @@ from penstock.state.registry import QueryRecord
 
 def sink_queries(catalog: Catalog) -> list[SinkQuery]:
     """The live queries that have a sink."""
-    found = []
+    found, lineage = [], lineages(catalog.registry)
     for record in catalog.registry.shown():
         into = catalog.target(record)
         if into is not None:
             place = str(into) if isinstance(into, Path) else into
             schema = (*record.item_names, *record.item_types)
-            line = tuple(r.id for r in _continued(catalog, record))
+            line = tuple(r.id for r in _continued(lineage(record), record))
             found.append(SinkQuery(record.id, record.name, place, schema, record.ordered, line))
     return found
 
@@ -65,10 +65,10 @@ def check_few(name: str, views: Iterable[ResultView], manifest: Manifest, part: 
         raise ResultsError(msg)
 
 
-def _continued(catalog: Catalog, record: QueryRecord) -> list[QueryRecord]:
+def _continued(lineage: Sequence[QueryRecord], record: QueryRecord) -> list[QueryRecord]:
     """The record and earlier ones whose results go to the same sink in the same way, oldest first."""
     found: list[QueryRecord] = []
-    for one in reversed(lineage(catalog.registry, record)):
+    for one in reversed(lineage):
         into = one.into
         alike = into == record.into or (isinstance(into, Sink) and into.same(record.into))
         if not alike or one.ordered != record.ordered:

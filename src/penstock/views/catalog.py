@@ -7,7 +7,6 @@ different one under the same name is refused.
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -34,14 +33,14 @@ from penstock.views.refresh.spark import Computed, Given, compute_on_spark
 from penstock.views.refresh.whole import priced
 from penstock.views.rows.files import to_frame
 from penstock.views.rows.slices import Slices
+from penstock.views.source_registry import Sources, copy_of
 from penstock.views.sources.frame import MakeFrame
-from penstock.views.sources.registry import Sources, copy_of
 from penstock.views.sources.results import QueryResults
-from penstock.views.store import DEFINITION, ViewStore
-from penstock.views.view import LiveReader, Parts, ViewHandle
+from penstock.views.sources.source import LiveReader
+from penstock.views.store import DEFINITION, ViewStore, forget_versions
+from penstock.views.view import Parts, ViewHandle
 
 _SETTLE_EVERY = 20  # refreshes
-_DROPPED = "_dropped-"  # prefix of the folder of a dropped view; no view has such a name
 
 
 class ViewCatalog:
@@ -79,7 +78,7 @@ class ViewCatalog:
             if any(node.source == name for node in view.view.nodes):
                 raise RegistrationError(f"view {view.name!r} reads source {name!r}; drop the view first")
         self._opened.drop(name)
-        _remove(Path(self.store.path(copy_of(name))))
+        self.store.delete_folder(copy_of(name))
 
     def reader(self, name: str) -> LiveReader:
         """The live connection to a source, opened on first use."""
@@ -133,8 +132,8 @@ class ViewCatalog:
 
     def drop_view(self, name: str, *, missing: bool = False) -> None:
         """Drop a view and its rows, whether declared here or stored before; `missing`: it need not exist."""
-        folder = Path(self.store.path(f"views/{_folder(name)}"))
-        if name not in self.views and not folder.is_dir():
+        folder = f"views/{_folder(name)}"
+        if name not in self.views and not self.store.names(folder):
             if missing:
                 return
             self.view(name)
@@ -151,14 +150,13 @@ class ViewCatalog:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _discard(self, folder: Path) -> None:
-        """Remove the folder of a view atomically for all others, while none of them installs a version of it."""
-        views = folder.parent
-        if folder.is_dir():
-            with Slices(self.store, f"{views.name}/{folder.name}/slices").writing():
-                folder.rename(views / f"{_DROPPED}{uuid.uuid4().hex}")
-        for left in views.glob(f"{_DROPPED}*"):
-            shutil.rmtree(left, ignore_errors=True)
+    def _discard(self, folder: str) -> None:
+        """Delete a view while no version of it is being installed; for readers it ends with its definition."""
+        if self.store.names(folder):
+            with Slices(self.store, f"{folder}/slices").writing():
+                self.store.delete(f"{folder}/{DEFINITION}")
+                self.store.sync([f"{folder}/."])
+                self.store.delete_folder(folder)
 
     def _define(self, view: View, folder: str) -> str:
         """Store the definition of a view, unless it is stored already; returns its id."""
@@ -169,10 +167,13 @@ class ViewCatalog:
             "id": uuid.uuid4().hex,
         }
         file = f"{folder}/{DEFINITION}"
-        if DEFINITION not in self.store.names(folder):
+        if not self.store.exists(file):
             self._may_change()
-        if self.store.put_if_absent(file, seal(body)):
-            return str(body["id"])
+            with Slices(self.store, f"{folder}/slices").writing():
+                if not self.store.exists(file):
+                    forget_versions(self.store, folder)
+                    self.store.put_if_absent(file, seal(body))
+                    return str(body["id"])
         known = unseal(self.store.read(file), self.store.label(file))
         if known["sql"] != body["sql"]:
             raise RegistrationError(
@@ -229,15 +230,3 @@ def _identity(source: Source) -> list[Any]:
 
 def _folder(name: str) -> str:
     return quote(name, safe="")
-
-
-def _remove(folder: Path) -> None:
-    """Delete a folder of flat folders."""
-    if not folder.is_dir():
-        return
-    for found in sorted(folder.rglob("*"), key=lambda p: len(p.parts), reverse=True):
-        if found.is_dir():
-            found.rmdir()
-        else:
-            found.unlink()
-    folder.rmdir()

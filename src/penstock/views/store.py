@@ -21,12 +21,11 @@ from penstock.storage.log import Log
 from penstock.storage.seal import unseal
 from penstock.storage.store import Store
 from penstock.views.refresh.aggregate import Grouping
-from penstock.views.rows.bag import consolidated, total
+from penstock.views.rows.bag import COUNT, consolidated, total
 from penstock.views.rows.codes import codes_of
 from penstock.views.rows.slices import SliceFile, Slices, young
 from penstock.views.sources.change_audit import PREFIX, Told
 from penstock.views.sources.change_audit import SCHEMA as TOLD
-from penstock.views.sources.source import COUNT
 
 ROWS, GROUPS = "rows", "groups"
 DEFINITION = "definition"  # the file with the view's definition and id
@@ -233,6 +232,7 @@ class ViewStore:
         return self.grouping.state
 
     def _commit(self, version: Installed) -> Installed:
+        self.slices.sync()
         if not self.log.put(version):
             raise StateError(
                 f"version {version.number} of {self.store.label(self.folder)} is there already; refresh again"
@@ -251,6 +251,16 @@ def identity_of(store: Store, folder: str) -> str | None:
         return str(unseal(store.read(name), store.label(name)).get("id", ""))
     except FileNotFoundError:
         return None
+
+
+def forget_versions(store: Store, folder: str) -> None:
+    """Delete what an interrupted drop has left of a view; files of rows are collected by the next writer."""
+    log = Log(store, folder, "number", _encode, _decode)
+    left = log.numbers()
+    for number in left:
+        log.delete(number)
+    if left:
+        store.sync([f"{folder}/."])
 
 
 def _files(version: Installed) -> list[SliceFile]:

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -29,26 +29,17 @@ from penstock.views.explain import explain_graph, explain_whole
 from penstock.views.refresh.aggregate import grouping_of
 from penstock.views.refresh.maintain import Refreshed, compute, graph_of, maintain
 from penstock.views.refresh.spark import Computed
-from penstock.views.refresh.whole import COMPUTED_BY, EstimatingReader, OnSpark, Whole
+from penstock.views.refresh.whole import COMPUTED_BY, OnSpark, Whole
 from penstock.views.rows.evaluate import column
 from penstock.views.rows.types import schema_of
 from penstock.views.sources.change_audit import PREFIX, Told, all_told, refuse, telling
 from penstock.views.sources.snapshot import SnapshotReader
+from penstock.views.sources.source import LiveReader
 from penstock.views.store import ViewStore, repeated
 from penstock.views.timer import Timer
 
 # Changes that do not affect the view are fetched by every refresh, until there are so many rows or refreshes of them.
 _MANY_ROWS, _MANY_TIMES = 1_000, 50
-
-
-class LiveReader(EstimatingReader, Protocol):
-    """A reader whose positions outlive the process."""
-
-    def mark(self, position: int) -> str: ...
-
-    def resume(self, mark: str) -> int: ...
-
-    def settle(self, position: int) -> None: ...
 
 
 @dataclass

@@ -42,7 +42,7 @@ class Ahead:
         return self.concerns(aggregate) and any(map(self.tells, aggregate.streams))
 
     def closes(self, aggregate: WindowAggregate, progress: Reached) -> bool:
-        """Whether this step may close windows of single groups: a punctuation has advanced one, or another stream of a union has come further."""
+        """Whether this step may close windows of single groups, by a punctuation or by another stream of a union."""
         further = (
             progress.get(stream, NEVER) > progress.get(closing, NEVER)
             for stream, closing in zip(aggregate.streams, aggregate.closings, strict=True)

@@ -16,10 +16,11 @@ from penstock.views.postgres.comparable_columns import same
 from penstock.views.postgres.pushdown import condition
 from penstock.views.postgres.source import PostgresReader
 from penstock.views.postgres.tables import as_declared, type_of
+from penstock.views.rows.bag import COUNT
 from penstock.views.rows.delta import name_of
 from penstock.views.rows.evaluate import column, select
 from penstock.views.rows.types import schema_of
-from penstock.views.sources.source import COUNT, SourceReader
+from penstock.views.sources.source import SourceReader
 
 
 def computed_together(view: View, sources: Mapping[str, SourceReader]) -> tuple[pa.Table, dict[str, int]] | None:

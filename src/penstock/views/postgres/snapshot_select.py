@@ -18,8 +18,8 @@ from penstock.views.postgres.capture import HERE, qualified, quoted
 from penstock.views.postgres.comparable_columns import Exact
 from penstock.views.postgres.pushdown import condition
 from penstock.views.postgres.tables import as_declared, type_of
+from penstock.views.rows.bag import COUNT
 from penstock.views.rows.evaluate import select
-from penstock.views.sources.source import COUNT
 
 UNASKED = "NULL::text"
 

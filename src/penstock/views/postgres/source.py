@@ -52,8 +52,9 @@ from penstock.views.postgres.snapshot_select import (
 )
 from penstock.views.postgres.tables import check_key, estimate, lockable, resolved
 from penstock.views.postgres.witness import Kept, doubted, kept
+from penstock.views.rows.bag import COUNT
 from penstock.views.rows.types import schema_of
-from penstock.views.sources.source import COUNT, Answer
+from penstock.views.sources.source import Answer
 
 ARRAY, TABLE = "array", "table"
 ARRAY_KEYS = 20_000  # up to which arrays are used until measured

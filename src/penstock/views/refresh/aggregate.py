@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import RegistrationError, StepError
 from penstock.model.view import View, ViewAggregate
-from penstock.views.rows.bag import counts, negated, normalized, total
-from penstock.views.sources.source import COUNT
+from penstock.views.rows.bag import COUNT, counts, negated, normalized, total
 
 ROWS = "_rows"
 FUNCTIONS = ("count", "sum", "avg", "min", "max")

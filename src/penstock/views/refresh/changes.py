@@ -1,8 +1,8 @@
 """The changes of the sources since the last refresh, and how to undo later ones in answers.
 
 A source answers as of now, which may be after the changes that are being maintained. Since the answer has its position,
-exactly the changes up to it are undone (Liu 2005, 10.2.1 and 10.3.1), whatever the order in which answers and changes
-arrive.
+exactly the changes up to it are undone (Liu 2005, 10.2.1 and 10.3.1; decision 0022), whatever the order in which
+answers and changes arrive.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from penstock.errors import StepError
 from penstock.model import View
-from penstock.views.rows.bag import consolidated, counts, negated, total
+from penstock.views.rows.bag import COUNT, consolidated, counts, negated, total
 from penstock.views.rows.delta import Joins
 from penstock.views.rows.evaluate import select
 from penstock.views.rows.match import Ints, among, combined
 from penstock.views.rows.types import schema_of
 from penstock.views.sources.change_audit import Told, telling
-from penstock.views.sources.source import COUNT, SourceReader
+from penstock.views.sources.source import SourceReader
 
 
 def schemas(view: View, sources: Mapping[str, SourceReader]) -> list[pa.Schema]:

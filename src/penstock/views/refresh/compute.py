@@ -29,7 +29,7 @@ from penstock.planner.views.relations import (
 from penstock.planner.views.shape_choice import Choice, choose
 from penstock.planner.views.shape_cost import Costs
 from penstock.planner.views.shapes import Segment, Shape, copied
-from penstock.views.sources.source import COUNT
+from penstock.views.rows.bag import COUNT
 
 Frames = Mapping[str, DataFrame]  # by name of source
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,21 +23,15 @@ from penstock.planner.views.statistics import Sample
 from penstock.planner.views.strategies import recompute
 from penstock.views.refresh.maintain import Refreshed, compute, graph_of
 from penstock.views.refresh.spark import Computed, Given
+from penstock.views.rows.bag import COUNT
 from penstock.views.rows.evaluate import select
 from penstock.views.sources.change_audit import Told, telling
 from penstock.views.sources.snapshot import SnapshotReader
-from penstock.views.sources.source import COUNT, Answer, SourceReader
+from penstock.views.sources.source import Answer, EstimatingReader
 
 COMPUTED_BY = ("auto", "local", "spark")
 SPARK_ROWS = 100_000  # rows up to which Spark is not considered
 _RUNS = 5  # of each kind, by which estimates are corrected
-
-
-class EstimatingReader(SourceReader, Protocol):
-    """A reader with an estimate of its source without reading it."""
-
-    def estimate(self, columns: Sequence[str]) -> Estimate | None: ...
-
 
 OnSpark = Callable[[View, Mapping[str, Given], Machine], Computed]
 Estimating = Callable[[str, Sequence[str]], Estimate | None]  # of a source by name, for some columns

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.views.sources.source import COUNT
+COUNT = "_count"  # the column of signed multiplicities, int64
 
 
 def normalized(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:

@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.model import Edge, Expression, Ref, View
-from penstock.views.rows.bag import consolidated, counts
+from penstock.views.rows.bag import COUNT, consolidated, counts
 from penstock.views.rows.evaluate import column, select
 from penstock.views.rows.match import NO_CODES, Coder, Codes, Flags, Ints, combined, common_type, pairs
-from penstock.views.sources.source import COUNT
 
 ABSENT = -1
 

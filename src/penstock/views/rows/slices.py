@@ -23,10 +23,9 @@ from numba import njit, types
 
 from penstock.errors import StateError
 from penstock.storage.store import Store
-from penstock.views.rows.bag import counts, negated
+from penstock.views.rows.bag import COUNT, counts, negated
 from penstock.views.rows.codes import Ints, codes_of
-from penstock.views.sources.difference import remaining
-from penstock.views.sources.source import COUNT
+from penstock.views.rows.difference import remaining
 
 Version = TypeVar("Version")
 FEW = 4  # young files that are merged
@@ -65,6 +64,7 @@ class Slices:
     _orders: dict[tuple[str, tuple[str, ...]], tuple[Ints, Ints]] = field(default_factory=dict)
     _held: Counter[str] = field(default_factory=Counter)
     _dropped: dict[str, SliceFile] = field(default_factory=dict)  # to be deleted once no reader holds them
+    _written: bool = False  # files whose names are not durable
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
@@ -95,7 +95,14 @@ class Slices:
         whole = table.combine_chunks()
         data = _ipc(whole)
         self.store.write(name, data)
+        self._written = True
         return SliceFile(name, table.num_rows, data.size, bool((counts(table) > 0).all()))
+
+    def sync(self) -> None:
+        """Make the names of new files durable, before a version that lists them."""
+        if self._written:
+            self.store.sync([f"{self.folder}/."])
+            self._written = False
 
     def table(self, file: SliceFile) -> pa.Table:
         with self._lock:

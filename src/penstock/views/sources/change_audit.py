@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from penstock.errors import StepError
 from penstock.model.view import Source, View
-from penstock.views.rows.bag import consolidated, negated
+from penstock.views.rows.bag import COUNT, consolidated, negated
 from penstock.views.rows.codes import codes_of
-from penstock.views.sources.source import COUNT, SourceReader
+from penstock.views.sources.source import SourceReader
 
 ROW = "row"
 SCHEMA = pa.schema([(ROW, pa.int64()), (COUNT, pa.int64())])

@@ -19,12 +19,12 @@ from penstock.model import Column
 from penstock.model.view import Source
 from penstock.spark.analysis import columns_of, spark_message
 from penstock.storage.secrets import resolved
+from penstock.views.rows.bag import COUNT
+from penstock.views.rows.difference import difference
 from penstock.views.rows.files import read_files, to_arrow
 from penstock.views.rows.slices import Files
 from penstock.views.rows.types import KNOWN, arrow_type, schema_of
-from penstock.views.sources.difference import difference
 from penstock.views.sources.snapshot import Rows, counted
-from penstock.views.sources.source import COUNT
 
 MakeFrame = Callable[[], DataFrame]
 MANY = 1_000_000  # rows of the last look from which Spark compares them

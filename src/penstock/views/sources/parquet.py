@@ -21,10 +21,10 @@ from penstock.model import Column
 from penstock.model.view import Source
 from penstock.planner.views.initial_load import Estimate
 from penstock.storage.secrets import resolved
+from penstock.views.rows.bag import COUNT
+from penstock.views.rows.difference import difference
 from penstock.views.rows.types import KNOWN, schema_of, spark_type
-from penstock.views.sources.difference import difference
 from penstock.views.sources.snapshot import STAMPS, Rows, counted
-from penstock.views.sources.source import COUNT
 
 FILE = "_file"
 _TRIES = 5  # to read a file that is replaced repeatedly

@@ -18,12 +18,12 @@ from penstock.errors import RegistrationError, StepError
 from penstock.model import Column
 from penstock.model.limits import MOST_TAKEN
 from penstock.model.view import Source
+from penstock.views.rows.bag import COUNT
+from penstock.views.rows.difference import difference
 from penstock.views.rows.files import to_arrow
 from penstock.views.rows.types import schema_of
-from penstock.views.sources.difference import difference
 from penstock.views.sources.frame import FrameFeed
 from penstock.views.sources.snapshot import STAMPS, Rows, counted
-from penstock.views.sources.source import COUNT
 
 _SIGNS = ("tinyint", "smallint", "int", "bigint")
 

@@ -22,13 +22,13 @@ from penstock.model import Expression
 from penstock.model.view import Source
 from penstock.planner.views.initial_load import Estimate, keyed
 from penstock.storage.store import Store
-from penstock.views.rows.bag import consolidated, total
+from penstock.views.rows.bag import COUNT, consolidated, total
 from penstock.views.rows.codes import codes_of
+from penstock.views.rows.difference import difference
 from penstock.views.rows.evaluate import select
 from penstock.views.rows.slices import Files
 from penstock.views.rows.types import schema_of
-from penstock.views.sources.difference import difference
-from penstock.views.sources.source import COUNT, Answer
+from penstock.views.sources.source import Answer
 from penstock.views.sources.versions import MovedOnError, Version, Versions
 
 STAMPS = "stamps"  # the part of a feed's state that identifies what it need not read again

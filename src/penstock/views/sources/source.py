@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from penstock.model.expression import Expression
 from penstock.model.view import Source
-
-COUNT = "_count"  # the column of signed multiplicities, int64
+from penstock.planner.views.initial_load import Estimate
 
 
 @dataclass(frozen=True)
@@ -62,3 +61,19 @@ class SourceReader(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class EstimatingReader(SourceReader, Protocol):
+    """A reader with an estimate of its source without reading it."""
+
+    def estimate(self, columns: Sequence[str]) -> Estimate | None: ...
+
+
+class LiveReader(EstimatingReader, Protocol):
+    """A reader whose positions outlive the process."""
+
+    def mark(self, position: int) -> str: ...
+
+    def resume(self, mark: str) -> int: ...
+
+    def settle(self, position: int) -> None: ...

@@ -21,10 +21,9 @@ from penstock.errors import ChangesLostError, StateError
 from penstock.planner.views.initial_load import Estimate
 from penstock.storage.log import Log
 from penstock.storage.store import Store
-from penstock.views.rows.bag import consolidated, counts, total
+from penstock.views.rows.bag import COUNT, consolidated, counts, total
 from penstock.views.rows.codes import Ints, codes_of
 from penstock.views.rows.slices import Files, SliceFile, Slices, young
-from penstock.views.sources.source import COUNT
 
 FEW_ROWS = 1_000  # that are not worth merging
 
@@ -79,6 +78,7 @@ class Versions:
             content = self._merged((*before.content, file))
             deltas = (*((n, f) for n, f in before.deltas if n > self._settled), (number, file))
             version = Version(number, content, deltas, state, before.log if before.number else uuid.uuid4().hex)
+            self.slices.sync()
             if not self.log.put(version):
                 msg = (
                     f"version {number} of {self.store.label(self.folder)} was already written by another "

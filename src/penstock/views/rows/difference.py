@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numba import njit, types
 
-from penstock.views.rows.bag import counts, negated, normalized, total
+from penstock.views.rows.bag import COUNT, counts, negated, normalized, total
 from penstock.views.rows.codes import Ints, codes_of
 from penstock.views.rows.match import hash_table, slot_of
-from penstock.views.sources.source import COUNT
 
 
 def difference(before: pa.Table, after: pa.Table) -> pa.Table:

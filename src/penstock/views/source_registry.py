@@ -24,14 +24,14 @@ from penstock.views.postgres import tables
 from penstock.views.postgres.capture import SIGN, XID
 from penstock.views.postgres.pool import CONNECTIONS, Pool
 from penstock.views.postgres.source import PostgresReader
+from penstock.views.rows.bag import COUNT
 from penstock.views.rows.types import schema_of
 from penstock.views.sources import parquet
 from penstock.views.sources.frame import FrameFeed, MakeFrame, frame_columns, reader_frame
 from penstock.views.sources.parquet import FILE, ParquetFeed
 from penstock.views.sources.results import QueryResults, ResultsFeed, sign_of
 from penstock.views.sources.snapshot import Comparison, Feed, SnapshotReader
-from penstock.views.sources.source import COUNT
-from penstock.views.view import LiveReader
+from penstock.views.sources.source import LiveReader
 
 _NEEDED = {"postgres": ("url", "table"), "parquet": ("path",), "dataframe": (), "query": ("query",)}
 
