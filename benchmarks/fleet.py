@@ -121,17 +121,17 @@ def _first_commit(found: list[float]) -> Iterator[None]:
     """When steps were committed."""
     from penstock.step.stepper import Stepper
 
-    original = Stepper._append  # noqa: SLF001
+    original = Stepper._commit  # noqa: SLF001
 
     def noted(self: Any, entry: Any) -> None:
         original(self, entry)
         found.append(time.perf_counter())
 
-    Stepper._append = noted  # type: ignore[method-assign]  # noqa: SLF001
+    Stepper._commit = noted  # type: ignore[method-assign]  # noqa: SLF001
     try:
         yield
     finally:
-        Stepper._append = original  # type: ignore[method-assign]  # noqa: SLF001
+        Stepper._commit = original  # type: ignore[method-assign]  # noqa: SLF001
 
 
 def spark_run(folder: Path, inputs: Path, asked: Mapping[str, Asked], cores: int) -> Json:

@@ -160,7 +160,7 @@ def run(spark, folder: Path, inputs: Path, case: Case | DataSet, orders: str, pe
             {
                 "seconds": time.perf_counter() - started,
                 "work": probed + made,
-                "planning": self.planning,
+                "planning": self.optimizer.planning,
                 "probing": probing,
             }
         )

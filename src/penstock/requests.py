@@ -22,7 +22,7 @@ def take_requests(run: Run) -> list[str]:
     log = RequestLog(run.engine.store)
     failed = []
     with contextlib.suppress(Exception):  # what cannot be read or written now is tried again at the next tick
-        for key in [] if run.stepper.closing else log.waiting():
+        for key in [] if run.closing else log.waiting():
             answer = do_request(run, log, key)
             log.answer(key, answer)
             if not answer.ok:

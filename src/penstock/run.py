@@ -1,4 +1,4 @@
-"""A running engine: the Spark query, the ticker beside it, and the handle that people hold."""
+"""A running engine: the Spark query, the ticker beside it, and the handle for users."""
 
 from __future__ import annotations
 
@@ -7,22 +7,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.errors import RegistrationError, SessionError, StateError
-from penstock.model.time import NEVER
+from penstock.errors import SessionError
 from penstock.planner.network import Network
 from penstock.planner.stream_skew import leaders
 from penstock.requests import take_requests
-from penstock.results.delivery import Delivery, group_sinks
-from penstock.results.released import horizon, released
-from penstock.results.sink_queries import sink_queries
-from penstock.results.views import views_of
 from penstock.spark.executor import SparkExecutor
 from penstock.spark.files import sources_of
 from penstock.spark.offset_log import CHECKPOINT, OffsetLog
@@ -44,15 +40,12 @@ from penstock.spark.sink import SinkRows, cause, open_sink
 from penstock.spark.sources import source_evolution
 from penstock.spark.spark_log import check_log
 from penstock.spark.warm import warm_workers
-from penstock.state.manifest import Manifest, ManifestLog, Progress
-from penstock.state.orphans import collect_orphans
-from penstock.state.progress import declare, follow_delay
+from penstock.state.manifest import ManifestLog
 from penstock.state.registry import QueryRecord, Registry, RegistryLog
 from penstock.status import Rates, query_status, state_status, stream_status
 from penstock.step import commit
 from penstock.step.accounts import phases_of
-from penstock.step.ending import is_ending
-from penstock.step.stepper import Stepper, Stopping
+from penstock.step.core import Core, refuse_ended
 from penstock.storage.faults import plainly, told_plainly
 from penstock.storage.identity import read_id
 
@@ -62,7 +55,11 @@ if TYPE_CHECKING:
 TICK_SECONDS = 0.25
 QUIET_SECONDS = 1.0
 _log = logging.getLogger("penstock.run")
-KEEP_WARM_SECONDS = 30.0  # Spark gives up idle Python workers after about a minute
+KEEP_WARM_SECONDS = 30.0  # Spark stops idle Python workers after about a minute
+
+
+class Stopping(Exception):  # noqa: N818  (not an error: the run is asked to end)
+    """A batch came while the run was stopping."""
 
 
 class Run:
@@ -78,7 +75,8 @@ class Run:
         self._rates = Rates()
         self._restarts: dict[str, Any] = {"count": 0, "seconds": 0.0, "last": None}
         self._ended = threading.Event()
-        self._closing = threading.Lock()
+        self.lock = threading.RLock()  # held while a step runs, or while the input of the next one changes
+        self.closing = False  # no batch begins a step any more
         self._changing = threading.RLock()
         self._switching = False
         self._on_batch = OnBatch(self._run_batch)
@@ -95,99 +93,54 @@ class Run:
         catalog.check_newest()
         manifest = ManifestLog(engine.store).load()
         if manifest.final:
-            self._refuse_ended()
+            refuse_ended(engine.store)
         self._log = OffsetLog(engine.store)
         self._log.check_start(manifest.last_batch)
         check_log(engine.store)
         RegistryLog(engine.store).forget_secrets()
         if manifest.step >= 0:
-            RegistryLog(engine.store).load(manifest.version)  # the state means nothing without it
+            RegistryLog(engine.store).load(manifest.version)  # the state has no meaning without it
         commit.check_runs(engine.store, manifest)
         owner = read_id(engine.store)
         self.name = f"penstock-{Path(engine.store.root).name}-{owner[:8]}"  # of Spark's query: the same at every start
         rows = SinkRows(catalog, lambda: self.stepper.manifest, self.executor.own_session)
-        self._open_sink = partial(open_sink, rows=rows, store=engine.store, owner=owner)
-        self.delivery = Delivery(lambda query, now: released(catalog, catalog.numbered(query), now), cause=cause)
-        manifest = self._caught_up(manifest)
-        registry, network = catalog.commit(manifest)
-        self.stepper = self._stepper(manifest, registry, network)
-        self.stepper.expire_every, self.stepper.bound = engine.expire_every, engine.bound
-        self.stepper.tracker.follows_clock = not self.available_now
-        self.stepper.tracker.warnings = self.warnings
-        self._connect(manifest.cursors, -1)
-        self.stepper.cursors = self.delivery.deliver(manifest) if self.delivery.sinks else {}
-        self.stepper.owes = self.delivery.owes
-        collect_orphans(engine.store, manifest)
-        if is_ending(self.stepper.manifest):
-            self.stepper.finish()
-            self._refuse_ended()
-        self._take_over()
-        self._follow_delays()
-        self.warnings += take_requests(self)  # nobody waits for the answers of what was asked before
+        opened = partial(open_sink, rows=rows, store=engine.store, owner=owner)
+        self.core = Core(
+            self.executor, self._log, catalog, engine.store, opened,
+            lambda network: lay_out_needed(network, engine.inputs.frames), tasks=engine.tasks, bound=engine.bound,
+            expire_every=engine.expire_every, follows_clock=not self.available_now, warnings=self.warnings, cause=cause,
+        )  # fmt: skip
+        self.stepper, self.delivery = self.core.stepper, self.core.delivery
+        if not self.core.begin(manifest):
+            refuse_ended(engine.store)
+        self.warnings += take_requests(self)  # answers to earlier requests are not waited for
         self.warming = warm_workers(self.executor.own_session(), self.engine.tasks, self.warnings)
         self.spark_query = self._start_query()
         self.active = True
         self._watcher = threading.Thread(target=self._watch, name="penstock-ticks", daemon=True)
         self._watcher.start()
 
-    def _stepper(self, manifest: Manifest, registry: Registry, network: Network) -> Stepper:
-        engine, catalog = self.engine, self.engine.catalog
-        return Stepper(
-            self.executor, self._log, engine.store, manifest, network, registry, lay_out_needed(network, engine.inputs.frames), engine.tasks,
-            self.delivery.deliver, catalog.cut, lambda plan, now: catalog.steer(plan, now, engine.tasks), partial(views_of, catalog),
-            partial(horizon, catalog),
-        )  # fmt: skip
-
-    def _caught_up(self, manifest: Manifest) -> Manifest:
-        """After a crash results may wait for those that read them: they get them before anything else is registered.
-
-        Who comes with this start reads the results of later steps only.
-        """
-        catalog = self.engine.catalog
-        wanted = catalog.registry
-        if not manifest.derived or wanted == catalog.saved:
-            return manifest
-        catalog.registry = catalog.saved
-        try:
-            stepper = self._stepper(manifest, catalog.saved, catalog.network())
-            stepper.catch_up()
-            return stepper.manifest
-        finally:
-            catalog.registry = wanted
-
-    def _refuse_ended(self) -> NoReturn:
-        msg = (
-            f"the streams in {self.engine.store.root} have ended (final); its results can be read, but it cannot be started "
-            "again: use a new state directory"
-        )
-        raise StateError(msg)
-
     def _start_query(self) -> StreamingQuery:
         engine, catalog, stepper = self.engine, self.engine.catalog, self.stepper
         layout, frames = stepper.layout, engine.inputs.frames
         self.executor.intake.sources = sources_of(frames, layout)
         self.throttle = throttle = make_throttle(engine.spark, frames, layout)
-        stepper.tracker.held, stepper.tracker.planned_before = frozenset(), True
+        stepper.heard = replace(stepper.heard, held=frozenset(), planned_before=True)
         named = named_frames(frames, layout, catalog.registry.streams)
         with source_evolution(engine.spark):
             every = None if self.available_now else self.schedule.trigger
             writer = query_writer(named, catalog.streams, layout, engine.store, self._on_batch, every, self.name)
-            engine.store.make(CHECKPOINT)  # Spark would let everybody look into it
+            engine.store.make(CHECKPOINT)  # Spark would create it readable for everybody
             self.schedule.begin(0.0 if every is None else trigger_seconds(engine.spark, every))
             with starting(engine.store.root):
                 throttle.query = writer.start()
             return throttle.query
 
-    def _connect(self, cursors: Mapping[str, int], step: int) -> None:
-        """Group the sinks of all live queries; one that is new begins after `step`."""
-        queries = sink_queries(self.engine.catalog)
-        self.delivery.sinks = group_sinks(queries, cursors, step, self._open_sink)
-
     # -- what people call ---------------------------------------------------------------------------------------
 
     @property
     def ended(self) -> bool:
-        """Whether the run has let go of the state directory, so that another one may begin."""
+        """Whether the run has released the state directory, so that another one may begin."""
         return self._ended.is_set()
 
     def await_termination(self, timeout: float | None = None) -> bool:
@@ -198,11 +151,11 @@ class Run:
         return ended
 
     def stop(self, *, final: bool = False) -> None:
-        """Stop after the step that is running; with `final` the streams have ended: everything closes and is emitted."""
+        """Stop after the running step; with `final` the streams have ended: all closes and is emitted."""
         self.final = self.final or final
         if self.active:
-            with self.stepper.lock:  # the running step ends first
-                self.stepper.closing = True
+            with self.lock:  # the running step ends first
+                self.closing = True
             try:
                 self.spark_query.stop()
             except Exception:
@@ -213,64 +166,41 @@ class Run:
             raise self.error
 
     def change(self, change: Callable[[], None]) -> None:
-        """Change what is declared, and let it take effect at this step boundary; all or nothing."""
+        """Change declarations at this step boundary; all or nothing."""
         with self._changing:
-            with self.stepper.lock:  # between two steps
-                self.stepper.catch_up()  # who comes now reads the results of later steps only
-                catalog, manifest = self.engine.catalog, self.stepper.manifest
-                inputs = self.engine.inputs
-                frames = dict(inputs.frames)
+            with self.lock:  # between two steps
+                inputs, frames = self.engine.inputs, dict(self.engine.inputs.frames)
                 try:
-                    with catalog.whole_or_not_at_all():
-                        change()
-                        catalog.check_streams()
-                        if not inputs.frames:
-                            raise RegistrationError("an engine that runs needs a stream; stop it instead")  # noqa: TRY301
-                        registry, network = catalog.commit(manifest)
+                    registry, network = self.core.change(change)
                 except BaseException:
                     inputs.frames = frames
                     raise
                 same = inputs.frames.keys() == frames.keys() and all(inputs.frames[n] is f for n, f in frames.items())
                 if not self.active or (same and not self._reads_otherwise(network)):
                     if not self.active:  # Spark's query begins with the columns that are needed now
-                        self.stepper.layout = lay_out_needed(network, inputs.frames)
+                        self.stepper.layout = self.core.lay_out(network)
                     if network.version != self.stepper.network.version:
-                        self._adopt(registry, network)
+                        self.core.adopt(registry, network)
                     return
-                self._switching = self.stepper.closing = True
+                self._switching = self.closing = True
             self._switch(registry, network)
 
-    def _adopt(self, registry: Registry, network: Network) -> None:
-        manifest = self.stepper.manifest
-        self.stepper.adopt(network, registry)
-        self._connect({**manifest.cursors, **self.stepper.cursors}, manifest.step)
-        self._take_over()
-        self.stepper.forget_streams()
-        self._follow_delays()
-
     def _reads_otherwise(self, network: Network) -> bool:
-        """Whether rows must come with other columns from now on: those that queries need, and the sequence for a delay in rows."""
+        """Whether rows must come with other columns: those that queries need, the sequence for a delay in rows."""
         before, layout = self.stepper.network.streams, self.stepper.layout
         return bool(missing(network, layout)) or any(
             (before[name].delay_rows is None) != (network.streams[name].delay_rows is None) for name in layout.order
         )
 
-    def _follow_delays(self) -> None:
-        """A delay that has become shorter moves progress now, before any row is judged by it; also if the engine died before this."""
-        progress, streams = self.stepper.manifest.progress, self.stepper.network.streams
-        moved = {n: follow_delay(streams[n], progress[n]) for n in self.stepper.layout.order if n in progress}
-        if any(p.value > progress[n].value for n, p in moved.items()):
-            self.stepper.tick({**progress, **moved})
-
     def _switch(self, registry: Registry, network: Network) -> None:
-        """Let Spark's query end between two steps, and start it with the streams and the columns that are read now."""
+        """Let Spark's query end between two steps, and start it with the present streams and columns."""
         started, columns = time.monotonic(), missing(network, self.stepper.layout)
         try:
             self.spark_query.stop()
-            with self.stepper.lock:
-                self.stepper.layout = lay_out_needed(network, self.engine.inputs.frames)
-                self._adopt(registry, network)
-                self.stepper.closing = False
+            with self.lock:
+                self.stepper.layout = self.core.lay_out(network)
+                self.core.adopt(registry, network)
+                self.closing = False
                 self.spark_query = self._start_query()
                 self._restarted(time.monotonic() - started, columns)
         except BaseException as error:
@@ -289,10 +219,11 @@ class Run:
         )
 
     def status(self) -> dict[str, Any]:
-        """A picture of the run: steps, streams (rows, rates, lag), queries, state, sinks.
+        """The status of the run: steps, streams (rows, rates, lag), queries, state, sinks.
 
-        Rows that workers read themselves are counted here alone: Spark's own progress (`numInputRows`) does not know of them. `restarts` are those of
-        Spark's query under this run, for a change of streams or for columns that were not read before.
+        Rows that workers read themselves are counted only here: Spark's own progress (`numInputRows`) does not include
+        them. `restarts` are those of Spark's query under this run, for a change of streams or for columns that were not
+        read before.
         """
         stepper, sinks = self.stepper, self.delivery.sinks
         manifest, streams, held = stepper.manifest, stepper.network.streams, self.throttle.held
@@ -307,7 +238,7 @@ class Run:
             "delay": self.schedule.delay,
             "restarts": dict(self._restarts),
             "interval": None if self.schedule.pace is None else self.schedule.pace.interval,
-            "orders": {"checks": stepper.steering.checks, "seconds": dict(stepper.seconds)},
+            "orders": {"checks": stepper.steering.checks, "seconds": dict(stepper.optimizer.seconds)},
             "timings": {k: round(v, 4) for k, v in stepper.timings.items()},
             "phases": phases_of(stepper.last_reports),
             "warnings": list(self.warnings),
@@ -319,45 +250,36 @@ class Run:
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
         self.warming.wait()
         started = time.monotonic()
-        try:
-            self.stepper.run_batch(batch, batch_id)
-        except Stopping:
-            raise
-        except BaseException as error:
-            self._fail(error)
-            raise
+        with self.lock:
+            if self.closing:
+                raise Stopping  # nothing of the batch was done; the next start gets it again
+            try:
+                self.stepper.run_batch(batch, batch_id)
+            except BaseException as error:
+                self._fail(error)
+                raise
         brought = {n for report in self.stepper.last_reports for n, c in report.counters.streams.items() if c.rows}
         manifest = self.stepper.manifest
         newest = {name: progress.newest for name, progress in manifest.progress.items()}
         self._hold(leaders(self.stepper.network, manifest.progress_values(), newest, brought))
         seconds, done = time.monotonic() - started, time.time()
         rows = sum(c.rows for report in self.stepper.last_reports for c in report.counters.streams.values())
-        self.schedule.wait(started, seconds, rows, lambda: self.stepper.closing)
+        self.schedule.wait(started, seconds, rows, lambda: self.closing)
         self.schedule.turned(self._log.planned_at(batch_id), done)
 
     def _hold(self, streams: frozenset[str]) -> None:
         """Read nothing of these streams until others have caught up with them."""
-        before = self.throttle.held
         self.throttle.hold(streams)
-        self.stepper.tracker.held = self.throttle.held
-        # One that is read again has not been silent of itself.
-        self.stepper.tracker.last_rows.update(dict.fromkeys(before - self.throttle.held, time.time()))
+        self.stepper.heard = self.stepper.heard.hold(self.throttle.held, time.time())
 
     def _go_on(self) -> bool:
-        """Whether Spark's query, which has read all that it was let read, was started again for what was held back."""
-        with self.stepper.lock:
+        """Whether Spark's query, which has read all unthrottled input, was restarted for the throttled streams."""
+        with self.lock:
             failed = self.error is not None or self.spark_query.exception() is not None
-            if not self.available_now or not self.throttle.held or failed or self.stepper.closing:
+            if not self.available_now or not self.throttle.held or failed or self.closing:
                 return False
             self.spark_query = self._start_query()
         return True
-
-    def _take_over(self) -> None:
-        """Let queries that begin from the state with the next step (also if the engine died before it) see the rows held."""
-        manifest, queries = self.stepper.manifest, self.engine.catalog.registry.live()
-        begun = [q for q in queries if q.start == "state" and q.since == manifest.step + 1]
-        if begun and manifest.runs:
-            self.stepper.take_over(frozenset(q.share or q.id for q in begun))
 
     def _watch(self) -> None:
         """Tick while the Spark query lives; close down when it has ended."""
@@ -365,13 +287,13 @@ class Run:
         try:
             while self._switching or self.spark_query.isActive or self._go_on():
                 time.sleep(TICK_SECONDS)
-                self._refuse_gone()  # else Spark's query would go on asking for batches that nobody can run
+                self._refuse_gone()  # else Spark's query would keep requesting batches that nobody can run
                 take_requests(self)
-                if self.stepper.lock.acquire(blocking=False):
+                if self.lock.acquire(blocking=False):
                     try:
                         self._tick()
                     finally:
-                        self.stepper.lock.release()
+                        self.lock.release()
                 idle = time.monotonic() - max(self.stepper.last_active, warmed)
                 if idle > KEEP_WARM_SECONDS:
                     warm_workers(self.executor.own_session(), self.engine.tasks, self.warnings)
@@ -382,7 +304,7 @@ class Run:
             self._close()
 
     def _fail(self, error: BaseException) -> None:
-        """Keep what ends the run, the first time; if Spark is gone, that says more than what its absence made fail."""
+        """Record the first cause that ends the run; if Spark is gone, that explains more than its consequences."""
         if self.error is not None:
             return
         try:
@@ -398,59 +320,53 @@ class Run:
         if why := gone(self.engine.spark):
             step = self.stepper.manifest.step
             msg = (
-                f"the run on {self.engine.store.root} ended {f'after step {step}' if step >= 0 else 'before its first step'}, since the Spark session under it is gone: "
-                f"{why}; all that was committed is there, and goes on: {anew(self.engine.spark)}"
+                f"the run on {self.engine.store.root} ended "
+                f"{f'after step {step}' if step >= 0 else 'before its first step'}, since the Spark session "
+                "under it is "
+                f"gone: {why}; all that was committed is there, and goes on: {anew(self.engine.spark)}"
             )
             raise SessionError(msg)
 
     def _tick(self) -> None:
         if time.monotonic() - self.stepper.last_active < QUIET_SECONDS:
-            return  # the next batch will purge; a step of our own now would only delay it
+            return  # the next batch will expire state; a step of our own now would only delay it
         if self.throttle.held and not unread(self.spark_query):
-            self._hold(frozenset())  # those that others were to catch up with bring nothing more
+            self._hold(frozenset())  # the streams that others waited for bring nothing more
         if self.delivery.owed:
-            self.stepper.cursors = self.delivery.deliver(self.stepper.manifest)
+            self.stepper.committed.deliver()
         manifest, names = self.stepper.manifest, self.stepper.layout.order
         waiting = unread(self.spark_query)
-        # What has come since Spark last looked is not read yet, whatever it says.
+        # Input since Spark's last poll is not read yet, whatever it reports.
         looked = time.time() - self.schedule.between_looks
-        self.stepper.tick(None if waiting else self.stepper.lulls(manifest.progress, names, looked))
+        self.stepper.tick(None if waiting else self.stepper.idle_progress(manifest.progress, names, looked))
 
     def resume(self, record: QueryRecord) -> None:
-        """Let a query that was suspended go on with the next step."""
-        with self.stepper.lock:
+        """Resume a suspended query with the next step."""
+        with self.lock:
             self.stepper.resume(record)
 
     def advance(self, name: str, value: int) -> None:
-        """No later row of the stream has a time below `value`: committed, with all that it closes, when this returns."""
-        with self.stepper.lock:
-            progress = self.stepper.manifest.progress
-            moved = declare(progress.get(name, Progress(NEVER, NEVER)), value)
-            if moved != progress.get(name):
-                self.stepper.tick({**progress, name: moved})
+        """No later row has a time below `value`: committed, with all that it closes, when this returns."""
+        with self.lock:
+            self.core.advance(name, value)
 
     def _close(self) -> None:
-        with self._closing:
-            if self._ended.is_set():
-                return
-            try:
-                self._refuse_gone()
-                if self.spark_query.isActive:
-                    self.spark_query.stop()
-                exception = self.spark_query.exception()
-                if exception is not None and self.error is None and not self.stepper.closing:
-                    self.error = query_failure(exception, self.engine.store.root)
-                if self.error is None:
-                    self.stepper.settle()
-                    self.stepper.tick()
-                    if self.final:
-                        self.stepper.finish()
-            except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
-                self._fail(error)
-                if gone(self.engine.spark):
-                    abandon(self.spark_query)
-            finally:
-                self.active = False
-                self._on_batch.let_go()
-                self._stack.close()
-                self._ended.set()
+        try:
+            self._refuse_gone()
+            if self.spark_query.isActive:
+                self.spark_query.stop()
+            exception = self.spark_query.exception()
+            if exception is not None and self.error is None and not self.closing:
+                self.error = query_failure(exception, self.engine.store.root)
+            if self.error is None:
+                with self.lock:
+                    self.core.end(final=self.final)
+        except BaseException as error:  # noqa: BLE001  (must reach the user through the handle)
+            self._fail(error)
+            if gone(self.engine.spark):
+                abandon(self.spark_query)
+        finally:
+            self.active = False
+            self._on_batch.release()
+            self._stack.close()
+            self._ended.set()

@@ -76,7 +76,8 @@ def main(root: Path, cases: Sequence[str]) -> None:
         source(root, batches)
         engine = engine_of(spark, root, QUERIES)
         if case in ("before_job", "after_job", "after_manifest"):
-            with patch("penstock.step.stepper.kill_point", at_point(spark, case)):
+            module = "commit" if case == "after_manifest" else "stepper"
+            with patch(f"penstock.step.{module}.kill_point", at_point(spark, case)):
                 ended(case, engine, engine.start("0 seconds"))
         elif case == "during the job":
             job = spark.sparkContext.statusTracker()

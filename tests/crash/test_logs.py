@@ -200,7 +200,8 @@ def test_a_failed_step_leaves_nothing_and_is_repeated(spark, tmp_path, monkeypat
                 raise OSError(f"stopped {reached} of step {step}")
 
         with monkeypatch.context() as patch:
-            patch.setattr("penstock.step.stepper.kill_point", fail)
+            for module in ("stepper", "commit"):
+                patch.setattr(f"penstock.step.{module}.kill_point", fail)
             with pytest.raises(OSError, match=f"stopped {point}"):
                 drain(engine_of(spark, tmp_path))
     assert_whole(spark, tmp_path, batches)

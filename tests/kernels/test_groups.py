@@ -37,8 +37,8 @@ OTHER_KEYS = (
     "SELECT a.v, b.v AS w FROM a [RANGE 4], b [RANGE 7] WHERE a.i = b.i",
     "SELECT a.v, b.v AS w FROM a [RANGE 4], b [RANGE 7] WHERE a.i = b.k",
     (
-        "SELECT a.v, b.v AS w, c.v AS x FROM a [RANGE 9], b [RANGE 3], c [RANGE 5] WHERE a.i = b.k AND b.k = c.k "
-        "AND a.s = b.s AND b.s = c.s"
+        "SELECT a.v, b.v AS w, c.v AS x FROM a [RANGE 9], b [RANGE 3], c [RANGE 5] "
+        "WHERE a.i = b.k AND b.k = c.k AND a.s = b.s AND b.s = c.s"
     ),
     "SELECT a.v, b.v AS w FROM a [TUMBLING 6], b [TUMBLING 6] WHERE a.s = b.s",
 )
@@ -66,7 +66,7 @@ def stored(table, rows):
     values = {}
     for part, name in zip(table.key, table.verify, strict=False):
         column = next(ref.column for ref in part if isinstance(ref, Ref))
-        own = [rows[i].get(column) for i in order]  # of a piece of time any value will do: nobody speaks of it
+        own = [rows[i].get(column) for i in order]  # of a piece of time any value will do: none refers to it
         values[name] = pa.array(own, pa.string() if column == "s" else pa.int64())
     return order, Rows(keys[order], times[order], np.zeros(len(rows), dtype=np.int32), everybody, values)
 

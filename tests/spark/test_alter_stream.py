@@ -1,4 +1,4 @@
-"""ALTER STREAM .. SET: another delay or path on a state directory that exists, while the engine runs and while it does not."""
+"""ALTER STREAM .. SET: another delay or path on an existing state directory, with the engine running or stopped."""
 
 import os
 import shutil
@@ -12,8 +12,8 @@ from penstock import Engine, RegistrationError
 from penstock.cli.check import check_sql
 from penstock.cli.script import load, register
 from penstock.errors import SqlError
-from penstock.run import Run
-from penstock.step.stepper import Stepper
+from penstock.spark.executor import SparkExecutor
+from penstock.step.core import Core
 from tests.oracle import bag
 from tests.spark.replay import drain, rows_of, wait_until
 
@@ -90,7 +90,7 @@ def test_a_shorter_delay_closes_windows_before_the_next_row_is_judged(spark, tmp
     drain(engine_with(spark, tmp_path, stream(old.path, 9), COUNT))
     old.put(12, 16)
     if dies:  # after the change is registered, and before it has moved anything
-        monkeypatch.setattr(Run, "_follow_delays", lambda _: 1 / 0)
+        monkeypatch.setattr(Core, "_follow_delays", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             engine_with(spark, tmp_path, stream(old.path, 9), "ALTER STREAM a SET DELAY 1").start()
         monkeypatch.undo()
@@ -161,7 +161,7 @@ def test_a_batch_that_was_planned_when_the_engine_died_does_no_harm_to_a_new_pat
     drain(engine_with(spark, tmp_path, stream(old.path, 0), COUNT))
     old.put(2)
     if where == "before the step":
-        monkeypatch.setattr(Stepper, "_run", lambda *_: 1 / 0)
+        monkeypatch.setattr(SparkExecutor, "run", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             drain(engine_with(spark, tmp_path, stream(old.path, 0)))
         monkeypatch.undo()

@@ -168,7 +168,7 @@ def test_any_map_of_buckets_to_tasks_gives_the_same_and_another_one_in_each_step
 @given(load=workloads(late=True), tasks=st.integers(1, 3), cut=st.integers(1, 4))
 def test_a_restart_in_the_middle_changes_nothing(spark, tmp_path_factory, load, tasks, cut):
     # Merges and snapshots at every occasion, so that the second engine starts from what they made.
-    with patch("penstock.state.compaction.FAN_IN", 1), patch("penstock.step.stepper.SNAPSHOT_EVERY", 2):
+    with patch("penstock.state.compaction.FAN_IN", 1), patch("penstock.state.manifest.SNAPSHOT_EVERY", 2):
         engine = run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks, cut=cut)
     assert_exact(engine, load)
     assert_accounts(engine, load)

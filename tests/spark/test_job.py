@@ -1,6 +1,5 @@
 """How rows reach the tasks of a job: by mappers, counted once despite retries, or directly; the same answer."""
 
-import json
 from pathlib import Path
 from unittest.mock import patch
 
@@ -10,6 +9,7 @@ from penstock import run
 from penstock.model.time import SECOND
 from penstock.planner.counters import StreamCounters
 from penstock.spark import job
+from penstock.step.report import Report
 from penstock.step.run_mapper import run_mapper
 from tests.oracle import bag
 from tests.spark.replay import Replay, drain, rows_of, stream
@@ -57,8 +57,8 @@ def test_a_mapper_that_fails_after_it_has_written_is_counted_once(spark, tmp_pat
 
     def failing_once(*given):
         sent = list(run_mapper(*given))
-        account = json.loads(sent[-1].column("_body")[0].as_py())
-        if account["sides"] and account["results"] and marker.exists():
+        account = Report.decode(sent[-1].column("_body")[0].as_py())
+        if account.sides and account.results and marker.exists():
             marker.unlink()
             raise RuntimeError("this mapper fails after it has written")
         return iter(sent)

@@ -17,7 +17,7 @@ from penstock.reference import admit, aggregate_results
 from penstock.spark.job import Job
 from penstock.sql import parse_query
 from penstock.state.progress import group_progress
-from penstock.step import tracker
+from penstock.step import heard
 from tests.effort import examples
 from tests.monitors import check_accounts, check_ordered
 from tests.named import evaluate
@@ -75,7 +75,8 @@ WINDOWED = {
     "moments": "SELECT result_time, ts, k, count(*) AS n FROM a GROUP BY ts, k",
     "distinct": "SELECT DISTINCT ts, v FROM b",
     "united": "SELECT window_end, k, sum(v) AS s FROM (a UNION ALL b) [RANGE 5 SLIDE 5] GROUP BY k",
-    "ticked": "SELECT window_end, a.k, count(*) AS n, max(b.v) AS m FROM a [RANGE 6 SLIDE 3], b [RANGE 9 SLIDE 3] WHERE a.k = b.k GROUP BY a.k",
+    "ticked": "SELECT window_end, a.k, count(*) AS n, max(b.v) AS m FROM a [RANGE 6 SLIDE 3], b [RANGE 9 SLIDE 3] "
+    "WHERE a.k = b.k GROUP BY a.k",
     "found": "SELECT result_time, a.ts AS a_ts, a.v, b.v AS w FROM a [RANGE 10], b [RANGE 10] WHERE a.k = b.k",
     "counted": "SELECT window_end, count(*) AS n, sum(w) AS s FROM found [RANGE 4 SLIDE 2 ON a_ts]",
 }
@@ -115,7 +116,7 @@ def test_answers_do_not_depend_on_arrival_if_punctuations_are_kept(spark, tmp_pa
     for name, answer in expected.items():
         assert bag(without_steps(found[name])) == bag(answer), name
         event(f"{name}: {'some' if answer else 'none'}")
-    # As much as punctuations let out; what reads results has to wait for what it reads.
+    # As much as punctuations admit; readers of results must wait for their input.
     for name in WINDOWED.keys() - {"found", "counted"}:
         wanted = aggregate_results(parse_query(WINDOWED[name], streams), streams, rows, progress)
         assert bag(row[:-1] for row in found[name] if row[-1] <= said) == bag(wanted), name
@@ -216,7 +217,7 @@ def test_patterns_from_another_source_close_groups_and_the_whole_stream(spark, t
 
 
 def test_thousands_of_groups_are_all_closed_and_the_plan_does_not_grow(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(tracker, "MANY_GROUPS", 1_000)
+    monkeypatch.setattr(heard, "MANY_GROUPS", 1_000)
     texts, planned = [], Job.sent
 
     def noted(self, *args):
@@ -290,7 +291,8 @@ def test_streams_declared_in_sql_take_punctuations_from_a_stream(spark, tmp_path
     engine = Engine(spark, tmp_path / "state", tasks=2, durable=False)
     engine.execute(f"""
         CREATE STREAM m (ts BIGINT, k BIGINT, WATERMARK FOR ts) ORDERED USING parquet OPTIONS (path '{tmp_path / "m"}');
-        CREATE STREAM a (ts BIGINT, k BIGINT, WATERMARK FOR ts) PUNCTUATION FROM m USING parquet OPTIONS (path '{tmp_path / "a"}');
+        CREATE STREAM a (ts BIGINT, k BIGINT, WATERMARK FOR ts) PUNCTUATION FROM m
+            USING parquet OPTIONS (path '{tmp_path / "a"}');
         CREATE QUERY q AS SELECT k FROM a;
     """)
     assert "punctuation by ts, k" in engine.explain()

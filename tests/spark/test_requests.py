@@ -160,7 +160,7 @@ def straw(tmp_path, *, closing=False):
     """As much of a run as a refused request sees."""
     store = LocalStore(str(tmp_path), durable=False)
     engine = SimpleNamespace(store=store, catalog=SimpleNamespace(registry=None))
-    return SimpleNamespace(engine=engine, stepper=SimpleNamespace(closing=closing))
+    return SimpleNamespace(engine=engine, closing=closing)
 
 
 def test_a_run_that_stops_leaves_requests_to_the_next(tmp_path):

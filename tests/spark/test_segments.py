@@ -1,4 +1,4 @@
-"""State without a key is scanned by several tasks, each its own segment of time; what that costs is learned while running."""
+"""Several tasks scan state without a key, each a segment of time; the costs are measured while running."""
 
 from unittest.mock import patch
 
@@ -34,10 +34,14 @@ def test_segments_follow_the_rows_and_their_costs_are_measured(spark, tmp_path):
         run = replay.engine(spark, tmp_path / "state", {"j": SQL}).start(available_now=True)
         assert run.await_termination(300)
     stepper = run.stepper
-    assert len(stepper.scans.rows) == STEPS
-    assert stepper.scans.rows[-1] == {"a": ROWS, "b": ROWS}
-    assert all(seconds > 0 for samples in (stepper.scans.compared, stepper.scans.sent) for _, seconds in samples)
-    assert stepper.scans.timing != Timing()
+    assert len(stepper.optimizer.scans.rows) == STEPS
+    assert stepper.optimizer.scans.rows[-1] == {"a": ROWS, "b": ROWS}
+    assert all(
+        seconds > 0
+        for samples in (stepper.optimizer.scans.compared, stepper.optimizer.scans.sent)
+        for _, seconds in samples
+    )
+    assert stepper.optimizer.scans.timing != Timing()
     timed = [run for run in stepper.manifest.runs.values() if run.table in ("a()", "b()")]
     assert timed
     assert all(

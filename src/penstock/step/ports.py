@@ -1,7 +1,7 @@
-"""What a step needs of the world: something that runs its mappers and workers, and something that hands over rows.
+"""What a step needs from outside: an executor of its tasks, a source of rows, sinks.
 
-Spark is both (`spark/executor.py`, `spark/offset_log.py`). Neither commits anything: what an executor's tasks have written exists once a
-manifest names it.
+Spark is the first two (`spark/executor.py`, `spark/offset_log.py`). None of them commits anything: what an executor's
+tasks have written exists once a manifest names it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from penstock.planner.network import Network
 from penstock.state.manifest import Manifest
+from penstock.state.result_files import ResultFile
 from penstock.step.layout import Layout
 from penstock.step.taken import Taken
 from penstock.step.task import Reports, Task
@@ -20,32 +21,47 @@ class Executor(Protocol):
     """Runs the tasks of steps, one step at a time."""
 
     def adopt(self, network: Network, layout: Layout, settings: Mapping[str, str]) -> None:
-        """Run this network from the next step on, of whose streams those of the layout are read; expressions mean what they do under these settings."""
+        """Run this network from the next step on; the source reads the streams of the layout.
+
+        Expressions depend on these settings.
+        """
         ...
 
     def run(self, task: Task, batch: Any | None, fresh: Sequence[Taken]) -> tuple[Reports, float]:
-        """Run mappers and workers over a batch as the source has handed it over (None: a step without rows), and over what derived streams have.
+        """Run mappers and workers over a batch (None: no rows) and the rows of derived streams.
 
-        The reports of all tasks, and the seconds that it took to plan the work. What fails is raised as an error of the step.
+        Returns the reports of all tasks, and the seconds to plan the work. Failures are raised as errors of the step.
         """
         ...
 
     def take_over(self, task: Task) -> Reports:
-        """Run the workers alone, for queries that take over the rows held."""
+        """Run only the workers, for queries that take over stored rows."""
         ...
 
 
 class Source(Protocol):
-    """Hands over batches, which are numbered and can be repeated; what is said here of a batch does not depend on who asks."""
+    """Hands over batches, which have numbers and are repeatable: what is reported of one is always the same."""
 
     def identity(self, batch: int) -> str:
-        """What a batch reads, in a few letters: the same only if it reads the same rows."""
+        """A short text that identifies the rows of a batch."""
         ...
 
     def check_replay(self, manifest: Manifest, batch: int, identity: str) -> None:
-        """Refuse a batch that was committed, if it comes again with other rows."""
+        """Refuse a committed batch if it comes again with other rows."""
         ...
 
     def durable_names(self, batch: int) -> list[str]:
-        """The files of the source's own log that have to outlive whatever the manifest outlives, once it names the batch."""
+        """The files of the source's own log that must be durable once the manifest names the batch."""
+        ...
+
+
+class Sinks(Protocol):
+    """Receive committed results."""
+
+    def deliver(self, manifest: Manifest) -> Mapping[str, int]:
+        """Deliver to every sink up to the manifest, as far as it accepts; returns how far each has come."""
+        ...
+
+    def owes(self, file: ResultFile) -> bool:
+        """Whether a sink still needs rows of a file."""
         ...

@@ -1,0 +1,34 @@
+"""Events of a run that become steps: rows come, time passes, queries begin from stored rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.state.manifest import Progress
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The source has handed over a batch. `identity` identifies its content; a repeated step has the same."""
+
+    number: int
+    identity: str
+
+
+@dataclass(frozen=True)
+class Tick:
+    """No rows, but time: progress as known now, perhaps that of the last step. `final`: the streams have ended."""
+
+    progress: Mapping[str, Progress]
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class TakeOver:
+    """These queries begin from state: they get the stored rows, and the results among them."""
+
+    queries: frozenset[int]
+
+
+Event = Batch | Tick | TakeOver
