@@ -1,4 +1,7 @@
-"""The order of durable writes: a step exists once its record does, and nothing that the record names may be lost."""
+"""The order of durable writes: a step exists once its record does, and nothing that the record names may be lost.
+
+See decisions 0004 and 0008.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A running engine, whoever hands over rows to it: how it begins on a state directory, changes between two steps, ends.
 
 What runs its tasks and what reads its streams are given to it; the same core runs under Spark and in one process.
+It has no threads: whoever calls it does so one call at a time (decision 0037).
 """
 
 from __future__ import annotations
