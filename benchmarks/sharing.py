@@ -200,8 +200,8 @@ def in_reach(inputs: Path, queries: Sequence[Asked], progress: dict[str, int]) -
             life = f"greatest(0, {own})"
         until = min(value for other, value in progress.items() if other != name)
         sql = (
-            f"SELECT count(*) FROM '{inputs}/{name}/*.parquet' WHERE {life} > 0 AND epoch_us(ts) + 1000000 * "
-            f"{life} > {until}"
+            f"SELECT count(*) FROM '{inputs}/{name}/*.parquet' "
+            f"WHERE {life} > 0 AND epoch_us(ts) + 1000000 * {life} > {until}"
         )
         total += int(duckdb.connect().execute(sql).fetchone()[0])
     return total

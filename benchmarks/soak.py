@@ -58,8 +58,8 @@ SETTINGS = {
 }
 STANDING = {
     "pairs": "SELECT a.id AS a_id, b.id AS b_id FROM a [RANGE 5 SECONDS] JOIN b [RANGE 3 SECONDS] ON a.k = b.k",
-    "dear": "SELECT a.id AS a_id, b.v AS b_v FROM a [RANGE 4 SECONDS] JOIN b [RANGE 4 SECONDS] ON a.k = "
-    "b.k WHERE b.v > 500",
+    "dear": "SELECT a.id AS a_id, b.v AS b_v "
+    "FROM a [RANGE 4 SECONDS] JOIN b [RANGE 4 SECONDS] ON a.k = b.k WHERE b.v > 500",
     "sums": "SELECT k, count(*) AS c, sum(v) AS total, window_end FROM a [RANGE 4 SECONDS SLIDE 1 SECOND] GROUP BY k",
 }
 COMING = (
@@ -365,8 +365,8 @@ class Answer:
         for name in NAMES:
             files = f"{feed.root}/read/{name}/*.parquet"
             self.base.execute(
-                f"CREATE TABLE {name} AS SELECT *, epoch_us(ts) AS t FROM '{files}' WHERE epoch_us(ts) >= "
-                f"{EPOCH} + (step - 1) * {SECOND}"
+                f"CREATE TABLE {name} AS SELECT *, epoch_us(ts) AS t FROM '{files}' "
+                f"WHERE epoch_us(ts) >= {EPOCH} + (step - 1) * {SECOND}"
             )
 
     def _sum(self, sql: str) -> Sum:

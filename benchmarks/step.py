@@ -49,8 +49,8 @@ def worker(job: Json) -> Json:
 def sql(number: int) -> str:
     """Queries that differ in windows and selections."""
     return (
-        f"SELECT a.id AS a_id, b.id AS b_id FROM a [RANGE {number + 1} SECONDS] JOIN b [RANGE "
-        f"{2 * number + 1} SECONDS] "
+        f"SELECT a.id AS a_id, b.id AS b_id "
+        f"FROM a [RANGE {number + 1} SECONDS] JOIN b [RANGE {2 * number + 1} SECONDS] "
         f"ON a.k = b.k WHERE a.n >= {100 * number} AND b.v < {1 - number / 16}"
     )
 

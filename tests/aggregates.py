@@ -237,8 +237,8 @@ def duckdb_text(case: Case, progress: int | None) -> str:
             end = f"{origin or 0} + (n + 1) * {slide}"
             begin = f"{end} - {length}" if origin is None else f"greatest({end} - {length}, {origin})"
             content = (
-                f"SELECT s.*, n AS w, {begin} AS a, {end} AS b FROM s, {_IDS} WHERE {begin} <= t AND t < {end}"
-                f" AND {end} <= {reached}"
+                f"SELECT s.*, n AS w, {begin} AS a, {end} AS b FROM s, {_IDS} "
+                f"WHERE {begin} <= t AND t < {end} AND {end} <= {reached}"
             )
         case Landmark(slide, origin):
             end = f"{origin or 0} + (n + 1) * {slide}"
@@ -266,8 +266,8 @@ def duckdb_text(case: Case, progress: int | None) -> str:
             numbered = f"SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY {_ORDER}) AS r FROM s"
             same = "".join(f" AND s.{c} IS NOT DISTINCT FROM e.{c}" for c in partition)
             content = (
-                f"SELECT s.*, ({_row(partition, 'e.')}, r) AS w, e.t - {length} AS a, e.t AS b FROM "
-                f"({numbered}) e JOIN s"
+                f"SELECT s.*, ({_row(partition, 'e.')}, r) AS w, e.t - {length} AS a, e.t AS b "
+                f"FROM ({numbered}) e JOIN s"
                 f" ON e.t - {length} < s.t AND s.t <= e.t{same} WHERE r % {every} = 0 AND e.t < {reached}"
             )
         case Session(gap):

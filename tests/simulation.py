@@ -1,8 +1,8 @@
-"""The engine without Spark: steps of a workload through plan, delta, probe, runs and purge, all in one process.
+"""The engine without Spark: steps of a workload through plan, delta, probe, runs and expiry, in one process.
 
 What Spark would compute before the exchange (key hashes, normalized keys, computed predicates) is computed here row by
-row with the reference's evaluation; everything behind the exchange is the code that runs in the engine. Runs go through
-bytes with checksums, so that what a step reads is what a file would hold.
+row with the reference's evaluation; everything after the exchange is the engine's code. Runs are encoded and decoded
+with checksums, so that a step reads what a file would contain.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from penstock.state.run import Ints, Rows, RunEntry, checksum, decode_run, encod
 from tests.oracle import ARROW_TYPES
 from tests.workloads import Workload, keys_of
 
-FIRST_ID = 5  # ids below are for queries that come and go
+FIRST_ID = 5  # lower ids are for queries that come and go
 BYSTANDER = 3
 
 KeyHash = Callable[[tuple[object, ...]], int]
@@ -72,7 +72,11 @@ def colliding(key: tuple[object, ...]) -> int:
 
 @dataclass
 class Step:
-    """What one step did and left: counts of rows and of work by name, composites by (join, start, positions), progress after it, the runs that stay, and results so far by query."""
+    """The effects of one step.
+
+    Counts of rows and of work by name, composites by (join, start, positions), progress after it, the remaining runs,
+    and results so far by query.
+    """
 
     streams: dict[str, dict[str, int]] = field(default_factory=dict)
     tables: dict[str, Counter[str]] = field(default_factory=dict)
@@ -89,9 +93,9 @@ class Step:
 
 @dataclass
 class Simulation:
-    """The engine's memory, and what each step of the workload brought: the answer of query n is `results[n]`.
+    """The engine's state, and the effects of each step of a workload: the answer of query n is `results[n]`.
 
-    `progress` also has, under names of their own, what the last step has closed of windows that count rows.
+    `progress` also has, under separate names, what the last step has closed of windows that count rows.
     """
 
     workload: Workload
@@ -108,7 +112,7 @@ class Simulation:
     choose_routes: Callable[[Network, int], Routes] = lambda network, step: build_routes(network)
 
     def held(self, table: StateTable, runs: Sequence[RunEntry] | None = None) -> list[Rows]:
-        """The rows of a state table as its files hold them."""
+        """The rows of a state table, from its files."""
         entries = self.runs.values() if runs is None else runs
         return [self._open(e) for e in entries if e.table == table.name]
 
@@ -116,7 +120,7 @@ class Simulation:
         return decode_run(self.files[entry.name], entry)
 
     def run_step(self, network: Network, batch: Mapping[str, tuple[list[Row], dict[str, int], int]]) -> None:
-        """One step: `batch` holds, by stream, accepted rows, counts of rows, and progress after it."""
+        """One step: `batch` has, by stream, accepted rows, counts of rows, and progress after it."""
         self.network = network
         step = Step(streams={name: counts for name, (_, counts, _) in batch.items()})
         number = len(self.steps)
@@ -149,7 +153,7 @@ class Simulation:
         self.steps.append(step)
 
     def end(self) -> None:
-        """All streams have ended: a step without rows gives what windows that count rows have held back."""
+        """All streams have ended: a step without rows emits the delayed results of windows that count rows."""
         streams = self.network.streams
         self.progress.update(dict.fromkeys(streams, FOREVER))
         self.run_step(self.network, {name: ([], {}, FOREVER) for name in streams})
@@ -163,7 +167,7 @@ class Simulation:
         task: int,
         step: Step,
     ) -> Slices:
-        """What one task sees of state and of new rows."""
+        """One task's share of the state and of new rows."""
         low, high = BucketMap.even(self.tasks).ranges[task]
         slices = Slices({}, {}, {}, {})
         for table in network.tables:
@@ -299,11 +303,11 @@ def simulate(
 ) -> Simulation:
     """Run all batches of a workload.
 
-    Query n is there from step `lifetimes[n][0]` to the step before `lifetimes[n][1]` (default: always). The chains of
-    step n keep their k-th cut if bit k of `cuts[n]` is set, and always their last; numbers of steps beyond `cuts` begin anew, and without
-    any all cuts stay. `routes` chooses them for each step.
-    Every `merge_every` steps all runs of a table are merged. With `renumber` the network is built anew for each step
-    from streams in another order, now and then with one more query, so that tables, bits and computed values get other numbers.
+    Query n lives from step `lifetimes[n][0]` to the step before `lifetimes[n][1]` (default: always). The chains of step
+    n keep their k-th cut if bit k of `cuts[n]` is set, and always their last; steps beyond `cuts` start over, and
+    without `cuts` all cuts stay. `routes` chooses the routes of each step.
+    Every `merge_every` steps all runs of a table are merged. With `renumber` the network is rebuilt for each step from
+    streams in another order, sometimes with one more query, so that tables, bits and computed values are renumbered.
     """
     queries = [StandingQuery(FIRST_ID + n, f"q{n}", query) for n, query in enumerate(workload.parsed)]
     always = [(0, len(workload.batches))] * len(queries)
@@ -338,7 +342,10 @@ def bystander(workload: Workload) -> Query:
     (x, one), (y, _) = list(workload.streams.items())[:2]
     window = "[RANGE 7]" if one.integer_time else "[RANGE 7 SECONDS]"
     keys = " AND ".join(f"p.{k.name} = q.{k.name}" for k in keys_of(one))
-    text = f"SELECT p.v0, q.v0 FROM {x} {window} AS p, {y} {window} AS q WHERE {keys} AND (p.v0 IS NULL OR p.k0 IS NOT NULL)"
+    text = (
+        f"SELECT p.v0, q.v0 FROM {x} {window} AS p, {y} {window} AS q "
+        f"WHERE {keys} AND (p.v0 IS NULL OR p.k0 IS NOT NULL)"
+    )
     return parse_query(text, workload.streams)
 
 
@@ -350,7 +357,7 @@ def row_tuples(table: StateTable, stream: Stream, rows: Rows) -> list[tuple[obje
 
 
 def stored_form(table: StateTable, stream: Stream, rows: Sequence[Row]) -> list[tuple[object, ...]]:
-    """What a state table keeps of these rows."""
+    """The stored form of these rows in a state table."""
     names = [stream.event_time, *(c for c in table.columns if stream.column(c))]
     return [tuple(row[name] for name in names) for row in rows]
 
@@ -402,7 +409,7 @@ class _Arrived:
         return build_delta(table, hashes, has_key, time, columns, truths)
 
     def _piece(self, part: tuple[str | Ref, ...], row: Row) -> int:
-        """The number of the piece of time that a row of a tumbling window lies in."""
+        """The number of the piece of time of a row of a tumbling window."""
         text = "".join(p if isinstance(p, str) else p.column for p in part)
         found = re.fullmatch(r"\(\(_ts - (-?\d+)L\) - pmod\(_ts - -?\d+L, (\d+)L\)\) DIV \d+L", text)
         assert found
@@ -442,7 +449,7 @@ def _time_cuts(runs: Sequence[Rows], tasks: int) -> list[int]:
 
 
 def _predicate(network: Network, name: str) -> Expression:
-    """The condition behind a computed predicate, found by its text among the queries' own."""
+    """The condition of a computed predicate, found by its text in the queries."""
     wanted = next(d for d in network.derived if d.name == name)
     for standing in network.queries:
         query = standing.query
@@ -475,7 +482,7 @@ def _signed(number: int) -> int:
 
 
 def _extend_checked(composite: Matches, position: int, pick: Pick, left: Ints, bits: Words) -> Matches:
-    """A composite that is extended serves no query that it did not serve before."""
+    """An extended composite serves no query that it did not serve before."""
     assert not (bits & ~composite.bits[left]).any()
     return extend(composite, position, pick, left, bits)
 

@@ -110,6 +110,26 @@ def test_decisions_are_numbered_listed_under_their_titles_and_have_all_parts():
         assert re.match(r"\d{4}-\d\d-\d\d, ", path.read_text().splitlines()[2]), path.name
 
 
+ABOUT_CODE = [
+    "CONTRIBUTING.md",
+    "docs/architecture.md",
+    "docs/internals.md",
+    *(f"docs/decisions/{p.name}" for p in DECISIONS.values()),
+]
+
+
+@pytest.mark.parametrize("page", ABOUT_CODE)
+def test_modules_and_folders_that_pages_name_are_there(page):
+    named = re.findall(r"`([\w<>-]+(?:/[\w<>.-]+)+/?|\w+\.py)`", (ROOT / page).read_text())
+    package = ROOT / "src" / "penstock"
+    inside = {path.name for path in package.iterdir()} | {path.name for path in ROOT.iterdir()}
+    gone = [
+        name for name in named
+        if (name.endswith(".py") or name.split("/")[0] in inside) and "<" not in name and not (package / name).exists() and not (ROOT / name).exists()
+    ]  # fmt: skip
+    assert gone == []
+
+
 def test_pages_name_the_packages_in_their_order():
     for page in ("CONTRIBUTING.md", "docs/architecture.md"):
         text = re.search(r"errors,? +model.*?façade,? +cli", (ROOT / page).read_text(), re.DOTALL)

@@ -1,4 +1,4 @@
-"""A running engine: the Spark query, the ticker beside it, and the handle that people hold."""
+"""A running engine: the Spark query, the ticker beside it, and the handle for users."""
 
 from __future__ import annotations
 
@@ -40,12 +40,10 @@ from penstock.spark.sink import SinkRows, cause, open_sink
 from penstock.spark.sources import source_evolution
 from penstock.spark.spark_log import check_log
 from penstock.spark.warm import warm_workers
-from penstock.state.manifest import ManifestLog
 from penstock.state.registry import QueryRecord, Registry, RegistryLog
 from penstock.status import Rates, query_status, state_status, stream_status
-from penstock.step import commit
 from penstock.step.accounts import phases_of
-from penstock.step.core import Core, refuse_ended
+from penstock.step.core import Core, committed, refuse_ended
 from penstock.storage.faults import plainly, told_plainly
 from penstock.storage.identity import read_id
 
@@ -55,7 +53,7 @@ if TYPE_CHECKING:
 TICK_SECONDS = 0.25
 QUIET_SECONDS = 1.0
 _log = logging.getLogger("penstock.run")
-KEEP_WARM_SECONDS = 30.0  # Spark gives up idle Python workers after about a minute
+KEEP_WARM_SECONDS = 30.0  # Spark stops idle Python workers after about a minute
 
 
 class Stopping(Exception):  # noqa: N818  (not an error: the run is asked to end)
@@ -75,7 +73,7 @@ class Run:
         self._rates = Rates()
         self._restarts: dict[str, Any] = {"count": 0, "seconds": 0.0, "last": None}
         self._ended = threading.Event()
-        self.lock = threading.RLock()  # held by whoever lets a step run, or changes what the next one finds
+        self.lock = threading.RLock()  # held while a step runs, or while the input of the next one changes
         self.closing = False  # no batch begins a step any more
         self._changing = threading.RLock()
         self._switching = False
@@ -90,17 +88,10 @@ class Run:
 
     def _begin(self) -> None:
         engine, catalog = self.engine, self.engine.catalog
-        catalog.check_newest()
-        manifest = ManifestLog(engine.store).load()
-        if manifest.final:
-            refuse_ended(engine.store)
         self._log = OffsetLog(engine.store)
-        self._log.check_start(manifest.last_batch)
+        manifest = committed(engine.store, catalog, self._log)
         check_log(engine.store)
         RegistryLog(engine.store).forget_secrets()
-        if manifest.step >= 0:
-            RegistryLog(engine.store).load(manifest.version)  # the state means nothing without it
-        commit.check_runs(engine.store, manifest)
         owner = read_id(engine.store)
         self.name = f"penstock-{Path(engine.store.root).name}-{owner[:8]}"  # of Spark's query: the same at every start
         rows = SinkRows(catalog, lambda: self.stepper.manifest, self.executor.own_session)
@@ -113,7 +104,7 @@ class Run:
         self.stepper, self.delivery = self.core.stepper, self.core.delivery
         if not self.core.begin(manifest):
             refuse_ended(engine.store)
-        self.warnings += take_requests(self)  # nobody waits for the answers of what was asked before
+        self.warnings += take_requests(self)  # answers to earlier requests are not waited for
         self.warming = warm_workers(self.executor.own_session(), self.engine.tasks, self.warnings)
         self.spark_query = self._start_query()
         self.active = True
@@ -130,7 +121,7 @@ class Run:
         with source_evolution(engine.spark):
             every = None if self.available_now else self.schedule.trigger
             writer = query_writer(named, catalog.streams, layout, engine.store, self._on_batch, every, self.name)
-            engine.store.make(CHECKPOINT)  # Spark would let everybody look into it
+            engine.store.make(CHECKPOINT)  # Spark would create it readable for everybody
             self.schedule.begin(0.0 if every is None else trigger_seconds(engine.spark, every))
             with starting(engine.store.root):
                 throttle.query = writer.start()
@@ -140,7 +131,7 @@ class Run:
 
     @property
     def ended(self) -> bool:
-        """Whether the run has let go of the state directory, so that another one may begin."""
+        """Whether the run has released the state directory, so that another one may begin."""
         return self._ended.is_set()
 
     def await_termination(self, timeout: float | None = None) -> bool:
@@ -151,7 +142,7 @@ class Run:
         return ended
 
     def stop(self, *, final: bool = False) -> None:
-        """Stop after the step that is running; with `final` the streams have ended: all closes and is emitted."""
+        """Stop after the running step; with `final` the streams have ended: all closes and is emitted."""
         self.final = self.final or final
         if self.active:
             with self.lock:  # the running step ends first
@@ -166,7 +157,7 @@ class Run:
             raise self.error
 
     def change(self, change: Callable[[], None]) -> None:
-        """Change what is declared, and let it take effect at this step boundary; all or nothing."""
+        """Change declarations at this step boundary; all or nothing."""
         with self._changing:
             with self.lock:  # between two steps
                 inputs, frames = self.engine.inputs, dict(self.engine.inputs.frames)
@@ -193,7 +184,7 @@ class Run:
         )
 
     def _switch(self, registry: Registry, network: Network) -> None:
-        """Let Spark's query end between two steps, and start it with the streams and the columns that are read now."""
+        """Let Spark's query end between two steps, and start it with the present streams and columns."""
         started, columns = time.monotonic(), missing(network, self.stepper.layout)
         try:
             self.spark_query.stop()
@@ -219,9 +210,9 @@ class Run:
         )
 
     def status(self) -> dict[str, Any]:
-        """A picture of the run: steps, streams (rows, rates, lag), queries, state, sinks.
+        """The status of the run: steps, streams (rows, rates, lag), queries, state, sinks.
 
-        Rows that workers read themselves are counted here alone: Spark's own progress (`numInputRows`) does not know of
+        Rows that workers read themselves are counted only here: Spark's own progress (`numInputRows`) does not include
         them. `restarts` are those of Spark's query under this run, for a change of streams or for columns that were not
         read before.
         """
@@ -273,7 +264,7 @@ class Run:
         self.stepper.heard = self.stepper.heard.hold(self.throttle.held, time.time())
 
     def _go_on(self) -> bool:
-        """Whether Spark's query, which has read all that it was let read, was started again for what was held back."""
+        """Whether Spark's query, which has read all unthrottled input, was restarted for the throttled streams."""
         with self.lock:
             failed = self.error is not None or self.spark_query.exception() is not None
             if not self.available_now or not self.throttle.held or failed or self.closing:
@@ -287,7 +278,7 @@ class Run:
         try:
             while self._switching or self.spark_query.isActive or self._go_on():
                 time.sleep(TICK_SECONDS)
-                self._refuse_gone()  # else Spark's query would go on asking for batches that nobody can run
+                self._refuse_gone()  # else Spark's query would keep requesting batches that nobody can run
                 take_requests(self)
                 if self.lock.acquire(blocking=False):
                     try:
@@ -304,7 +295,7 @@ class Run:
             self._close()
 
     def _fail(self, error: BaseException) -> None:
-        """Keep what ends the run, the first time; if Spark is gone, that says more than what its absence made fail."""
+        """Record the first cause that ends the run; if Spark is gone, that explains more than its consequences."""
         if self.error is not None:
             return
         try:
@@ -321,26 +312,27 @@ class Run:
             step = self.stepper.manifest.step
             msg = (
                 f"the run on {self.engine.store.root} ended "
-                f"{f'after step {step}' if step >= 0 else 'before its first step'}, since the Spark session under it is "
+                f"{f'after step {step}' if step >= 0 else 'before its first step'}, since the Spark session "
+                "under it is "
                 f"gone: {why}; all that was committed is there, and goes on: {anew(self.engine.spark)}"
             )
             raise SessionError(msg)
 
     def _tick(self) -> None:
         if time.monotonic() - self.stepper.last_active < QUIET_SECONDS:
-            return  # the next batch will purge; a step of our own now would only delay it
+            return  # the next batch will expire state; a step of our own now would only delay it
         if self.throttle.held and not unread(self.spark_query):
-            self._hold(frozenset())  # those that others were to catch up with bring nothing more
+            self._hold(frozenset())  # the streams that others waited for bring nothing more
         if self.delivery.owed:
             self.stepper.committed.deliver()
         manifest, names = self.stepper.manifest, self.stepper.layout.order
         waiting = unread(self.spark_query)
-        # What has come since Spark last looked is not read yet, whatever it says.
+        # Input since Spark's last poll is not read yet, whatever it reports.
         looked = time.time() - self.schedule.between_looks
-        self.stepper.tick(None if waiting else self.stepper.lulls(manifest.progress, names, looked))
+        self.stepper.tick(None if waiting else self.stepper.idle_progress(manifest.progress, names, looked))
 
     def resume(self, record: QueryRecord) -> None:
-        """Let a query that was suspended go on with the next step."""
+        """Resume a suspended query with the next step."""
         with self.lock:
             self.stepper.resume(record)
 
@@ -366,6 +358,6 @@ class Run:
                 abandon(self.spark_query)
         finally:
             self.active = False
-            self._on_batch.let_go()
+            self._on_batch.release()
             self._stack.close()
             self._ended.set()

@@ -19,8 +19,8 @@ QUERIES = [
     "SELECT result_time, a.t, b.t FROM a, b WHERE a.k = b.k AND b.t BETWEEN a.t + 3 AND a.t + 5",
     "SELECT result_time, a.t, b.t FROM a [TUMBLING 5], b [TUMBLING 5] WHERE a.k = b.k",
     (
-        "SELECT result_time, a.t, b.t, c.t FROM a [RANGE 3], b [RANGE 6], c [RANGE 9] WHERE a.k = b.k AND b.k = "
-        "c.k AND c.t <= a.t + 1"
+        "SELECT result_time, a.t, b.t, c.t FROM a [RANGE 3], b [RANGE 6], c [RANGE 9] "
+        "WHERE a.k = b.k AND b.k = c.k AND c.t <= a.t + 1"
     ),
     "SELECT result_time, x.t, b.t FROM (a UNION ALL c) [RANGE 4] x, b [RANGE 2] WHERE x.k = b.k",
     "SELECT result_time, a.k FROM a WHERE k > 0",

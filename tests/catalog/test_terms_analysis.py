@@ -15,8 +15,8 @@ def facts(text):
 
 def test_the_types_of_items_and_keys():
     found = facts(
-        "SELECT a.k, a.n + b.big AS total, upper(a.s) AS loud, result_time FROM a [RANGE 5 SECONDS], b "
-        "[RANGE 5 SECONDS] WHERE a.k = b.k AND a.x > 1"
+        "SELECT a.k, a.n + b.big AS total, upper(a.s) AS loud, result_time "
+        "FROM a [RANGE 5 SECONDS], b [RANGE 5 SECONDS] WHERE a.k = b.k AND a.x > 1"
     )
     assert found.names == ("k", "total", "loud", "result_time")
     assert found.types == ("string", "bigint", "string", "timestamp")
@@ -25,8 +25,8 @@ def test_the_types_of_items_and_keys():
 
 def test_the_types_of_groups_arguments_and_values():
     found = facts(
-        "SELECT k, sum(n) AS s, avg(d) AS m, window_end FROM a [TUMBLING 5 SECONDS] GROUP BY k HAVING "
-        "count(*) > 1 EMIT EARLY EVERY 1 SECOND"
+        "SELECT k, sum(n) AS s, avg(d) AS m, window_end FROM a [TUMBLING 5 SECONDS] GROUP BY k "
+        "HAVING count(*) > 1 EMIT EARLY EVERY 1 SECOND"
     )
     assert found.names == ("k", "s", "m", "window_end", "_revision", "_final")
     assert found.types == ("string", "bigint", "decimal(14,6)", "timestamp", "bigint", "boolean")

@@ -32,8 +32,8 @@ QUERIES = {
     "closed": "SELECT k, window_end, count(*) AS n, sum(v) AS s FROM a [TUMBLING 2 SECONDS] GROUP BY k",
     "counted": "SELECT window_end AS upto, count(*) AS n, sum(w) AS s FROM kept [RANGE 2 SECONDS SLIDE 1 SECOND ON ts]",
     "above": "SELECT window_end, max(s) AS m FROM counted [TUMBLING 3 SECONDS]",
-    "ticked": "SELECT window_end, count(*) AS n FROM a [RANGE 3 SECONDS SLIDE 2 SECONDS], b [RANGE 2 SECONDS SLIDE 2 "
-    "SECONDS] "
+    "ticked": "SELECT window_end, count(*) AS n "
+    "FROM a [RANGE 3 SECONDS SLIDE 2 SECONDS], b [RANGE 2 SECONDS SLIDE 2 SECONDS] "
     "WHERE a.k = b.k",
 }
 # Windows of every kind over the streams themselves, let out at once, slowly, and early; a few of them unless there is
@@ -43,8 +43,8 @@ _KINDS = {
     "slow": "SELECT k, window_end, count(*) AS n, max(v) AS m FROM a [RANGE 3 SECONDS SLIDE 1 SECOND] GROUP BY k",
     "early": "SELECT k, window_end, count(*) AS n FROM b [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k",
     "ever": "SELECT window_end, count(*) AS n, max(v) AS m FROM a [RANGE ALL SLIDE 3 SECONDS]",
-    "sessions": "SELECT k, window_start, window_end, count(*) AS n FROM b [SESSION 2 SECONDS] WHERE k <> 1 OR v < 10 "
-    "OR "
+    "sessions": "SELECT k, window_start, window_end, count(*) AS n FROM b [SESSION 2 SECONDS] "
+    "WHERE k <> 1 OR v < 10 OR "
     "v > 19 GROUP BY k",
     "ranked": "SELECT window_end, sum(v) AS s, first(k) AS k FROM a [RANGE 5 ROWS SLIDE 3 ROWS]",
     "each": "SELECT k, window_end, sum(v) AS s FROM b [RANGE 3 SECONDS SLIDE 2 ROWS PARTITION BY k] GROUP BY k",

@@ -1,6 +1,6 @@
-"""What may happen to the files of a state directory: each damage is named with its file and the remedy, and what is no damage is passed over.
+"""Each damage to files of a state directory is reported with its file and the remedy, and other changes are ignored.
 
-The directory is written without Spark, and looked at as a start and a reader do.
+The directory is written without Spark, and read as by a start and by a reader.
 """
 
 import json
@@ -39,7 +39,7 @@ STEPS = 4
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """A directory in which four batches were answered."""
+    """A directory after four batches."""
     root = tmp_path_factory.mktemp("prepared")
     store = LocalStore(str(root), durable=False)
     RegistryLog(store).append(
@@ -55,7 +55,8 @@ def prepared(tmp_path_factory):
             with store.create(name) as file:
                 pq.write_table(pa.table({"k": list(range(50)), "_bits0": [1] * 50}), file, write_page_checksum=True)
         entry = Entry(
-            step=step, batch=step, last_batch=step, identity=f"id{step}", version=1, clock=0.5, progress={"a": Progress(step, step)}, runs_added=(run,),
+            step=step, batch=step, last_batch=step, identity=f"id{step}", version=1, clock=0.5,
+            progress={"a": Progress(step, step)}, runs_added=(run,),
             results=(ResultFile(names["results"], "a", step, 1, 50, store.size(names["results"]), 0, 9, ((1, 50),)),),
             sides=(SideFile(names["sides"], "a", "late", step, 50, store.size(names["sides"])),),
         )  # fmt: skip
@@ -68,7 +69,7 @@ def prepared(tmp_path_factory):
 
 
 def spark_batch(log, batch):
-    """What Spark's own log has of a batch with one file source, and one of another kind."""
+    """Spark's own log of a batch with one file source, and one of another kind."""
     texts = {
         f"offsets/{batch}": f'v2\n{{"batchTimestampMs":1,"conf":{{}}}}\na_g0:{{"logOffset":{batch}}}\nrate_g0:{batch}',
         f"commits/{batch}": 'v1\n{"nextBatchWatermarkMs":0}',
@@ -139,19 +140,35 @@ def gone(path):
 LOST = "restore it from a backup, or remove the state directory and replay the sources"
 LOG = "Restore manifest/ and checkpoint/ from the same backup"
 DAMAGES = [
-    *((kind, name, LOST) for name in ("manifest/000000000003.json", "manifest/snapshot-000000000001.json", "registry/00000001.json")
-      for kind in (cut, empty, flip)),
-    *((kind, name, LOST) for name in ("runs/3-a.arrow", "results/3-a.parquet", "sides/3-a.parquet") for kind in (cut, empty, flip, flip_first, gone)),
-    *((folder, name, "move the folder away") for name in ("manifest/000000000003.json", "registry/00000001.json", "id", "owner.lock")),
-    *((file, name, "move the file away") for name in ("manifest", "registry", "checkpoint/offsets", "checkpoint/commits", "checkpoint", "requests")),
+    *(
+        (kind, name, LOST)
+        for name in ("manifest/000000000003.json", "manifest/snapshot-000000000001.json", "registry/00000001.json")
+        for kind in (cut, empty, flip)
+    ),
+    *(
+        (kind, name, LOST)
+        for name in ("runs/3-a.arrow", "results/3-a.parquet", "sides/3-a.parquet")
+        for kind in (cut, empty, flip, flip_first, gone)
+    ),
+    *(
+        (folder, name, "move the folder away")
+        for name in ("manifest/000000000003.json", "registry/00000001.json", "id", "owner.lock")
+    ),
+    *(
+        (file, name, "move the file away")
+        for name in ("manifest", "registry", "checkpoint/offsets", "checkpoint/commits", "checkpoint", "requests")
+    ),
     *((file, name, LOST) for name in ("runs", "results", "sides")),
-    *((kind, name, LOG) for name in ("checkpoint/offsets/3", "checkpoint/offsets/2", "checkpoint/metadata", "checkpoint/sources/a_g0/1")
-      for kind in (cut, empty, gone)),
+    *(
+        (kind, name, LOG)
+        for name in ("checkpoint/offsets/3", "checkpoint/offsets/2", "checkpoint/metadata", "checkpoint/sources/a_g0/1")
+        for kind in (cut, empty, gone)
+    ),
     (cut, "checkpoint/commits/3", LOG),
     (empty, "checkpoint/commits/3", LOG),
     *((kind, "id", LOST) for kind in (cut, empty, flip)),
     (gone, "manifest/000000000002.json", LOST),
-]  # fmt: skip
+]
 
 
 def test_what_is_whole_is_read(state):
@@ -174,9 +191,12 @@ def test_a_damage_is_named_with_its_file_and_the_remedy(state, damage, name, rem
 @pytest.mark.parametrize(
     "name",
     [
-        "manifest/snapshot-abc.json", "manifest/7-copy.json", "manifest/000000000009 (copy).json", "manifest/notes.txt", "manifest/9.json.tmp",
-        "registry/notes.json", "registry/1 copy.json", "runs/x", "results/readme", "sides/.DS_Store", "requests/readme.txt",
-        "checkpoint/offsets/.3.crc", "checkpoint/commits/notes", "checkpoint/commits/\u0663", ".nfs0001", "manifest/folder/x.json",
+        "manifest/snapshot-abc.json", "manifest/7-copy.json", "manifest/000000000009 (copy).json", "manifest/notes.txt",
+        "manifest/9.json.tmp",
+        "registry/notes.json", "registry/1 copy.json", "runs/x", "results/readme", "sides/.DS_Store",
+        "requests/readme.txt",
+        "checkpoint/offsets/.3.crc", "checkpoint/commits/notes", "checkpoint/commits/\u0663", ".nfs0001",
+        "manifest/folder/x.json",
     ],
 )  # fmt: skip
 def test_what_somebody_else_has_put_there_is_passed_over(state, name):
@@ -239,7 +259,7 @@ def test_the_command_line_says_one_line(state, capsys, damage, name):
 
 
 def test_half_a_file_is_not_left_behind(tmp_path, monkeypatch):
-    """On a full disk it would take up the room that is wanting."""
+    """On a full disk it would occupy space that is needed."""
     store = LocalStore(str(tmp_path), durable=True)
 
     def full(_):
@@ -278,7 +298,7 @@ except PenstockError as error:
      ("ro", "ro", "cannot be used: read-only file system; let the state directory be writable")],
 )  # fmt: skip
 def test_a_disk_that_is_full_or_read_only_is_told_as_that(tmp_path, kind, options, said):
-    """In a mount namespace of its own, so that nothing is left of it."""
+    """In its own mount namespace, so that nothing is left of it."""
     script = f'mount -t tmpfs -o {options} none "{tmp_path}" && exec "$@"'
     command = ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-c", MOUNTED, str(tmp_path), kind]
     if (

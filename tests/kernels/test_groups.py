@@ -37,8 +37,8 @@ OTHER_KEYS = (
     "SELECT a.v, b.v AS w FROM a [RANGE 4], b [RANGE 7] WHERE a.i = b.i",
     "SELECT a.v, b.v AS w FROM a [RANGE 4], b [RANGE 7] WHERE a.i = b.k",
     (
-        "SELECT a.v, b.v AS w, c.v AS x FROM a [RANGE 9], b [RANGE 3], c [RANGE 5] WHERE a.i = b.k AND b.k = c.k "
-        "AND a.s = b.s AND b.s = c.s"
+        "SELECT a.v, b.v AS w, c.v AS x FROM a [RANGE 9], b [RANGE 3], c [RANGE 5] "
+        "WHERE a.i = b.k AND b.k = c.k AND a.s = b.s AND b.s = c.s"
     ),
     "SELECT a.v, b.v AS w FROM a [TUMBLING 6], b [TUMBLING 6] WHERE a.s = b.s",
 )

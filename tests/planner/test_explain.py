@@ -275,8 +275,8 @@ def test_joins_of_the_same_streams_say_why_they_are_not_one():
 
 def test_closed_bounds_are_told_as_they_were_written():
     band = (
-        "SELECT h.value FROM temperature t, humidity h WHERE t.location = h.location AND h.at BETWEEN t.at AND "
-        "t.at + INTERVAL 10 SECONDS"
+        "SELECT h.value FROM temperature t, humidity h "
+        "WHERE t.location = h.location AND h.at BETWEEN t.at AND t.at + INTERVAL 10 SECONDS"
     )
     streams = {**STREAMS, "humidity": replace(STREAMS["humidity"], idle=MINUTE)}
     text = explain_network(build_network([StandingQuery(1, "lagging", parse_query(band, streams))], streams))

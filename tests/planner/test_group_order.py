@@ -23,8 +23,8 @@ HAVINGS = ("", " HAVING g > 0 OR count(*) > 1", " HAVING k = 'a'", " HAVING coun
 def sql(groups, window, having="", tail=""):
     shown = ", ".join(reversed(groups))
     return (
-        f"SELECT window_end, {shown}, count(*) AS n, sum(v) AS s FROM s [{window}] GROUP BY "
-        f"{', '.join(groups)}{having}{tail}"
+        f"SELECT window_end, {shown}, count(*) AS n, sum(v) AS s FROM s [{window}] "
+        f"GROUP BY {', '.join(groups)}{having}{tail}"
     )
 
 

@@ -94,8 +94,8 @@ def test_explain_says_what_is_shared_how_and_why():
         "aggregate s by k in panes: 2 queries share panes of 1: count of rows",
         "  bit 0: q0, differential (CF; sums of panes by difference), results kept as panes, results 7",
         (
-            "  bit 1: q1, differential (CF; sums of panes by difference), HAVING in the kernel, results kept as "
-            "runs of equal windows"
+            "  bit 1: q1, differential (CF; sums of panes by difference), "
+            "HAVING in the kernel, results kept as runs of equal windows"
         ),
         "  measured: stored 12",
         "  rows are sent to tasks by mappers, if any",

@@ -124,8 +124,8 @@ def test_ids_of_roles_are_permanent_while_bits_are_numbered_anew():
 
 def test_a_role_lives_as_long_as_it_can_meet_each_stream():
     text = (
-        "SELECT x.v FROM a [RANGE 9 SECONDS] x, b [RANGE ALL] y, b [RANGE 2 SECONDS] z WHERE x.k = y.k AND y.k = z.k "
-        "AND y.at <= x.at + INTERVAL 4 SECONDS"
+        "SELECT x.v FROM a [RANGE 9 SECONDS] x, b [RANGE ALL] y, b [RANGE 2 SECONDS] z "
+        "WHERE x.k = y.k AND y.k = z.k AND y.at <= x.at + INTERVAL 4 SECONDS"
     )
     network = network_of(text)
     assert table(network, "a(k)").entries[0].lives == (("b", 9_000_000),)

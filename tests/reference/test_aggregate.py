@@ -70,8 +70,8 @@ def test_a_join_under_an_aggregate_takes_what_the_windows_hold_at_each_tick(left
         name: [dict(zip("tgv", values, strict=True)) for values in some] for name, some in (("l", left), ("r", right))
     }
     text = (
-        f"SELECT window_start, window_end, l.g, count(*), sum(l.v) FROM l [RANGE {one} SLIDE {slide}], r "
-        f"[RANGE {other} SLIDE {slide}]"
+        f"SELECT window_start, window_end, l.g, count(*), sum(l.v) "
+        f"FROM l [RANGE {one} SLIDE {slide}], r [RANGE {other} SLIDE {slide}]"
         " WHERE l.g = r.g AND l.v <= r.v GROUP BY l.g"
     )
     reached = 10**6 if progress is None else progress

@@ -1,7 +1,7 @@
-"""Window aggregates through Spark: every query's answer is the reference's, however the input was cut, and each window comes once.
+"""Window aggregates through Spark: every answer is the reference's, however the input is split; windows come once.
 
-A run costs seconds whatever it computes, so each one answers many queries at once, with windows of all kinds; a join on the same
-stream must not notice them.
+A run costs seconds whatever it computes, so each one answers many queries at once, with windows of all kinds; a join on
+the same stream must not be affected.
 """
 
 import time
@@ -52,7 +52,7 @@ MOMENTS = {
 
 
 def answer(case, source, steps):
-    """The reference's answer to all accepted rows; landmarks also have the windows that progress closed behind the last row."""
+    """The reference's answer to all accepted rows; for landmarks with the windows closed after the last row."""
     streams = {"s": source}
     query = parse_query(case.sql, streams)
     rows = {"s": [row for step in steps for row in step.accepted]}
@@ -80,7 +80,10 @@ def assert_accounts(engine, steps):
 
 
 def check_held(aggregate, manifests):
-    """State is never more than all rows that came, for each query by itself, and nothing at the end; that open windows need it is shown without Spark."""
+    """State is never more than the rows of each query by itself, and empty at the end.
+
+    That open windows need it is tested without Spark.
+    """
     steps = sorted(manifests)
     came = [manifests[step].counters.stream("s").accepted for step in steps]
     held = [sum(run.rows for run in manifests[step].runs_of(aggregate.name)) for step in steps]
@@ -162,7 +165,10 @@ def test_many_results_are_the_references(spark, tmp_path_factory, queries, batch
 
 # ----------------------------------------------------------------------------------------------------- one by one
 
-SLIDING = "SELECT k, count(*) AS n, sum(v) AS total, window_start, window_end FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k"
+SLIDING = (
+    "SELECT k, count(*) AS n, sum(v) AS total, window_start, window_end FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] "
+    "GROUP BY k"
+)
 SESSIONS = "SELECT count(*) AS n, max(v) AS m, window_end FROM a [SESSION 2 SECONDS] WHERE v <> 4"
 LATEST = "SELECT last(v) AS v, result_time FROM a [RANGE 3 ROWS SLIDE 2 ROWS] ORDER BY result_time"
 
@@ -224,7 +230,8 @@ def test_a_query_that_comes_later_has_the_windows_that_start_from_then_on_and_di
 def test_windows_over_a_union_close_with_the_slower_stream(live):  # noqa: F811
     both = "(a UNION ALL b) [{}]"
     queries = {
-        "sum": f"SELECT k, sum(v) AS s, window_end FROM {both.format('RANGE 4 SECONDS SLIDE 2 SECONDS')} WHERE v > 0 GROUP BY k",
+        "sum": f"SELECT k, sum(v) AS s, window_end FROM {both.format('RANGE 4 SECONDS SLIDE 2 SECONDS')} "
+        "WHERE v > 0 GROUP BY k",
         "session": f"SELECT count(*) AS n, window_end FROM {both.format('SESSION 2 SECONDS')}",
         "rows": f"SELECT sum(v + 2) AS s, result_time FROM {both.format('RANGE 3 ROWS SLIDE 2 ROWS')}",
     }
@@ -248,7 +255,8 @@ def test_windows_over_a_union_close_with_the_slower_stream(live):  # noqa: F811
 
 def test_what_only_spark_can_evaluate_is_evaluated_on_the_way_in_or_when_results_are_read(live):  # noqa: F811
     sql = (
-        "SELECT CAST(k AS STRING) AS g, 12 DIV (sum(v) - 1) AS d, sum(10 DIV v) AS s, count(*) AS n FROM a [RANGE 2 SECONDS "
+        "SELECT CAST(k AS STRING) AS g, 12 DIV (sum(v) - 1) AS d, sum(10 DIV v) AS s, count(*) AS n "
+        "FROM a [RANGE 2 SECONDS "
         "SLIDE 2 SECONDS] WHERE length(CAST(v AS STRING)) = 1 GROUP BY CAST(k AS STRING) HAVING sqrt(count(*)) > 1"
     )
     one = live({"q": sql})

@@ -1,4 +1,4 @@
-"""ALTER STREAM .. SET: another delay or path on a state directory that exists, while the engine runs and while it does not."""
+"""ALTER STREAM .. SET: another delay or path on an existing state directory, with the engine running or stopped."""
 
 import os
 import shutil

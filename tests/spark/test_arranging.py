@@ -46,8 +46,8 @@ def any_query(chance):
     length = chance.randrange(1, 4) * slide + chance.choice((0, 0, 1))
     where = chance.choice(("", "", " WHERE v > 0"))
     return (
-        f"SELECT g, window_start, window_end, {chance.choice(CALLS)} FROM s [RANGE {length} SLIDE "
-        f"{slide}]{where} GROUP BY g{chance.choice(ENDS)}"
+        f"SELECT g, window_start, window_end, {chance.choice(CALLS)} "
+        f"FROM s [RANGE {length} SLIDE {slide}]{where} GROUP BY g{chance.choice(ENDS)}"
     )
 
 
@@ -113,8 +113,8 @@ def test_plans_by_hand_are_changed_by_a_restart_in_the_middle_of_a_pane(spark, t
     sql = {
         "wide": "SELECT g, window_end, count(*) AS n, sum(v) AS total FROM s [RANGE 30 SLIDE 10] GROUP BY g",
         "narrow": "SELECT g, window_end, count(*) AS n, avg(v) AS mean FROM s [RANGE 21 SLIDE 7] GROUP BY g",
-        "some": "SELECT g, window_end, count(*) AS n FROM s [RANGE 20 SLIDE 10] WHERE v > 3 GROUP BY g HAVING "
-        "count(*) > 1",
+        "some": "SELECT g, window_end, count(*) AS n FROM s [RANGE 20 SLIDE 10] WHERE v > 3 GROUP BY g "
+        "HAVING count(*) > 1",
     }
     rows = [
         {"t": 3 * n + number % 2, "k": "a", "g": n % 3, "v": n % 11, "x": 0.5} for number, n in enumerate(range(90))

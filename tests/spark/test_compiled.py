@@ -12,16 +12,16 @@ pytestmark = pytest.mark.spark
 
 COLUMNS = "ts timestamp, k bigint, s string, v bigint"
 QUERIES = {
-    "pairs": "SELECT a.v, b.v AS w, b.s, result_time AS at FROM a [RANGE 5 SECONDS], b [RANGE 5 SECONDS] WHERE a.k = "
-    "b.k",
-    "shown": "SELECT upper(a.s) AS s, b.v, result_time AS at FROM a [RANGE 2 SECONDS], b [RANGE 3 SECONDS] WHERE a.k "
-    "= b.k",
-    "counted": "SELECT window_end, s, count(*) AS n FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] WHERE substring(s, 2) <> "
-    "'9' GROUP BY s",
+    "pairs": "SELECT a.v, b.v AS w, b.s, result_time AS at FROM a [RANGE 5 SECONDS], b [RANGE 5 SECONDS] "
+    "WHERE a.k = b.k",
+    "shown": "SELECT upper(a.s) AS s, b.v, result_time AS at FROM a [RANGE 2 SECONDS], b [RANGE 3 SECONDS] "
+    "WHERE a.k = b.k",
+    "counted": "SELECT window_end, s, count(*) AS n FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] "
+    "WHERE substring(s, 2) <> '9' GROUP BY s",
     "of_pairs": "SELECT window_end, s, sum(w) AS w FROM pairs [TUMBLING 2 SECONDS] GROUP BY s",
     "of_shown": "SELECT window_end, s, count(*) AS n FROM shown [TUMBLING 2 SECONDS] GROUP BY s",
-    "ticked": "SELECT window_end, count(*) AS n FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS], b [RANGE 2 SECONDS SLIDE 2 "
-    "SECONDS] WHERE a.k = b.k",
+    "ticked": "SELECT window_end, count(*) AS n "
+    "FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS], b [RANGE 2 SECONDS SLIDE 2 SECONDS] WHERE a.k = b.k",
 }
 
 

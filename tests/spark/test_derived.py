@@ -1,4 +1,4 @@
-"""Queries over queries, and aggregates over joins, through Spark: each answer is the reference's, however the input was cut."""
+"""Queries over queries, and aggregates over joins, through Spark: answers are the reference's for any input split."""
 
 import contextlib
 import re
@@ -56,28 +56,38 @@ def stacks(draw):
     n[0], n[1], n[8], n[15], n[17] = (n[i] + 2 for i in (0, 1, 8, 15, 17))  # those of joins are longer than slides
     origin = draw(st.sampled_from(("", "", " ORIGIN 3", " ORIGIN -4")))
     return {
-        "pairs": f"SELECT p.t AS p_t, q.t AS q_t, p.k, q.v, result_time AS found FROM p [RANGE {n[0]}], q [RANGE {n[1]}] WHERE p.g = q.g",
-        "counted": f"SELECT window_start, window_end AS at, k, count(*) AS n, sum(v) AS s FROM pairs [RANGE {n[2]} SLIDE {n[3]}] GROUP BY k",
+        "pairs": f"SELECT p.t AS p_t, q.t AS q_t, p.k, q.v, result_time AS found "
+        f"FROM p [RANGE {n[0]}], q [RANGE {n[1]}] WHERE p.g = q.g",
+        "counted": f"SELECT window_start, window_end AS at, k, count(*) AS n, sum(v) AS s "
+        f"FROM pairs [RANGE {n[2]} SLIDE {n[3]}] GROUP BY k",
         "by_p": f"SELECT window_end, count(*) AS n, max(v) AS m FROM pairs [RANGE {n[4]} SLIDE {n[5]} ON p_t]",
-        "by_q": f"SELECT last(k), collect_list(v), window_end FROM pairs [RANGE {n[6]} SLIDE {n[7]} ON q_t] WHERE v > 0",
+        "by_q": f"SELECT last(k), collect_list(v), window_end FROM pairs [RANGE {n[6]} SLIDE {n[7]} ON q_t] "
+        "WHERE v > 0",
         "filtered": "SELECT p_t, v, result_time FROM pairs WHERE v > 1",
-        "joined": f"SELECT x.p_t, x.v, q.v AS w, q.t, result_time FROM pairs [RANGE {n[8]} ON p_t] AS x, q [RANGE {n[9]}] WHERE x.k = q.k",
-        "itself": f"SELECT x.v, y.v AS w, result_time FROM pairs [RANGE {n[10]}] AS x, pairs [RANGE {n[11]} ON q_t] AS y WHERE x.k = y.k",
+        "joined": f"SELECT x.p_t, x.v, q.v AS w, q.t, result_time "
+        f"FROM pairs [RANGE {n[8]} ON p_t] AS x, q [RANGE {n[9]}] WHERE x.k = q.k",
+        "itself": f"SELECT x.v, y.v AS w, result_time "
+        f"FROM pairs [RANGE {n[10]}] AS x, pairs [RANGE {n[11]} ON q_t] AS y WHERE x.k = y.k",
         "twice": f"SELECT window_end AS upto, max(n) AS most FROM counted [RANGE {n[12]} SLIDE {n[13]}]",
         "thrice": f"SELECT window_end, sum(most) AS s FROM twice [TUMBLING {n[14]}]",
-        "ticked": f"SELECT window_end AS at, p.k, count(*) AS n, sum(q.v) AS s, first(p.v) AS f FROM p [RANGE {n[15]} SLIDE {n[16]}{origin}], "
+        "ticked": f"SELECT window_end AS at, p.k, count(*) AS n, sum(q.v) AS s, first(p.v) AS f "
+        f"FROM p [RANGE {n[15]} SLIDE {n[16]}{origin}], "
         f"q [RANGE {n[17]} SLIDE {n[16]}{origin}] WHERE p.g = q.g GROUP BY p.k",
-        "always": f"SELECT window_end, count(*) AS n FROM p [RANGE {n[18]} SLIDE {n[19]}], q [RANGE ALL SLIDE {n[19]}] WHERE p.k = q.k",
+        "always": f"SELECT window_end, count(*) AS n FROM p [RANGE {n[18]} SLIDE {n[19]}], q [RANGE ALL SLIDE {n[19]}] "
+        "WHERE p.k = q.k",
         "alone": "SELECT t, k, count(*) AS n, result_time AS at FROM p GROUP BY t, k",
         "of_alone": f"SELECT window_end, sum(n) AS n, max(at) AS m FROM alone [TUMBLING {n[14]}]",
-        "moments": f"SELECT p.t, q.t AS u, count(*) AS n, result_time AS at FROM p [RANGE {n[20]}], q [RANGE {n[21]}] WHERE p.k = q.k GROUP BY p.t, q.t",
+        "moments": f"SELECT p.t, q.t AS u, count(*) AS n, result_time AS at FROM p [RANGE {n[20]}], q [RANGE {n[21]}] "
+        "WHERE p.k = q.k GROUP BY p.t, q.t",
         "of_moments": f"SELECT window_end, sum(n) AS n, max(at) AS m FROM moments [TUMBLING {n[22]}]",
-        "mixed": f"SELECT window_end, q.g, count(*) AS n, max(x.v) AS m FROM pairs [RANGE {n[24]} SLIDE {n[25]} ON p_t] AS x, "
+        "mixed": f"SELECT window_end, q.g, count(*) AS n, max(x.v) AS m "
+        f"FROM pairs [RANGE {n[24]} SLIDE {n[25]} ON p_t] AS x, "
         f"q [RANGE {n[26]} SLIDE {n[25]}] WHERE x.k = q.k GROUP BY q.g",
         "ranked": f"SELECT window_end, count(*) AS n FROM counted [RANGE {n[29]} ROWS SLIDE {n[30]} ROWS]",
         "low": "SELECT t, k, v FROM p WHERE v < 2",
         "high": "SELECT t, k, v FROM q WHERE g = 0",
-        "again": f"SELECT window_end, k, count(*) AS n, sum(v) AS s FROM (low UNION ALL high) [RANGE {n[27]} SLIDE {n[28]}] GROUP BY k",
+        "again": f"SELECT window_end, k, count(*) AS n, sum(v) AS s FROM (low "
+        f"UNION ALL high) [RANGE {n[27]} SLIDE {n[28]}] GROUP BY k",
         "above": f"SELECT window_end, max(s) AS s FROM ticked [RANGE {n[22]} SLIDE {n[23]}]",
     }
 
@@ -151,8 +161,8 @@ PAIRS = "SELECT a.ts AS a_ts, a.v, b.v AS w, result_time FROM a [RANGE 4 SECONDS
 KEPT = "SELECT v, w, result_time AS at FROM pairs WHERE w > 1"
 COUNTED = "SELECT window_start, window_end, count(*) AS n FROM pairs [RANGE 2 SECONDS SLIDE 1 SECOND ON a_ts]"
 TICKED = (
-    "SELECT window_start, window_end, count(*) AS n, sum(b.v) AS s FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS], "
-    "b [RANGE 3 SECONDS SLIDE 2 SECONDS] WHERE a.k = b.k"
+    "SELECT window_start, window_end, count(*) AS n, sum(b.v) AS s "
+    "FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS], b [RANGE 3 SECONDS SLIDE 2 SECONDS] WHERE a.k = b.k"
 )
 
 
@@ -190,7 +200,10 @@ def test_what_comes_later_reads_what_is_found_from_then_on_and_is_told_apart_whe
 
 
 def test_windows_come_while_the_engine_runs_and_explain_shows_what_reads_what(live):  # noqa: F811
-    ever = "SELECT window_start, window_end, count(*) AS n FROM a [RANGE ALL SLIDE 2 SECONDS], b [RANGE ALL SLIDE 2 SECONDS] WHERE a.k = b.k"
+    ever = (
+        "SELECT window_start, window_end, count(*) AS n "
+        "FROM a [RANGE ALL SLIDE 2 SECONDS], b [RANGE ALL SLIDE 2 SECONDS] WHERE a.k = b.k"
+    )
     queries = {"pairs": PAIRS, "kept": KEPT, "counted": COUNTED, "ticked": TICKED, "ever": ever}
     one = live(queries)
     for number in range(4):
@@ -255,7 +268,7 @@ def test_who_comes_with_a_restart_does_not_read_what_was_found_before_it(spark, 
     for number in range(3):
         replay.add(**rows_at(number))
     # As after a crash: the results of the last step wait.
-    with patch.object(Stepper, "settle"), patch.object(Stepper, "tick", return_value=False):
+    with patch.object(Stepper, "quiesce"), patch.object(Stepper, "tick", return_value=False):
         first = replay.engine(spark, tmp_path / "state", queries)
         drain(first)
     assert waiting(first.network(), first.manifest(), partial(views_of, first.catalog))
@@ -320,7 +333,8 @@ def packet(stream, step, number, answered):
     ends = ["a", "b"][:: -1 if answered else 1]
     ports = [number % 2, 80][:: -1 if answered else 1]
     values = {
-        "ts": (40 * step + 7 * (number // 3) + answered) * SECOND, "srcIP": ends[0], "destIP": ends[1], "srcPort": ports[0],
+        "ts": (40 * step + 7 * (number // 3) + answered) * SECOND, "srcIP": ends[0], "destIP": ends[1],
+        "srcPort": ports[0],
         "destPort": ports[1], "flag": "SYN_ACK" if answered else "SYN",
     }  # fmt: skip
     return {c.name: values.get(c.name) for c in stream.columns}
@@ -353,13 +367,19 @@ def test_readers_of_aggregates_get_each_window_once_however_it_comes_out(spark, 
 
 
 def test_groups_of_both_times_are_complete_when_each_stream_has_passed_its_own(spark, tmp_path):
-    """Q7-1 where one stream is far ahead: what it joined long ago in event time does not wait for the other to reach the newest time."""
+    """Q7-1 with one stream far ahead: its early matches do not wait until the other stream reaches the newest time."""
     streams = [stream(name, "ts timestamp, k bigint") for name in "ab"]
     replay = Replay(tmp_path / "source", *streams)
-    sql = "SELECT a.ts, b.ts AS u, count(*) AS n FROM a [RANGE 60 SECONDS], b [RANGE 60 SECONDS] WHERE a.k = b.k GROUP BY a.ts, b.ts"
+    sql = (
+        "SELECT a.ts, b.ts AS u, count(*) AS n FROM a [RANGE 60 SECONDS], b [RANGE 60 SECONDS] WHERE a.k = b.k "
+        "GROUP BY a.ts, b.ts"
+    )
     named = {
-        "pairs": "SELECT a.ts AS a_ts, b.ts AS b_ts, result_time FROM a [RANGE 60 SECONDS], b [RANGE 60 SECONDS] WHERE a.k = b.k",
-        "windows": "SELECT a_ts, b_ts, count(*) AS n, window_end FROM pairs [RANGE 10 SECONDS SLIDE 5 SECONDS] GROUP BY a_ts, b_ts",
+        "pairs": "SELECT a.ts AS a_ts, b.ts AS b_ts, result_time FROM a [RANGE 60 SECONDS], b [RANGE 60 SECONDS] "
+        "WHERE a.k = b.k",
+        "windows": "SELECT a_ts, b_ts, count(*) AS n, window_end "
+        "FROM pairs [RANGE 10 SECONDS SLIDE 5 SECONDS] "
+        "GROUP BY a_ts, b_ts",
     }
     given = [
         {"a": [{"ts": 50 * SECOND, "k": 1}] * 2, "b": [{"ts": 5 * SECOND, "k": 1}]},

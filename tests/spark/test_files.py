@@ -22,8 +22,8 @@ SCHEMA = "ts timestamp, k int, v bigint, w double, s string"
 TYPES = {"ts": pa.timestamp("us", tz="UTC"), "k": pa.int32(), "v": pa.int64(), "w": pa.float64(), "s": pa.string()}
 QUERIES = {
     "wide": "SELECT a.v, b.v, a.s, b.w FROM a [RANGE 5 SECONDS], b [RANGE 3 SECONDS] WHERE a.k = b.k AND a.w > 0.5",
-    "keys": "SELECT a.v, b.v FROM a [RANGE 5 SECONDS], b [RANGE 3 SECONDS], a [RANGE 2 SECONDS] c WHERE a.k = b.k "
-    "AND b.v = c.v",
+    "keys": "SELECT a.v, b.v FROM a [RANGE 5 SECONDS], b [RANGE 3 SECONDS], a [RANGE 2 SECONDS] c "
+    "WHERE a.k = b.k AND b.v = c.v",
     "scan": "SELECT a.v, b.v FROM a [RANGE 1 SECOND], b [RANGE 1 SECOND] WHERE a.v < b.v",
     "alone": "SELECT k, s FROM a WHERE v > 3",
 }
@@ -102,12 +102,12 @@ def test_files_read_by_mappers_give_what_spark_gives(spark, tmp_path, pieces_rea
 @pytest.mark.parametrize("tasks", [1, 2, 5])
 def test_files_beside_rows_from_spark_and_results_of_queries_give_the_same(spark, tmp_path, pieces_read, tasks):
     more = {
-        "upper": "SELECT result_time AS at, CAST(sin(CAST(a.v AS DOUBLE)) AS STRING) AS s, b.v FROM a [RANGE 2 "
-        "SECONDS], b [RANGE 1 SECOND] WHERE a.k = b.k",
+        "upper": "SELECT result_time AS at, CAST(sin(CAST(a.v AS DOUBLE)) AS STRING) AS s, b.v "
+        "FROM a [RANGE 2 SECONDS], b [RANGE 1 SECOND] WHERE a.k = b.k",
         "above": "SELECT window_end, s, count(*) AS n FROM wide [TUMBLING 1 SECOND] GROUP BY s",
         "computed": "SELECT window_end, s, count(*) AS n FROM upper [TUMBLING 1 SECOND] GROUP BY s",
-        "ticked": "SELECT window_end, count(*) AS n, sum(a.v) AS s FROM a [RANGE 2 SECONDS SLIDE 1 SECOND], b [RANGE 1 "
-        "SECOND SLIDE 1 SECOND] WHERE a.k = b.k",
+        "ticked": "SELECT window_end, count(*) AS n, sum(a.v) AS s "
+        "FROM a [RANGE 2 SECONDS SLIDE 1 SECOND], b [RANGE 1 SECOND SLIDE 1 SECOND] WHERE a.k = b.k",
         "substring": "SELECT v FROM b WHERE md5(s) > '8'",  # Spark has to look at the rows of b
     }
     more["wide"] = QUERIES["wide"].replace("a.v, b.v,", "result_time AS at, a.v, b.v AS w2,", 1)

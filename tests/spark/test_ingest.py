@@ -113,8 +113,8 @@ class Case(NamedTuple):
             f"SELECT x.no, {every} FROM a [RANGE 5] x, b [RANGE 5] y WHERE {pairs} AND y.no >= 0",
             f"SELECT no, {key[-1]} FROM b WHERE no <> 1",
             (
-                f"SELECT {', '.join(key)}, count(*) AS n, min(no) AS least FROM a [RANGE 4 SLIDE 2] GROUP BY "
-                f"{', '.join(key)}"
+                f"SELECT {', '.join(key)}, count(*) AS n, min(no) AS least FROM a [RANGE 4 SLIDE 2] "
+                f"GROUP BY {', '.join(key)}"
             ),
         )
 

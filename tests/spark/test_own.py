@@ -62,12 +62,12 @@ CASES = {
     "integers": ("SELECT at, v, result_time AS t FROM i WHERE k = 1", "SELECT at, v, at AS t FROM i WHERE k = 1"),
     "windows": (
         (
-            "SELECT k, count(*) AS n, sum(x) AS x, max(s) AS s, avg(d) AS d, window_end FROM a [TUMBLING 2 "
-            "SECONDS] GROUP BY k"
+            "SELECT k, count(*) AS n, sum(x) AS x, max(s) AS s, avg(d) AS d, window_end "
+            "FROM a [TUMBLING 2 SECONDS] GROUP BY k"
         ),
         (
-            f"SELECT k, count(*) AS n, sum(x) AS x, max(s) AS s, avg(d) AS d, {PIECE} AS window_end FROM a GROUP "
-            f"BY k, {PIECE}"
+            f"SELECT k, count(*) AS n, sum(x) AS x, max(s) AS s, avg(d) AS d, {PIECE} AS window_end "
+            f"FROM a GROUP BY k, {PIECE}"
         ),
     ),
     "having": (
@@ -245,8 +245,8 @@ def test_what_needs_more_than_its_select_list_is_stored_with_it(spark, tmp_path)
         into=out / "top",
     )
     last = (
-        "SELECT sum(x) AS x, k, n FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k, n ORDER BY x DESC NULLS "
-        "FIRST, n LIMIT 2"
+        "SELECT sum(x) AS x, k, n FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] "
+        "GROUP BY k, n ORDER BY x DESC NULLS FIRST, n LIMIT 2"
     )
     engine.query(last, name="last", into=out / "last")
     engine.query("SELECT v FROM a", name="function", into=lambda *_: None)

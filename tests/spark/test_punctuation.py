@@ -75,7 +75,8 @@ WINDOWED = {
     "moments": "SELECT result_time, ts, k, count(*) AS n FROM a GROUP BY ts, k",
     "distinct": "SELECT DISTINCT ts, v FROM b",
     "united": "SELECT window_end, k, sum(v) AS s FROM (a UNION ALL b) [RANGE 5 SLIDE 5] GROUP BY k",
-    "ticked": "SELECT window_end, a.k, count(*) AS n, max(b.v) AS m FROM a [RANGE 6 SLIDE 3], b [RANGE 9 SLIDE 3] WHERE a.k = b.k GROUP BY a.k",
+    "ticked": "SELECT window_end, a.k, count(*) AS n, max(b.v) AS m FROM a [RANGE 6 SLIDE 3], b [RANGE 9 SLIDE 3] "
+    "WHERE a.k = b.k GROUP BY a.k",
     "found": "SELECT result_time, a.ts AS a_ts, a.v, b.v AS w FROM a [RANGE 10], b [RANGE 10] WHERE a.k = b.k",
     "counted": "SELECT window_end, count(*) AS n, sum(w) AS s FROM found [RANGE 4 SLIDE 2 ON a_ts]",
 }
@@ -290,7 +291,8 @@ def test_streams_declared_in_sql_take_punctuations_from_a_stream(spark, tmp_path
     engine = Engine(spark, tmp_path / "state", tasks=2, durable=False)
     engine.execute(f"""
         CREATE STREAM m (ts BIGINT, k BIGINT, WATERMARK FOR ts) ORDERED USING parquet OPTIONS (path '{tmp_path / "m"}');
-        CREATE STREAM a (ts BIGINT, k BIGINT, WATERMARK FOR ts) PUNCTUATION FROM m USING parquet OPTIONS (path '{tmp_path / "a"}');
+        CREATE STREAM a (ts BIGINT, k BIGINT, WATERMARK FOR ts) PUNCTUATION FROM m
+            USING parquet OPTIONS (path '{tmp_path / "a"}');
         CREATE QUERY q AS SELECT k FROM a;
     """)
     assert "punctuation by ts, k" in engine.explain()

@@ -73,8 +73,8 @@ CASES = {
     "by_date": (
         "SELECT p.day, q.day, p.v FROM p [RANGE 3 DAYS], q [RANGE 2 DAYS] WHERE p.k = q.k",
         (
-            "SELECT p.day, q.day, p.v FROM p, q WHERE datediff(q.day, p.day) < 3 AND datediff(p.day, q.day) < 2 "
-            "AND p.k = q.k"
+            "SELECT p.day, q.day, p.v FROM p, q "
+            "WHERE datediff(q.day, p.day) < 3 AND datediff(p.day, q.day) < 2 AND p.k = q.k"
         ),
     ),
     "by_time_without_zone": (

@@ -22,7 +22,7 @@ def ticked(*, unread=False, trigger=5.0, pace=None, active=0.0):
     run.spark_query = object()
     run.stepper = Mock(last_active=active, manifest=SimpleNamespace(progress={"a": 7}))
     run.stepper.layout.order = ("a",)
-    run.stepper.lulls.return_value = {"a": 8}
+    run.stepper.idle_progress.return_value = {"a": 8}
     clock = Mock(time=lambda: NOW, monotonic=lambda: NOW)
     with patch.multiple(run_module, time=clock, unread=lambda _: unread):
         run._tick()
@@ -40,13 +40,13 @@ def ticked(*, unread=False, trigger=5.0, pace=None, active=0.0):
 )
 def test_a_stream_is_silent_up_to_the_last_time_that_spark_has_looked(options, looked):
     stepper = ticked(**options)
-    stepper.lulls.assert_called_once_with({"a": 7}, ("a",), looked)
+    stepper.idle_progress.assert_called_once_with({"a": 7}, ("a",), looked)
     stepper.tick.assert_called_once_with({"a": 8})
 
 
 def test_the_clock_moves_no_stream_while_something_is_unread():
     stepper = ticked(unread=True)
-    stepper.lulls.assert_not_called()
+    stepper.idle_progress.assert_not_called()
     stepper.tick.assert_called_once_with(None)
 
 

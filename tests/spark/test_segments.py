@@ -1,4 +1,4 @@
-"""State without a key is scanned by several tasks, each its own segment of time; what that costs is learned while running."""
+"""Several tasks scan state without a key, each a segment of time; the costs are measured while running."""
 
 from unittest.mock import patch
 

@@ -183,8 +183,8 @@ def test_steps_that_compute_their_sources_give_what_spark_gives(spark, tmp_path,
         frame = frame.where("s <> 's1'").selectExpr("ts", "abs(k) AS k", "upper(s) AS s", "v * 2 AS twice", "d")
         engine.stream("a", frame.where(FOR_SPARK) if through_spark else frame, event_time="ts", delay="1 second")
         queries = {
-            "pairs": "SELECT a.twice, b.twice AS other, a.s FROM a [RANGE 2 SECONDS], a [RANGE 1 SECOND] b WHERE a.k "
-            "= b.k",
+            "pairs": "SELECT a.twice, b.twice AS other, a.s FROM a [RANGE 2 SECONDS], a [RANGE 1 SECOND] b "
+            "WHERE a.k = b.k",
             "sums": "SELECT s, sum(twice) AS n, window_end FROM a [TUMBLING 1 SECOND] GROUP BY s",
             "rows": "SELECT k, s FROM a WHERE twice > 10",
         }

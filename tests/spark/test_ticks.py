@@ -39,19 +39,19 @@ def ticked(draw):
     return {
         "sums": f"SELECT window_start, window_end, p.k, count(*) AS n, sum(q.v) AS s, avg(p.v) AS a FROM {pair()} "
         "WHERE p.g = q.g GROUP BY p.k",
-        "many": f"SELECT window_end AS at, p.k, count(*) AS n, max(q.v) AS m FROM {pair()} WHERE p.g = q.g GROUP BY "
-        f"p.k HAVING count(*) >= {some}",
+        "many": f"SELECT window_end AS at, p.k, count(*) AS n, max(q.v) AS m FROM {pair()} WHERE p.g = q.g "
+        f"GROUP BY p.k HAVING count(*) >= {some}",
         "doubles": f"SELECT window_end, sum(p.x) AS s, var_pop(q.v) AS r, min(q.t) AS m FROM {pair()} WHERE p.k = q.k",
-        "groups": "SELECT window_end, q.g, p.v, count(DISTINCT q.v) AS d, approx_count_distinct(q.k) AS c FROM "
-        f"{pair()} WHERE p.k = q.k GROUP BY q.g, p.v",
-        "first": f"SELECT window_end, p.k, sum(q.v) AS s FROM {pair()} WHERE p.g = q.g GROUP BY p.k ORDER BY s DESC, "
-        f"p.k LIMIT {some}",
+        "groups": "SELECT window_end, q.g, p.v, count(DISTINCT q.v) AS d, approx_count_distinct(q.k) AS c "
+        f"FROM {pair()} WHERE p.k = q.k GROUP BY q.g, p.v",
+        "first": f"SELECT window_end, p.k, sum(q.v) AS s FROM {pair()} WHERE p.g = q.g "
+        f"GROUP BY p.k ORDER BY s DESC, p.k LIMIT {some}",
         "ordered": f"SELECT window_end, first(p.v) AS f, last(q.v) AS l, count(*) AS n FROM {pair()} WHERE p.k = q.k",
         "listed": f"SELECT window_end, p.g, collect_list(q.v) AS l FROM {pair()} WHERE p.k = q.k GROUP BY p.g",
-        "three": f"SELECT window_end, count(*) AS n, sum(r.v) AS s FROM {', '.join(sides('p', 'q', 'p'))} AS r WHERE "
-        "p.k = q.k AND q.g = r.g",
-        "united": f"SELECT window_end, x.k, count(*) AS n, max(q.v) AS m FROM {united[0]} AS x, {united[1]} WHERE x.g "
-        "= q.g AND q.v > 0 GROUP BY x.k",
+        "three": f"SELECT window_end, count(*) AS n, sum(r.v) AS s FROM {', '.join(sides('p', 'q', 'p'))} AS r "
+        "WHERE p.k = q.k AND q.g = r.g",
+        "united": f"SELECT window_end, x.k, count(*) AS n, max(q.v) AS m FROM {united[0]} AS x, {united[1]} "
+        "WHERE x.g = q.g AND q.v > 0 GROUP BY x.k",
         "above": f"SELECT window_end, max(n) AS m FROM many [RANGE {some} SLIDE {some}]",
     }
 
@@ -86,8 +86,8 @@ def test_many_results_are_the_references(
 
 
 TICKED = (
-    "SELECT a.k, window_end, count(*) AS n, sum(b.v) AS s{0} FROM a [RANGE {1} SLIDE 1 SECOND], b [RANGE {1} "
-    "SLIDE 1 SECOND] WHERE a.k = b.k GROUP BY a.k"
+    "SELECT a.k, window_end, count(*) AS n, sum(b.v) AS s{0} "
+    "FROM a [RANGE {1} SLIDE 1 SECOND], b [RANGE {1} SLIDE 1 SECOND] WHERE a.k = b.k GROUP BY a.k"
 )
 
 

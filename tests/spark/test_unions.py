@@ -33,8 +33,8 @@ TAGGED = (
 )
 
 CONSTANT = (
-    "SELECT x.v, c.v AS w FROM (SELECT ts, v, 1L AS k FROM a UNION ALL SELECT ts, v + 1, k + 1 FROM b) "
-    "[RANGE 9 SECONDS] AS x, "
+    "SELECT x.v, c.v AS w FROM (SELECT ts, v, 1L AS k FROM a UNION ALL SELECT ts, v + 1, k + 1 "
+    "FROM b) [RANGE 9 SECONDS] AS x, "
     "c [RANGE 4 SECONDS] WHERE x.k = c.k"
 )
 
@@ -126,20 +126,20 @@ def test_results_wait_for_the_slowest_stream_of_a_union_and_others_read_them(liv
     queries = {
         "u": JOIN,
         "counted": "SELECT window_end, count(*) AS n FROM u [TUMBLING 4 SECONDS]",
-        "ticked": "SELECT window_end, count(*) AS n, max(x.v) AS m FROM (a UNION ALL b) [RANGE 4 SECONDS SLIDE 2 "
-        "SECONDS] AS x, "
+        "ticked": "SELECT window_end, count(*) AS n, max(x.v) AS m FROM (a "
+        "UNION ALL b) [RANGE 4 SECONDS SLIDE 2 SECONDS] AS x, "
         "c [RANGE 4 SECONDS SLIDE 2 SECONDS] WHERE x.k = c.k",
-        "moments": "SELECT x.ts, c.ts AS u, count(*) AS n FROM (a UNION ALL b) [RANGE 9 SECONDS] AS x, c [RANGE 4 "
-        "SECONDS] WHERE x.k = c.k "
+        "moments": "SELECT x.ts, c.ts AS u, count(*) AS n FROM (a "
+        "UNION ALL b) [RANGE 9 SECONDS] AS x, c [RANGE 4 SECONDS] WHERE x.k = c.k "
         "GROUP BY x.ts, c.ts",
         "low": "SELECT ts, k, v FROM a WHERE v < 5",
         "high": "SELECT ts, k, v FROM b WHERE v > 1",
-        "again": "SELECT x.v, c.v AS w FROM (low UNION ALL high) [RANGE 5 SECONDS] AS x, c [RANGE 5 SECONDS] WHERE "
-        "x.k = c.k",
+        "again": "SELECT x.v, c.v AS w FROM (low UNION ALL high) [RANGE 5 SECONDS] AS x, c [RANGE 5 SECONDS] "
+        "WHERE x.k = c.k",
         "pairs": "SELECT x.v AS w, result_time AS ts FROM (a UNION ALL b) [RANGE 2 SECONDS] AS x, c [RANGE 2 SECONDS] "
         "WHERE x.k = c.k",
-        "renamed": "SELECT x.at, x.number FROM (SELECT ts AS at, v AS number FROM low WHERE k = 1 UNION ALL SELECT ts, "
-        "w FROM pairs) AS x",
+        "renamed": "SELECT x.at, x.number FROM (SELECT ts AS at, v AS number FROM low WHERE k = 1 "
+        "UNION ALL SELECT ts, w FROM pairs) AS x",
     }
     one = live(queries)
     steps = [rows_at(n, *(() if n < 2 else ("b",))) for n in range(5)]

@@ -84,8 +84,8 @@ def test_a_new_worker_has_loaded_what_steps_use(spark):
 def test_steps_ticks_and_results_share_the_workers_of_the_warm_up(spark, tmp_path):
     replay = Replay(tmp_path / "source", stream("a", "ts timestamp, k bigint, v bigint"))
     queries = {
-        "pairs": "SELECT x.v, y.v AS w, result_time AS at FROM a [RANGE 5 SECONDS] x, a [RANGE 5 SECONDS] y WHERE x.k "
-        "= y.k",
+        "pairs": "SELECT x.v, y.v AS w, result_time AS at FROM a [RANGE 5 SECONDS] x, a [RANGE 5 SECONDS] y "
+        "WHERE x.k = y.k",
         # Windows that overlap are put together from panes by a job of Python workers, when they are read.
         "long": "SELECT window_end, k, sum(v) AS s FROM a [RANGE 60 SECONDS SLIDE 1 SECOND] GROUP BY k",
         "above": "SELECT window_end, count(*) AS n FROM pairs [TUMBLING 2 SECONDS]",

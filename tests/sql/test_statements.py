@@ -47,8 +47,8 @@ def test_an_empty_script_has_no_statements():
 
 def test_create_query_with_every_clause():
     text = (
-        "CREATE OR REPLACE QUERY q RETAIN 7 DAYS ON ERROR STOP AS SELECT * FROM a WHERE n > 3 INTO jdbc OPTIONS "
-        "(url 'u', a.b = 'c', n 5, t TRUE)"
+        "CREATE OR REPLACE QUERY q RETAIN 7 DAYS ON ERROR STOP AS SELECT * FROM a WHERE n > 3 INTO jdbc "
+        "OPTIONS (url 'u', a.b = 'c', n 5, t TRUE)"
     )
     query = one(text)
     assert query.name == "q"

@@ -211,8 +211,8 @@ def test_a_timestamp_without_an_offset_is_in_utc_whoever_reads_it(condition):
 
 def test_a_group_with_a_timestamp_in_it_is_found_in_the_select_list():
     text = (
-        "SELECT at > TIMESTAMP '2024-01-01' AS late, k, count(*) AS n, at > TIMESTAMP '2024-01-01' AS again FROM "
-        "orders GROUP BY at > TIMESTAMP '2024-01-01', k"
+        "SELECT at > TIMESTAMP '2024-01-01' AS late, k, count(*) AS n, at > TIMESTAMP '2024-01-01' AS again "
+        "FROM orders GROUP BY at > TIMESTAMP '2024-01-01', k"
     )
     view = parse_view(text, SOURCES, name="v")
     assert [item.expression.sql(lambda ref: ref.column) for item in view.items] == ["g0", "g1", "a0", "g0"]

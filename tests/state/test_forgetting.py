@@ -59,7 +59,8 @@ def test_a_replaced_query_without_results_ends_however_long_it_would_keep_them()
 
 def test_counts_go_to_the_query_that_goes_on_and_only_then_is_the_old_one_forgotten():
     known = registry(
-        query(1, dropped=True), query(2, "_q", united=1, owner="q", dropped=True), query(3, replaces=1, dropped=True), query(4, replaces=3)
+        query(1, dropped=True), query(2, "_q", united=1, owner="q", dropped=True), query(3, replaces=1, dropped=True),
+        query(4, replaces=3)
     )  # fmt: skip
     counts = {n: QueryCounters(10**n, n) for n in (1, 2, 3, 4)}
     before = Manifest(counters=Counters(queries=counts))

@@ -71,7 +71,8 @@ def random_entry(step, draw):
 def _run(step, draw):
     times = sorted(draw(st.lists(st.integers(-(2**61), 2**61), min_size=1, max_size=4)))
     return entry_of(
-        f"runs/{step}-x.arrow", step=step, rows=len(times), min_time=times[0], max_time=times[-1], quantiles=tuple(times[1:-1])
+        f"runs/{step}-x.arrow", step=step, rows=len(times), min_time=times[0], max_time=times[-1],
+        quantiles=tuple(times[1:-1])
     )  # fmt: skip
 
 

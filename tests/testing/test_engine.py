@@ -46,7 +46,8 @@ def test_queries_come_and_go_while_it_runs():
     engine = engine_of(join=JOIN)
     engine.take(a=[row(1, 7, 10)])
     engine.execute(
-        f"CREATE QUERY sums AS {SUMS}; CREATE QUERY held FROM STATE AS {JOIN}; DROP QUERY join; ALTER STREAM a SET DELAY 0"
+        f"CREATE QUERY sums AS {SUMS}; CREATE QUERY held "
+        f"FROM STATE AS {JOIN}; DROP QUERY join; ALTER STREAM a SET DELAY 0"
     )
     engine.take(a=[row(9, 7, 5)], b=[row(4, 7, 3)])
     engine.stop(final=True)
@@ -93,3 +94,17 @@ def test_a_store_has_one_engine_and_what_has_ended_stays_so():
         engine_of(engine.store, engine.source)
     with pytest.raises(StateError, match="start it first"):
         engine.tick()
+
+
+def test_more_queries_than_a_word_has_bits_are_told_apart():
+    joins = {f"j{n}": f"{JOIN} AND a.v > {n}" for n in range(70)}
+    sums = {
+        f"s{n}": f"SELECT window_end, k, sum(v) AS s FROM a [TUMBLING 4] WHERE v > {n} GROUP BY k" for n in range(70)
+    }
+    engine = engine_of(**joins, **sums)
+    engine.take(a=[row(1, k, v) for k in (7, 8) for v in range(70)], b=[row(2, 7, 1)])
+    engine.stop(final=True)
+    for n in range(70):
+        above = range(n + 1, 70)
+        assert sorted(engine.results(f"j{n}")) == [(v, 1) for v in above]
+        assert sorted(engine.results(f"s{n}")) == [(4, k, sum(above)) for k in (7, 8) if above]

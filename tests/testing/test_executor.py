@@ -1,4 +1,4 @@
-"""The engine in one process answers as the reference does, in whatever way its steps come to pass."""
+"""The engine in one process answers as the reference does, however its steps are executed."""
 
 import contextlib
 import random
@@ -23,7 +23,7 @@ MANNERS = st.builds(
 
 
 def answered(load, queries, manner, tasks, seed):
-    """An engine that has taken all steps of a workload; what only Spark can compute is left out."""
+    """An engine after all steps of a workload, without the queries that need Spark."""
     engine, names = Engine(tasks=tasks, manner=manner, chance=random.Random(seed)), {}
     for stream in load.streams.values():
         engine.stream(stream)

@@ -1,4 +1,4 @@
-"""What scenarios have found in the engine, each as small as it came out; none of it may come back."""
+"""Failures found by scenarios, each shrunk; none of them may return."""
 
 import random
 
@@ -23,7 +23,7 @@ def row(at=None, k=None, v=None, p=None):
 
 @pytest.mark.parametrize("how", ["advance", "rows", "delay"])
 def test_a_group_that_one_stream_has_ended_closes_when_the_other_has_come_so_far(how):
-    """A tick, or a step, noted how far the other stream had come without closing the group's windows: they never came."""
+    """A tick, or a step, recorded the other stream's progress without closing the group's windows: they never came."""
     engine = Engine()
     engine.stream(PLAIN)
     engine.stream(BY_GROUP)
@@ -45,7 +45,7 @@ def test_a_group_that_one_stream_has_ended_closes_when_the_other_has_come_so_far
 
 @pytest.mark.parametrize("seed", range(6))
 def test_merged_results_survive_a_power_cut(seed):
-    """Files that upkeep had put together were named by the manifest before the folder that names them was durable."""
+    """The manifest named files merged by upkeep before the folder with their names was durable."""
     with constants(Options(upkeep=2)):
         store = FaultyStore(MemoryStore(), random.Random(seed))
         engine = Engine(store)

@@ -1,4 +1,4 @@
-"""Scenarios are what they promise to be, and a seed says which one it is."""
+"""Scenarios have the promised parts, and are reproducible from a seed."""
 
 from statistics import median
 

@@ -4,9 +4,10 @@ from collections import Counter
 
 import pytest
 
-from penstock.reference import admit
+from penstock.reference import admit, results
 from penstock.testing.generate import scenario
-from penstock.testing.model import Judged, bag, same
+from penstock.testing.model import Judged, bag, joined, parsed, same
+from penstock.testing.queries import OVER
 from penstock.testing.scenario import Batch
 
 
@@ -44,3 +45,23 @@ def test_bags_differ_in_what_is_more_than_the_last_digits():
     assert bag([(float("nan"), -0.0)]) == bag([(float("nan"), 0.0)])
     assert not same(one - other, other - one)
     assert same(bag([(0.1 + 0.2,)]), bag([(0.3,)]))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_joins_that_are_looked_at_by_key_and_time_are_the_references(seed):
+    story = scenario(seed)
+    streams = {stream.name: stream for stream in story.streams}
+    rows = {name: [] for name in streams}
+    for event in story.events:
+        if isinstance(event, Batch):
+            for name, own in event.rows.items():
+                rows[name] += [
+                    row for row in own[:15] if isinstance(row["at"], int) and row["at"] < 10**9 and row["p"] is None
+                ]
+    for query in story.queries:
+        if query.kind != OVER:
+            asked = parsed(query.sql, story.streams)
+            if asked.aggregation is None:
+                assert bag(row for row, _ in joined(asked, streams, rows)) == bag(results(asked, streams, rows)), (
+                    query.sql
+                )

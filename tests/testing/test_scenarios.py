@@ -1,6 +1,7 @@
-"""Thousands of random stories, each told by the engine and by the model alike: `python -m penstock.testing` runs any of them, and more.
+"""Thousands of random stories, by engine and model alike: `python -m penstock.testing` runs any of them, and more.
 
-Queries of every kind come and go, rows are late, streams silent, engines die at any point, stores and sinks fail, parts of steps are tried again.
+Queries of every kind come and go, rows are late, streams idle, engines die at any point, stores and sinks fail, parts
+of steps are retried.
 """
 
 import pytest

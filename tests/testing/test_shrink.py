@@ -1,4 +1,4 @@
-"""A scenario that fails is found, and little is left of it."""
+"""A failing scenario is found and shrunk to little."""
 
 from unittest.mock import patch
 

@@ -88,7 +88,7 @@ def test_a_view_that_somebody_else_dropped_and_declared_anew_is_not_written_to(t
 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_a_drop_that_is_interrupted_leaves_the_view_or_its_name(tmp_path, power_cut):
-    """The process dies at each change that a drop makes: then the view is there as it was, or can be declared as another one."""
+    """The process dies at each change of a drop: then the view is unchanged, or another one can be declared."""
     (tmp_path / "lines").mkdir()
     write(tmp_path / "lines" / "a.parquet", [(1, "a"), (1, "b")])
     dies_at, whole = 0, False

@@ -77,8 +77,8 @@ def test_averages_of_decimals_are_those_of_spark_and_of_the_definition(spark, tm
     engine = Engine(spark, tmp_path / "state")
     engine.execute(f"CREATE SOURCE a USING parquet OPTIONS (path '{tmp_path}/a')")
     select = (
-        "SELECT g, avg(x) AS ax, avg(y) AS ay, avg(z) AS az, avg(x * 0.5) AS ap, avg(DISTINCT x + 1) AS ad FROM "
-        "a GROUP BY g"
+        "SELECT g, avg(x) AS ax, avg(y) AS ay, avg(z) AS az, avg(x * 0.5) AS ap, avg(DISTINCT x + 1) AS ad "
+        "FROM a GROUP BY g"
     )
     view = engine.view(select, name="v")
     view.refresh()

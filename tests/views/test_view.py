@@ -32,8 +32,8 @@ ORDERS = (Column("k", "bigint"), Column("cust", "int"), Column("price", "decimal
 LINES = (Column("k", "bigint"), Column("v", "string"))
 JOIN = "SELECT o.k, c.name, l.v FROM orders o, custs c, lines l WHERE o.cust = c.cust AND o.k = l.k AND o.price > 1"
 FOUR = (
-    "SELECT o.k, c.name, l.v, p.price FROM orders o, custs c, lines l, orders p WHERE o.cust = c.cust AND o.k = "
-    "l.k AND p.k = l.k"
+    "SELECT o.k, c.name, l.v, p.price FROM orders o, custs c, lines l, orders p "
+    "WHERE o.cust = c.cust AND o.k = l.k AND p.k = l.k"
 )
 TOTALS = (
     "SELECT c.name, count(*) AS n, sum(o.price) AS total, max(o.k) AS last, avg(o.k) AS mean, avg(o.price) AS fair "

@@ -228,7 +228,7 @@ class ResultView:
 
 
 def is_computed(expression: Expression, kind: str) -> bool:
-    """Whether kernels compute an expression over stored columns, with Spark's type; the value is NULL where it raises."""
+    """Whether kernels compute an expression over stored columns, with Spark's type; it is NULL where it raises."""
     columns = all(ref.role != PSEUDO_ROLE for ref in expression.refs)
     return expression.term is not None and columns and not isinstance(expression.term, Literal) and is_typed(kind)
 

@@ -21,7 +21,7 @@ from penstock.state.registry import QueryRecord
 
 
 def views_of(catalog: Catalog, query: int) -> list[ResultView]:
-    """What holds the results of a query, and of those that it continues."""
+    """The views on the results of a query, and of those that it continues."""
     return [view_of(catalog, one) for one in lineage(catalog.registry, catalog.numbered(query))]
 
 

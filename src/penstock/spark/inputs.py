@@ -1,4 +1,4 @@
-"""What declared streams are read from: a DataFrame for each of those that this program declares."""
+"""The inputs of declared streams: a DataFrame for each stream that this program declares."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Inputs:
         self.frames: dict[str, DataFrame] = {}
 
     def add(self, stream: Stream, frame: DataFrame, *, altered: bool = False) -> None:
-        """Declare a stream that is read from this DataFrame."""
+        """Declare a stream that reads this DataFrame."""
         beside = [name for name, other in self.frames.items() if other is frame]
         self.catalog.add_stream(stream, beside, altered=altered)
-        # Streams on one source have one DataFrame, by which they are known to be read together.
+        # Streams on one source share a DataFrame, which identifies them as read together.
         records = self.catalog.registry.streams
         source = records[stream.name].source_name
         together = [name for name in self.frames if records[name].source_name == source]

@@ -47,7 +47,7 @@ class OnBatch:
             raise PenstockError(msg)
         self._run_batch(batch, batch_id)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Accept no more batches."""
         self._run_batch = None
 

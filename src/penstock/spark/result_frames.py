@@ -1,7 +1,7 @@
-"""Committed results of a query, and rows put aside, as DataFrames.
+"""Committed results of a query, and rejected rows, as DataFrames.
 
-What is stored, and how the select list follows from it, is said by the view on the results (`results/read`,
-`results/read_aggregates`); here Spark reads it, and decides what tasks could not decide alone.
+The view on the results (`results/read`, `results/read_aggregates`) defines what is stored, and how the select list
+follows from it; here Spark reads it, and decides what tasks could not decide alone.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from penstock.storage.parquet import VERIFIED, metadata, paths
 from penstock.storage.store import Store
 
 BATCH = 1 << 16  # rows of a batch of expanded windows
-LISTED = 1 << 16  # With early results each row has its revision (its step), and whether it is final.
-KNOWN_FILES = 4096  # of which the longest run is remembered
+LISTED = 1 << 16  # windows that Spark lists for a row
+KNOWN_FILES = 4096  # whose longest run is cached
 SHORT, LONG = 1, 2  # numbers of windows per row
 _STEP_OF_NAME = r"([0-9]+)-[0-9a-f]+\.parquet"
 _SIDE_SCHEMA = "_row string, _step bigint, _reason string, _progress bigint"
@@ -88,7 +88,7 @@ def side_rows(spark: SparkSession, store: Store, manifest: Manifest, stream: Str
 def _own_frames(
     view: ResultView, spark: SparkSession, manifest: Manifest, part: Part, *, step: bool
 ) -> list[DataFrame]:
-    """The rows in files of the query alone, plus `_step` if asked."""
+    """The rows in files of the query alone, plus `_step` if requested."""
     record = view.record
     columns = [Declared(name, kind) for name, kind in zip(record.item_names, record.item_types, strict=True)]
     found = own_files(manifest, record.id, part)
@@ -162,7 +162,7 @@ _longest: dict[str, int] = {}  # by the name of a file, which never changes
 
 
 def longest_run(store: Store, name: str) -> int:
-    """The most windows that a row of a result file stands for, as the file says of itself."""
+    """The most windows that a row of a result file stands for, from the file's metadata."""
     if name not in _longest:
         if len(_longest) >= KNOWN_FILES:
             _longest.clear()
@@ -197,5 +197,5 @@ def _expression(view: ResultView, expression: Expression) -> Column:
 
 
 def _evaluated(text: str, *, risky: bool) -> Column:
-    """A value; NULL where evaluating it raises, if it may."""
+    """A value; NULL where evaluation raises, if it may."""
     return try_eval(F.expr(text)) if risky else F.expr(text)

@@ -28,7 +28,7 @@ from penstock.storage.store import Store
 
 @dataclass(frozen=True)
 class SinkRows:
-    """Reads parts of the results of queries that continue each other, as the newest manifest has them."""
+    """Reads parts of the results of queries that continue each other, by the newest manifest."""
 
     catalog: Catalog
     manifest: Callable[[], Manifest]
@@ -42,7 +42,7 @@ class SinkRows:
         return united(frames, ordered=ordered)
 
     def tables(self, queries: Sequence[int], part: Part) -> Iterator[pa.Table]:
-        """As Arrow tables of bounded size, without a Spark job where possible."""
+        """As bounded Arrow tables, without a Spark job if possible."""
         manifest, record = self.manifest(), self.catalog.numbered(queries[-1])
         tables = sink_tables(self.catalog, manifest, queries, part)
         if tables is not None:
@@ -55,7 +55,7 @@ class SinkRows:
 
 @dataclass(frozen=True)
 class WriterSink:
-    """A place that Spark's batch writer writes to, in one job for each step."""
+    """A target of Spark's batch writer, with one job per step."""
 
     into: Sink
     frame: Callable[[Sequence[int], Part], DataFrame]

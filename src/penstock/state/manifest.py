@@ -1,7 +1,7 @@
-"""The manifest: which files exist, how far each stream has come, and what was counted, as of each step.
+"""The manifest: which files exist, the progress of each stream, and all counters, as of each step.
 
-It is a log. Each step appends one entry by put-if-absent; every so often the whole is written as one entry, a snapshot, so that opening
-reads no more than twice what is there. A file that no entry names does not exist.
+It is a log. Each step appends one entry by put-if-absent; every so often the whole state is written as one entry, a
+snapshot, so that opening reads at most twice the state. A file that no entry names does not exist.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from penstock.storage.store import Store
 
 SNAPSHOT_EVERY = 64
 BEFORE, NOW = "before", "now"
-DECISIONS = 256  # that are remembered
+DECISIONS = 256  # that are kept
 DIGITS = 12  # of the number of a step in the name of its entry
 
 
-# Punctuations of groups: a pattern, and below which time no later row matches it.
+# Punctuations of groups: a pattern, and the time below which no later row matches it.
 Patterns = tuple[tuple[str, int], ...]
 
 
 class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """No later row of the stream has a time below `value`. `kind` says what it was derived from.
+    """No later row of the stream has a time below `value`. `kind` is what it was derived from.
 
-    `stairs` is what a delay in rows remembers of the last rows: (rows that came after, time). `closed` are groups whose punctuation is ahead of
-    the whole stream: (pattern, no later row that matches it has a time below this). They may be very many, so that an entry of the log only says
-    which ones its step has added or moved (`grown`); None: `closed` takes the place of what was known before.
+    `stairs` are the times of the last rows for a delay in rows: (later rows, time). `closed` are groups whose
+    punctuation is ahead of the whole stream: (pattern, time below which no later row matches it). They may be very
+    many, so that an entry of the log has only those that its step added or moved (`grown`); None: `closed` replaces all
+    earlier ones.
     """
 
     value: int
@@ -51,11 +52,11 @@ class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grown: Patterns | None = None
 
     def logged(self) -> Progress:
-        """As an entry of the log says it: groups that were ahead of the stream before are those of the entries before."""
+        """Its form in an entry of the log: without the groups that earlier entries have."""
         return self if self.grown is None else structs.replace(self, closed=())
 
     def after(self, before: Progress | None) -> Progress:
-        """As the manifest has it behind a step: with all groups that are ahead of the stream, and none that the stream has passed."""
+        """Its form in a manifest: with all groups ahead of the stream, and none that the stream has passed."""
         if self.grown is None or before is None:
             return structs.replace(self, closed=self.closed if self.grown is None else self.grown, grown=())
         if not self.grown and self.value == before.value:
@@ -65,7 +66,7 @@ class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Forgotten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is remembered no longer: counters of queries, suspensions of queries, and cursors."""
+    """What is no longer kept: counters of queries, suspensions of queries, and cursors."""
 
     counters: tuple[int, ...] = ()
     suspended: tuple[str, ...] = ()
@@ -77,13 +78,14 @@ class Forgotten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is known behind a step beside its files: all of it in a manifest, in a step's record what the step has changed.
+    """What a manifest has beside files: in full there, and in the entry of a step what that step changed.
 
-    `counters` add up, `progress` and `derived` are replaced, of the other mappings what a record says of a key. `orders` is what the choice of
-    probe orders has to remember, by join, `panes` that of pane sets, and `folding` that of partials in mappers, by aggregate; `decisions` are the
-    last ones. `closed` is the progress, by stream, up to which joins with windows that count rows, and aggregates, have been evaluated;
-    `closed_groups` are the punctuations by which windows of single groups have been closed ahead of it. `derived` is the last step whose results
-    have been taken in by each derived stream. `flushed` says of aggregates whose results are let out slowly, for each range of keys, which are out.
+    `counters` add up, `progress` and `derived` are replaced, other mappings by key. `orders` are the statistics for
+    probe orders, by join, `panes` those for pane sets, and `folding` those for partials in mappers, by aggregate;
+    `decisions` are the last ones. `closed` is the progress, by stream, up to which joins with windows that count rows,
+    and aggregates, have been evaluated; `closed_groups` are the punctuations that closed windows of single groups ahead
+    of it. `derived` is the last step whose results each derived stream has read. `flushed` are the positions of
+    aggregates with capped results, per range of keys.
     """
 
     step: int = -1
@@ -108,10 +110,12 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Facts):
-    """What one step changed. `forgotten` belongs to nobody any longer. `ended` says by which punctuations of groups it has closed: those BEFORE it,
-    those NOW known, or none; `closed_groups` are those of streams of which it was by others.
+    """What one step changed. `forgotten` is no longer needed.
 
-    The entry that makes a manifest of nothing is its snapshot.
+    `ended` says by which punctuations it has closed groups: those BEFORE it, those NOW known, or none; `closed_groups`
+    are those of streams that used others.
+
+    The entry that makes a manifest from nothing is its snapshot.
     """
 
     batch: int | None = None
@@ -156,10 +160,12 @@ class Manifest(Facts):
         by = {BEFORE: self.progress, NOW: progress}.get(entry.ended, {})
         groups = {**self.closed_groups, **{name: p.closed for name, p in by.items()}, **entry.closed_groups}
         return replace(
-            self, step=entry.step, last_batch=entry.last_batch, identity=entry.identity, version=entry.version, clock=entry.clock,
+            self, step=entry.step, last_batch=entry.last_batch, identity=entry.identity, version=entry.version,
+            clock=entry.clock,
             progress=progress, counters=counters, runs=runs, results=results, sides=sides,
             cursors={n: c for n, c in {**self.cursors, **entry.cursors}.items() if n not in lost.cursors},
-            suspended={n: why for n, why in {**self.suspended, **entry.suspended}.items() if n not in lost.suspended}, final=entry.final,
+            suspended={n: why for n, why in {**self.suspended, **entry.suspended}.items() if n not in lost.suspended},
+            final=entry.final,
             orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
             closed={n: v for n, v in {**self.closed, **entry.closed}.items() if stream_of(n) in entry.progress},
             derived=dict(entry.derived),
@@ -169,7 +175,7 @@ class Manifest(Facts):
         )  # fmt: skip
 
     def whole(self) -> Entry:
-        """The entry that makes it of nothing."""
+        """The entry that makes this manifest from nothing."""
         facts = {name: getattr(self, name) for name in FACTS}
         facts["progress"] = {name: structs.replace(own, grown=None) for name, own in self.progress.items()}
         files = (tuple(self.runs.values()), tuple(self.results.values()), tuple(self.sides))
@@ -179,7 +185,7 @@ class Manifest(Facts):
         return {name: p.value for name, p in self.progress.items()}
 
     def reached(self) -> dict[str, int]:
-        """Progress, and under names of their own what was closed by the last step that ran."""
+        """Progress and, under separate names, what the last step with a job closed."""
         return self.progress_values() | {closing(stream): value for stream, value in self.closed.items()}
 
     def runs_of(self, table: str) -> list[RunEntry]:
@@ -208,7 +214,8 @@ class ManifestLog:
                 continue
             if step != manifest.step + 1:
                 msg = (
-                    f"the manifest of step {manifest.step + 1} is missing in {self.store.label('manifest')} although step {step} "
+                    f"the manifest of step {manifest.step + 1} is missing in {self.store.label('manifest')} "
+                    f"although step {step} "
                     f"is there; {RESTORE}"
                 )
                 raise StateError(msg)
@@ -222,18 +229,21 @@ class ManifestLog:
     def append(self, entry: Entry) -> None:
         """Commit a step. Raises if another engine has committed it."""
         if not self.steps.put(entry):
-            msg = f"step {entry.step} was already committed by another engine on {self.store.label('')}; only one may run at a time"
+            msg = (
+                f"step {entry.step} was already committed by another engine on {self.store.label('')}; only one "
+                "may run at a time"
+            )
             raise StateError(msg)
         self._bytes_since += self.store.size(self.steps.name(entry.step))
 
     def snapshot_if_due(self, manifest: Manifest) -> None:
-        """A snapshot every so many steps, but none before the log has grown by as much as one takes: so steps cost what they change."""
+        """A snapshot every so many steps, but only after the log has grown by its size: steps cost what they change."""
         due = manifest.step % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1 and self._bytes_since >= self._snapshot_bytes
         if due or manifest.final:
             self.snapshot(manifest)
 
     def snapshot(self, manifest: Manifest) -> None:
-        """Write the whole manifest and forget the entries that two snapshots cover."""
+        """Write the whole manifest and drop the entries that two snapshots cover."""
         if not self.snapshots.put(manifest.whole()):
             return
         self._snapshot_bytes, self._bytes_since = self.store.size(self.snapshots.name(manifest.step)), 0
@@ -252,7 +262,7 @@ def _encoded(entry: Entry) -> dict[str, Any]:
 
 
 def _decoded(body: dict[str, Any]) -> Entry:
-    """The entry that a body is of, which says all that this version writes of it, and nothing else."""
+    """The entry of a body, which has exactly the fields that this version writes."""
     found = msgspec.convert(body, Entry, str_keys=True)
     known = json.loads(json.dumps(_encoded(found)))
     if known != body:

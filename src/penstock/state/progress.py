@@ -1,8 +1,8 @@
-"""How a step moves the progress of a stream: the greatest of all the bounds that the stream has.
+"""How a step advances the progress of a stream: the greatest of all the bounds that the stream has.
 
-Pure functions of what a step saw. What the next step has to remember is in `Progress`, so it is committed with the manifest;
-times of rows are bounded in number, and what does not fit only makes progress slower, never wrong. Punctuations of groups are
-all kept until the stream has passed them: to forget one would let a row into a group that somebody has already closed.
+Pure functions of what a step saw (decision 0005). What the next step needs is in `Progress`, so it is committed with
+the manifest; the number of times is bounded, and dropping some only makes progress slower, never wrong. Punctuations of
+groups are all kept until the stream has passed them: without one, a row could enter a group that is already closed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from penstock.model.punctuation import punctuation_of
 from penstock.model.time import FOREVER, NEVER
 from penstock.state.manifest import Patterns, Progress
 
-MOST_STAIRS = 256  # times that are remembered of the last rows
-EVERYTHING = "{}"  # the pattern of a punctuation that speaks of all rows
+MOST_STAIRS = 256  # times that are kept for the last rows
+EVERYTHING = "{}"  # the pattern of a punctuation about all rows
 
 
 class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a step saw of one stream, in one task or in all.
 
-    `said` are its punctuations as (pattern, until); `last` the last rows by sequence as (sequence, time), as many as the delay
-    in rows asks for, and `earlier` the newest time of the rows before them.
+    `said` are its punctuations as (pattern, until); `last` the last rows by sequence as (sequence, time), as many as
+    the delay in rows needs, and `earlier` the newest time of the rows before them.
     """
 
     newest: int = NEVER
@@ -54,8 +54,8 @@ def together(parts: Iterable[Seen], delay_rows: int | None) -> Seen:
 def move(stream: Stream, old: Progress, seen: Seen, clock: int | None = None) -> Progress:
     """Progress after a step.
 
-    `clock` is that of the step, None if it means nothing. A stream with a heartbeat follows it unless the step shows that its rows come
-    later than it has promised, as when it is read after a pause.
+    `clock` is that of the step, None if it does not apply. A stream with a heartbeat follows it unless the step shows
+    that its rows come later than promised, as when it is read after a pause.
     """
     newest = max(old.newest, seen.newest)
     bounds = [(until, "punctuation") for pattern, until in seen.said if pattern == EVERYTHING]
@@ -63,7 +63,7 @@ def move(stream: Stream, old: Progress, seen: Seen, clock: int | None = None) ->
         bounds.append((newest - stream.delay, "delay"))
     if stream.heartbeat is not None and clock is not None and clock - seen.newest <= stream.heartbeat:
         bounds.append((clock - stream.heartbeat, "heartbeat"))
-    stairs: tuple[tuple[int, int], ...] = ()  # of an earlier delay in rows they would not count what has come since
+    stairs: tuple[tuple[int, int], ...] = ()  # those of an earlier delay in rows would not count rows since then
     if stream.delay_rows is not None:
         passed, stairs = _climb(old.stairs, seen, stream.delay_rows)
         bounds.append((passed, "rows"))
@@ -75,25 +75,25 @@ def move(stream: Stream, old: Progress, seen: Seen, clock: int | None = None) ->
 
 
 def follow_delay(stream: Stream, old: Progress) -> Progress:
-    """Progress between two steps by the delay that is in force: one that has become shorter moves it, any other leaves it."""
+    """Progress between two steps by the present delay: a shortened one advances it, any other does not change it."""
     return move(stream, old, Seen())
 
 
 def declare(old: Progress, value: int) -> Progress:
-    """Progress when somebody who knows says that no later row has a time below `value`; it never falls."""
+    """Progress after a declaration that no later row has a time below `value`; it never falls."""
     if value <= old.value:
         return old
     return replace(old, value=value, kind="declared", closed=_close(old.closed, (), value)[0], grown=())
 
 
 def closed_groups(stream: Stream, progress: Progress) -> list[Punctuation]:
-    """The punctuations of groups that say more than the progress of the whole stream."""
+    """The punctuations of groups that are ahead of the progress of the whole stream."""
     return list(punctuations(stream, progress.closed))
 
 
 @lru_cache(maxsize=64)
 def punctuations(stream: Stream, closed: Patterns) -> tuple[Punctuation, ...]:
-    """Punctuations of groups as they are remembered."""
+    """Stored punctuations of groups."""
     return tuple(punctuation_of(stream, until, json.loads(pattern)) for pattern, until in closed)
 
 
@@ -104,10 +104,10 @@ def group_progress(stream: Stream, progress: Progress, values: Mapping[str, obje
 
 
 def _climb(stairs: Sequence[tuple[int, int]], seen: Seen, delay_rows: int) -> tuple[int, tuple[tuple[int, int], ...]]:
-    """(newest time of all rows but the last `delay_rows`, what to remember of those).
+    """(newest time of all rows but the last `delay_rows`, the stairs to keep).
 
-    A stair is (rows that came after, time): it counts once `delay_rows` came after it. One that is no newer than an older one
-    will never matter. If they are too many, some are left out, and progress comes to the next one a little later.
+    A stair is (later rows, time): it counts once `delay_rows` came after it. One that is no newer than an older one
+    never matters. If there are too many, some are dropped, and progress reaches the next one slightly later.
     """
     ahead = [(after + seen.rows, time) for after, time in stairs]
     fresh = [(len(seen.last) - 1 - place, time) for place, (_, time) in enumerate(seen.last)]

@@ -1,7 +1,7 @@
-"""The result files that a manifest names, found by name, by query, by step and by time.
+"""The result files of a manifest, found by name, by query, by step and by time.
 
-What a step asks of them (which are new, which has a query in this part) costs what it finds and not what is there; and a manifest shares them
-with the one before it, so that a step that adds some copies none.
+Lookups by a step (new files, files of a query in a part) cost by what they find, not by all files; and a manifest
+shares the files with the previous one, so that a step that adds some copies none.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from penstock.model.time import NEVER
 
 
 class ResultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A committed file of result rows; `counts` = rows per query id, `version` says what its bits mean.
+    """A committed file of result rows; `counts` = rows per query id, `version` determines the meaning of its bits.
 
-    A file of panes holds what results are put together from, and `counts` are results. `closings` = (step, after, until): which windows
-    were closed by which step; all panes before `panes_until` are in this file or in earlier ones. Rows in it of the queries `without` are no
-    results: they were given up with their step.
+    A file of panes has the inputs of results, and `counts` are results. `closings` = (step, after, until): which
+    windows each step closed; all panes before `panes_until` are in this file or in earlier ones. Rows in it of the
+    queries `without` are not results: they were dropped with their step.
     """
 
     name: str
@@ -43,7 +43,7 @@ class ResultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass
 class _OfQuery:
-    """Of the files of a query, in their order: their places among all, and up to each the greatest of their times, and of the ends of their panes."""
+    """The files of a query in order: their places among all, and up to each the greatest time and end of panes."""
 
     places: list[int] = field(default_factory=list)
     latest: list[int] = field(default_factory=list)
@@ -56,13 +56,13 @@ class _OfQuery:
 
 
 class _Files:
-    """Files in the order in which they were committed. It only grows, so whoever knows how many there were can still read those."""
+    """Files in the order of commits. It only grows, so a reader that knows an earlier number can still read those."""
 
     def __init__(self) -> None:
         self.all: list[ResultFile] = []
         self.newest: list[
             int
-        ] = []  # up to each, the greatest of their steps: files that were put together are older than those before them
+        ] = []  # up to each, the greatest of their steps: merged files may be older than those before them
         self.places: dict[str, int] = {}
         self.queries: dict[int, _OfQuery] = {}
 
@@ -77,7 +77,7 @@ class _Files:
 
 
 class ResultFiles(Mapping[str, ResultFile]):
-    """The result files of one manifest, by name, in the order in which they were committed."""
+    """The result files of one manifest, by name, in the order of commits."""
 
     def __init__(self, files: Iterable[ResultFile] = (), *, behind: _Files | None = None) -> None:
         self._files = _Files() if behind is None else behind
@@ -85,9 +85,9 @@ class ResultFiles(Mapping[str, ResultFile]):
         self._count = len(self._files.all)
 
     def changed(self, added: Iterable[ResultFile], removed: Iterable[str] = ()) -> ResultFiles:
-        """The files behind a step; it costs what is added, and if some are removed what is there."""
+        """The files after a step; it costs by the added ones and, if some are removed, by all."""
         gone = set(removed)
-        if gone or self._count < len(self._files.all):  # of two that follow the same, the second has its own
+        if gone or self._count < len(self._files.all):  # of two successors of one state, the second copies
             return ResultFiles([*(file for name, file in self.items() if name not in gone), *added])
         return ResultFiles(added, behind=self._files)
 
@@ -110,7 +110,7 @@ class ResultFiles(Mapping[str, ResultFile]):
         return [file for file in found if file.step > since and (after == NEVER or file.max_time > after)]
 
     def panes_until(self, query: int) -> int:
-        """Up to where the panes of a query are in these files."""
+        """The end of the panes of a query in these files."""
         own = self._files.queries.get(query)
         known = 0 if own is None else bisect_left(own.places, self._count)
         return own.panes_until[known - 1] if own is not None and known else NEVER

@@ -1,6 +1,6 @@
-"""The files of late and bad rows that a manifest names, in the order in which they were committed.
+"""The files of late and invalid rows of a manifest, in the order of commits.
 
-A manifest shares them with the one before it, so that a step that adds some copies none.
+A manifest shares them with the previous one, so that a step that adds some copies none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 
 
 class SideFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A committed file of whole rows that were late or bad; `at` is the clock of the step that committed it, in seconds, and none before."""
+    """A committed file of whole late or invalid rows; `at` is the clock of its commit in seconds, and None before."""
 
     name: str
     stream: str
@@ -23,7 +23,7 @@ class SideFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SideFiles(Collection[SideFile]):
-    """The files of one manifest. The list behind them only grows, so whoever knows how many there were can still read those."""
+    """The files of one manifest. The list behind them only grows, so readers of earlier ones are not disturbed."""
 
     def __init__(self, files: Iterable[SideFile] = (), *, behind: list[SideFile] | None = None) -> None:
         self._all: list[SideFile] = [] if behind is None else behind
@@ -31,10 +31,10 @@ class SideFiles(Collection[SideFile]):
         self._count = len(self._all)
 
     def changed(self, added: Collection[SideFile], removed: Collection[str] = ()) -> SideFiles:
-        """The files behind a step; it costs what is added, and if some are removed what is there."""
+        """The files after a step; it costs by the added ones and, if some are removed, by all."""
         if not added and not removed:
             return self
-        if removed or self._count < len(self._all):  # of two that follow the same, the second has its own
+        if removed or self._count < len(self._all):  # of two successors of one state, the second copies
             gone = set(removed)
             return SideFiles(file for file in (*self, *added) if file.name not in gone)
         return SideFiles(added, behind=self._all)

@@ -28,7 +28,7 @@ def runs_of(reports: Reports) -> tuple[RunEntry, ...]:
 def results_of(reports: Reports) -> tuple[ResultFile, ...]:
     refused = refused_by(reports)
     files = [file for report in reports for file in report.results]
-    # What other tasks have found of such a query is a part of the answer, and nobody shall take it for the whole.
+    # What other tasks have found for such a query is only a part of the answer, which must not be taken for the whole.
     if not refused:
         return tuple(files)
     left = [replace(f, counts=tuple(c for c in f.counts if c[0] not in refused)) for f in files]
@@ -40,13 +40,13 @@ def sides_of(reports: Reports) -> tuple[SideFile, ...]:
 
 
 def flushed_by(reports: Reports) -> dict[str, tuple[Flushed, ...]]:
-    """How far the results of aggregates are out that are let out slowly: a place for each range of keys."""
+    """How far the results of aggregates with capped results are emitted: a position per range of keys."""
     names = dict.fromkeys(name for report in reports for name in report.flushed)
     return {name: tuple(r.flushed[name] for r in reports if name in r.flushed) for name in names}
 
 
 def with_dropped(entry: Entry, manifest: Manifest) -> Counters:
-    """The step's counters with the rows that left each state table (purged, or left out by a merge), and late and bad ones that are given up."""
+    """The step's counters with the rows that expired or were dropped by a merge, per state table, and expired sides."""
     dropped, expired = Counter[str](), Counter[str]()
     gone = [manifest.runs[name] for name in entry.runs_removed]
     merged = [run for run in entry.runs_added if run.level > 0]
@@ -65,7 +65,7 @@ def with_dropped(entry: Entry, manifest: Manifest) -> Counters:
 
 
 def suspended_by(network: Network, reports: Reports, before: Mapping[str, str]) -> dict[str, str]:
-    """Queries that cannot be answered any more, and those that stop at their first error and had one; the parts of a query over unions stop together."""
+    """Queries that can no longer be answered, or stop at their first error; the parts of a query stop together."""
     found: dict[str, str] = {}
     refused = refused_by(reports)
     for query in network.queries:
@@ -86,7 +86,7 @@ def refused_by(reports: Reports) -> dict[int, str]:
 
 
 def bounded(network: Network, reports: Reports, bound: Bound) -> None:
-    """Refuse what has more results than one query may have, over all tasks and parts; the parts of a query are refused together."""
+    """Refuse queries with more results than allowed, over all tasks and parts; the parts of a query together."""
     rows, sizes = Counter[int](), Counter[int]()
     for file in (f for report in reports for f in report.results):
         for number, count in file.counts:
@@ -104,7 +104,7 @@ def bounded(network: Network, reports: Reports, bound: Bound) -> None:
 
 
 def counters_of(reports: Reports) -> Counters:
-    """What a step with a job has counted."""
+    """The counts of a step with a job."""
     totals = summed(reports)
     totals.add(Counters(EngineCounters(steps=1)))
     for query, results in _leading(reports).items():
@@ -116,7 +116,7 @@ def counters_of(reports: Reports) -> Counters:
 
 
 def phases_of(reports: Reports) -> dict[str, dict[str, float]]:
-    """Where the time of mappers and of tasks went, in seconds, all of them added up; what tasks map themselves is within their 'receive' too."""
+    """The seconds of mappers and of tasks by phase, summed; what tasks map themselves is also in their 'receive'."""
     found: dict[str, dict[str, float]] = {"mappers": {}, "tasks": {}}
     for report in reports:
         for kind, phases in (("mappers", report.mapping), ("tasks", report.phases)):
@@ -126,7 +126,7 @@ def phases_of(reports: Reports) -> dict[str, dict[str, float]]:
 
 
 def _leading(reports: Reports) -> dict[int, int]:
-    """By query: how many rows are the first of their windows, of which each task has kept the first of its own groups."""
+    """By query: how many rows are the first of their windows, among those that each task kept."""
     most, kept = dict[int, int](), Counter[tuple[int, int]]()
     for report in reports:
         for query, told in report.leading.items():

@@ -1,7 +1,4 @@
-"""The order of durable writes: a step exists once its record does, and nothing that the record names may be lost.
-
-See decisions 0004 and 0008.
-"""
+"""The order of durable writes (decision 0004): a step exists with its record, and nothing that it names is lost."""
 
 from __future__ import annotations
 
@@ -26,14 +23,14 @@ class Committed:
     def commit(self, record: Entry) -> None:
         """Commit the record of the next step.
 
-        A crash before the record is there leaves files without a name, which are collected as orphans; the step is
-        done again. A crash after it leaves rows to deliver, which the next start does, and orphans.
+        A crash before the record leaves files without a name, which are collected as orphans; the step is repeated. A
+        crash after it leaves rows to deliver, which the next start does, and orphans.
         """
         store, step = self.store, record.step
-        # What the source says of the batch, since it does not sync it: the record must not outlive it.
+        # The source's files for the batch, since it does not sync them: the record must not outlive them.
         if record.batch is not None:
             store.sync(self.source.durable_names(record.batch))
-        # The files are synced by who wrote them; here the folders that name them.
+        # Their writers sync the files; here the folders that name them.
         written = (("runs", record.runs_added), ("results", record.results), ("sides", record.sides))
         store.sync([f"{folder}/." for folder, files in written if files])
         kill_point("before_manifest", step)
@@ -44,16 +41,16 @@ class Committed:
         # How far sinks have come is in the record of the next step: a delivery may be repeated, with the same rows.
         self.deliver()
         kill_point("after_delivery", step)
-        # Nobody needs old runs; who has an older manifest may still read results and rows put aside for a while.
+        # Old runs are not needed; readers with an older manifest may still read results and rejected rows for a while.
         for name in record.runs_removed:
             store.delete(name)
         for name in (*record.results_removed, *record.sides_removed):
             store.touch(name)
-        # Only a shorter way to open what is there.
+        # Only a faster way to open the state.
         self.log.snapshot_if_due(self.manifest)
 
     def deliver(self) -> None:
-        """Bring sinks up to what is committed; they may ask for it while they do."""
+        """Deliver to sinks up to what is committed."""
         self.cursors = self.sinks.deliver(self.manifest)
 
 

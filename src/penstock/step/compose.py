@@ -1,6 +1,6 @@
-"""What a step asks of its tasks: the state that is in reach, the runs to merge, what is closed and shown, all by the last manifest.
+"""The request of a step to its tasks: unexpired state, runs to merge, what is closed and shown, from the last manifest.
 
-Pure functions of the network and the manifest; `plan` makes a step of the task that they give.
+Pure functions of the network and the manifest; `plan` makes a step of their task.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.storage.store import Store
 
 MERGE_ROWS = 2_000_000  # rows rewritten per table and step at most: the budget that keeps a step's time even
 
-Runs = Mapping[int, Sequence[RunEntry]]  # by number of the table, those in reach
+Runs = Mapping[int, Sequence[RunEntry]]  # the unexpired ones, by number of the table
 
 
 def compose_task(
@@ -46,10 +46,10 @@ def compose_task(
 ) -> Task:
     """The task of the step after the manifest's, with this progress, at this clock.
 
-    `scans` says what tables without a key cost; runs of registry versions below `stale` may hold rows that only dropped
-    queries needed; `bound` is how much one query may produce.
+    `scans` are the measured costs of tables without a key; runs of registry versions below `stale` may have rows that
+    only dropped queries needed; `bound` is the maximal output of one query.
     """
-    runs = _in_reach(network, manifest, reached)
+    runs = _unexpired_runs(network, manifest, reached)
     ahead, closed = ahead_by(network, manifest, progress), closed_keys(network, manifest.progress)
     over = ended_tables(network, ahead, closed)
     merges = [
@@ -99,8 +99,8 @@ def compose_task(
     )
 
 
-def out_of_reach(network: Network, manifest: Manifest, reached: Mapping[str, int]) -> list[str]:
-    """Runs of which no row can be of use any more."""
+def expired_runs(network: Network, manifest: Manifest, reached: Mapping[str, int]) -> list[str]:
+    """Runs whose rows have all expired."""
     tables = {table.name for table in network.tables} | {a.name for a in network.aggregates}
     return [r.name for r in manifest.runs.values() if r.table not in tables or r.expired(reached)]
 
@@ -111,7 +111,7 @@ def newest_time(manifest: Manifest, stream: str) -> int:
     return found.newest if found else NEVER
 
 
-def _in_reach(network: Network, manifest: Manifest, reached: Mapping[str, int]) -> Runs:
+def _unexpired_runs(network: Network, manifest: Manifest, reached: Mapping[str, int]) -> Runs:
     number = {t.name: t.index for t in network.tables} | {a.name: a.home for a in network.aggregates}
     runs: dict[int, list[RunEntry]] = {}
     for run in manifest.runs.values():
@@ -121,13 +121,13 @@ def _in_reach(network: Network, manifest: Manifest, reached: Mapping[str, int]) 
 
 
 def _groups(network: Network, manifest: Manifest) -> dict[str, Patterns]:
-    """The punctuations of groups that rows of a stream must not break; what is told of derived streams none of their rows breaks."""
+    """The punctuations of groups that rows of a stream must respect; rows of derived streams always do."""
     derived = {d.name for d in network.derived_streams}
     return {name: p.closed for name, p in manifest.progress.items() if p.closed and name not in derived}
 
 
 def _last(network: Network, manifest: Manifest, stream: str) -> int:
-    """The newest time that a window at the end of the streams has to hold."""
+    """The newest time that a window at the end of the streams must contain."""
     joined = next((d for d in network.derived_streams if d.name == stream and d.joined), None)
     below = () if joined is None else (role.stream for role in joined.definition.roles)
     return max(newest_time(manifest, name) for name in (stream, *below))

@@ -1,7 +1,7 @@
-"""A running engine, whoever hands over rows to it: how it begins on a state directory, changes between two steps, ends.
+"""A running engine without its source: how it begins on a state directory, changes between two steps, and ends.
 
-What runs its tasks and what reads its streams are given to it; the same core runs under Spark and in one process.
-It has no threads: whoever calls it does so one call at a time (decision 0037).
+Its executor and its source are ports; the same core runs under Spark and in one process.
+It has no threads: its callers call it one at a time (decision 0038).
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from penstock.results.delivery import Delivery, cause_of, group_sinks
 from penstock.results.released import released
 from penstock.results.sink import Into, OpenSink
 from penstock.results.sink_queries import sink_queries
-from penstock.state.manifest import Manifest, Progress
+from penstock.state.manifest import Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
 from penstock.state.progress import declare, follow_delay
-from penstock.state.registry import Registry
+from penstock.state.registry import Registry, RegistryLog
 from penstock.step.bound import Bound
+from penstock.step.commit import check_runs
 from penstock.step.ending import is_ending
 from penstock.step.layout import Layout
 from penstock.step.ports import Executor, Source
@@ -30,10 +31,10 @@ from penstock.storage.store import Store
 
 
 class Core:
-    """The steps of one engine, its sinks, and its queries as they change.
+    """The steps of one engine, its sinks, and its changing queries.
 
-    `open_sink` makes what takes results, `cause` says why one has failed; `lay_out` says which columns of which streams
-    the source brings for a network.
+    `open_sink` opens a sink, `cause` explains the failure of one; `lay_out` says which columns of which streams the
+    source reads for a network.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Core:
         )  # fmt: skip
 
     def begin(self, manifest: Manifest) -> bool:
-        """Go on from what is committed, with what is declared now; False if the streams end with it."""
+        """Continue from what is committed, with the present declarations; False if the streams end with it."""
         manifest = self._caught_up(manifest)
         registry, network = self.catalog.commit(manifest)
         self.stepper.begin(manifest, network, registry, self.lay_out(network))
@@ -75,9 +76,9 @@ class Core:
         return True
 
     def change(self, change: Callable[[], None]) -> tuple[Registry, Network]:
-        """Change what is declared, all or nothing; what is to run from now on. It takes effect when it is adopted."""
+        """Change declarations, all or nothing; returns what to run from now on. `adopt` makes it effective."""
         catalog = self.catalog
-        self.stepper.catch_up()  # who comes now reads the results of later steps only
+        self.stepper.catch_up()  # new readers see only the results of later steps
         with catalog.whole_or_not_at_all():
             change()
             catalog.check_streams()
@@ -86,7 +87,7 @@ class Core:
             return catalog.commit(self.stepper.manifest)
 
     def adopt(self, registry: Registry, network: Network) -> None:
-        """Run what was changed from the next step on."""
+        """Run the changed network from the next step on."""
         manifest = self.stepper.manifest
         self.stepper.adopt(network, registry)
         self._connect({**manifest.cursors, **self.stepper.committed.cursors}, manifest.step)
@@ -102,16 +103,16 @@ class Core:
             self.stepper.tick({**progress, name: moved})
 
     def end(self, *, final: bool) -> None:
-        """Bring out what is complete; with `final` the streams have ended, and all is."""
-        self.stepper.settle()
+        """Emit what is complete; with `final` the streams have ended, and everything is."""
+        self.stepper.quiesce()
         self.stepper.tick()
         if final:
             self.stepper.finish()
 
     def _caught_up(self, manifest: Manifest) -> Manifest:
-        """After a crash results may wait for those that read them: they get them before anything else is registered.
+        """After a crash results may wait for their readers, which get them before anything else is registered.
 
-        Who comes with this start reads the results of later steps only.
+        Readers that begin with this start see only the results of later steps.
         """
         catalog, wanted = self.catalog, self.catalog.registry
         if not manifest.derived or wanted == catalog.saved:
@@ -126,22 +127,35 @@ class Core:
             catalog.registry = wanted
 
     def _connect(self, cursors: Mapping[str, int], step: int) -> None:
-        """Group the sinks of all live queries; one that is new begins after `step`."""
+        """Group the sinks of all live queries; a new one begins after `step`."""
         self.delivery.sinks = group_sinks(sink_queries(self.catalog), cursors, step, self.open_sink)
 
     def _take_over(self) -> None:
-        """Let queries that begin from the state see the rows held, also if the engine died before it."""
+        """Let queries that begin from state see the stored rows, even if the engine died before it."""
         manifest = self.stepper.manifest
         begun = [q for q in self.catalog.registry.live() if q.start == "state" and q.since == manifest.step + 1]
         if begun and manifest.runs:
             self.stepper.take_over(frozenset(q.share or q.id for q in begun))
 
     def _follow_delays(self) -> None:
-        """A delay that has become shorter moves progress before any row is judged by it, also after a crash."""
+        """A shortened delay advances progress before any row is judged by it, also after a crash."""
         progress, streams = self.stepper.manifest.progress, self.stepper.network.streams
         moved = {n: follow_delay(streams[n], progress[n]) for n in self.stepper.layout.order if n in progress}
         if any(p.value > progress[n].value for n, p in moved.items()):
             self.stepper.tick({**progress, **moved})
+
+
+def committed(store: Store, catalog: Catalog, source: Source) -> Manifest:
+    """The state that an engine begins with; raises if something of it, or of what it is understood by, is not there."""
+    catalog.check_newest()
+    manifest = ManifestLog(store).load()
+    if manifest.final:
+        refuse_ended(store)
+    source.check_start(manifest.last_batch)
+    if manifest.step >= 0:
+        RegistryLog(store).load(manifest.version)  # the state has no meaning without it
+    check_runs(store, manifest)
+    return manifest
 
 
 def refuse_ended(store: Store) -> NoReturn:

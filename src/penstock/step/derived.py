@@ -1,8 +1,7 @@
-"""Results of queries on their way into steps, as rows of the derived streams that other queries read.
+"""Results of queries as input of later steps: rows of the derived streams that other queries read.
 
-A step takes in what the steps before it committed and no step has taken in yet; up to where that is, is committed with
-it, so that a step that is repeated takes in the same. What derived streams are, and how far they have come, is said in
-`planner/derived.py`.
+A step reads what earlier steps committed and no step has read yet; how far that is, is committed with it, so that a
+repeated step reads the same. `planner/derived.py` defines derived streams and their progress.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from penstock.state.manifest import Manifest, Patterns, Progress
 from penstock.step.taken import Taken
 
 KIND = "derived"  # of progress that follows from that of other streams
-Views = Callable[[int], Sequence[ResultView]]  # what holds the results of a query, and of those that it continues
+Views = Callable[[int], Sequence[ResultView]]  # the views on a query's results and on those that it continues
 
 
 def cursors(network: Network, manifest: Manifest) -> dict[str, int]:
-    """Up to which step each derived stream has been taken in; one that is new begins with the next."""
+    """Up to which step each derived stream has been read; a new one begins with the next."""
     return {d.name: manifest.derived.get(d.name, manifest.step) for d in network.derived_streams}
 
 
 def waiting(network: Network, manifest: Manifest, views: Views) -> list[DerivedStream]:
-    """The derived streams with results that no step has taken in yet."""
+    """The derived streams with results that no step has read yet."""
     taken = cursors(network, manifest)
     found = []
     for derived in (
@@ -45,7 +44,7 @@ def waiting(network: Network, manifest: Manifest, views: Views) -> list[DerivedS
 
 
 def moved(network: Network, manifest: Manifest, progress: Mapping[str, Progress]) -> dict[str, Progress]:
-    """Progress of the derived streams after a step that has taken in all results so far; `progress` holds what it saw of them."""
+    """Progress of the derived streams after a step that has read all results so far; `progress` is by what it saw."""
     reached = manifest.reached()
     found = {}
     for derived in network.derived_streams:
@@ -58,10 +57,10 @@ def moved(network: Network, manifest: Manifest, progress: Mapping[str, Progress]
 
 
 def _boxes(network: Network, derived: DerivedStream, reached: Mapping[str, int]) -> Patterns:
-    """What is complete of a join, though its progress has not passed it, as a punctuation: if all its readers group by the times of its streams.
+    """What is complete of a join before its progress has passed it, as a punctuation.
 
-    Their groups are single moments. Windows of some length go by progress: they may be kept as panes, be shown early or
-    let out slowly, for all groups alike.
+    Only if all its readers group by the times of its streams: their groups are single moments. Windows with a length
+    follow progress: they may be stored as panes, shown early or capped, for all groups alike.
     """
     box = derived.box(as_answered(reached, derived.query), network.streams)
     told = {f"{column}_{TO}": time for column, time in box.items()}
@@ -79,17 +78,17 @@ def _momentary(aggregate: WindowAggregate) -> bool:
 
 
 def all_taken(network: Network, manifest: Manifest) -> dict[str, int]:
-    """The cursors of derived streams after a step that takes in all results so far."""
+    """The cursors of derived streams after a step that reads all results so far."""
     return {d.name: manifest.step for d in network.derived_streams}
 
 
 def unread_since(network: Network, manifest: Manifest) -> int:
-    """Result files of this step and earlier ones have been taken in by everybody."""
+    """All readers have read result files of this step and earlier ones."""
     return min(cursors(network, manifest).values(), default=manifest.step)
 
 
 def taken_in(network: Network, manifest: Manifest, views: Views) -> list[Taken]:
-    """What derived streams have for the next step."""
+    """The rows of derived streams for the next step."""
     taken = cursors(network, manifest)
     left = too_many(network, manifest, views)
     found = []
@@ -102,7 +101,7 @@ def taken_in(network: Network, manifest: Manifest, views: Views) -> list[Taken]:
 
 
 def too_many(network: Network, manifest: Manifest, views: Views) -> dict[str, str]:
-    """The derived streams that have more rows for the next step than it can take in, and what there is of each."""
+    """The derived streams with more rows for the next step than it can read, with their numbers."""
     taken, found = cursors(network, manifest), {}
     for derived in waiting(network, manifest, views):
         part = Part(since=taken[derived.name], until=manifest.step)
@@ -116,12 +115,12 @@ def too_many(network: Network, manifest: Manifest, views: Views) -> dict[str, st
 
 
 def _spread(network: Network, derived: DerivedStream) -> bool:
-    """Whether no reader makes a row of every tick at which a result counts."""
+    """Whether no reader expands a result to a row per tick."""
     return all(a.plan.spreads for a in network.aggregates if derived.name in a.streams)
 
 
 def suspended_by(network: Network, manifest: Manifest, views: Views) -> dict[str, str]:
-    """Queries that can no longer be answered, since the next step does not take in what they read; and why."""
+    """Queries that can no longer be answered, since the next step does not read their input; and why."""
     found: dict[str, str] = {}
     left = too_many(network, manifest, views)
     for derived in network.derived_streams:

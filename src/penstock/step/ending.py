@@ -31,7 +31,7 @@ def most_ticks(network: Network) -> int:
     return 3 * count + 2 if count else 0
 
 
-def is_settled(network: Network, manifest: Manifest, views: derived.Views) -> bool:
+def is_quiescent(network: Network, manifest: Manifest, views: derived.Views) -> bool:
     """Whether only new rows have an effect: derived streams have read all results, and what this closes is closed."""
     known = manifest.progress
     after = {**known, **derived.moved(network, manifest, known)}

@@ -1,4 +1,4 @@
-"""What happens to a run and becomes a step: rows come, time passes, queries begin with the rows that are held."""
+"""Events of a run that become steps: rows come, time passes, queries begin from stored rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.state.manifest import Progress
 
 @dataclass(frozen=True)
 class Batch:
-    """The source has handed over a batch. `identity` says what it reads; a step that is repeated has the same."""
+    """The source has handed over a batch. `identity` identifies its content; a repeated step has the same."""
 
     number: int
     identity: str
@@ -26,7 +26,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class TakeOver:
-    """These queries begin from the state: they get the rows that are held, and the results among them."""
+    """These queries begin from state: they get the stored rows, and the results among them."""
 
     queries: frozenset[int]
 

@@ -1,7 +1,7 @@
-"""How far streams have come after a step: by its rows, by the clock, and derived streams by what they are made of.
+"""The progress of streams after a step: by its rows, by the clock, and of derived streams from their inputs.
 
-What the clock needs to know of streams is not committed, and begins anew with every start. What is found with it is
-committed with the step, and only then used.
+What the clock needs to know of streams is not committed, and starts empty at every start. What it leads to is committed
+with the step, and only then used (decision 0005).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.step import derived
 from penstock.step.idle import follow_clock
 from penstock.step.task import Reports
 
-MANY_GROUPS = 100_000  # punctuations of groups that every step can look at without being slow
+MANY_GROUPS = 100_000  # punctuations of groups that every step can read without being slow
 _MANY = (
     "stream {!r} has more than {:,} groups whose punctuations are ahead of the stream itself; every step looks at"
     " all of them, and the stream's own progress forgets those that it has passed: let punctuations of the whole"
@@ -29,12 +29,12 @@ Moved = tuple[dict[str, Progress], list[str]]  # progress, and warnings
 
 @dataclass(frozen=True)
 class Heard:
-    """What is known of the streams beside their progress; times are those of the engine's clock, in seconds.
+    """Knowledge of the streams beside their progress; times are those of the engine's clock, in seconds.
 
-    `read` are the streams that come from the source: what is derived follows these, and not the other way round.
-    `last_rows` is when each stream last had rows, `held` are those of which nothing is read for now. `follows_clock`:
-    whether event time may be compared with the clock, not while only present input is read. `planned_before`: the next
-    batch may have been planned before the source was started.
+    `read` are the streams that come from the source: derived ones follow these, not the other way round. `last_rows` is
+    when each stream last had rows, `held` are the throttled ones. `follows_clock`: whether event time may be compared
+    with the clock, not while only present input is read. `planned_before`: the next batch may have been planned before
+    the source was started.
     """
 
     started: float
@@ -45,19 +45,19 @@ class Heard:
     held: frozenset[str] = frozenset()
 
     def after(self, reports: Reports, now: float) -> Heard:
-        """What is known after a batch that was committed at this time."""
+        """The knowledge after a batch that was committed at this time."""
         came = {name for report in reports for name, counts in report.counters.streams.items() if counts.rows}
         return replace(self, last_rows={**self.last_rows, **dict.fromkeys(came, now)}, planned_before=False)
 
     def hold(self, held: frozenset[str], now: float) -> Heard:
-        """Nothing is read of these streams from now on. One that is read again has not been silent of itself."""
+        """These streams are throttled from now on. One that is read again was not idle by itself."""
         return replace(self, held=held, last_rows={**self.last_rows, **dict.fromkeys(self.held - held, now)})
 
 
 def by_clock(
     network: Network, heard: Heard, progress: Mapping[str, Progress], names: Iterable[str], now: float
 ) -> Moved:
-    """Progress with that of these streams by the clock; of none that is not read, or while only present input is."""
+    """Progress with that of these streams by the clock; not of throttled ones, nor while only present input is read."""
     if not heard.follows_clock:
         return dict(progress), []
     streams = [network.streams[n] for n in names if n in network.streams and n not in heard.held]
@@ -67,7 +67,7 @@ def by_clock(
 
 
 def after_rows(network: Network, manifest: Manifest, reports: Reports, clock: int | None) -> Moved:
-    """Progress by what the rows of a step say; `clock` is that of its begin, if it says anything of them."""
+    """Progress by the rows of a step; `clock` is that of its begin, if it applies."""
     moved, warnings = dict(manifest.progress), []
     for name, stream in network.streams.items():
         parts = [part for report in reports for part in report.saw.get(name, ())]
@@ -81,10 +81,10 @@ def after_rows(network: Network, manifest: Manifest, reports: Reports, clock: in
 
 
 def after_batch(network: Network, manifest: Manifest, heard: Heard, reports: Reports, began: float) -> Moved:
-    """Progress after a batch; `began` is the clock of its begin: what has arrived since then is yet to be read."""
+    """Progress after a batch; `began` is the clock of its begin: later arrivals are not read yet."""
     timely = heard.follows_clock and not heard.planned_before
     moved, warnings = after_rows(network, manifest, reports, int(began * SECOND) if timely else None)
-    # A batch without rows of a stream shows that nothing of it waited when the batch was planned.
+    # A batch without rows of a stream shows that none of it waited when the batch was planned.
     silent = _silent(heard.read, reports) if timely else []
     moved, more = by_clock(network, heard, moved, silent, began)
     return {**moved, **derived.moved(network, manifest, moved)}, warnings + more
@@ -93,7 +93,7 @@ def after_batch(network: Network, manifest: Manifest, heard: Heard, reports: Rep
 def after_taking_in(
     network: Network, manifest: Manifest, reports: Reports, progress: Mapping[str, Progress]
 ) -> dict[str, Progress]:
-    """Progress of a step without a batch, with that of derived streams, of which it has taken in all results so far."""
+    """Progress after a step without a batch, with that of derived streams, of which it has read all results so far."""
     moved, _ = after_rows(network, manifest, reports, None)
     moved |= derived.moved(network, manifest, moved)
     return {**progress, **{d.name: moved[d.name] for d in network.derived_streams if d.name in moved}}

@@ -1,6 +1,6 @@
 """What a step teaches the optimizer: decisions about probe orders, pane sets and partials, committed with the step.
 
-The choices themselves are the planner's; they take effect with the next step.
+The planner makes the choices; they take effect with the next step.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from penstock.planner.steering import Steering, rerouted
 from penstock.state.manifest import Entry, Manifest
 from penstock.step.task import Reports, Task
 
-REMEMBERED = (
-    16  # joins whose choice of orders is stored with every step, at a few kB each; that of more, every few steps
-)
+REMEMBERED = 16  # joins whose statistics are stored with every step, at a few kB each; of more, every few steps
 
 
 def steered(steering: Steering, manifest: Manifest, entry: Entry) -> tuple[dict[str, Any], float]:
-    """What the choice of orders made of the step: decisions and what to remember, as changes; the seconds it took."""
+    """The choice of orders after the step: decisions and new statistics, as changes; and the seconds it took."""
     fresh = [run for run in entry.runs_added if run.level == 0]
     started = time.perf_counter()
     before = steering.routes
@@ -36,14 +34,14 @@ def steered(steering: Steering, manifest: Manifest, entry: Entry) -> tuple[dict[
     moved = rerouted(steering.network, before, steering.routes, manifest.counters, steering.tasks) if decisions else []
     found = [*(d.to_json() for d in decisions), *(d.to_json() for d in moved)]
     plain = tuple({"step": entry.step, **decision} for decision in found)
-    # Counts since the last check are remembered too, or a job that is often restarted would never come to one.
+    # Counts since the last check are stored too, or a job that is often restarted would never reach one.
     often = 1 + len(steering.modes) // REMEMBERED
     orders = steering.states if plain or entry.step % often == 0 else {}
     return {"orders": {} if orders == manifest.orders else orders, "decisions": plain}, seconds
 
 
 def arranged(network: Network, manifest: Manifest, entry: Entry) -> Entry:
-    """The entry with what the choice of pane sets made of the step."""
+    """The entry with the choice of pane sets after the step."""
     newest = {name: p.newest for name, p in manifest.progress.items() if p.newest > NEVER}
     advanced = {name: p.newest - newest[name] for name, p in entry.progress.items() if name in newest}
     if not network.aggregates or not advanced:
@@ -54,7 +52,7 @@ def arranged(network: Network, manifest: Manifest, entry: Entry) -> Entry:
 
 
 def folded(network: Network, manifest: Manifest, entry: Entry, tasks: int) -> Entry:
-    """The entry with what the choice between rows and partials of mappers made of the step."""
+    """The entry with the choice between rows and partials of mappers after the step."""
     if not network.aggregates:
         return entry
     known, changes = fold.check(network, fold.observe(network, manifest.folding, entry.counters, tasks))
@@ -64,22 +62,22 @@ def folded(network: Network, manifest: Manifest, entry: Entry, tasks: int) -> En
 
 
 def rearranged(entry: Entry) -> bool:
-    """Whether the step has decided on other pane sets, which the network then has from the next step on."""
+    """Whether the step has decided on other pane sets, which the network has from the next step on."""
     return any(decision["mode"] == "panes" and decision["action"] == "changed" for decision in entry.decisions)
 
 
 @dataclass
 class Optimizer:
-    """What the last steps have shown of costs: the orders of joins, and tables without a key. It changes no answer.
+    """What the last steps have shown of costs: the orders of joins, and tables without a key. It affects no answer.
 
-    Nothing of it is state: records keep what a restart needs, and it begins anew with the network. `steer` chooses the
+    It is not state: records contain what a restart needs, and it is rebuilt with the network. `steer` chooses the
     orders of a network.
     """
 
     steer: Callable[[Network, Manifest], Steering]
     scans: Scans = field(default_factory=Scans)
     recut: list[dict[str, Any]] = field(default_factory=list)  # chains that have changed since the last batch
-    planning: float = 0.0  # seconds of the last batch in which orders were looked at
+    planning: float = 0.0  # seconds for the check of orders in the last batch
     seconds: dict[str, float] = field(default_factory=lambda: {"planning": 0.0, "probing": 0.0})  # the slowest task's
 
     def adopt(self, network: Network, manifest: Manifest) -> None:
@@ -87,7 +85,7 @@ class Optimizer:
         self.steering = self.steer(network, manifest)
 
     def learn(self, network: Network, manifest: Manifest, entry: Entry, task: Task, reports: Reports) -> Entry:
-        """The record of a batch with what it has shown, and with what is done about it."""
+        """The record of a batch with its lessons, and with the decisions from them."""
         orders, self.planning = steered(self.steering, manifest, entry)
         if any(table.timed for table in network.tables):
             self.scans.observe(network, task.routes.replicated, [(r.counters, r.phases) for r in reports])
@@ -97,6 +95,6 @@ class Optimizer:
         return replace(entry, **orders, decisions=(*before, *entry.decisions))
 
     def cut(self, before: Network, after: Network, manifest: Manifest) -> None:
-        """Remember that chains have changed, for the record of the next batch."""
+        """Note changed chains for the record of the next batch."""
         found = recuts(before, after, manifest.counters, list(manifest.runs.values()))
         self.recut += [{"step": manifest.step, **decision.to_json()} for decision in found]

@@ -1,7 +1,8 @@
-"""The first half of a step: verdicts, key hashes, and to which tasks each row goes, over whole Arrow columns.
+"""The first half of a step: verdicts, key hashes, and the tasks of each row, over whole Arrow columns.
 
-A mapper takes rows as a source brings them and gives each at most once to every task that needs it; a row that serves no query goes nowhere,
-and is counted. Late and bad rows are written here, and so are the results of queries that need nothing but single rows. What it writes and counts matters only if its account reaches the step's report.
+A mapper takes rows from a source and sends each at most once to every task that needs it (decision 0009); a row that
+serves no query is only counted. Late and invalid rows are written here, and so are the results of queries that need
+only single rows. What it writes and counts matters only if its report reaches the step.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ from penstock.step.sides import write_side
 from penstock.storage.store import Store
 
 TRUTHS_PER_WORD = 30  # two bits each: true, raised
-FEW_ROLES, SAMPLE_EVERY = 64, 16  # a table with more roles than a few counts its rows by role only now and then
+FEW_ROLES, SAMPLE_EVERY = 64, 16  # a table with more roles than a few counts its rows by role only in some steps
 
 Truths = Mapping[str, tuple[int, int]]  # computed predicate -> (word, shift)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a step asks of its mappers. `closed` are the punctuations of groups that are ahead of their stream: rows that match them are late."""
+    """A step's request to its mappers. `closed`: punctuations of groups ahead of their stream; rows below are late."""
 
     step: int
     buckets: BucketMap
@@ -61,16 +62,17 @@ class Asked:
     suspended: frozenset[int] = frozenset()
     closed: Mapping[str, Patterns] = field(default_factory=dict)
     bound: Bound = field(default_factory=Bound)
-    panes: Mapping[int, int] = field(default_factory=dict)  # query -> where the panes begin that are no results yet
+    panes: Mapping[int, int] = field(default_factory=dict)  # query -> start of the panes that are not results yet
     folded: frozenset[int] = frozenset()  # aggregates of whose rows partials are sent
     rolled: Mapping[int, int] = field(default_factory=dict)  # those whose partials are made of another one's, and whose
 
 
 @dataclass
 class Mapper:
-    """`names` = stream -> declared column -> the column that brings it. With `only` it is the mapper of that task, which each task has for all rows.
+    """`names` = stream -> declared column -> exchange column. With `only` it is that task's mapper, over all rows.
 
-    Rows of aggregates that are `folded` are sent as partials, see `partials`; rows that a task takes for itself it puts together itself.
+    Rows of aggregates that are `folded` are sent as partials, see `partials`; a task folds the rows that it maps
+    itself.
     """
 
     network: Network
@@ -81,9 +83,8 @@ class Mapper:
     listed: Schemas = field(default_factory=dict)
     account: Report = field(default_factory=Report)
     _seen: dict[str, list[Seen]] = field(default_factory=dict)
-    _exchanged: Counter[int] = field(
-        default_factory=Counter
-    )  # by table: rows that are sent, or put together to be sent
+    # By table: rows that are sent, or gathered to be sent.
+    _exchanged: Counter[int] = field(default_factory=Counter)
     _folders: dict[int, Folder] = field(default_factory=dict)
     _foldable: Mapping[int, tuple[WindowAggregate, AggregateSource]] = field(init=False)
     _rollups: Mapping[int, tuple[int, Rollup]] = field(init=False)  # by state table: that of the other one
@@ -98,7 +99,7 @@ class Mapper:
         self.answers = Answers(self.network, self.asked.store, self.asked.step, self.listed, self.asked.bound)
 
     def read(self, piece: Piece, types: Types) -> Iterator[tuple[int, Rows]]:
-        """The rows of a piece, as (task, rows). If it is left to Spark, the account says why, and nothing of the step counts."""
+        """The rows of a piece, as (task, rows). If Spark must read it, the report says so, and the step is repeated."""
         try:
             for columns, text in piece.read(self.network, types):
                 yield from self.map_stream(piece.stream, columns, text)
@@ -106,13 +107,13 @@ class Mapper:
             self.account.unreadable[piece.stream] = str(reason)
 
     def take(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Rows]]:
-        """Rows of any streams, as (task, rows); `_stream` is the number of each row's stream, `_side` its text if it may have to be put aside."""
+        """Rows of any streams, as (task, rows); `_stream` is the number of a row's stream, `_side` its text."""
         tags = batch.column("_stream").to_numpy()
         for tag, name in enumerate(self.names):
             index = np.flatnonzero(tags == tag)
             if len(index) == 0:
                 continue
-            if index[-1] - index[0] + 1 == len(index):  # as most sources come, one after the other
+            if index[-1] - index[0] + 1 == len(index):  # contiguous, as in most batches
                 own = batch.slice(index[0], len(index))
             else:
                 own = batch.take(pa.array(index))
@@ -121,7 +122,7 @@ class Mapper:
             yield from self.map_stream(name, columns, partial(_text_of, columns))
 
     def map_stream(self, name: str, columns: Mapping[str, pa.Array], text: Text) -> Iterator[tuple[int, Rows]]:
-        """Rows of one stream, by declared column, with `_ts`, and under its own name what Spark has computed."""
+        """Rows of one stream, by declared column, with `_ts`, and Spark's computed columns under their own names."""
         self._watch.lap("read")
         stream, tables = self.network.streams[name], self.network.tables_of(name)
         times = columns["_ts"]
@@ -169,7 +170,7 @@ class Mapper:
         self._watch.lap("pack")
 
     def partials(self, *, rest: bool) -> Iterator[tuple[int, Partials]]:
-        """Partials of rows, as (task, partials): the `rest` of them when all rows have been taken, else what cannot wait until then."""
+        """Partials of rows, as (task, partials): the `rest` of them after all rows, else what cannot wait."""
         self._watch.lap("read")
         for folder in self._folders.values():
             yield from folder.rest() if rest else folder.full()
@@ -220,7 +221,7 @@ class Mapper:
         return found
 
     def told(self) -> Report:
-        """The account of all rows taken. Where every task has a mapper for all rows, only the first one tells of more than its results."""
+        """The report on all rows. If every task maps all rows, only the first reports more than its results."""
         if self.only not in (None, 0):
             self.account = Report(unreadable=self.account.unreadable, mapping=self.account.mapping)
             self._seen = {}
@@ -242,7 +243,7 @@ class Mapper:
         return self.account
 
     def _answer(self, table: StateTable, columns: Mapping[str, pa.Array], bits: Words, rows: Valid) -> None:
-        """Write the results that these rows are to the queries of a table."""
+        """Write the results of these rows for the queries of a table."""
         asleep = [entry.query in self.asked.suspended for entry in table.entries]
         if any(asleep):
             awake = sum(1 << bit for bit, own in enumerate(asleep) if not own)
@@ -262,7 +263,7 @@ class Mapper:
         )  # fmt: skip
 
     def _admit(self, stream: Stream, found: Verdicts, columns: Mapping[str, pa.Array], text: Text) -> None:
-        """Count the stream's rows, see what they say about its progress, and put late and bad rows aside."""
+        """Count the stream's rows, collect what they say about its progress, and write late and invalid rows."""
         times = columns[self._ends.get(stream.name, "_ts")]
         said = verdicts.saw(stream, found, times, columns.get("_seq"), columns.get("_pattern"))
         self._seen.setdefault(stream.name, []).append(msgspec.convert(said, Seen))
@@ -292,7 +293,7 @@ class Mapper:
             counts.sampled += accepted
 
     def _keys(self, tables: tuple[StateTable, ...], columns: Mapping[str, pa.Array]) -> dict[str, tuple[Ints, Valid]]:
-        """The keys of all tables; those with the same key share them. No key is made for rows that only others' partials are made of."""
+        """The keys of all tables, shared by tables with the same key; none for rows that are only rolled up."""
         known: dict[object, tuple[Ints, Valid]] = {}
         found = {}
         for table in tables:
@@ -322,13 +323,13 @@ class Mapper:
 
 
 def wanted(network: Network, stream: Stream) -> set[str]:
-    """The columns that rows of a stream must have for its tables: declared ones, and computed values by their names."""
+    """The columns that rows of a stream need for its tables: declared ones, and computed columns by their names."""
     needed = {c for t in network.tables_of(stream.name) for c in (*t.needed, *key_columns(t))}
     return needed - {column for t in network.tables_of(stream.name) for column, _ in t.others}
 
 
 def brought(network: Network, stream: Stream) -> set[str]:
-    """What rows of a stream must bring beside their times: declared columns, and what Spark computes by its name."""
+    """What the source must provide of a stream beside times: declared columns, and those that Spark computes."""
     needed = wanted(network, stream)
     truths = {name for t in network.tables_of(stream.name) for name, _ in t.truths}
     mine = {d.name: d for d in network.derived if d.stream == stream.name and d.term is not None}
@@ -351,7 +352,7 @@ def truth_of(name: str, table: StateTable, places: Truths, columns: Mapping[str,
     """(rows for which a computed predicate is true, rows on which it raised)."""
     word, shift = places[name]
     bits = whole_numbers(columns[f"_t{word}"]) >> shift  # NULL where other rows of a parcel needed none
-    # What is only watched keeps no row out.
+    # Predicates that are only watched exclude no row.
     return np.ones(len(bits), dtype=np.bool_) if name in table.watched else bits & 1 == 1, bits & 2 == 2
 
 
@@ -371,7 +372,7 @@ def _text_of(columns: Mapping[str, pa.Array], places: Ints) -> pa.Array:
 
 
 def in_utc(column: pa.Array) -> pa.Array:
-    """The same instants whatever the session's time zone, so that runs of different sessions merge."""
+    """The same instants in UTC, so that runs of sessions with different time zones can be merged."""
     if pa.types.is_timestamp(column.type) and column.type.tz not in (None, "UTC"):
         return column.cast(pa.timestamp("us", tz="UTC"))
     return column
@@ -383,7 +384,7 @@ def _sent(
     keys: Mapping[str, tuple[Ints, Valid]],
     places: Truths,
 ) -> tuple[dict[str, pa.Array], dict[str, list[int]]]:
-    """The columns that tasks need, and the numbers of the tables that need each but the time."""
+    """The columns that tasks need, and the numbers of the tables that need each except the time."""
     sent, users = {"_ts": columns["_ts"]}, dict[str, list[int]]()
     by_name = {key_column(t.name): keys[t.name] for t in tables}
     for number, table in enumerate(tables):

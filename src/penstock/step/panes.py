@@ -1,7 +1,7 @@
 """Results of window aggregates stored as closed panes: one file per task, step and set of panes.
 
 The file has the windows that the step closed and the number of results for each query; `assemble` assembles them on
-read.
+read (decision 0017).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Window aggregates in a task: new rows become partials, windows that progress has passed are closed, partials are kept."""
+"""Window aggregates in a task: new rows become partials, windows that progress has passed close."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def aggregate_rows(
     fresh: Mapping[int, Rows],
     folded: Mapping[int, Mapping[int, Sequence[pa.Table]]],
 ) -> None:
-    """Put new rows into partials, close the windows that progress has passed, and store the partials.
+    """Add new rows to partials, close the windows that progress has passed, and store the partials.
 
     `folded` are partials that mappers have made of other new rows, by state table and pane set.
     """
@@ -73,7 +73,7 @@ def aggregate_rows(
         paned = [m.id for m in aggregate.members if m.paned]
         runs = [m.id for m in aggregate.members if m.repeats]
         found: list[Closed] = []
-        if ahead.concerns(aggregate):  # then none is paned, and none shows open windows
+        if ahead.concerns(aggregate):  # then none is paned, and none has early results
             found = close_groups(aggregate, held.network.streams, tables, held.task.progress, ahead, newest, runs)
         elif len(paned) < len(aggregate.members) and (gathered := gather(aggregate.plan, tables)) is not None:
             left = {*paned, *held.task.suspended}
@@ -92,7 +92,7 @@ def aggregate_rows(
 
 
 def _made(held: Held, aggregate: WindowAggregate, source: AggregateSource, rows: Rows | None) -> Kept:
-    """What is kept of new rows of one state table. A query whose rows count at too many ticks cannot be answered."""
+    """The state of new rows of one state table. A query whose rows count at too many ticks cannot be answered."""
     if rows is None or not len(rows):
         return Kept([], {})
     own = served(aggregate, rows)
@@ -110,7 +110,7 @@ def _made(held: Held, aggregate: WindowAggregate, source: AggregateSource, rows:
 
 
 def _flush(held: Held, aggregate: WindowAggregate, tables: Sequence[pa.Table], until: int, newest: int) -> None:
-    """Let out as many results as this task may give, and report how far it has come."""
+    """Emit as many results as this task may, and report how far it has come."""
     assert aggregate.flush is not None
     rows, behind = aggregate.flush
     own = held.low, held.high
@@ -119,7 +119,7 @@ def _flush(held: Held, aggregate: WindowAggregate, tables: Sequence[pa.Table], u
         return
     before = min(held.task.progress.get(closing(stream), NEVER) for stream in aggregate.streams)
     known = held.task.flushed.get(aggregate.name, ())
-    # Shares go round, so that fewer results than tasks do not leave one out for ever.
+    # Shares rotate, so that fewer results than tasks do not leave one out for ever.
     turn = (held.partition + held.task.step) % held.task.buckets.tasks
     cap = Cap(share_of(rows, turn, held.task.buckets.tasks), behind)
     found, reached = flush(
@@ -132,13 +132,13 @@ def _flush(held: Held, aggregate: WindowAggregate, tables: Sequence[pa.Table], u
 def _shares(
     held: Held, aggregate: WindowAggregate, entries: Sequence[RunEntry], *, marks: bool = False
 ) -> list[pa.Table]:
-    """What windows are put together from in this task, marked with the step it came with if wanted."""
+    """What windows are assembled from in this task, marked with the step that added it if wanted."""
     tables = [(entry.step, as_partials(aggregate.plan, table)) for entry, table in _stored(held, aggregate, entries)]
     return [marked(table, step) if marks else table for step, table in tables]
 
 
 def _stored(held: Held, aggregate: WindowAggregate, entries: Sequence[RunEntry]) -> Iterator[tuple[RunEntry, pa.Table]]:
-    """The partials and rows that this task serves, as they are stored."""
+    """The stored partials and rows that this task serves."""
     for entry in entries:
         rows = held.own(held.network.tables[aggregate.home], entry)
         if rows is not None and len(rows):
@@ -151,7 +151,7 @@ def _cuts(held: Held, aggregate: WindowAggregate) -> dict[int, tuple[int, ...]]:
 
 
 def _kept_as_rows(held: Held, aggregate: WindowAggregate) -> npt.NDArray[np.bool_] | None:
-    """The buckets of which the last step has kept rows, where that is decided bucket by bucket."""
+    """The buckets of which the last step has stored rows, if that is decided per bucket."""
     if all(own.kept != EITHER for own in aggregate.plan.sets):
         return None
     entries = [e for e in held.task.runs.get(aggregate.home, ()) if e.level == 0]
@@ -174,7 +174,7 @@ def _write(held: Held, aggregate: WindowAggregate, table: pa.Table, level: int) 
 
 
 def settle_runs(held: Held, aggregate: WindowAggregate, merge: Merge) -> None:
-    """Merge partials, and give up what no window needs that this step leaves open."""
+    """Merge partials, and expire what no window needs that this step leaves open."""
     names = set(merge.runs)
     entries = [e for e in held.task.runs[aggregate.home] if e.name in names]
     tables = [table for _, table in _stored(held, aggregate, entries)]

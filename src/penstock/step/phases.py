@@ -1,7 +1,7 @@
-"""What a step adds to the state: `fold`, a pure function of the state, the plan and the reports, in phases with names.
+"""What a step adds to the state: `fold`, a pure function of the state, the plan and the reports, in named phases.
 
-A phase says what it asks of the tasks of a step (fields of `Task`, filled by `compose`) and what it changes in the
-step's record. No field belongs to two phases, and a phase reads of the record only what those before it have put there.
+A phase has its part of the request to tasks (fields of `Task`, filled by `compose`) and its changes of the step's
+record. No field belongs to two phases, and a phase reads from the record only what earlier ones have put there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Changes = dict[str, Any]  # of a record, by field
 
 @dataclass(frozen=True)
 class Done:
-    """A step whose work is done: `progress` is that of the streams after it, `record` what phases have made so far."""
+    """A step whose work is done: `progress` is that of the streams after it, `record` the result of phases so far."""
 
     state: State
     plan: StepPlan
@@ -36,7 +36,7 @@ class Done:
 
 
 def _lateness(done: Done) -> Changes:
-    """Rows are judged by the progress of the step before; what they say themselves counts from the next step on."""
+    """Rows are judged by the progress of the previous step; their own effect on it counts from the next step on."""
     return {"progress": done.progress}
 
 
@@ -46,7 +46,7 @@ def _writing(done: Done) -> Changes:
 
 
 def _suspension(done: Done) -> Changes:
-    """Queries of which a row raised, with more results than they may have, or with more to take in than a step can."""
+    """Queries with a row that raised, with more results than allowed, or with more input than a step can read."""
     network, manifest = done.state.network, done.state.manifest
     if done.plan.task is None:
         return {}
@@ -57,7 +57,7 @@ def _suspension(done: Done) -> Changes:
 
 
 def _taking_in(done: Done) -> Changes:
-    """Derived streams take in all results of the steps before, or none."""
+    """Derived streams read all results of earlier steps, or none."""
     network, manifest = done.state.network, done.state.manifest
     return {
         "derived": derived.all_taken(network, manifest) if done.plan.takes_in else derived.cursors(network, manifest)
@@ -65,7 +65,7 @@ def _taking_in(done: Done) -> Changes:
 
 
 def _closing(done: Done) -> Changes:
-    """Windows end by the progress that the plan went by: that of the step before, or what a tick has come with."""
+    """Windows end by the progress of the plan: that of the previous step, or that of a tick."""
     network, plan = done.state.network, done.plan
     match plan.event:
         case TakeOver():
@@ -76,7 +76,7 @@ def _closing(done: Done) -> Changes:
             found: Changes = {"closed": closed_by(network, plan.reached, done.reports), "final": final, "ended": NOW}
             if plan.task is None:
                 found["ended"] = NOW if ends_without_job(network, done.state.manifest, plan.progress) else ""
-            else:  # by these the step has closed, whatever it takes in
+            else:  # the step has closed by these, whatever it reads
                 own = [d.name for d in network.derived_streams]
                 groups = {name: plan.progress[name].closed if name in plan.progress else () for name in own}
                 found["closed_groups"] = groups
@@ -84,7 +84,7 @@ def _closing(done: Done) -> Changes:
 
 
 def _early_results(done: Done) -> Changes:
-    """Windows that are still open, as they have been shown; beside them it is remembered how far sinks have come."""
+    """Early results, as shown; and the cursors of sinks."""
     task = done.plan.task
     shown = {} if task is None else shown_by(task, done.clock)
     return {"cursors": {**done.state.cursors, **shown}}
@@ -95,7 +95,7 @@ def _slow_results(done: Done) -> Changes:
 
 
 def _expiry(done: Done) -> Changes:
-    """Rows out of reach go, and files whose rows were written anew."""
+    """Expired rows are dropped, and files whose rows were rewritten."""
     return {"runs_removed": done.plan.runs_removed, "sides_removed": done.plan.sides_removed}
 
 
@@ -107,7 +107,7 @@ def _counting(done: Done) -> Changes:
 
 
 def _learning(done: Done) -> Changes:
-    """Pane sets by what batches bring, partials in mappers by what all steps with a job have counted."""
+    """Pane sets by the counts of batches, partials in mappers by those of all steps with a job."""
     network, manifest, record = done.state.network, done.state.manifest, done.record
     if isinstance(done.plan.event, Batch):
         record = arranged(network, manifest, record)
@@ -144,7 +144,7 @@ PHASES = (
 
 
 def fold(state: State, plan: StepPlan, reports: Reports, began: float, clock: float) -> tuple[Entry, list[str]]:
-    """The record of a step that began and ended at these clocks, and warnings of streams."""
+    """The record of a step that began and ended at these clocks, and warnings about streams."""
     progress, warnings = _progress(state, plan, reports, began)
     record = begun(state, clock)
     if isinstance(plan.event, Batch):

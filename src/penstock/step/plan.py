@@ -1,7 +1,7 @@
 """What a step is to do: `plan_step`, a pure function of the state and of what has happened (decision 0027).
 
-Who runs the plan changes nothing in it: mappers and workers turn rows and the plan into reports, `phases.fold` turns
-these into the record of the step.
+Who runs the plan changes nothing in it (decision 0027): mappers and workers turn rows and the plan into reports,
+`phases.fold` turns these into the record of the step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.state.registry import Registry
 from penstock.state.sides import expired_sides, next_expiry
 from penstock.step import derived
 from penstock.step.bound import Bound
-from penstock.step.compose import compose_task, out_of_reach
+from penstock.step.compose import compose_task, expired_runs
 from penstock.step.ending import ended
 from penstock.step.events import Batch, Event, TakeOver, Tick
 from penstock.step.heard import Heard
@@ -30,12 +30,12 @@ from penstock.storage.store import Store
 
 @dataclass(frozen=True)
 class State:
-    """All that a step begins with; nothing of it changes while the step runs.
+    """Everything that a step begins with; it does not change while the step runs.
 
-    `manifest` is what is committed, `network` and `registry` what is asked, `cursors` say how far sinks have come,
+    `manifest` is the committed state, `network` and `registry` are the queries, `cursors` say how far sinks have come,
     `heard` what the clock knows of streams. `routes` and `scans` are what the optimizer has chosen and measured.
-    `views` give the results of queries to those that read them. `sides_due` is the clock at which late and bad rows are
-    to be given up, if that is known.
+    `views` give the results of queries to their readers. `sides_due` is the clock at which late and invalid rows
+    expire, if known.
     """
 
     manifest: Manifest
@@ -49,12 +49,12 @@ class State:
     cursors: Mapping[str, int]
     scans: Scans
     bound: Bound = Bound()  # noqa: RUF009  (frozen)
-    expire_every: int = 1  # steps between two rounds of dropping runs that are out of reach
+    expire_every: int = 1  # steps between two rounds of dropping expired runs
     sides_due: float | None = None
 
     @property
     def retained(self) -> dict[str, int | None]:
-        """How long late and bad rows of each stream are kept, also of one that was dropped."""
+        """How long late and invalid rows of each stream are kept, even of a dropped one."""
         return {name: record.stream.side_retain for name, record in self.registry.streams.items()}
 
 
@@ -62,9 +62,9 @@ class State:
 class StepPlan:
     """A step before its work is done.
 
-    `progress` and `reached` are what it closes by. `task` is what tasks are asked (None: there is nothing to do for
-    them), `fresh` what derived streams have for them; if it `takes_in`, none has anything left after it. `runs_removed`
-    and `sides_removed` are files that nobody needs behind it.
+    `progress` and `reached` are what it closes by. `task` is the request to tasks (None: no work for them), `fresh` the
+    rows of derived streams for them; if it `takes_in`, none has any left after it. `runs_removed` and `sides_removed`
+    are files that are not needed after it.
     """
 
     event: Event
@@ -89,9 +89,9 @@ def plan_step(state: State, event: Event, now: float) -> StepPlan | None:
 
 
 def _batch(state: State, event: Batch, now: float) -> StepPlan:
-    """A step over rows goes by the progress of the one before: what its own rows say counts from the next one on."""
+    """A step over rows uses the progress of the previous one: what its own rows say counts from the next one on."""
     task = _task(state, state.manifest.progress, state.manifest.reached(), now)
-    gone = _out_of_reach(state, task.progress) if task.step % state.expire_every == 0 else []
+    gone = _expired_runs(state, task.progress) if task.step % state.expire_every == 0 else []
     return StepPlan(
         event,
         state.manifest.progress,
@@ -104,7 +104,7 @@ def _batch(state: State, event: Batch, now: float) -> StepPlan:
 
 
 def _take_over(state: State, event: TakeOver, now: float) -> StepPlan:
-    """Rows that are held get the bits of new queries: their files are written anew."""
+    """Stored rows get the bits of new queries: their files are rewritten."""
     manifest = state.manifest
     task = replace(_task(state, manifest.progress, manifest.reached(), now), merges=(), taking_over=event.queries)
     numbers = {t.index for t in state.network.tables if any(e.query in event.queries for e in t.entries)}
@@ -113,7 +113,7 @@ def _take_over(state: State, event: TakeOver, now: float) -> StepPlan:
 
 
 def _tick(state: State, event: Tick, now: float) -> StepPlan | None:
-    """Without rows tasks have work if windows wait for this progress or are shown early, or derived streams have rows."""
+    """Without rows tasks have work if windows wait for this progress or are shown early, or for derived streams."""
     network, manifest, final = state.network, state.manifest, event.final
     waiting = not final and bool(derived.waiting(network, manifest, state.views))
     moved = dict(event.progress)
@@ -127,7 +127,7 @@ def _tick(state: State, event: Tick, now: float) -> StepPlan | None:
         task = _task(state, moved, ahead, now)
         over = ended_tables(network, task.ahead, task.closed)
         task = replace(task, merges=() if final else tuple(m for m in task.merges if m.table in over))
-        gone = _out_of_reach(state, all_closed(network, ahead) if final else ahead)
+        gone = _expired_runs(state, all_closed(network, ahead) if final else ahead)
         return StepPlan(
             event,
             moved,
@@ -137,7 +137,7 @@ def _tick(state: State, event: Tick, now: float) -> StepPlan | None:
             takes_in=waiting,
             runs_removed=_without(gone, task),
         )
-    gone = _out_of_reach(state, all_closed(network, values) if final else manifest.reached())
+    gone = _expired_runs(state, all_closed(network, values) if final else manifest.reached())
     changed = moved != dict(manifest.progress)
     owed = any(manifest.cursors.get(sink, -1) != step for sink, step in state.cursors.items())
     due = next_expiry(manifest.sides, state.retained) if state.sides_due is None else state.sides_due
@@ -167,8 +167,8 @@ def _fresh(state: State) -> tuple[Taken, ...]:
     return tuple(derived.taken_in(state.network, state.manifest, state.views))
 
 
-def _out_of_reach(state: State, reached: Mapping[str, int]) -> list[str]:
-    return out_of_reach(state.network, state.manifest, reached)
+def _expired_runs(state: State, reached: Mapping[str, int]) -> list[str]:
+    return expired_runs(state.network, state.manifest, reached)
 
 
 def _without(gone: Iterable[str], task: Task) -> tuple[str, ...]:

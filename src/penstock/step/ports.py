@@ -1,4 +1,4 @@
-"""What a step needs of the world: who runs its tasks, who hands over rows, who gets results.
+"""What a step needs from outside: an executor of its tasks, a source of rows, sinks.
 
 Spark is the first two (`spark/executor.py`, `spark/offset_log.py`). None of them commits anything: what an executor's
 tasks have written exists once a manifest names it.
@@ -23,46 +23,49 @@ class Executor(Protocol):
     def adopt(self, network: Network, layout: Layout, settings: Mapping[str, str]) -> None:
         """Run this network from the next step on; the source reads the streams of the layout.
 
-        Expressions mean what they do under these settings.
+        Expressions depend on these settings.
         """
         ...
 
     def run(self, task: Task, batch: Any | None, fresh: Sequence[Taken]) -> tuple[Reports, float]:
-        """Run mappers and workers over a batch as it is handed over (None: no rows) and what derived streams have.
+        """Run mappers and workers over a batch (None: no rows) and the rows of derived streams.
 
-        The reports of all tasks, and the seconds that it took to plan the work. What fails is raised as an error of the
-        step.
+        Returns the reports of all tasks, and the seconds to plan the work. Failures are raised as errors of the step.
         """
         ...
 
     def take_over(self, task: Task) -> Reports:
-        """Run the workers alone, for queries that take over the rows held."""
+        """Run only the workers, for queries that take over stored rows."""
         ...
 
 
 class Source(Protocol):
-    """Hands over batches, which have numbers and can be repeated: what is said of one is always the same."""
+    """Hands over batches, which have numbers and are repeatable: what is reported of one is always the same."""
+
+    def check_start(self, last_batch: int) -> None:
+        """Reject a start on a state with this last batch, if the source could lose or repeat rows behind it."""
+        ...
 
     def identity(self, batch: int) -> str:
-        """What a batch reads, in a few letters: the same only if it reads the same rows."""
+        """A short text that identifies the rows of a batch."""
         ...
 
     def check_replay(self, manifest: Manifest, batch: int, identity: str) -> None:
-        """Refuse a batch that was committed, if it comes again with other rows."""
+        """Refuse a committed batch if it comes again with other rows."""
         ...
 
     def durable_names(self, batch: int) -> list[str]:
-        """The files of the source's own log that must not be lost once the manifest names the batch."""
+        """The files of the source's own log that must be durable once the manifest names the batch."""
         ...
 
 
 class Sinks(Protocol):
-    """Get the results that are committed."""
+    """Receive committed results."""
 
     def deliver(self, manifest: Manifest) -> Mapping[str, int]:
-        """Bring every sink up to the manifest, as far as it lets us; how far each has come."""
+        """Deliver to every sink up to the manifest, as far as it accepts; returns how far each has come."""
         ...
 
     def owes(self, file: ResultFile) -> bool:
-        """Whether a sink has yet to get rows of a file."""
+        """Whether a sink still needs rows of a file."""
         ...

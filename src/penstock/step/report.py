@@ -1,7 +1,7 @@
-"""What a task of a step answers: the files it wrote, counts, what its rows say of progress, where its time went.
+"""A task's report of a step: the files it wrote, counts, what its rows say of progress, where its time went.
 
-What a mapper tells of the rows that it took travels with them to one task and goes into the report of that one, so that a mapper that is tried
-again is counted once.
+A mapper's report travels with its rows to one task and is added to that one's, so that a retried mapper is counted
+once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.state.side_files import SideFile
 
 
 class Leading(msgspec.Struct, frozen=True):
-    """Rows kept of the windows of a query with these ends; of each window, the first `most` of all tasks' rows are results."""
+    """Rows kept of the windows of a query with these ends; of each, the first `most` of all tasks' rows are results."""
 
     most: int
     ends: tuple[int, ...]
@@ -29,11 +29,12 @@ class Leading(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a task did, with what mappers told it.
+    """A task's report, with those of its mappers.
 
-    `saw`: by stream, what parts of its rows say of progress; `flushed`: by aggregate, how far it is out. `errors`: by stream, an example of a row
-    that it must not get; `refused`: queries that cannot be answered any more, and why; `unreadable`: streams that Spark has to read after all, so
-    that the step must be repeated. `phases` and `mapping` are seconds of tasks and of mappers.
+    `saw`: by stream, what parts of its rows say of progress; `flushed`: by aggregate, how far it is emitted. `errors`:
+    by stream, an example of a row that violates its declaration; `refused`: queries that can no longer be answered, and
+    why; `unreadable`: streams that Spark must read after all, so that the step must be repeated. `phases` and `mapping`
+    are seconds of tasks and of mappers.
     """
 
     partition: int = 0
@@ -69,18 +70,18 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         self.counters.engine.sent_bytes += size
 
     def add_file(self, file: ResultFile, apart: Collection[int] = ()) -> None:
-        """A file with results of queries, which are counted as such but for those of queries that are counted `apart`."""
+        """A file of results; they are counted, except those of queries that are counted `apart`."""
         self.results.append(file)
         for query, rows in file.counts:
             if query not in apart:
                 self.query(query).results += rows
 
     def lead(self, query: int, most: int, ends: Sequence[int], rows: Sequence[int]) -> None:
-        """The task has kept so many rows of the windows with these ends."""
+        """The task has kept that many rows of the windows with these ends."""
         self.leading[query] = Leading(most, tuple(ends), tuple(rows))
 
     def absorb(self, more: Report) -> None:
-        """Add what a mapper, or an earlier stage of the task, has reported."""
+        """Add the report of a mapper, or of an earlier stage of the task."""
         self.counters.add(more.counters)
         self.runs.extend(more.runs)
         self.results.extend(more.results)
@@ -99,7 +100,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
     def encode(self) -> bytes:
         text = msgspec.json.encode(self)
-        return text + b" " * (-len(text) % 8)  # so that parcels behind it begin at whole words
+        return text + b" " * (-len(text) % 8)  # so that later parcels start at whole words
 
     @classmethod
     def decode(cls, encoded: bytes | pa.Buffer) -> Report:
@@ -110,7 +111,7 @@ _DECODER = msgspec.json.Decoder(Report)
 
 
 def summed(reports: Iterable[Report]) -> Counters:
-    """What all tasks of a step have counted."""
+    """The counts of all tasks of a step."""
     totals = Counters()
     for report in reports:
         totals.add(report.counters)

@@ -1,4 +1,7 @@
-"""Late and bad rows, put aside: whole rows as text, in files that count once a manifest names them."""
+"""Rejected rows, late or invalid: whole rows as text, in files that count once a manifest names them.
+
+Why they are text is decision 0032.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from penstock.storage.store import Store, file_name
 def write_side(
     store: Store, step: int, progress: int, stream: str, reason: str, rows: pa.Array, why: pa.Array
 ) -> SideFile:
-    """Write rows of a stream, whose progress was that, and why each was put aside; the entry of a manifest for the file."""
+    """Write rejected rows of a stream with this progress, and the reason of each; returns the manifest's record."""
     steps = pa.array(np.full(len(rows), step, dtype=np.int64))
     known = pa.repeat(pa.scalar(progress if progress > NEVER else None, pa.int64()), len(rows))
     table = pa.table({"_row": rows, "_step": steps, "_reason": why, "_progress": known})

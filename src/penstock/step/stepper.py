@@ -1,7 +1,7 @@
-"""The driver of steps: it holds the state; each event becomes a plan, reports, a record, and the state after it.
+"""The driver of steps: it holds the state; each event becomes a plan, reports, a record, and the next state.
 
-What a step does is said in `plan` and `phases`, in which order it becomes durable in `commit`. Steps run one at a time,
-which is the matter of who calls; each sees the state exactly as the step before committed it.
+`plan` and `phases` define what a step does, `commit` the order in which it becomes durable. Steps run one at a time,
+which is up to the caller; each sees the state exactly as the previous step committed it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.step import derived
 from penstock.step.accounts import bounded
 from penstock.step.bound import Bound
 from penstock.step.commit import Committed
-from penstock.step.ending import ended, is_out, is_settled, most_ticks
+from penstock.step.ending import ended, is_out, is_quiescent, most_ticks
 from penstock.step.events import Batch, Event, TakeOver, Tick
 from penstock.step.heard import Heard, by_clock
 from penstock.step.layout import Layout
@@ -44,7 +44,7 @@ from penstock.storage.store import Store
 
 
 class Stepper:
-    """Runs and commits steps, one after another, by the ports that it is given."""
+    """Runs and commits steps, one after another, through its ports."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class Stepper:
         follows_clock: bool = True,
         warnings: list[str] | None = None,
     ) -> None:
-        """`bound` is how much one query may produce in a step, `expire_every` the steps between two rounds of dropping
-        runs that are out of reach; `warnings` gets what there is to say of streams.
+        """`bound` is the maximal output of one query in a step, `expire_every` the steps between two rounds of dropping
+        expired runs; `warnings` gets warnings about streams.
         """
         self.executor, self.source, self.sinks, self.catalog, self.store = executor, source, sinks, catalog, store
         self.tasks, self.bound, self.expire_every = tasks, bound or Bound(), expire_every
@@ -73,7 +73,7 @@ class Stepper:
         self.last_active = time.monotonic()
 
     def begin(self, manifest: Manifest, network: Network, registry: Registry, layout: Layout) -> None:
-        """Go on from this manifest with this network."""
+        """Continue from this manifest with this network."""
         self.committed = Committed(self.store, self.source, self.sinks, manifest)
         self.next_upkeep = following_upkeep(manifest.step)
         self.optimizer = Optimizer(lambda network, now: self.catalog.steer(network, now, self.tasks))
@@ -87,7 +87,7 @@ class Stepper:
 
     @property
     def layout(self) -> Layout:
-        """Where the columns travel of the streams that the source reads."""
+        """The slots of the columns of the streams that the source reads."""
         return self._layout
 
     @layout.setter
@@ -106,7 +106,7 @@ class Stepper:
 
     @property
     def state(self) -> State:
-        """What the next step begins with."""
+        """The input of the next step."""
         return State(
             self.manifest, self.network, self.registry, self.store, self.tasks, self.optimizer.steering.routes,
             self.views, self.heard, self.committed.cursors, self.optimizer.scans, self.bound, self.expire_every,
@@ -115,7 +115,7 @@ class Stepper:
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def run_batch(self, batch: Any, batch_id: int) -> None:
-        """A step over a batch that the source hands over."""
+        """A step over a batch from the source."""
         began = time.perf_counter()
         identity = self.source.identity(batch_id)
         if batch_id <= self.manifest.last_batch:
@@ -127,33 +127,33 @@ class Stepper:
         self.last_active = time.monotonic()
 
     def tick(self, progress: Mapping[str, Progress] | None = None, *, final: bool = False) -> bool:
-        """A step without a batch: new progress, purge, delivery that is owed. False if there is nothing to do."""
+        """A step without a batch: new progress, expiry, pending delivery. False if there is nothing to do."""
         state = replace(self.state, sides_due=self._sides_due())
         return self._step(Tick(dict(progress or self.manifest.progress), final), state)
 
     def take_over(self, queries: frozenset[int]) -> None:
-        """A step of its own: give the rows that are held the bits of new queries, and find the results among them."""
+        """A step of its own: set the bits of new queries on stored rows, and find the results among them."""
         self._step(TakeOver(queries), self.state)
 
     def forget_streams(self) -> None:
-        """Give up the progress of streams that are gone."""
+        """Drop the progress of streams that no longer exist."""
         if record := forget_streams(self.state, time.time()):
             self._commit(record)
 
     def resume(self, record: QueryRecord) -> None:
-        """Let a query that was suspended go on with the next step."""
+        """Resume a suspended query with the next step."""
         if entry := resumed(self.registry, self.manifest, record):
             self._commit(replace(entry, cursors=self.committed.cursors))
 
     def catch_up(self) -> None:
-        """Let derived streams take in all results so far, also those that this gives to others."""
+        """Let derived streams read all results so far, including those that this produces."""
         while derived.waiting(self.network, self.manifest, self.views):
             self.tick()
 
-    def settle(self) -> None:
-        """Catch up, and let the windows above close that this has closed; then only new rows bring anything."""
+    def quiesce(self) -> None:
+        """Catch up, and close the windows above that this affects; then only new rows have an effect."""
         for _ in range(most_ticks(self.network)):
-            if is_settled(self.network, self.manifest, self.views):
+            if is_quiescent(self.network, self.manifest, self.views):
                 break
             self.tick()
 
@@ -167,8 +167,8 @@ class Stepper:
             self.tick({**self.manifest.progress, **read})
         self.tick(final=True)
 
-    def lulls(self, progress: Mapping[str, Progress], names: Iterable[str], now: float) -> dict[str, Progress]:
-        """Progress with that of these streams, of which nothing is left to read, by the clock."""
+    def idle_progress(self, progress: Mapping[str, Progress], names: Iterable[str], now: float) -> dict[str, Progress]:
+        """Progress with that of these fully read streams by the clock."""
         moved, warnings = by_clock(self.network, self.heard, progress, names, now)
         self._warn(warnings)
         return moved
@@ -176,7 +176,7 @@ class Stepper:
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _step(self, event: Event, state: State, batch: Any | None = None, started: float | None = None) -> bool:
-        """An event becomes a plan, reports, a record, and the state after it; False if it changes nothing."""
+        """An event becomes a plan, reports, a record, and the next state; False if it changes nothing."""
         began, step, rows = time.time(), state.manifest.step + 1, isinstance(event, Batch)
         if rows:
             kill_point("before_job", step)
@@ -205,7 +205,7 @@ class Stepper:
         return True
 
     def _run(self, plan: StepPlan, batch: Any | None) -> tuple[Reports, float]:
-        """What the tasks of a step report, and the seconds it took to plan their work."""
+        """The reports of a step's tasks, and the seconds to plan their work."""
         if plan.task is None:
             return (), 0.0
         if isinstance(plan.event, TakeOver):
@@ -223,7 +223,7 @@ class Stepper:
         self.committed.commit(record)
 
     def _upkeep(self) -> None:
-        """Put the state in order, collect what no manifest names, and cut chains anew."""
+        """Put the state in order, collect files that no manifest names, and choose chains anew."""
         if record := put_in_order(self.state, self.sinks, partial(horizon, self.catalog), time.time()):
             self._commit(record)
         collect_orphans(self.store, self.manifest)
@@ -235,7 +235,7 @@ class Stepper:
         self.next_upkeep = following_upkeep(self.manifest.step)
 
     def _sides_due(self) -> float:
-        """The clock at which late and bad rows are to be given up; looked for once for each state."""
+        """The clock at which late and invalid rows expire; computed once per state."""
         if self._due is None or self._due[0] is not self.manifest:
             self._due = self.manifest, next_expiry(self.manifest.sides, self.state.retained)
         return self._due[1]

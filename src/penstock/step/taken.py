@@ -1,4 +1,4 @@
-"""Results of queries as rows of a derived stream, from their files as mappers read them."""
+"""Results of queries as rows of a derived stream, as mappers read them from files."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from penstock.state.manifest import Manifest
 from penstock.step.files import as_text
 from penstock.step.pieces import Text, Types, Unreadable, is_scannable
 
-AT_ONCE = 1 << 18  # rows, about
+AT_ONCE = 1 << 18  # rows, approximately
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What a derived stream has for a step, in the views on the results of its query and of those that it continues."""
+    """The rows of a derived stream for a step, in the views on the results of its query and of those it continues."""
 
     derived: DerivedStream
     views: Sequence[ResultView]
@@ -39,11 +39,11 @@ class Taken:
 
     @property
     def count(self) -> int:
-        """About how many rows that is."""
+        """The approximate number of rows."""
         return sum(view.count(self.manifest, self.part) for view in self.views)
 
     def pieces(self, network: Network) -> list[ResultPiece] | None:
-        """The rows as pieces; None if the source has to read them: a select list is more than columns."""
+        """The rows as pieces; None if the source must read them: a select list is more than columns."""
         if not is_scannable(network, [self.name]):
             return None
         found: list[ResultPiece] = []
@@ -57,7 +57,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class ResultPiece:
-    """A file of results whose rows are the select list as it stands."""
+    """A file of results whose rows are exactly the select list."""
 
     derived: DerivedStream
     view: ResultView
@@ -109,9 +109,9 @@ def _column(table: pa.Table, name: str, kind: pa.DataType, label: str) -> pa.Arr
 
 
 def ticks_of(ticks: Ticks, times: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Of the rows that count at some tick: (their places, the moments just before the first tick of each, those before the last one).
+    """For the rows that count at some tick: (their places, the moments just before each first and each last tick).
 
-    `times` are those of the rows' roles, as in `tick_sql`. What is later than any event time may be is left out.
+    `times` are those of the rows' roles, as in `tick_sql`. What is later than any possible event time is left out.
     """
     if any(time.null_count for time in times):
         raise Unreadable("a row of a join without a time")

@@ -1,4 +1,4 @@
-"""Steps that only put the state in order: no rows, no work for tasks, nothing that an answer depends on."""
+"""Steps that only put the state in order: no rows, no work for tasks, no effect on answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.state.manifest import Entry
 from penstock.state.sides import expired_sides
 from penstock.step import derived
 from penstock.step.accounts import with_dropped
-from penstock.step.compose import out_of_reach
+from penstock.step.compose import expired_runs
 from penstock.step.phases import begun
 from penstock.step.plan import State
 from penstock.step.ports import Sinks
@@ -19,14 +19,14 @@ from penstock.step.windows_due import shown_cursors
 
 
 def forget_streams(state: State, clock: float) -> Entry | None:
-    """Give up the progress of streams that are gone: one that comes back begins anew."""
+    """Drop the progress of streams that no longer exist: one that is added again starts anew."""
     manifest = state.manifest
     known = {name: p for name, p in manifest.progress.items() if name in state.network.streams}
     return replace(begun(state, clock), progress=known) if len(known) < len(manifest.progress) else None
 
 
 def put_in_order(state: State, sinks: Sinks, horizon: Horizon, clock: float) -> Entry | None:
-    """Give up expired results, late and bad rows, merge small files of both, and forget queries that have ended.
+    """Drop expired results, late and invalid rows, merge small files of both, and forget ended queries.
 
     Merged files are written here; they exist with the record.
     """
@@ -42,7 +42,7 @@ def put_in_order(state: State, sinks: Sinks, horizon: Horizon, clock: float) -> 
         return None
     record = replace(
         begun(state, clock), results=merged, results_removed=removed, forgotten=lost,
-        runs_removed=tuple(out_of_reach(network, manifest, manifest.reached())),
+        runs_removed=tuple(expired_runs(network, manifest, manifest.reached())),
         sides=tuple(side for side, _ in joined), sides_removed=tuple(sorted(old)),
     )  # fmt: skip
     return replace(record, counters=with_dropped(record, manifest).plus(handed_on(registry, manifest)))

@@ -1,6 +1,6 @@
-"""What a step closes and shows: windows that progress has passed, for all groups or for single ones, and windows that are still open.
+"""What a step closes and shows: windows that progress has passed, for all or single groups, and early results.
 
-Pure functions of the network, the manifest and the clock, in seconds; the work itself is the tasks'.
+Pure functions of the network, the manifest and the clock, in seconds; tasks do the work.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from penstock.planner.network import Network, closing
 from penstock.state.manifest import Manifest, Patterns, Progress
 from penstock.step.task import Reports, Task
 
-# Cursors of a query whose open windows are shown: the step that last did so, and when.
+# Cursors of a query with early results: the step that last emitted them, and when.
 SHOWN, SHOWN_AT = "open windows of {}", "open windows of {} at"
 
 
 def held_back(
     network: Network, manifest: Manifest, reached: Mapping[str, int], progress: Mapping[str, Progress]
 ) -> bool:
-    """Whether windows that count rows, or aggregates, hold rows back that this progress lets take part."""
+    """Whether windows that count rows, or aggregates, delay rows that this progress admits."""
     ahead = ahead_by(network, manifest, progress)
     number = {t.name: t.index for t in network.tables}
     for join in network.joins:
@@ -37,7 +37,7 @@ def held_back(
 
 
 def closed_by(network: Network, progress: Mapping[str, int], reports: Reports = ()) -> dict[str, int]:
-    """What a step that runs with this progress closes; where results are let out slowly, as far as all its tasks have come."""
+    """What a step with this progress closes; with capped results, as far as all its tasks have come."""
     found = {stream: progress[stream] for stream in network.closes if stream in progress}
     for aggregate in network.aggregates:
         if aggregate.flush is not None:
@@ -47,12 +47,12 @@ def closed_by(network: Network, progress: Mapping[str, int], reports: Reports = 
 
 
 def closed_groups(network: Network, progress: Mapping[str, Progress]) -> dict[str, Patterns]:
-    """The groups whose windows a step closes that runs with this progress, and the keys of joins that it lets go."""
+    """The groups whose windows a step with this progress closes, and the keys of joins that it expires."""
     return {stream: progress[stream].closed for stream in network.streams if stream in progress}
 
 
 def ends_without_job(network: Network, manifest: Manifest, progress: Mapping[str, Progress]) -> bool:
-    """Whether groups are done with after a step that runs no job: not while joins hold rows of keys that have ended, which only a job gives up."""
+    """Whether groups can end in a step without a job: not while joins store rows of ended keys."""
     closed = closed_keys(network, manifest.progress)
     over = ended_tables(network, ahead_by(network, manifest, progress), closed)
     held = {run.table for run in manifest.runs.values()}
@@ -60,7 +60,7 @@ def ends_without_job(network: Network, manifest: Manifest, progress: Mapping[str
 
 
 def ended_tables(network: Network, ahead: Ahead, closed: Mapping[int, Closed]) -> set[str]:
-    """The tables and aggregates that hold what a step may give up because groups or keys have ended since the last one."""
+    """The tables and aggregates with state that a step may expire because groups or keys have ended since the last."""
     keyed = {
         network.tables[index].name for index, met in closed.items() if any(ahead.tells(m.stream.name) for m in met)
     }
@@ -68,18 +68,18 @@ def ended_tables(network: Network, ahead: Ahead, closed: Mapping[int, Closed]) -
 
 
 def ahead_by(network: Network, manifest: Manifest, progress: Mapping[str, Progress]) -> Ahead:
-    """The punctuations of groups that a step with this progress goes by, and those of the step before."""
+    """The punctuations of groups that a step with this progress uses, and those of the previous step."""
     return Ahead(manifest.closed_groups, closed_groups(network, progress))
 
 
 def all_closed(network: Network, progress: Mapping[str, int]) -> dict[str, int]:
-    """Progress behind the last step of all, which has closed everything."""
+    """Progress after the very last step, which has closed everything."""
     held = [name for aggregate in network.aggregates for name in aggregate.closings]
     return {**progress, **{closing(name): FOREVER for name in (*network.streams, *held)}}
 
 
 def shown_now(network: Network, manifest: Manifest, clock: float) -> dict[int, int]:
-    """The queries whose open windows a step shows at this clock, each with the step that did so last: it has passed a multiple of their time."""
+    """The queries whose early results are due at this clock, each with the step that emitted them last."""
     now, cursors, found = _microseconds(clock), manifest.cursors, {}
     for member in (m for a in network.aggregates for m in a.members):
         shown = cursors.get(SHOWN_AT.format(member.id), NEVER)
@@ -89,26 +89,26 @@ def shown_now(network: Network, manifest: Manifest, clock: float) -> dict[int, i
 
 
 def shown_by(task: Task, clock: float) -> dict[str, int]:
-    """What to remember of the open windows that a step has shown by this clock."""
+    """The cursors of the early results that a step has emitted by this clock."""
     now = _microseconds(clock)
     return {SHOWN.format(q): task.step for q in task.early} | {SHOWN_AT.format(q): now for q in task.early}
 
 
 def shown_cursors(network: Network) -> set[str]:
-    """The names under which it is remembered what was shown of open windows."""
+    """The names of the cursors of early results."""
     early = [m.id for a in network.aggregates for m in a.members if m.every is not None]
     return {cursor.format(query) for query in early for cursor in (SHOWN, SHOWN_AT)}
 
 
 def is_unshown(network: Network, manifest: Manifest, clock: float) -> bool:
-    """Whether something has come since the open windows of a query were last shown, and it is time."""
+    """Whether early results are due: something has come since the last ones."""
     early = shown_now(network, manifest, clock)
     newest = {a.name: [early[m.id] for m in a.members if m.id in early] for a in network.aggregates}
     return any(run.step > shown for run in manifest.runs.values() for shown in newest.get(run.table, ()))
 
 
 def panes_until(network: Network, manifest: Manifest) -> dict[int, int]:
-    """By query: up to where its panes are among its results."""
+    """By query: the end of the panes among its results."""
     found = {query.id: manifest.results.panes_until(query.id) for query in network.queries}
     return {query: until for query, until in found.items() if until > NEVER}
 

@@ -1,10 +1,11 @@
 """One task of a step, in a Python worker: receive rows, probe, write results and runs, report.
 
-A task is a pure function of (rows, runs, plan): files get globally unique names and count only once the manifest names
+A task is a pure function of (rows, runs, plan): files have globally unique names and count only once the manifest names
 them, so a retried or speculative attempt changes nothing. Its only output is one report.
 
-Routes that change the key need further stages in the same job. Between two stages travel parcels of composites, the names of the
-runs just written (those of the winning attempts, since the exchange takes them from there), and the report so far.
+Routes that change the key need further stages in the same job (decision 0011). Between two stages travel parcels of
+composites, the names of new runs (of the winning attempts, since the exchange takes them from there), and the report so
+far.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from penstock.step.task import Plan, Task, report_batch, result_writer
 def run_task(
     batches: Iterator[pa.RecordBatch], plan: Plan, task: Task, partition: int, stage: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """Do one stage of the task. Yields parcels for the next stage; the last one yields rows that Spark has to finish, and the report."""
+    """Do one stage of the task. Yields parcels for the next stage; the last yields rows for Spark, and the report."""
     worker = _Worker(plan, task, partition, stage)
-    yield from worker.run(batches) if stage == 0 else worker.go_on(batches)
+    yield from worker.run(batches) if stage == 0 else worker.run_stage(batches)
 
 
 class _Worker:
@@ -92,8 +93,8 @@ class _Worker:
                 yield parcel(to, FRESH, body, start=self.partition)
         yield self._finish(watch)
 
-    def go_on(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """A later stage: the composites that came through the exchange, with the runs that the first stage wrote."""
+    def run_stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A later stage: the composites from the exchange, with the runs that the first stage wrote."""
         parcels: dict[tuple[int, int, int], list[bytes]] = {}
         fresh: dict[int, list[Rows]] = {}
         every: dict[int, list[Rows]] = {}
@@ -140,7 +141,7 @@ class _Worker:
         return report_batch(self.report) if handover is None else report_row(self.report, handover)
 
     def _suspended(self) -> frozenset[int]:
-        """Queries that get no results in this step: when new ones take over rows, all others."""
+        """Queries without results in this step: when new ones take over stored rows, all others."""
         shares = self.task.taking_over
         if not shares:
             return self.task.suspended
@@ -154,7 +155,7 @@ class _Worker:
             yield from self._handle(join, found, watch)
 
     def _seen(self, join: Join, slices: Slices) -> Slices:
-        """What a join sees: all rows, or what progress has closed; nothing if it only stands by while others take over rows."""
+        """The rows for a join: all, or what progress has closed; none if others take over stored rows."""
         if not join.closes:
             return slices
         return Slices() if self.task.taking_over else closed(slices, *join.closed(self.task.progress))
@@ -162,12 +163,12 @@ class _Worker:
     def _handle(
         self, join: Join, found: Iterator[tuple[Route, int, Matches]], watch: Watch
     ) -> Iterator[pa.RecordBatch]:
-        """Write results; yields composites that wait for the next stage, and results that Spark has to finish (in the last one)."""
+        """Write results; yields composites for the next stage and, in the last one, results for Spark to finish."""
         for route, done, matches in found:
             watch.lap("probe")
             complete = done == len(route.hops)
             if not complete or (join.finished_by_spark and not self.last):
-                # Complete matches stay with this task, to be finished behind its last stage.
+                # Complete matches stay with this task, to be finished after its last stage.
                 keys = np.full(len(matches), self.low, dtype=np.int64) if complete else matches.keys
                 sent = replace(matches, keys=keys)
                 for to, body in pack(self.network, join, route, done, sent, self.task.buckets):
@@ -190,7 +191,7 @@ class _Worker:
         watch.lap("probe")
 
     def _take_over(self, watch: Watch) -> Iterator[pa.RecordBatch]:
-        """Give the rows held the bits of new queries, and find the new queries' results among them."""
+        """Set the bits of new queries on stored rows, and find the new queries' results among them."""
         shares = self.task.taking_over
         own, whole = self.held.open_runs(every=self.task.routes.replicated)
         held, every = {}, {}

@@ -13,7 +13,7 @@ from penstock.errors import StateError
 from penstock.storage.faults import RESTORE, damaged
 from penstock.storage.store import Store
 
-# How Spark is told to look at the checksums too.
+# Spark's options to verify the checksums too.
 VERIFIED = {"parquet.page.verify-checksum.enabled": "true"}
 
 
@@ -28,7 +28,7 @@ class Listed(Protocol):
 
 
 def write(store: Store, name: str, table: pa.Table, **options: Any) -> int:
-    """Write a new file; its length in bytes."""
+    """Write a new file; returns its length in bytes."""
     with store.create(name) as file:
         pq.write_table(table, file, write_page_checksum=True, **options)
     return store.size(name)
@@ -47,7 +47,7 @@ def checked(store: Store, file: Listed) -> str:
 
 
 def paths(store: Store, files: Iterable[Listed]) -> list[str]:
-    """Where Spark finds files, which are all there."""
+    """The paths of existing files for Spark."""
     return [store.path(checked(store, file)) for file in files]
 
 
@@ -69,14 +69,14 @@ def columns(store: Store, name: str) -> list[str]:
 
 
 def metadata(store: Store, name: str) -> pq.FileMetaData:
-    """What a file says of itself."""
+    """The metadata of a file."""
     with _opened(store, name) as file:
         return pq.read_metadata(file)
 
 
 @contextmanager
 def _opened(store: Store, name: str) -> Iterator[pa.BufferReader]:
-    """A file, mapped; what is wrong with it is told by its name."""
+    """A file, mapped; errors name it."""
     kind, label = _kind(name), store.label(name)
     try:
         yield pa.BufferReader(store.map(name))

@@ -1,4 +1,7 @@
-"""JSON with a checksum in front: the form of the manifest and the registry, so that damage is detected."""
+"""JSON with a checksum in front: the form of the manifest and the registry, so that damage is detected.
+
+It has the number of the format; what asks for another number is decision 0025.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,11 @@ from penstock.errors import StateError
 from penstock.storage.faults import RESTORE, damaged
 from penstock.storage.store import Store
 
-FORMAT = 3  # 1: partials of aggregates named the query whose bits they share; 2: counters by texts, files of sides without a clock
+# 1: partials of aggregates named the query whose bits they share; 2: counters by texts, files of sides without a clock
+FORMAT = 3
 
-# By format: what makes a body of the next format of one, where that is little work. Bodies of other formats are refused.
+# By format: what makes a body of the next format of one, where that is little work. Bodies of other formats are
+# refused.
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 Found = TypeVar("Found")

@@ -1,1 +1,4 @@
-"""The engine in one process, without Spark: for tests, which hand over its rows. It is no second engine to deploy, and has no other source."""
+"""The engine in one process, without Spark, for tests that hand over its rows. It is not a second engine to deploy.
+
+What scenarios are for is decision 0037.
+"""

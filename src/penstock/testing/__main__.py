@@ -1,4 +1,4 @@
-"""Runs scenarios: `python -m penstock.testing --seed 0 --count 200 --jobs 2` prints what was tried, and each one that fails, as small as it gets."""
+"""Runs scenarios: `python -m penstock.testing --seed 0 --count 200 --jobs 2` prints coverage and shrunk failures."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from penstock.testing.runner import Story
 from penstock.testing.shrink import failure, shrunk
 
 Cells = Counter[tuple[str, str, str]]
-AT_ONCE = 20  # scenarios that a process gets at a time
+AT_ONCE = 20  # scenarios per process at a time
 
 
 def tried(seeds: Iterable[int]) -> tuple[Cells, dict[int, str]]:
-    """What the scenarios of these seeds have come to, and by seed what is wrong."""
+    """The coverage of the scenarios of these seeds, and the failures by seed."""
     cells, wrong = Cells(), dict[int, str]()
     for seed in seeds:
         story = Story(scenario(seed))
@@ -47,7 +47,7 @@ def all_tried(seeds: Iterable[int], jobs: int) -> tuple[Cells, dict[int, str]]:
 
 
 def table(cells: Cells) -> list[str]:
-    """Kind of query x what went wrong, in each cell how often under each strategy."""
+    """Kind of query x fault, with the number of runs under each strategy."""
     width = max(map(len, (*KINDS, OVER)))
     lines = [f"under {', '.join(STRATEGIES)}:", f"{'':{width}} {' '.join(f'{fault:>16}' for fault in FAULTS)}"]
     for kind in (*KINDS, OVER):
@@ -57,7 +57,7 @@ def table(cells: Cells) -> list[str]:
 
 
 def empty(cells: Cells) -> list[tuple[str, str, str]]:
-    """What was never tried."""
+    """The cells that were never tried."""
     return [(k, f, s) for k in (*KINDS, OVER) for f in FAULTS for s in STRATEGIES if not cells[k, f, s]]
 
 
@@ -67,11 +67,18 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--show", action="store_true", help="print the scenarios instead of running them")
+    parser.add_argument(
+        "--first", action="store_true", help="stop at the first one that is wrong, and say no more than its seed"
+    )
     asked = parser.parse_args()
     seeds = range(asked.seed, asked.seed + asked.count)
     if asked.show:
         print(*map(scenario, seeds), sep="\n")
         return 0
+    if asked.first:
+        found = next((wrong for seed in seeds if (wrong := tried([seed])[1])), None)
+        print(found or f"{len(seeds)} scenarios, none is wrong")
+        return 1 if found else 0
     started = time.perf_counter()
     cells, wrong = all_tried(seeds, asked.jobs)
     print(*table(cells), sep="\n")

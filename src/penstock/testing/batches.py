@@ -1,4 +1,4 @@
-"""Rows that a test hands over, as the batches in which a source brings them to mappers: tagged, with what Spark adds to each row.
+"""Rows from a test as the batches that a source hands to mappers: tagged, with what Spark adds to each row.
 
 Values are those of the reference: times are whole microseconds. What only Spark can compute is refused by name.
 """
@@ -26,7 +26,7 @@ from penstock.step.layout import Layout
 
 
 def check_computable(network: Network) -> None:
-    """Refuse a network that needs what only Spark can compute, and say what that is."""
+    """Refuse a network that needs Spark, and say what for."""
     for value in network.derived:
         if value.term is None:
             text = "".join(part if isinstance(part, str) else part.column for part in value.parts)
@@ -62,7 +62,7 @@ def tagged(stream: Stream, rows: Sequence[Row], layout: Layout) -> pa.Table:
 
 
 def no_rows() -> pa.RecordBatch:
-    """A batch without rows, with which a mapper is given what it reads itself."""
+    """A batch without rows, for a mapper that reads pieces itself."""
     return pa.RecordBatch.from_pydict({"_stream": pa.array([], pa.int32()), "_ts": pa.array([], pa.int64())})
 
 
@@ -80,7 +80,7 @@ def _chunk(table: pa.Table, name: str) -> pa.Array:
 
 
 def _marks(stream: Stream, rows: Sequence[Row]) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Which rows are punctuations, what each bounds, and what it fixes beside; punctuations from elsewhere nobody can hand over."""
+    """Which rows are punctuations, the bound of each, and its pattern; none may come from elsewhere."""
     if stream.punctuation is None:
         if stream.punctuated:
             raise RegistrationError(

@@ -1,4 +1,4 @@
-"""Results of queries as rows of derived streams, also where Spark would compute a select list: tables of results as pieces."""
+"""Results of queries as rows of derived streams, even where Spark would compute a select list: tables as pieces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pieces_of(taken: Taken, network: Network) -> Sequence[Piece]:
 
 @dataclass(frozen=True)
 class TablePiece:
-    """All that a derived stream has for a step, as it is read without Spark."""
+    """All rows of a derived stream for a step, read without Spark."""
 
     taken: Taken
     bytes: int = 0

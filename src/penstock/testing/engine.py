@@ -1,7 +1,7 @@
-"""A small engine for tests: declare streams and queries in SQL, hand over rows step by step, read results. It needs no Spark and no files.
+"""A small engine for tests: declare streams and queries in SQL, hand over rows step by step, read results. No Spark.
 
-All that it does to rows and state is the code of production; the rows come from the test alone, and expressions that only Spark can compute
-are refused by name.
+Everything that it does to rows and state is production code; the rows come from the test alone, and expressions that
+need Spark are refused by name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from penstock.testing.source import HandedOver, Shared
 
 
 class Engine:
-    """Answers standing queries over rows that are handed over. What is kept lies in `store`, so that another engine can go on with it."""
+    """Answers standing queries over rows that are handed over. Its state is in `store`, so another one can continue."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Engine:
     # -- declaring: before the start, or while it runs at the next step boundary ----------------------------------
 
     def stream(self, stream: Stream) -> None:
-        """Declare a stream, of which rows will be handed over."""
+        """Declare a stream whose rows will be handed over."""
         self._change(partial(self.catalog.add_stream, stream))
 
     def query(self, sql: str, *, name: str, into: Into | None = None, replace: bool = False, **options: Any) -> None:
@@ -69,7 +69,7 @@ class Engine:
         self._change(partial(self.catalog.drop, name, purge=purge))
 
     def alter_stream(self, stream: Stream) -> None:
-        """Let a stream have another delay."""
+        """Change the delay of a stream."""
         check_stream(stream)
         self._change(partial(self.catalog.alter_stream, stream))
 
@@ -95,7 +95,7 @@ class Engine:
     # -- running --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin, or go on where an engine on this store has ended, in whatever way; what that one has not done comes first."""
+        """Begin, or continue after an engine on this store that ended in any way; its unfinished work comes first."""
         if self.run is not None:
             raise StateError(f"this engine already runs on {self.store.root}; stop it first")
         self.catalog.check_streams()
@@ -112,7 +112,7 @@ class Engine:
         return self._started.tick()
 
     def advance(self, stream: str, to: int) -> None:
-        """Say that no later row of a stream has a time below `to`."""
+        """Declare that no later row of a stream has a time below `to`."""
         self._started.advance(stream, to)
 
     def stop(self, *, final: bool = False) -> None:

@@ -1,6 +1,7 @@
-"""Mappers and workers of a step in one process: the code of production, with lists for the exchange.
+"""Mappers and workers of a step in one process: production code, with lists for the exchange.
 
-As on a cluster any part may be tried again, also after it has written files, and rows and parcels may come in any order: a seed says which.
+As on a cluster any part may be retried, even after it has written files, and rows and parcels may come in any order: a
+seed decides.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ Batch = Mapping[str, Sequence[Row]]  # rows by stream
 
 @dataclass(frozen=True)
 class Manner:
-    """How a step comes to pass, which must not matter to its answer: by so many `mappers`, or with none each task takes all rows for itself.
+    """How a step is executed, which must not affect its answer: with `mappers`, or none: each task takes all rows.
 
-    `retried` is the share of mappers and workers that are tried again, `shuffled` whether rows and parcels come in any order.
+    `retried` is the share of mappers and workers that are retried, `shuffled` whether rows and parcels come in any
+    order.
     """
 
     mappers: int = 2
@@ -45,7 +47,7 @@ class Manner:
 
 @dataclass
 class InProcess:
-    """Runs the tasks of steps, see `step.ports.Executor`. A batch is the rows of each stream, with times as the reference has them."""
+    """Runs the tasks of steps, see `step.ports.Executor`. A batch is rows by stream, with the reference's times."""
 
     manner: Manner = field(default_factory=Manner)
     chance: random.Random = field(default_factory=lambda: random.Random(0))
@@ -77,7 +79,7 @@ class InProcess:
         return [Report.decode(text) for batch in last for text in batch.column("report").to_pylist()]
 
     def _arriving(self, rows: Batch) -> Parcels:
-        """The rows as a source brings them: stream after stream, or in any order in batches of any size."""
+        """The rows from a source: stream after stream, or in any order in batches of any size."""
         tables = [tagged(self.plan.network.streams[name], own, self.layout) for name, own in rows.items() if own]
         if not self.manner.shuffled or not tables:
             return [batch for table in tables for batch in table.to_batches()]
@@ -99,7 +101,7 @@ class InProcess:
         return self._tried(lambda: run_task(iter(sent[number]), self.plan, task, number, stage))
 
     def _tried(self, work: Work) -> Parcels:
-        """What a part of the step gives. Of two attempts either may count, and the other may have died on the way, with files that nobody names."""
+        """The output of a part of the step. Either of two attempts may count; the other may leave files."""
         again = self.chance.random() < self.manner.retried
         if again and self.chance.random() < 0.5:
             found = list(work())
@@ -119,7 +121,7 @@ class InProcess:
 
 
 def plan_of(network: Network, layout: Layout) -> Plan:
-    """What workers know of a network; the layout has its derived streams too."""
+    """What workers know of a network; the layout includes its derived streams."""
     types = {s.name: {c.name: arrow_type(c.type) for c in s.columns} for s in network.streams.values()}
     listed = {
         q.id: pa.schema([(name, arrow_type(kind)) for name, kind in q.listed]) for q in network.queries if q.listed

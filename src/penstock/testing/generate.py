@@ -1,4 +1,4 @@
-"""Random scenarios: streams, rows in disorder, queries that come and go, restarts, crashes and faults. A seed gives the same one everywhere."""
+"""Random scenarios, reproducible from a seed: streams, disorder, changing queries, restarts, crashes, faults."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from penstock.testing.scenario import (
     Tick,
 )
 
-NAMED = tuple(point for point in POINTS if point != "after_link")  # which only files on a disk come to
+NAMED = tuple(point for point in POINTS if point != "after_link")  # which only files on a disk reach
 FAULTS = (*NAMED, "operation", "power", "error", "unclear")
 BATCHES = (6, 6, 6, 7, 8)
 TASKS = (1, 1, 1, 1, 2, 2, 3, 4)
@@ -105,9 +105,8 @@ def _streams(chance: random.Random) -> tuple[Stream, ...]:
     found = []
     rules = ("delay", "delay", "delay", "ordered", "rows", "punctuation", "patterns")
     chosen = chance.choices(rules, k=chance.choice((1, 2, 2, 3)))
-    sequence = (
-        SEQUENCE if "rows" in chosen or chance.random() < 0.2 else None
-    )  # the same for all, or no union could be made
+    # The same for all, or no union could be made.
+    sequence = SEQUENCE if "rows" in chosen or chance.random() < 0.2 else None
     for name, rule in zip("abc", chosen, strict=False):
         delay = {"delay": chance.choice((1, 3, 10)) * unit, "ordered": 0}.get(rule)
         found.append(
@@ -128,7 +127,7 @@ def _streams(chance: random.Random) -> tuple[Stream, ...]:
 
 
 def _first_queries(draw: Draw) -> list[Add]:
-    """At least three kinds, so that different plans share what they can."""
+    """At least three kinds, so that different plans share state."""
     kinds = draw.chance.sample([*KINDS, OVER], draw.chance.choice((3, 3, 3, 4)))
     found: list[Add] = []
     for kind in kinds:
@@ -143,7 +142,7 @@ def _first_queries(draw: Draw) -> list[Add]:
 
 
 def _between(draw: Draw, known: dict[str, Add], number: int) -> list[Event]:
-    """Something that happens between two batches."""
+    """An event between two batches."""
     chance = draw.chance
     base = {name for name in known if any(re.search(rf"FROM {name}\b", query.sql) for query in known.values())}
     match chance.choice(("tick", "tick", "advance", "add", "add", "drop", "replace", "sink", "delay")):
@@ -195,7 +194,7 @@ def _known(known: dict[str, Add], query: Add) -> Add:
 
 
 def _replaced(draw: Draw, old: Add) -> Add:
-    """The same query with other windows: its columns stay, so that its results go on under its name."""
+    """The same query with other windows: its columns stay, so that its results continue under its name."""
     length = draw.chance.choice(LENGTHS)
 
     def other(found: re.Match[str]) -> str:
@@ -211,13 +210,13 @@ def _fault(chance: random.Random) -> Fault:
 
 @dataclass
 class _Rows:
-    """Rows of all streams, whose time goes on with each batch: in disorder, with ties, late and bad ones, and silence."""
+    """Rows of all streams, whose time advances with each batch: disorder, ties, late and invalid rows, idle times."""
 
     chance: random.Random
     streams: Sequence[Stream]
     keys: int
     sequence: int = 0
-    silent: dict[str, int] = field(default_factory=dict)  # by stream: batches without rows to come
+    silent: dict[str, int] = field(default_factory=dict)  # by stream: coming batches without rows
     now: int = 0
 
     def batch(self, count: int) -> Batch:
@@ -267,7 +266,7 @@ class _Rows:
         return row
 
     def _punctuation(self, stream: Stream, unit: int) -> Row:
-        """A row that says how far the stream has come; later rows may break it, and are late then."""
+        """A row that states the progress of the stream; later rows may violate it, and are late then."""
         chance = self.chance
         until = max(0, self.now - chance.randint(0, 6))
         if stream.patterns and chance.random() < 0.6:

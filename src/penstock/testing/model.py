@@ -1,6 +1,6 @@
-"""What every query must have answered: rows judged and queries evaluated by the reference, step by step beside the engine.
+"""The expected answer of every query: rows judged and queries evaluated by the reference, step by step.
 
-It knows what the engine was told, and nothing of how it works: only how far results that wait for progress have come, it takes from the engine.
+It knows the engine's input, and nothing of its implementation: only the progress of waiting results is the engine's.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from penstock.model import Expression, Item, Landmark, PerRow, Punctuation, Query, Ref, Rows, Session, Sliding, Stream
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WINDOW_START
 from penstock.model.punctuation import punctuation_of
-from penstock.model.time import EARLIEST, LATEST, NEVER
-from penstock.reference import Row, aggregate_results, results
+from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
+from penstock.reference import Row, aggregate_results, bounds, results
 from penstock.sql import Results, parse_query, results_of
 
 Tuples = list[tuple[object, ...]]
@@ -27,7 +27,7 @@ _RESULT_TIME = Item(None, Expression((_TIME,), _TIME, total=True))
 
 @dataclass
 class Judged:
-    """One stream as the reference judges it: what each batch brought that counts, and what is known of later rows."""
+    """One stream as the reference judges it: the accepted rows of each batch, and what is known of later rows."""
 
     stream: Stream
     accepted: list[list[Row]] = field(default_factory=list)  # by batch
@@ -38,7 +38,7 @@ class Judged:
     placed: list[int] = field(default_factory=list)  # times by batch and sequence
 
     def take(self, rows: Sequence[Row]) -> None:
-        """Judge the rows of a batch by what those before it left, and then let them move progress."""
+        """Judge the rows of a batch by the state before it, and then let them advance progress."""
         stream, accepted, timed, said = self.stream, list[Row](), list[Row](), list[Punctuation]()
         for row in rows:
             self.counts["rows"] += 1
@@ -68,7 +68,7 @@ class Judged:
         self.move([p.until for p in said if p.linear and p.until is not None])
 
     def move(self, bounds: Iterable[int] = ()) -> None:
-        """Let progress follow what is known."""
+        """Advance progress by what is known."""
         known = [self.progress, *bounds]
         if self.stream.delay is not None and self.newest > NEVER:
             known.append(self.newest - self.stream.delay)
@@ -79,7 +79,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Life:
-    """A query from the batch that it sees first to the one that it sees no more. `since` = stream -> newest time before it began."""
+    """A query from its first batch to its last one. `since` = stream -> newest time before it began."""
 
     sql: str
     kind: str
@@ -91,7 +91,7 @@ class Life:
 
 @dataclass
 class Model:
-    """All streams, and the lives of each query, oldest first: one of the same name with the same columns continues its results."""
+    """All streams, and the lives of each query, oldest first: one of the same name and columns continues it."""
 
     streams: dict[str, Judged]
     lives: dict[str, list[Life]] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Model:
         return {n: [row for own in j.accepted[life.first : life.end] for row in own] for n, j in self.streams.items()}
 
     def answer(self, life: Life, closed: Mapping[str, int] | None = None) -> Tuples:
-        """What a query has answered when windows are closed up to these times, by stream; by default all are."""
+        """The answer of a query when windows are closed up to these times, by stream; by default all are."""
         query = parsed(life.sql, tuple(self.declared.values()))
         rows = self.rows(life)
         if query.aggregation is None:
@@ -157,14 +157,14 @@ class Model:
         return found
 
     def _behind_the_last(self, query: Query, rows: Mapping[str, list[Row]], found: Tuples) -> Tuples:
-        """The windows of a landmark that progress has closed before the end, behind its last row."""
+        """The windows of a landmark that progress has closed before the end, after its last row."""
         progress = {name: judged.progress for name, judged in self.streams.items()}
         end = next(n for n, item in enumerate(query.items) if item.expression.parts == (Ref(PSEUDO_ROLE, WINDOW_END),))
         last = max((row[end] for row in found), default=NEVER)  # type: ignore[type-var]
         return [row for row in aggregate_results(query, self.declared, rows, progress) if row[end] > last]  # type: ignore[operator]
 
     def above(self, life: Life) -> Tuples:
-        """What a query over another one has answered at the end of all streams."""
+        """The answer of a query over another one at the end of all streams."""
         base = next(name for name in self.lives if re.search(rf"FROM {name}\b", life.sql))
         below = self.lives[base][-1]
         query = parsed(below.sql, tuple(self.declared.values()))
@@ -174,10 +174,12 @@ class Model:
         streams = self.declared | {base: Stream(base, known[base].columns, time, delay=0)}
         rows = self.rows(life) | {base: [dict(zip(names, row, strict=True)) for row in self.answer(below)]}
         upper = parsed(life.sql, tuple(self.declared.values()), ((base, known[base]),))
-        return results(upper, streams, rows) if upper.aggregation is None else aggregate_results(upper, streams, rows)
+        if upper.aggregation is not None:
+            return aggregate_results(upper, streams, rows)
+        return [row for row, _ in joined(upper, streams, rows)]
 
     def between(self, life: Life, complete_from: Mapping[str, int]) -> tuple[Tuples, Tuples]:
-        """Of a query that began from the state: what it must have answered at least, and at most."""
+        """For a query that began from state: its least and its greatest possible answer."""
         query = parsed(life.sql, tuple(self.declared.values()))
         whole = {n: [row for own in j.accepted[: life.end] for row in own] for n, j in self.streams.items()}
         sure = {}
@@ -196,7 +198,7 @@ def usable(time: object) -> bool:
 
 @lru_cache(maxsize=1 << 12)
 def parsed(sql: str, streams: tuple[Stream, ...], queries: tuple[tuple[str, Results], ...] = ()) -> Query:
-    """A query over these streams and queries; each is parsed once, however often an engine begins anew."""
+    """A query over these streams and queries; each is parsed once, however often an engine restarts."""
     return parse_query(sql, {stream.name: stream for stream in streams}, queries=dict(queries))
 
 
@@ -208,7 +210,7 @@ def parsed_once(
     own: object = None,
     **place: object,
 ) -> Query:
-    """What `parse_query` gives, without its place in a script."""
+    """The result of `parse_query`, without its place in a script."""
     del own, place
     return parsed(sql, tuple(streams.values()), tuple((queries or {}).items()))
 
@@ -216,14 +218,49 @@ def parsed_once(
 def joined(
     query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[Row]]
 ) -> list[tuple[tuple[object, ...], int]]:
-    """The bag of a join's answer, each row with its result time. Rows of different keys never meet, so each key is looked at by itself."""
+    """The bag of a join's answer, each row with its result time.
+
+    Rows of different keys never join, nor do rows too far apart in time, so that each key and each piece of time is
+    evaluated separately.
+    """
     timed = replace(query, items=(*query.items, _RESULT_TIME))
-    found = [row for part in _parts(query, rows) for row in results(timed, streams, part)]
-    return [(row[:-1], row[-1]) for row in found]  # type: ignore[misc]
+    return [
+        (row[:-1], row[-1])  # type: ignore[misc]
+        for part in _parts(query, rows)
+        for low, high, near in _pieces(query, streams, part)
+        for row in results(timed, streams, near)
+        if low <= row[-1] < high  # type: ignore[operator]
+    ]
+
+
+def _pieces(
+    query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[Row]]
+) -> Iterator[tuple[int, int, Mapping[str, Sequence[Row]]]]:
+    """Pieces of time [low, high), each with all rows that may belong to a result of that time."""
+    furthest = max(bounds(query).values(), default=FOREVER)
+    if furthest >= FOREVER or any(isinstance(role.window, Rows) for role in query.roles):
+        yield -FOREVER, FOREVER + 1, rows
+        return
+    columns: dict[str, set[str]] = {}
+    for role in query.roles:
+        for name in role.streams:
+            columns.setdefault(name, set()).add(role.on or streams[name].event_time)
+    known = [(name, row, [row[c] for c in own]) for name, own in columns.items() for row in rows.get(name, ())]
+    times = sorted({time for _, _, own in known for time in own})  # type: ignore[type-var]
+    length = max(furthest, 1)
+    while times:
+        low: int = times[0]  # type: ignore[assignment]
+        high = low + length
+        near: dict[str, list[Row]] = {}
+        for name, row, own in known:
+            if any(low - furthest <= time < high for time in own):  # type: ignore[operator]
+                near.setdefault(name, []).append(row)
+        yield low, high, near
+        times = [time for time in times if time >= high]  # type: ignore[operator]
 
 
 def _parts(query: Query, rows: Mapping[str, Sequence[Row]]) -> Iterable[Mapping[str, Sequence[Row]]]:
-    """The rows of each key that all roles have in common, where it is a bare column of one name and no window counts rows across keys."""
+    """The rows of each key that all roles share, if it is a plain column and no window counts rows across keys."""
     bare = [
         {
             end.parts[0].column
@@ -247,12 +284,12 @@ def _parts(query: Query, rows: Mapping[str, Sequence[Row]]) -> Iterable[Mapping[
 
 
 def _one(value: object) -> object:
-    """Equal values are one: NaN is like another."""
+    """Equal values become one, including NaN."""
     return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
 
 def bag(rows: Iterable[Sequence[object]]) -> Bag:
-    """Rows with their counts, so that two answers compare; of doubles so many digits as any order of summation gives."""
+    """Rows with their counts, so that answers can be compared; doubles with the digits of any summation order."""
     return Counter(tuple(_shown(value) for value in row) for row in rows)
 
 
@@ -265,7 +302,7 @@ def _shown(value: object) -> object:
 
 
 def same(missing: Bag, extra: Bag) -> bool:
-    """Whether these differ in the last digits of doubles alone."""
+    """Whether these differ only in the last digits of doubles."""
     if missing.total() != extra.total():
         return False
     left = list(extra.elements())

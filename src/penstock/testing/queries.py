@@ -1,4 +1,4 @@
-"""Random queries of every kind over random streams, as SQL: what a scenario registers. Lengths are few, so that windows and panes meet."""
+"""Random queries of every kind over random streams, as SQL. Lengths are few, so that windows and panes coincide."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMNS = (
 LENGTHS = (2, 3, 5, 8, 13)
 SLIDES = (1, 2, 4, 5)
 
-# The first few values are common, so that rows meet; the rest is there to break things.
+# The first few values are common, so that rows join; the rest are edge cases.
 VALUES: dict[str, tuple[object, ...]] = {
     "g": (0, 1, 2, None),
     "s": ("a", "b", "", None, "é", "\U0001f600"),
@@ -45,10 +45,12 @@ RESIDUALS = (
     "{0}.s <= {1}.s",
 )
 CALLS = (
-    "count(*)", "count(v)", "sum(v)", "avg(v)", "min(v)", "max(v)", "max(s)", "sum(x)", "min(y)", "stddev(v)", "variance(x)",
-    "count(DISTINCT v)", "sum(DISTINCT v)", "first(v)", "last(v)", "last(s) IGNORE NULLS", "any_value(g)", "collect_list(v)",
+    "count(*)", "count(v)", "sum(v)", "avg(v)", "min(v)", "max(v)", "max(s)", "sum(x)", "min(y)", "stddev(v)",
+    "variance(x)",
+    "count(DISTINCT v)", "sum(DISTINCT v)", "first(v)", "last(v)", "last(s) IGNORE NULLS", "any_value(g)",
+    "collect_list(v)",
 )  # fmt: skip
-ARBITRARY = {"any_value(g)"}  # what the reference chooses is one of several answers
+ARBITRARY = {"any_value(g)"}  # the reference's choice is one of several answers
 HAVINGS = ("count(*) > 1", "max(v) >= 2 OR count(*) = 1")
 TOPS = ("count(*) DESC NULLS LAST LIMIT 1", "max(v) ASC NULLS FIRST, count(*) DESC NULLS LAST LIMIT 2")
 GROUPS = ((), ("k",), ("g",), ("s", "g"), ("k", "g"))
@@ -138,7 +140,7 @@ def join_of_four(draw: Draw) -> str:
 
 
 def banded(draw: Draw) -> str:
-    """A join whose times are tied by conditions instead of windows, or beside them."""
+    """A join whose times are restricted by conditions instead of windows, or beside them."""
     windowed = draw.chance.random() < 0.4
     back, ahead = draw.chance.choice(LENGTHS), draw.chance.choice((0, 1, 3))
     band = f"r0.{TIME} BETWEEN r1.{TIME} - {draw.interval(back)} AND r1.{TIME} + {draw.interval(ahead)}"
@@ -147,7 +149,7 @@ def banded(draw: Draw) -> str:
 
 
 def key_classes(draw: Draw) -> str:
-    """A join of three streams by two different keys, so that rows travel twice."""
+    """A join of three streams by two different keys, so that rows are exchanged twice."""
     aliases = ["r0", "r1", "r2"]
     one, other = draw.chance.sample(("k", "g", "s"), 2)
     conjuncts = [f"r0.{one} = r1.{one}", f"r1.{other} = r2.{other}", *draw.filters(aliases, 0.5)]
@@ -250,7 +252,7 @@ def over_join(draw: Draw) -> str:
 
 
 def _union(draw: Draw, *, whole: bool = False) -> str:
-    """Rows of two streams; an aggregate takes in each row once, and whole."""
+    """Rows of two streams; an aggregate reads each row once, and whole."""
     one, other = draw.roles(2)
     if whole or draw.chance.random() < 0.5:
         names = dict.fromkeys((one, other)) if whole else (one, other)
@@ -278,25 +280,35 @@ def united_aggregate(draw: Draw) -> str:
 
 
 KINDS: dict[str, Callable[[Draw], str]] = {
-    "filter": filtered, "join of 2": join_of_two, "join of 3": join_of_three, "join of 4": join_of_four, "bands": banded,
-    "key classes": key_classes, "no equality": unequal, "ROWS join": counted_rows, "TUMBLING join": tumbling_join, "sliding": sliding,
-    "tumbling": tumbling, "landmark": landmark, "session": session, "ROWS window": rows_window, "per row": per_row, "DISTINCT": distinct,
-    "moments": moments, "over a join": over_join, "union": united_filter, "union join": united_join, "union aggregate": united_aggregate,
+    "filter": filtered, "join of 2": join_of_two, "join of 3": join_of_three, "join of 4": join_of_four,
+    "bands": banded,
+    "key classes": key_classes, "no equality": unequal, "ROWS join": counted_rows, "TUMBLING join": tumbling_join,
+    "sliding": sliding,
+    "tumbling": tumbling, "landmark": landmark, "session": session, "ROWS window": rows_window, "per row": per_row,
+    "DISTINCT": distinct,
+    "moments": moments, "over a join": over_join, "union": united_filter, "union join": united_join,
+    "union aggregate": united_aggregate,
 }  # fmt: skip
-OVER = "over a query"  # needs two: the base, whose columns are named here, and what reads it
+OVER = "over a query"  # needs two: the base, whose columns are named here, and its reader
 LATER = frozenset(KINDS) - {"over a join", "moments", "DISTINCT"}  # may begin at any step
 FROM_STATE = frozenset({"filter", "join of 2", "join of 3", "bands", "TUMBLING join", "key classes"})
 
 
 def over_query(draw: Draw, base: str) -> tuple[str, str]:
-    """A join whose results have names, and what reads these, in several ways."""
+    """A join whose results have names, and its readers, of several kinds."""
     tables = ", ".join(f"{name} [RANGE {draw.length((3, 5, 8))}] AS r{n}" for n, name in enumerate(draw.roles(2)))
-    below = f"SELECT r0.{TIME} AS t0, r1.{TIME} AS t1, r0.k AS k, r0.v AS v, r1.v AS w, result_time AS found FROM {tables} WHERE r0.k = r1.k"
+    below = (
+        f"SELECT r0.{TIME} AS t0, r1.{TIME} AS t1, r0.k AS k, r0.v AS v, r1.v AS w, result_time AS found "
+        f"FROM {tables} WHERE r0.k = r1.k"
+    )
     window = f"RANGE {draw.length()} SLIDE {draw.length(SLIDES)}"
     shapes = (
         f"SELECT window_start, window_end, k, count(*) AS n, sum(v) AS s FROM {base} [{window}] GROUP BY k",
         f"SELECT window_end, count(*) AS n, max(w) AS m FROM {base} [{window} ON t0]",
         f"SELECT t0, v, result_time FROM {base} WHERE v > 1",
-        f"SELECT x.v AS v, y.v AS w FROM {base} [RANGE {draw.length()}] AS x, {draw.roles(1)[0]} [RANGE {draw.length()}] AS y WHERE x.k = y.k",
+        (
+            f"SELECT x.v AS v, y.v AS w FROM {base} [RANGE {draw.length()}] AS x, {draw.roles(1)[0]} [RANGE "
+            f"{draw.length()}] AS y WHERE x.k = y.k"
+        ),
     )
     return below, draw.chance.choice(shapes)

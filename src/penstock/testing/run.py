@@ -1,4 +1,4 @@
-"""A started engine without Spark: what begins it, changes it between two steps, and ends it, as production does."""
+"""A started engine without Spark: it begins, changes between two steps, and ends, as in production."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.errors import ResultsError, StateError
+from penstock.errors import ResultsError
 from penstock.planner.network import Network
 from penstock.results.open_sink import open_sink
 from penstock.results.part import Part
 from penstock.results.sink_queries import sink_tables
-from penstock.state.manifest import ManifestLog
-from penstock.state.registry import RegistryLog
-from penstock.step import commit
-from penstock.step.core import Core
+from penstock.step.core import Core, committed
 from penstock.step.layout import Layout, lay_out
 from penstock.storage.identity import read_id
 
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """Holds the store until it is stopped, or the process dies on it."""
+    """Owns the store until it is stopped, or the process dies on it."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.catalog, self.store = engine, engine.catalog, engine.store
@@ -37,14 +34,7 @@ class Run:
             self._stack = stack.pop_all()
 
     def _begin(self) -> None:
-        self.catalog.check_newest()
-        manifest = ManifestLog(self.store).load()
-        if manifest.final:
-            raise StateError(f"the streams in {self.store.root} have ended (final); use a new store")
-        self.log.check_start(manifest.last_batch)
-        if manifest.step >= 0:
-            RegistryLog(self.store).load(manifest.version)
-        commit.check_runs(self.store, manifest)
+        manifest = committed(self.store, self.catalog, self.log)
         opened = partial(open_sink, tables=self._tables, store=self.store, owner=read_id(self.store))
         self.core = Core(
             self.engine.executor, self.log, self.catalog, self.store, opened, self._layout, tasks=self.engine.tasks,
@@ -56,10 +46,10 @@ class Run:
     def _layout(self, network: Network) -> Layout:
         return lay_out([stream for name, stream in network.streams.items() if name in self.catalog.opened])
 
-    # -- what a test asks -----------------------------------------------------------------------------------------
+    # -- called by tests ------------------------------------------------------------------------------------------
 
     def take_planned(self) -> None:
-        """Take the rows that wait, until none do."""
+        """Process the waiting rows, until there are none."""
         while (batch := self.log.planned()) is not None:
             self.stepper.run_batch(self.log.rows(batch), batch)
             self.log.done(batch)
@@ -73,7 +63,7 @@ class Run:
         self.core.advance(stream, to)
 
     def change(self, change: Callable[[], None]) -> None:
-        """Change what is declared at this step boundary; all or nothing."""
+        """Change declarations at this step boundary; all or nothing."""
         registry, network = self.core.change(change)
         if network.version != self.stepper.network.version:
             self.stepper.layout = self._layout(network)

@@ -1,6 +1,7 @@
-"""Runs a scenario on the engine in one process and beside it the model, and says where they differ.
+"""Runs a scenario on the engine in one process and on the model beside it, and reports differences.
 
-A process that dies is followed by another one, which finds the store as the dead one has left it and the rows where the source has them.
+A process that dies is followed by another one, which finds the store as the dead one left it, and the rows at the
+source.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ from penstock.testing.scenario import (
 )
 from penstock.testing.source import HandedOver, Shared
 
-FAILING = ("error", "unclear")  # after which the process lives, and ends its run
+FAILING = ("error", "unclear")  # faults that the process survives, but that end its run
 SHARE_FAILING = 0.05  # of the operations of a store that fails
 
 
 class Wrong(AssertionError):  # noqa: N818  (an assertion)
-    """The engine has not done what it must."""
+    """The engine has violated its specification."""
 
 
 @dataclass
 class Sink:
-    """What was delivered of a query, by step: one that is delivered again must be the same."""
+    """The delivered results of a query, by step: repeated deliveries must be equal."""
 
     steps: dict[int, list[tuple[object, ...]]] = field(default_factory=dict)
     failing: int = 0
@@ -68,7 +69,7 @@ class Sink:
 
 @dataclass
 class Story:
-    """A scenario while it is told."""
+    """A scenario in execution."""
 
     scenario: Scenario
     inner: Shared = field(default_factory=MemoryStore)
@@ -76,12 +77,12 @@ class Story:
     engine: Engine = field(init=False)
     model: Model = field(init=False)
     sinks: dict[str, list[Sink]] = field(default_factory=dict)  # by query: one for each engine that has delivered
-    frozen: dict[str, Bag] = field(default_factory=dict)  # what lives that have ended have answered, by name
+    frozen: dict[str, Bag] = field(default_factory=dict)  # answers of ended lives, by name
     known: dict[str, Add] = field(default_factory=dict)  # the live queries
     fault: Fault | None = None
     tasks: int = 1
     progress: dict[str, int] = field(default_factory=dict)
-    cells: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # kind of query, what went wrong, strategy
+    cells: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # kind of query, fault, strategy
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.scenario.seed)
@@ -92,7 +93,7 @@ class Story:
         self.beginning: list[Add] = []
 
     def tell(self) -> None:
-        """All events, and the end of the streams. Raises what is wrong."""
+        """All events, and the end of the streams. Raises the first violation."""
         with constants(self.scenario.options):
             self._open(self.scenario.events)
             for event in self.scenario.events:
@@ -106,7 +107,7 @@ class Story:
     # -- events -------------------------------------------------------------------------------------------------------
 
     def _happen(self, event: Event) -> None:
-        """Let an event happen, also if the engine dies of it: then another one goes on, and the event happens if it has not."""
+        """Execute an event, even if the engine dies of it: then another one continues, and the event is completed."""
         self.beginning = [event] if isinstance(event, Add) else []
         match event:
             case Batch(rows):
@@ -121,7 +122,7 @@ class Story:
         self._check_counts()
 
     def _tried(self, work: Callable[[], None]) -> bool:
-        """Do something under the fault that waits; False if the engine has died of it, and another one has begun."""
+        """Do something under the pending fault; False if the engine has died of it, and another one has begun."""
         fault, self.fault = self.fault, None
         try:
             with self._failing(fault):
@@ -131,7 +132,7 @@ class Story:
             if fault is None or not (failing or isinstance(error, Died)):
                 raise
         else:
-            if fault is None or not self.store.dead:  # it is dead if somebody has taken that for an error of a sink
+            if fault is None or not self.store.dead:  # it is dead even if the death was taken for an error of a sink
                 return True
         kinds = {query.kind for query in (*self.known.values(), *self.beginning)}
         self.cells.update((kind, fault.kind, self.scenario.options.strategy) for kind in kinds)
@@ -140,7 +141,7 @@ class Story:
 
     @contextmanager
     def _failing(self, fault: Fault | None) -> Iterator[None]:
-        """Let it happen inside. A store goes on as before behind it."""
+        """Let it happen inside. Afterwards the store works as before."""
         store = self.store
         with ExitStack() as stack:
             if fault is not None and fault.kind in POINTS:
@@ -167,7 +168,7 @@ class Story:
         return at
 
     def _do(self, event: Event) -> None:
-        """What the engine is asked; asked again, it does what is left of it."""
+        """The request to the engine; a repeated one does what is left of it."""
         engine = self.engine
         match event:
             case Batch():
@@ -225,7 +226,7 @@ class Story:
     # -- engines ------------------------------------------------------------------------------------------------------
 
     def _open(self, first: tuple[Event, ...]) -> None:
-        """The first engine, with the queries that come before everything else."""
+        """The first engine, with the queries that precede all events."""
         self._declare(self.model.declared.values())
         for event in first:
             if not isinstance(event, Add) or event.replace:
@@ -238,14 +239,15 @@ class Story:
         choices = Choices(options.strategy, options.chain, options.orders, None, options.plan)
         manner = Manner(options.mappers, options.retried, options.shuffled)
         self.engine = Engine(
-            self.store, source=self.source, tasks=self.tasks, choices=choices, expire_every=options.expire_every, manner=manner,
+            self.store, source=self.source, tasks=self.tasks, choices=choices, expire_every=options.expire_every,
+            manner=manner,
             chance=self.chance,
         )  # fmt: skip
         for stream in streams:  # type: ignore[attr-defined]
             self.engine.stream(stream)
 
     def _reopen(self, *, power: bool = False) -> None:
-        """The process has died, and another one begins on what it has left."""
+        """The process has died, and another one begins on its store."""
         self.store = self.store.restarted(power_cut=power)
         self._declare(())
         for stream in list(self.engine.catalog.streams.values()) or self.model.declared.values():
@@ -267,25 +269,25 @@ class Story:
             raise Wrong(f"state is left behind the end: {[r.table for r in self.engine.manifest.runs.values()]}")
         self._check_sinks()
 
-    # -- what must hold -----------------------------------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------------------------------
 
     def _freeze(self, name: str) -> None:
-        """A query ends, or another one takes its place: what it has answered by now stays."""
+        """A query ends, or is replaced: its answer so far is final."""
         if name in self.known:
             self.frozen[name] = self._check_answer(name, self._closed())
 
     def _closed(self) -> dict[str, int]:
-        """Up to where windows are closed that wait for progress."""
+        """The times up to which windows that wait for progress are closed."""
         reached = self.engine.manifest.reached()
         return {name: reached.get(closing(name), NEVER) for name in self.model.streams}
 
     def _check_all(self) -> None:
-        """What every live query has answered by now."""
+        """The answers so far of all live queries."""
         for name in self.known:
             self._check_answer(name, self._closed())
 
     def _check_answer(self, name: str, closed: Mapping[str, int] | None = None) -> Bag:
-        """A query has answered what the model says, given how far windows are closed; without that, at the end of all streams."""
+        """A query's answer is the model's, with windows closed up to these times; by default at the end."""
         found, life = bag(self.engine.results(name)), self.model.lives[name][-1]
         before = self.frozen.get(name, Bag())
         if life.end is not None:
@@ -300,7 +302,7 @@ class Story:
                 self._compare(name, life, found, whole, whole)
         else:
             known = before + bag(self.model.answer(life, closed))
-            # Punctuations may have ended single groups earlier; the windows of these are what they will be.
+            # Punctuations may have ended single groups earlier; their windows are already final.
             ahead = closed is not None and any(judged.closed for judged in self.model.streams.values())
             self._compare(name, life, found, known, before + bag(self.model.answer(life)) if ahead else known)
         return found
@@ -311,7 +313,7 @@ class Story:
             raise Wrong(f"query {name} ({life.kind}) misses {_few(missing)} and has {_few(extra)} too many: {life.sql}")
 
     def _check_counts(self, *, final: bool = False) -> None:
-        """Every row is accounted for, and progress is what the rows say, and never falls."""
+        """Every row is accounted for; progress follows from the rows, and never falls."""
         manifest = self.engine.manifest
         for name, judged in self.model.streams.items():
             counts = manifest.counters.stream(name)
@@ -327,7 +329,7 @@ class Story:
             self.progress[name] = value
 
     def _check_files(self) -> None:
-        """No name without a file; and what has no name goes when it is old enough."""
+        """No name without a file; and unnamed files are deleted when they are old enough."""
         manifest = self.engine.manifest
         named = {run.name: run.bytes for run in manifest.runs.values()}
         named |= {file.name: file.bytes for file in manifest.results.values()}
@@ -342,7 +344,7 @@ class Story:
             raise Wrong(f"{left[0]} has no name and stays")
 
     def _check_sinks(self) -> None:
-        """Each result was delivered, and what was delivered again was the same."""
+        """Each result was delivered, and repeated deliveries were equal."""
         assert self.engine.ended is not None
         owed = [s.name for s in self.engine.ended.delivery.sinks if s.error is not None]
         for name, sinks in self.sinks.items():
@@ -357,7 +359,7 @@ class Story:
 
 @contextmanager
 def constants(options: Options) -> Iterator[None]:
-    """How often an engine does what it does now and then."""
+    """Intervals of the engine's periodic work."""
     with ExitStack() as stack:
         for name, value in {
             "penstock.state.compaction.FAN_IN": options.fan_in,

@@ -1,4 +1,4 @@
-"""What a scenario is: streams, and events in their order, as plain data. Whoever has it can repeat it, and leave out parts of it."""
+"""A scenario: streams, and events in order, as plain data, so that it can be repeated and reduced."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Tick:
-    """Nothing arrives, and the engine looks whether there is something to do."""
+    """No rows arrive, and the engine checks whether there is something to do."""
 
 
 @dataclass(frozen=True)
 class Advance:
-    """Somebody says that no later row of a stream has a time below this."""
+    """A declaration that no later row of a stream has a time below this."""
 
     stream: str
     to: int
@@ -39,7 +39,7 @@ class Delay:
 
 @dataclass(frozen=True)
 class Add:
-    """A query begins, or takes the place of the one of that name. `kind` is of what sort it is; `sink` whether its results are delivered."""
+    """A query begins, or replaces the one of that name. `kind` is its kind; `sink`: its results are delivered."""
 
     name: str
     sql: str
@@ -59,7 +59,7 @@ class Drop:
 
 @dataclass(frozen=True)
 class Restart:
-    """The engine ends, at once or in order, and another one goes on, with so many tasks."""
+    """The engine ends, abruptly or in order, and another one continues, with that many tasks."""
 
     tasks: int
     crash: bool = False
@@ -75,10 +75,10 @@ class SinkFails:
 
 @dataclass(frozen=True)
 class Fault:
-    """While the next event is done something goes wrong: the process dies at a named point or at an operation of the store, or an operation fails.
+    """A fault during the next event: the process dies at a named point or store operation, or an operation fails.
 
-    `kind` is a named point, 'operation' (dies there), 'error' (fails), 'unclear' (a put is done, and says that it failed), or 'power' (dies, and
-    what was not synced is lost).
+    `kind` is a named point, 'operation' (dies there), 'error' (fails), 'unclear' (a put succeeds, and reports failure),
+    or 'power' (dies, and loses what was not synced).
     """
 
     kind: str
@@ -90,7 +90,7 @@ Event = Batch | Tick | Advance | Delay | Add | Drop | Restart | SinkFails | Faul
 
 @dataclass(frozen=True)
 class Options:
-    """How the engine is set up, which must not matter to any answer."""
+    """The configuration of the engine, which must not affect any answer."""
 
     strategy: str = "auto"
     chain: str = "auto"
@@ -109,7 +109,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A story that the engine and the model must tell alike; `seed` says which one it is, and chooses what is left open."""
+    """A story with the same answers from engine and model; `seed` identifies it, and decides what is left open."""
 
     seed: int
     streams: tuple[Stream, ...]

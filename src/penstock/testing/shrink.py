@@ -1,4 +1,4 @@
-"""What is left of a failing scenario when all that it does not need is left out."""
+"""Shrinks a failing scenario to what its failure needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Fails = Callable[[Scenario], bool]
 
 
 def failure(scenario: Scenario) -> str | None:
-    """What goes wrong in a scenario, in a line; None if nothing does."""
+    """The failure of a scenario, in a line; None if there is none."""
     try:
         Story(scenario).tell()
     except Exception as error:  # noqa: BLE001  (whatever it is, it is what is looked for)
@@ -24,7 +24,7 @@ def failure(scenario: Scenario) -> str | None:
 
 
 def shrunk(scenario: Scenario, fails: Fails | None = None) -> Scenario:
-    """A scenario that fails in the same way, with fewer queries, events, rows and options; `scenario` itself if it does not fail."""
+    """A scenario with the same failure, and fewer queries, events, rows and options; `scenario` if it does not fail."""
     if fails is None:
         first = failure(scenario)
         kind = None if first is None else first.partition(":")[0]
@@ -68,7 +68,7 @@ def _concerns(event: Event, query: str) -> bool:
 
 
 def _without(things: Sequence[Thing]) -> Iterator[list[Thing]]:
-    """The things without some that stand together: first half of them, in the end single ones."""
+    """The things without a contiguous part: first half of them, in the end single ones."""
     size = max(1, len(things) // 2)
     while things:
         for start in range(0, len(things), size):

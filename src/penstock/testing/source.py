@@ -1,6 +1,7 @@
-"""Rows that a test hands over, as a source with a log of what it has planned and what is done, written in Spark's order.
+"""Rows from a test, as a source with a log of planned and completed batches, written in Spark's order.
 
-The rows themselves survive whatever happens to the engine, as they would in a broker; the log lies in the store, and is as durable as Spark's.
+The rows themselves survive whatever happens to the engine, as in a broker; the log is in the store, and as durable as
+Spark's.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from penstock.state.manifest import Manifest
 from penstock.storage.store import Store
 
 OFFSETS, COMMITS = "checkpoint/offsets", "checkpoint/commits"
-END = "\n"  # of a whole entry
+END = "\n"  # marks a whole entry
 
 Rows = Mapping[str, Sequence[Row]]
 
@@ -40,16 +41,16 @@ class HandedOver:
 
 @dataclass(frozen=True)
 class Log:
-    """What an engine has planned to take of the rows, and has taken."""
+    """The batches that an engine has planned and completed."""
 
     given: list[Rows]
     store: Shared
 
     def planned(self) -> int | None:
-        """The batch to take next: one that was planned and is not done, or a new one with all rows that wait; None if none do."""
+        """The next batch: a planned one that is not completed, or a new one with all waiting rows; or None."""
         last = self._last(OFFSETS)
         while last > self._last(COMMITS) and not self.store.read(f"{OFFSETS}/{last}").endswith(END.encode()):
-            self.store.delete(f"{OFFSETS}/{last}")  # the power went while it was written
+            self.store.delete(f"{OFFSETS}/{last}")  # the power failed during its write
             last -= 1
         if last > self._last(COMMITS):
             return last
@@ -69,14 +70,14 @@ class Log:
         self.store.written_elsewhere(f"{COMMITS}/{batch}", b"{}")
 
     def check_start(self, last_batch: int) -> None:
-        """The log must be at the manifest's batch or one behind it; anything else would lose or repeat rows."""
+        """Check that the log is at the manifest's batch or one behind it; anything else would lose or repeat rows."""
         last = self._last(COMMITS)
         if last not in (last_batch, last_batch - 1):
             raise StateError(
                 f"the source is done with batch {last}, and the manifest of {self.store.root} with batch {last_batch}"
             )
 
-    # -- what a step asks ---------------------------------------------------------------------------------------
+    # -- called by steps ----------------------------------------------------------------------------------------
 
     def identity(self, batch: int) -> str:
         return hashlib.sha256(f"{self._upto(batch - 1)} {self._upto(batch)}".encode()).hexdigest()[:32]

@@ -151,7 +151,7 @@ class ViewCatalog:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _discard(self, folder: str) -> None:
-        """Delete a view while nobody installs a version of it; for all others it is gone as soon as its definition is."""
+        """Delete a view while no version of it is being installed; for readers it ends with its definition."""
         if self.store.names(folder):
             with Slices(self.store, f"{folder}/slices").writing():
                 self.store.delete(f"{folder}/{DEFINITION}")

@@ -41,7 +41,7 @@ class Ahead:
         return self.concerns(aggregate) and any(map(self.tells, aggregate.streams))
 
     def closes(self, aggregate: WindowAggregate, progress: Mapping[str, int]) -> bool:
-        """Whether this step may close windows of single groups: a punctuation has advanced one, or another stream of a union has come further."""
+        """Whether this step may close windows of single groups, by a punctuation or by another stream of a union."""
         further = (
             progress.get(stream, NEVER) > progress.get(closing(name), NEVER)
             for stream, name in zip(aggregate.streams, aggregate.closings, strict=True)

@@ -1,8 +1,8 @@
 """The changes of the sources since the last refresh, and how to undo later ones in answers.
 
 A source answers as of now, which may be after the changes that are being maintained. Since the answer has its position,
-exactly the changes up to it are undone (Liu 2005, 10.2.1 and 10.3.1), whatever the order in which answers and changes
-arrive.
+exactly the changes up to it are undone (Liu 2005, 10.2.1 and 10.3.1; decision 0022), whatever the order in which
+answers and changes arrive.
 """
 
 from __future__ import annotations
