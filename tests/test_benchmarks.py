@@ -143,7 +143,7 @@ def test_groups_within_groups_have_the_same_results_in_every_way(capsys):
     assert set(line["ratios"]) == set(grouping.WAYS[1:])
     cases = {name: ways for name, ways in line["figures"].items() if name != "machine"}
     assert len(cases) == 8
-    # Rows of one a lie in one task; partials by a are stored but where windows are put together of those by (a, b).
+    # Rows of one a are in one task; partials by a are stored unless windows are assembled from those by (a, b).
     assert all(ways["of new partials"]["sent"] == 400 < ways["apart"]["sent"] for ways in cases.values())
     assert all(ways["at closing"]["stored"] < ways["of new partials"]["stored"] for ways in cases.values())
 

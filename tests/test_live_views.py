@@ -1,4 +1,4 @@
-"""`penstock run` of views alone: what is refreshed, and what is told of it."""
+"""`penstock run` of views alone: what is refreshed, and what is reported."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_each_run_brings_views_up_to_date_and_tells_only_what_it_has_done(run, c
     put(2)
     assert run() == (0, {"v": 2, "w": 2})
     out = capsys.readouterr().out
-    # From changes or anew, by what this machine measured.
+    # From changes or from scratch, by what this machine measured.
     assert "v: version 2, " in out
     assert "w: version 2, " in out
     assert "version 1," not in out

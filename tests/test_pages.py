@@ -125,7 +125,12 @@ def test_modules_and_folders_that_pages_name_are_there(page):
     inside = {path.name for path in package.iterdir()} | {path.name for path in ROOT.iterdir()}
     gone = [
         name for name in named
-        if (name.endswith(".py") or name.split("/")[0] in inside) and "<" not in name and not (package / name).exists() and not (ROOT / name).exists()
+        if (
+            (name.endswith(".py") or name.split("/")[0] in inside)
+            and "<" not in name
+            and not (package / name).exists()
+            and not (ROOT / name).exists()
+        )
     ]  # fmt: skip
     assert gone == []
 

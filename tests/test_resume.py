@@ -73,7 +73,7 @@ def test_what_the_script_has_dropped_and_created_anew_goes_on():
 
 def test_a_drop_ends_what_is_registered():
     assert left(CREATE + ALTER + DROP, known("SELECT 2")) == [2]
-    assert left(DROP + CREATE, known("SELECT 1")) == [0, 1]  # a query that is to begin anew with each run
+    assert left(DROP + CREATE, known("SELECT 1")) == [0, 1]  # a query that starts over with each run
 
 
 def test_a_stream_that_was_dropped_and_declared_anew_goes_on():

@@ -37,7 +37,7 @@ class Rates:
 
 
 def stream_status(stream: Stream, manifest: Manifest, rates: Rates, held: Collection[str]) -> dict[str, Any]:
-    """The status of a stream; `held` are the delayed ones. `sides`: late and bad rows, kept and expired."""
+    """The status of a stream; `held` are the delayed ones. `sides`: late and invalid rows, kept and expired."""
     counts = manifest.counters.stream(stream.name)
     progress = manifest.progress.get(stream.name)
     rows = counts.rows

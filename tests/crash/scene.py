@@ -36,8 +36,8 @@ QUERIES = {
     "FROM a [RANGE 3 SECONDS SLIDE 2 SECONDS], b [RANGE 2 SECONDS SLIDE 2 SECONDS] "
     "WHERE a.k = b.k",
 }
-# Windows of every kind over the streams themselves, let out at once, slowly, and early; a few of them unless there is
-# time.
+# Windows of every kind over the streams themselves, emitted at once, capped, and early; a few of them unless there
+# is time.
 _KINDS = {
     "windows": "SELECT k, window_end, count(*) AS n, sum(v) AS s FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k",
     "slow": "SELECT k, window_end, count(*) AS n, max(v) AS m FROM a [RANGE 3 SECONDS SLIDE 1 SECOND] GROUP BY k",

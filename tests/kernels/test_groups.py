@@ -66,7 +66,7 @@ def stored(table, rows):
     values = {}
     for part, name in zip(table.key, table.verify, strict=False):
         column = next(ref.column for ref in part if isinstance(ref, Ref))
-        own = [rows[i].get(column) for i in order]  # of a piece of time any value will do: nobody speaks of it
+        own = [rows[i].get(column) for i in order]  # of a piece of time any value will do: none refers to it
         values[name] = pa.array(own, pa.string() if column == "s" else pa.int64())
     return order, Rows(keys[order], times[order], np.zeros(len(rows), dtype=np.int32), everybody, values)
 

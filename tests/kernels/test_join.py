@@ -1,4 +1,4 @@
-"""Through plan, probe, state and purge every query gets exactly the bag that the reference gives it."""
+"""Through plan, probe, state and expiry every query gets exactly the bag that the reference gives it."""
 
 import math
 import struct

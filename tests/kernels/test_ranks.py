@@ -50,7 +50,7 @@ def test_a_row_goes_when_so_many_others_have_come_after_it(workload: Workload, t
             continue
         stream = workload.streams[table.stream]
         for number in range(1, len(workload.batches)):
-            # What was stored before the step was written anew by it, by what the step before that had closed.
+            # The step rewrote the rows stored before it, by what the previous step had closed.
             old = [row for step in steps[table.stream][:number] for row in step.accepted]
             reached = {name: own[number - 2].progress if number > 1 else NEVER for name, own in steps.items()}
             least = min(reached[role.stream] for role in query.roles)

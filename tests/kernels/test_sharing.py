@@ -1,4 +1,4 @@
-"""Every way to share gives every query its own answer, whoever else comes and goes, without Spark."""
+"""Every way to share gives every query its own answer, whichever others come and go, without Spark."""
 
 import pytest
 from hypothesis import event, given, settings
@@ -32,8 +32,7 @@ def seen(load, first, end):
     return {name: [row for step in steps[first:end] for row in step.accepted] for name, steps in judged.items()}
 
 
-# Which cuts of a chain there are, anew for each step: rows lie by one chain, are merged by another, and the answer is
-# the same.
+# The cuts of a chain for each step: rows are stored by one chain and merged by another, and the answer is the same.
 CUTS = st.one_of(st.just(()), st.lists(st.integers(0, 63), min_size=1, max_size=8).map(tuple))
 WAYS = st.fixed_dictionaries({
     "strategy": st.sampled_from(STRATEGIES),

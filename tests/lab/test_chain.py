@@ -199,7 +199,7 @@ def test_each_pair_comes_once_and_from_the_slice_of_its_age(chain, arrivals, see
 
 
 def content_is(chain, arrivals, looked_at):
-    """Checks between purge and probe: the state holds the wanted tuples with ages from the slice's start to its end."""
+    """Checks between expiry and probe: the state has the wanted tuples with ages from the slice's start to its end."""
 
     def check(piece, probe, _):
         looked_at.add(probe.number)

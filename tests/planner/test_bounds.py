@@ -166,7 +166,7 @@ def test_no_bound_is_for_ever():
 
 
 def test_windows_that_slide_together_bound_each_other():
-    """Two rows that share a window of one end: one lies before it, the other at most its own range before it."""
+    """Two rows that share a window of one end: one is before it, the other at most its own range before it."""
     found = time_bounds(query([Sliding(5, 2), Sliding(9, 2)]))
     assert found == ((0, 4), (8, 0))
     shared = [

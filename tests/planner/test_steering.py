@@ -274,7 +274,7 @@ def test_orders_follow_what_was_counted_and_are_remembered():
     steering = Steering(network, "adaptive", Parameters(period=100))
     decisions = []
     for _ in range(40):
-        # Whoever probes b finds a hundred partners, whoever probes c one in a hundred rows.
+        # Probing b finds a hundred partners, probing c one per hundred rows.
         pairs = {(0, 1): 10_000, (0, 2): 1, (1, 2): 1}
         step = counted(network, 100, pairs)
         step = step.plus(whole(network))

@@ -94,7 +94,7 @@ def stacks(draw):
 
 @contextlib.contextmanager
 def eager_upkeep():
-    """Runs and results are merged, and given up, at every occasion."""
+    """Runs and results are merged, and expire, at every opportunity."""
     with (
         patch("penstock.state.compaction.FAN_IN", 2),
         patch("penstock.state.manifest.SNAPSHOT_EVERY", 3),

@@ -71,7 +71,7 @@ def answers(
 
 @pytest.fixture
 def pieces_read(monkeypatch) -> list[set[str]]:
-    """For each job the streams of which mappers were told to read files themselves."""
+    """For each job the streams whose files mappers read themselves."""
     seen: list[set[str]] = []
     sent = Job.sent
 

@@ -82,7 +82,7 @@ def rows_at(step, count=60):
 
 
 def answers(spark, root, which, tasks=2, restart=False):
-    """Everything that is told of a run: answers, and the counts that must not depend on what is sent."""
+    """Everything reported of a run: answers, and the counts that must not depend on what is sent."""
     replay = Replay(root / "source", stream("a", COLUMNS), stream("b", COLUMNS))
     replay.plain = False
     with patch.object(job, "FEW_ROWS", -1), sending(which), patch.object(run, "QUIET_SECONDS", 1e9):

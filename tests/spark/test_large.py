@@ -54,7 +54,7 @@ def test_windows_without_number_are_read_as_far_as_asked_and_stop_only_who_needs
     refused = {sink["sink"]: sink["error"] for sink in status["sinks"]}
     for name, error in refused.items():
         called = "folder" if name.startswith("path:") else "function"
-        # What a sink is told of last may be what there was before the last window.
+        # The last delivery to a sink may precede the last window.
         assert any(
             f"query '{called}' has {count:,} results to deliver at once, and a sink takes {MOST_DELIVERED:,}" in error
             for count in (200 * YEAR, 200 * YEAR + 1)

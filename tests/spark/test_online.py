@@ -1,4 +1,4 @@
-"""Queries that come and go while the engine runs: each gets what it would get alone, and nobody else notices."""
+"""Queries that come and go while the engine runs: each gets what it would get alone, and no other is affected."""
 
 from contextlib import contextmanager
 from pathlib import Path
@@ -194,7 +194,7 @@ def test_a_query_can_begin_from_the_rows_that_are_held(live):
     added = one.engine.query(held, name="held", start="state")
     assert one.answer("held") == reference(held, range(2))  # what is held is joined at once
     coverage = added.coverage()
-    assert coverage["exact_from"] <= 0  # nothing that it needs was given up yet
+    assert coverage["exact_from"] <= 0  # nothing that it needs has expired yet
     for number in range(2, 4):
         one.feed(**rows_at(number))
     assert one.answer("held") == reference(held, range(4))

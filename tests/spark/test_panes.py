@@ -49,7 +49,7 @@ def test_panes_and_rows_show_the_same(spark, tmp_path_factory, queries, batches,
             if number in (middle, len(batches) - 1):
                 engine = replay.engine(spark, root / "state", tasks=tasks)
                 for n, case in enumerate(queries):
-                    # The last one gives up its oldest results.
+                    # The last one drops its oldest results.
                     kept = retain if n == len(queries) - 1 else None
                     engine.query(case.sql, name=f"panes{n}", retain=kept)
                     engine.query(case.sql, name=f"rows{n}", retain=kept, into=lambda *_: None)

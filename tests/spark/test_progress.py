@@ -1,4 +1,4 @@
-"""Steps without a batch, the lull rule, the end of streams, and what progress lets go."""
+"""Steps without a batch, idle streams, the end of streams, and expiry by progress."""
 
 import json
 import time

@@ -248,7 +248,7 @@ def test_streams_on_one_source_read_what_either_needs(spark, tmp_path):
 
 
 def test_malformed_rows_are_the_same_whatever_is_read_of_them(spark, tmp_path):
-    """With a mode that drops them, a row with a bad value in a column that nobody needs would come back."""
+    """With a mode that drops them, a row with an invalid value in an unused column would come back."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.json").write_text('{"n": 1, "k": 1, "v": 1}\n{"n": 2, "k": 2, "v": "x"}\n')
     reader = spark.readStream.schema("n bigint, k bigint, v bigint").format("json")

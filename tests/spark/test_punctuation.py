@@ -116,7 +116,7 @@ def test_answers_do_not_depend_on_arrival_if_punctuations_are_kept(spark, tmp_pa
     for name, answer in expected.items():
         assert bag(without_steps(found[name])) == bag(answer), name
         event(f"{name}: {'some' if answer else 'none'}")
-    # As much as punctuations let out; what reads results has to wait for what it reads.
+    # As much as punctuations admit; readers of results must wait for their input.
     for name in WINDOWED.keys() - {"found", "counted"}:
         wanted = aggregate_results(parse_query(WINDOWED[name], streams), streams, rows, progress)
         assert bag(row[:-1] for row in found[name] if row[-1] <= said) == bag(wanted), name

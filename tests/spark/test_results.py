@@ -239,7 +239,7 @@ def test_results_past_their_time_are_given_up(spark, tmp_path, monkeypatch):
     kept = bag((row["ts"], row["v"]) for number in (30, 40, 50) for row in rows_at(number)["a"])
     assert bag(rows_of(engine.results("short"))) == kept
     engine.drop("short")
-    assert bag(rows_of(engine.results("short"))) == kept  # what was given up does not come back
+    assert bag(rows_of(engine.results("short"))) == kept  # expired results do not come back
     assert min(f.max_time for f in engine.manifest().results.values()) >= 20 * SECOND
 
 

@@ -161,7 +161,7 @@ def write(folder, step, rows):
 
 
 def test_steps_that_compute_their_sources_give_what_spark_gives(spark, tmp_path, monkeypatch):
-    """Rows that are late or invalid are told as the source shows them; a value that raises is Spark's matter."""
+    """Late and invalid rows are reported as the source shows them; values that raise are left to Spark."""
     read: list[set[str]] = []
     sent = Job.sent
 

@@ -1,4 +1,4 @@
-"""Late and bad rows: kept for a while, merged into few files, given up by the clock, and told of in the status."""
+"""Late and invalid rows: kept for a while, merged into few files, expired by the clock, and reported in the status."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq

@@ -482,7 +482,7 @@ def composed(r, kind, depth):
 def test_terms_put_together_at_random_have_sparks_values_and_types(spark, table, frame):
     r = random.Random(23)
     texts = dict.fromkeys(composed(r, kind, r.randrange(1, 4)) for _ in range(examples(60)) for kind in BRANCHES)
-    whole = [text for text in texts if not isinstance(term(text), Ref | Literal)]  # of which nobody computes anything
+    whole = [text for text in texts if not isinstance(term(text), Ref | Literal)]  # of which nothing is computed
     known = [text for text in whole if term(text) is not None]
     assert len(known) > 0.7 * len(whole)
     rows = table.slice(0, 800)

@@ -86,14 +86,14 @@ def test_steps_ticks_and_results_share_the_workers_of_the_warm_up(spark, tmp_pat
     queries = {
         "pairs": "SELECT x.v, y.v AS w, result_time AS at FROM a [RANGE 5 SECONDS] x, a [RANGE 5 SECONDS] y "
         "WHERE x.k = y.k",
-        # Windows that overlap are put together from panes by a job of Python workers, when they are read.
+        # Overlapping windows are assembled from panes by a job of Python workers, on read.
         "long": "SELECT window_end, k, sum(v) AS s FROM a [RANGE 60 SECONDS SLIDE 1 SECOND] GROUP BY k",
         "above": "SELECT window_end, count(*) AS n FROM pairs [TUMBLING 2 SECONDS]",
     }
     for step in range(4):
         replay.add(a=[{"ts": (3 * step + n) * SECOND, "k": n % 2, "v": n} for n in range(6)])
     session = spark.newSession()
-    # As nobody else's, so its workers are new ones.
+    # Unlike any other, so its workers are new ones.
     session.conf.set("spark.sql.execution.pandas.udf.buffer.size", "123456")
     before = daemons()
     engine = replay.engine(session, tmp_path / "state", queries)

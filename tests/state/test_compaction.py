@@ -257,7 +257,7 @@ def test_runs_are_written_anew_when_too_many_of_their_rows_are_out_of_reach():
     # An eighth of the large run is no good part of it, but of the small one all but an eighth is gone.
     assert trimmed(b=10, c=10) == [((fresh.name,), 1, 0)]
     assert trimmed(b=20, c=20) == [((fresh.name,), 1, 0), ((mixed.name,), 2, 80)]
-    # Enough is given up, and no more than that; within the budget.
+    # Enough is dropped, and no more than that, within the budget.
     most = [fading_run(f"runs/{n}-a.arrow", 10_000, [10] * 2 + [90] * 5, level=1) for n in range(10)]
     reached = {"b": 10, "c": 10}
     gone, in_reach = 25_000, 75_000

@@ -1,4 +1,4 @@
-"""Queries that came and went leave nothing behind once their results are given up."""
+"""Queries that came and went leave nothing behind once their results have expired."""
 
 from dataclasses import replace
 

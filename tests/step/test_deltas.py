@@ -97,7 +97,7 @@ def test_deltas_are_the_same_for_every_cut_and_order_of_the_rows(texts, drawn, t
 
 
 def test_rows_that_one_task_stores_may_probe_in_another():
-    """Marks are apart: nobody shares out the rows of a key yet, but a mask can say so."""
+    """Marks are separate: no step distributes the rows of a key yet, but a mask can say so."""
     network = network_of(["SELECT x.v FROM a [RANGE 9] x, a [RANGE 9] y WHERE x.k = y.k"])
     table = network.tables_of("a")[0]
     (body,) = bodies_of(network, [batch(*_apart([(row, 0) for row in rows_of(9)]))])

@@ -223,7 +223,7 @@ def test_parcels_of_partials_are_of_bounded_size(tmp_path):
 def test_parcels_of_which_only_some_bring_truths_are_read(tmp_path):
     texts = ["SELECT g, count(*) FROM s [RANGE 4 SLIDE 2] WHERE k = 'a' OR v IS NULL GROUP BY g", JOIN]
     one = {"t": 0, "k": "a", "g": 0, "v": 0, "x": 0.0}
-    mappers = [[batch([{**one, "k": k}])] for k in "ab"]  # nobody needs the truths of the second one's row
+    mappers = [[batch([{**one, "k": k}])] for k in "ab"]  # the truths of the second one's row are not needed
     for folded in (False, True):
         _, counts, _ = run(tmp_path / str(folded), network_of(texts), mappers, 1, folded=folded)
         assert counts.table(network_of(texts).aggregates[0].name).aggregated == 1

@@ -55,7 +55,7 @@ def test_names_in_other_case_old_calendars_and_broken_files_are_left_to_spark(tm
     with pytest.raises(Unreadable, match=r"f\.parquet"):
         list(row_groups(path, ["v"], TYPES))
     piece = FilePiece("a", path, Selection.whole(TYPES))
-    assert piece.split() == [piece]  # whoever reads it says what is wrong
+    assert piece.split() == [piece]  # its reader reports what is wrong
 
 
 def write(path, rows, group):

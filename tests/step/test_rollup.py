@@ -1,6 +1,6 @@
-"""Mappers that make partials by (a) of those by (a, b): what tasks keep, count and answer is what it is without.
+"""Mappers that make partials by (a) from those by (a, b): state, counts and answers of tasks are the same without.
 
-Rows come from several mappers, in several batches each, and are put together in any number of pieces.
+Rows come from several mappers, in several batches each, and are combined in any number of pieces.
 """
 
 from itertools import combinations

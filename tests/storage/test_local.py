@@ -156,7 +156,7 @@ def test_who_waits_for_a_folder_that_was_deleted_holds_the_one_that_is_there(sto
         waiting = Path(store.path("views/v/owner.lock")).open()  # noqa: SIM115
         store.delete_folder("views/v")
     with waiting:
-        fcntl.flock(waiting, fcntl.LOCK_EX)  # whoever has it open holds a file that is gone
+        fcntl.flock(waiting, fcntl.LOCK_EX)  # a process that has it open has a deleted file
         with store.owner_lock("views/v"):
             assert Path(store.path("views/v/owner.lock")).is_file()
 

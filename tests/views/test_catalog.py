@@ -146,7 +146,7 @@ ACTIONS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.lists(st.i
 @settings(max_examples=examples(15))
 @given(actions=ACTIONS)
 def test_two_engines_look_at_one_source_in_turn(tmp_path_factory, actions):
-    """Each keeps a view of its own; both share the copy of the source, and neither is told to do anything."""
+    """Each keeps a view of its own; both share the copy of the source, and neither is instructed to do anything."""
     root = tmp_path_factory.mktemp("case")
     made = [catalog(root), catalog(root)]
     views = [made[0].add_view(PAIRS, "one", strategy="batch"), made[1].add_view(ALL, "other", strategy="batch")]

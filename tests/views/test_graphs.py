@@ -42,7 +42,7 @@ class Folder:
         self.reader.position = self._position(self.reader.position)
 
     def change(self):
-        """Some of the files are written anew, or go."""
+        """Some of the files are rewritten, or deleted."""
         for file in self.rng.sample(range(FILES), self.rng.randint(0, 2)):
             kept = [row for row in self.held[file] if self.rng.random() < 0.7]
             self.held[file] = kept + self.rng.choices(self.rows, k=self.rng.randint(0, 2))

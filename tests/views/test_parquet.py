@@ -57,7 +57,7 @@ ACTIONS = st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), ROWS), st.b
 
 @given(actions=ACTIONS, most=st.sampled_from([2, 3, 12]), few=st.sampled_from([0, 5, 1000]))
 def test_every_version_is_the_one_before_plus_its_changes(tmp_path_factory, actions, most, few):
-    """Files come, go and are written anew; the reader is opened again in between; slices are merged early or late."""
+    """Files come, go and are rewritten; the reader is reopened in between; slices are merged early or late."""
     root = tmp_path_factory.mktemp("case")
     folder, files = root / "files", {}
     folder.mkdir()
@@ -146,7 +146,7 @@ def test_changes_that_nobody_needs_are_given_up(tmp_path):
     few=st.sampled_from([0, 5, 1000]),
 )
 def test_a_version_can_be_read_to_its_end_whatever_comes_meanwhile(tmp_path_factory, actions, most, few):
-    """Readers that began at different versions, while files are merged and deltas are given up."""
+    """Readers that began at different versions, while files are merged and deltas dropped."""
     root = tmp_path_factory.mktemp("case")
     folder, files = root / "files", {}
     folder.mkdir()

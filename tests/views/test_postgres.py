@@ -342,7 +342,7 @@ def test_what_is_taken_back_is_no_loss_and_neither_is_care_for_the_table(pool, t
     table.execute("ALTER TABLE t ADD COLUMN more int DEFAULT 3")
     reader(pool, capture="another")
     assert bag(source.changes(start)[0]) == {(1, "a"): 1}
-    table.execute("VACUUM FULL t")  # changes no row, but not everything that writes a table anew is as harmless
+    table.execute("VACUUM FULL t")  # changes no row, but not every rewrite of a table is as harmless
     with pytest.raises(ChangesLostError, match="VACUUM FULL"):
         source.changes(start)
 

@@ -211,7 +211,7 @@ def test_changes_that_a_view_does_not_see_are_passed_over_once_they_are_many(tmp
     view.close()
     again, _ = opened(tmp_path, SOME, readers=readers)
     assert again.positions() == {"told": 1_002, "orders": 1}
-    readers["told"].change((3, "x"), -1)  # it was told of, so it may go
+    readers["told"].change((3, "x"), -1)  # it was reported, so it may be deleted
     for k in range(50):
         readers["orders"].change((5, 9), 1)
         readers["orders"].change((5, 9), -1)

@@ -1,4 +1,4 @@
-"""Files of late and bad rows, which no query sees: many small ones are merged into larger ones.
+"""Files of late and invalid rows, which no query sees: many small ones are merged into larger ones.
 
 `columns/verdict.py` decides which rows they are; the step stored them as text, with the reason.
 """

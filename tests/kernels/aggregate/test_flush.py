@@ -1,4 +1,4 @@
-"""Results let out a few at a time: all of them, each once, never too many in a step, and none too late."""
+"""Capped results: all of them, each once, never too many in a step, and none too late."""
 
 import pyarrow as pa
 from hypothesis import event, given, settings
@@ -104,7 +104,7 @@ def inside(key, own):
 
 
 def by_key(rows, groups):
-    """Results told apart by window and key, as far as keys are known to differ."""
+    """Results distinguished by window and key, if keys are known to differ."""
     return {(row[2],) if not groups else (row[2], hash_of(row[0])) for row in rows}
 
 

@@ -147,7 +147,7 @@ def test_a_strategy_that_takes_longer_than_promised_gives_way():
 
 
 def test_what_every_refresh_takes_besides_its_requests_is_nobodys_fault():
-    """A strategy whose first refresh is far slower than an ignorant prediction is not given up for a recompute."""
+    """A strategy whose first refresh is far slower than an ignorant prediction is not abandoned for a recompute."""
     graph, truth = chain(6), Tau(0.03, (("C", 1e-5),))
     chooser = Chooser(graph, replace(statistics(graph, rows=100_000.0), recompute=4.0))
     for _ in range(20):

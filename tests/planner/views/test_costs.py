@@ -21,7 +21,7 @@ from penstock.planner.views.statistics import REMEMBERED, Sample, Statistics, le
 from .test_strategies import TOURS, V2, V3, chain, graphs
 
 PRINTED = Tau(8840.55, (("C*A", 0.0242), ("C", 0.0208), ("A", 16.26)))
-# Liu's example has nine nodes and twelve edges that are not told; these are ours.
+# Liu's example has nine nodes and twelve edges that are not given; these are ours.
 NINE = JoinGraph(
     9,
     (),
