@@ -1,4 +1,4 @@
-"""The order of durable writes: a record's new files are durable before it, and its removed ones are deleted after it."""
+"""The order of durable writes: a record's new files are durable before it, and its removed ones are deleted after."""
 
 from dataclasses import dataclass, field, replace
 
