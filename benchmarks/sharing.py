@@ -303,6 +303,7 @@ def planning(count: int) -> Json:
     """The time to plan one more query beside `count` others: its SQL, the network of all, and the chains."""
     from penstock.model import Column, Stream
     from penstock.planner.build import build_network
+    from penstock.planner.counters import Counters
     from penstock.planner.network import StandingQuery
     from penstock.planner.share import choose_chains
     from penstock.sql import parse_query
@@ -313,7 +314,7 @@ def planning(count: int) -> Json:
     known = [StandingQuery(n, f"q{n}", parse_query(text, streams)) for n, text in enumerate(texts[1:], 2)]
     started = time.perf_counter()
     added = StandingQuery(1, "q1", parse_query(texts[0], streams))
-    choose_chains(build_network([added, *known], streams), "auto", {}, [])
+    choose_chains(build_network([added, *known], streams), "auto", Counters(), [])
     return {"queries": count, "ms": round(1000 * (time.perf_counter() - started))}
 
 

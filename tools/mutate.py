@@ -111,9 +111,7 @@ def _changes(
 def _meaningful(tree: ast.AST) -> Iterator[ast.AST]:
     """All nodes on which answers may depend: no types, defaults of fields, messages, imports, module sizes."""
     for child in ast.iter_child_nodes(tree):
-        if isinstance(
-            child, ast.Import | ast.ImportFrom | ast.AnnAssign | ast.JoinedStr | ast.Raise | ast.arguments | ast.Assert
-        ):
+        if isinstance(child, UNSEEN) or (isinstance(tree, ast.Module) and isinstance(child, ast.Assign)):
             continue
         yield child
         yield from _meaningful(child)

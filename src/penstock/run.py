@@ -40,12 +40,10 @@ from penstock.spark.sink import SinkRows, cause, open_sink
 from penstock.spark.sources import source_evolution
 from penstock.spark.spark_log import check_log
 from penstock.spark.warm import warm_workers
-from penstock.state.manifest import ManifestLog
 from penstock.state.registry import QueryRecord, Registry, RegistryLog
 from penstock.status import Rates, query_status, state_status, stream_status
-from penstock.step import commit
 from penstock.step.accounts import phases_of
-from penstock.step.core import Core, refuse_ended
+from penstock.step.core import Core, committed, refuse_ended
 from penstock.storage.faults import plainly, told_plainly
 from penstock.storage.identity import read_id
 
@@ -90,17 +88,10 @@ class Run:
 
     def _begin(self) -> None:
         engine, catalog = self.engine, self.engine.catalog
-        catalog.check_newest()
-        manifest = ManifestLog(engine.store).load()
-        if manifest.final:
-            refuse_ended(engine.store)
         self._log = OffsetLog(engine.store)
-        self._log.check_start(manifest.last_batch)
+        manifest = committed(engine.store, catalog, self._log)
         check_log(engine.store)
         RegistryLog(engine.store).forget_secrets()
-        if manifest.step >= 0:
-            RegistryLog(engine.store).load(manifest.version)  # the state has no meaning without it
-        commit.check_runs(engine.store, manifest)
         owner = read_id(engine.store)
         self.name = f"penstock-{Path(engine.store.root).name}-{owner[:8]}"  # of Spark's query: the same at every start
         rows = SinkRows(catalog, lambda: self.stepper.manifest, self.executor.own_session)

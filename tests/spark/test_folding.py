@@ -14,7 +14,8 @@ from penstock.model.time import SECOND
 from penstock.planner.folding import is_foldable
 from penstock.spark import job
 from penstock.step import compose
-from penstock.step.mapper import Mapper
+from penstock.step.report import Report
+from penstock.step.run_mapper import run_mapper
 from tests.effort import examples
 from tests.kernels.aggregate.scenes import Product
 from tests.spark.replay import Replay, drain, rows_of, stream
@@ -125,15 +126,15 @@ def test_a_mapper_that_fails_after_it_has_sent_partials_is_counted_once(spark, t
     marker = tmp_path / "fail"
     marker.touch()
 
-    class FailingOnce(Mapper):
-        def told(self):
-            account = super().told()
-            if any(counts.partials for counts in account.counters.tables.values()) and marker.exists():
-                marker.unlink()
-                raise RuntimeError("this mapper fails after it has sent its partials")
-            return account
+    def failing_once(*given):
+        sent = list(run_mapper(*given))
+        account = Report.decode(sent[-1].column("_body")[0].as_py())
+        if any(counts.partials for counts in account.counters.tables.values()) and marker.exists():
+            marker.unlink()
+            raise RuntimeError("this mapper fails after it has sent its partials")
+        return iter(sent)
 
-    monkeypatch.setattr(job, "Mapper", FailingOnce)
+    monkeypatch.setattr(job, "run_mapper", failing_once)
     failing = answers(spark, tmp_path / "failing", lambda *_: True)
     assert not marker.exists()
     assert failing == (calm, sent)

@@ -284,7 +284,7 @@ def sides(folder, name, reports):
     """The numbers of the rows that were put aside, and why."""
     for report in reports:
         for side in report.sides:
-            if side["stream"] == name:
-                table = pq.read_table(Path(folder) / side["name"])
+            if side.stream == name:
+                table = pq.read_table(Path(folder) / side.name)
                 for row, why in zip(table["_row"].to_pylist(), table["_reason"].to_pylist(), strict=True):
                     yield json.loads(row)["no"], why

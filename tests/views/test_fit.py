@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from penstock.columns.types import arrow_type
 from penstock.errors import NotSupportedError
 from penstock.model import Column, Edge, Item, Node, Source, View
 from penstock.reference.evaluate import compare
@@ -19,7 +20,6 @@ from penstock.sql.view_terms import joins_equal
 from penstock.views.refresh.maintain import compute, graph_of, maintain
 from penstock.views.rows.fit import as_double, fitted
 from penstock.views.rows.match import Coder, common_type, pairs
-from penstock.views.rows.types import arrow_type
 
 from .memory import MemorySource, bag, ref
 from .test_maintain import PLANS, expected

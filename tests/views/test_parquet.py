@@ -194,7 +194,7 @@ def test_keys_of_every_type_find_their_rows_and_only_they_matter(tmp_path, kind)
     columns = (Column("x", kind), Column("y", "int"))
     folder = tmp_path / "files"
     folder.mkdir()
-    from penstock.views.rows.types import arrow_type
+    from penstock.columns.types import arrow_type
 
     values = pa.array(VALUES[kind], arrow_type(kind))
     pq.write_table(pa.table({"x": values, "y": pa.array([0, 1, 2], pa.int32())}), folder / "a.parquet")

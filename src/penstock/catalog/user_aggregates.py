@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
+from penstock.columns.types import arrow_type
 from penstock.errors import RegistrationError
 from penstock.kernels.aggregate.states import Lost, Own
-from penstock.kernels.aggregate.types import arrow_type
 from penstock.model import UserAggregate
 from penstock.sql.functions import ANSWERED_AGGREGATES
 

@@ -138,8 +138,8 @@ def _fits(query: Query, streams: Mapping[str, Stream], partial: tuple[Member, ..
     rows = [row for row, _ in members]
     times = _times(query, streams, rows)
     return (
-        _same_keys(query, rows)
-        and _close_in_time(query, times)
+        _close_in_time(query, times)
+        and _same_keys(query, rows)
         and all(counts(role, later, max(times)) for role, (_, later) in zip(query.roles, members, strict=False))
         and all(holds(r, _lookups(rows)) for r in query.residuals if max(r.roles) == len(partial))
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cmp_to_key
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from penstock.model import Rows, Stream
 from penstock.reference.evaluate import compare
@@ -54,7 +54,7 @@ def _order(stream: Stream, rows: Sequence[Row]) -> Callable[[int, int], int]:
 
     def compare_rows(i: int, j: int) -> int:
         pairs = [(rows[i][c], rows[j][c]) for c in stream.order]
-        signs = [*(compare_values(*pair) for pair in pairs), *(_compare_zeros(*pair) for pair in pairs)]
+        signs = chain((compare_values(*pair) for pair in pairs), (_compare_zeros(*pair) for pair in pairs))
         return next((sign for sign in signs if sign), 0)
 
     return compare_rows

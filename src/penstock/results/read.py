@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.columns.parcels import one_array
-from penstock.columns.terms.values import arrow_type
+from penstock.columns.types import arrow_type
 from penstock.kernels.aggregate.repeats import RUN
 from penstock.kernels.compare import Evaluation
 from penstock.model import Expression, Landmark, Literal, Query, Ref, Sliding, Stream, Top

@@ -7,7 +7,7 @@ consecutive buckets.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,12 @@ class BucketMap:
 def first_key(bucket: int, buckets: int = BUCKETS) -> int:
     """The least key hash of a bucket."""
     return (bucket - buckets // 2) * ((1 << 64) // buckets)
+
+
+@lru_cache
+def first_keys(buckets: int) -> Keys:
+    """The least key hash of each bucket."""
+    return np.array([first_key(bucket, buckets) for bucket in range(buckets)], dtype=np.int64)
 
 
 def bucket_of(keys: Keys, buckets: int = BUCKETS) -> Keys:

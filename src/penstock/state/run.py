@@ -23,7 +23,7 @@ from penstock.errors import StateError
 from penstock.model import Tumbling
 from penstock.model.time import NEVER
 from penstock.planner.reached import Clock, Reached
-from penstock.state.buckets import BUCKETS, first_key
+from penstock.state.buckets import BUCKETS, first_keys
 
 # Number of equal parts of a run, and the least rows for them.
 PARTS, SAMPLE = 8, 1024
@@ -108,13 +108,12 @@ def gap(column: str) -> int:
 
 def encode_run(rows: Rows, table: str, buckets: int = BUCKETS) -> pa.Buffer:
     """The bytes of a run file."""
-    edges = np.array([first_key(bucket, buckets) for bucket in range(1, buckets)], dtype=np.int64)
     footer = {
         "table": table,
         "patterns": rows.patterns,
         "min_time": int(rows.time.min()),
         "max_time": int(rows.time.max()),
-        "buckets": np.searchsorted(rows.key, edges).tolist(),
+        "buckets": np.searchsorted(rows.key, first_keys(buckets)[1:]).tolist(),
     }
     arrays = [pa.array(rows.key), pa.array(rows.time), pa.array(rows.bits), *rows.columns.values()]
     names = ["_key", "_ts", "_bits", *rows.columns]

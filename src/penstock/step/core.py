@@ -1,6 +1,7 @@
 """A running engine without its source: how it begins on a state directory, changes between two steps, and ends.
 
 Its executor and its source are ports; the same core runs under Spark and in one process.
+It has no threads: its callers call it one at a time (decision 0038).
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from penstock.results.delivery import Delivery, cause_of, group_sinks
 from penstock.results.released import released
 from penstock.results.sink import Into, OpenSink
 from penstock.results.sink_queries import sink_queries
-from penstock.state.manifest import Manifest, Progress
+from penstock.state.manifest import Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
 from penstock.state.progress import declare, follow_delay
-from penstock.state.registry import Registry
+from penstock.state.registry import Registry, RegistryLog
 from penstock.step.bound import Bound
+from penstock.step.commit import check_runs
 from penstock.step.ending import is_ending
 from penstock.step.layout import Layout
 from penstock.step.ports import Executor, Source
@@ -141,6 +143,19 @@ class Core:
         moved = {n: follow_delay(streams[n], progress[n]) for n in self.stepper.layout.order if n in progress}
         if any(p.value > progress[n].value for n, p in moved.items()):
             self.stepper.tick({**progress, **moved})
+
+
+def committed(store: Store, catalog: Catalog, source: Source) -> Manifest:
+    """The state that an engine begins with; raises if something of it, or of what it is understood by, is not there."""
+    catalog.check_newest()
+    manifest = ManifestLog(store).load()
+    if manifest.final:
+        refuse_ended(store)
+    source.check_start(manifest.last_batch)
+    if manifest.step >= 0:
+        RegistryLog(store).load(manifest.version)  # the state has no meaning without it
+    check_runs(store, manifest)
+    return manifest
 
 
 def refuse_ended(store: Store) -> NoReturn:

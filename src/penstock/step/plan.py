@@ -1,4 +1,4 @@
-"""What a step is to do: `plan_step`, a pure function of the state and of what has happened.
+"""What a step is to do: `plan_step`, a pure function of the state and of what has happened (decision 0027).
 
 Who runs the plan changes nothing in it (decision 0027): mappers and workers turn rows and the plan into reports,
 `phases.fold` turns these into the record of the step.

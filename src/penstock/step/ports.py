@@ -42,6 +42,10 @@ class Executor(Protocol):
 class Source(Protocol):
     """Hands over batches, which have numbers and are repeatable: what is reported of one is always the same."""
 
+    def check_start(self, last_batch: int) -> None:
+        """Reject a start on a state with this last batch, if the source could lose or repeat rows behind it."""
+        ...
+
     def identity(self, batch: int) -> str:
         """A short text that identifies the rows of a batch."""
         ...

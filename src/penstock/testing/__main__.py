@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ from penstock.testing.shrink import failure, shrunk
 
 Cells = Counter[tuple[str, str, str]]
 AT_ONCE = 20  # scenarios per process at a time
+MOST_SECONDS = 30  # for one scenario, which takes less than one
 
 
 def tried(seeds: Iterable[int]) -> tuple[Cells, dict[int, str]]:
@@ -30,6 +32,20 @@ def tried(seeds: Iterable[int]) -> tuple[Cells, dict[int, str]]:
             wrong[seed] = f"{type(error).__name__}: {error}"
         cells.update(story.cells)
     return cells, wrong
+
+
+def _bounded(seed: int) -> dict[int, str]:
+    """What is wrong with a scenario, which may also never end."""
+
+    def too_long(_signal: int, _frame: object) -> None:
+        raise RuntimeError(f"it takes more than {MOST_SECONDS} seconds")
+
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(MOST_SECONDS)
+    try:
+        return tried([seed])[1]
+    finally:
+        signal.alarm(0)
 
 
 def all_tried(seeds: Iterable[int], jobs: int) -> tuple[Cells, dict[int, str]]:
@@ -76,7 +92,7 @@ def main() -> int:
         print(*map(scenario, seeds), sep="\n")
         return 0
     if asked.first:
-        found = next((wrong for seed in seeds if (wrong := tried([seed])[1])), None)
+        found = next((wrong for seed in seeds if (wrong := _bounded(seed))), None)
         print(found or f"{len(seeds)} scenarios, none is wrong")
         return 1 if found else 0
     started = time.perf_counter()

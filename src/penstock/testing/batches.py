@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.columns.hash import whole_numbers
-from penstock.columns.terms.values import MICROS_PER_DAY, arrow_type
+from penstock.columns.terms.values import MICROS_PER_DAY
 from penstock.columns.text import rows_as_text
+from penstock.columns.types import arrow_type
 from penstock.columns.verdict import MALFORMED_MARK, MARK, event_time
 from penstock.errors import RegistrationError
 from penstock.model import Stream

@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 
 import pyarrow as pa
 
-from penstock.columns.terms.values import arrow_type
+from penstock.columns.types import arrow_type
 from penstock.planner.network import Network
 from penstock.reference import Row
 from penstock.step.layout import Layout, lay_out_all

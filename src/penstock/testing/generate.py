@@ -44,8 +44,8 @@ from penstock.testing.scenario import (
 
 NAMED = tuple(point for point in POINTS if point != "after_link")  # which only files on a disk reach
 FAULTS = (*NAMED, "operation", "power", "error", "unclear")
-BATCHES = (6, 6, 6, 7, 8)
-TASKS = (1, 1, 1, 1, 2, 2, 3, 4)
+BATCHES = (6, 6, 6, 6, 7, 8)
+TASKS = (1, 1, 1, 1, 1, 1, 2, 2, 3, 4)
 KEYS = (4, 8, 8, 16)
 RARE_KEYS = (None, -1, 2**53 + 1, 2**63 - 1, -(2**63))
 _LENGTH = re.compile(r"\[(RANGE|TUMBLING|ROWS|SESSION) (\d+)")
@@ -71,11 +71,11 @@ def scenario(seed: int) -> Scenario:
     total = chance.choice((190, 230, 250, 260) if few else (160, 240, 255, 270, 310))
     restart = chance.randrange(2, batches)
     for number in range(batches):
-        for _ in range(chance.choice((0, 0, 1, 1))):
+        for _ in range(chance.choice((0, 0, 1))):
             events += _between(draw, known, number)
-        if number == restart or chance.random() < 0.05:
+        if number == restart or chance.random() < 0.03:
             events.append(Restart(chance.choice(TASKS), crash=chance.random() < 0.5))
-        if chance.random() < 0.25:
+        if chance.random() < 0.16:
             events.append(_fault(chance))
         events.append(rows.batch(total // batches))
     return Scenario(seed, streams, _options(chance), tuple(events))
@@ -128,7 +128,7 @@ def _streams(chance: random.Random) -> tuple[Stream, ...]:
 
 def _first_queries(draw: Draw) -> list[Add]:
     """At least three kinds, so that different plans share state."""
-    kinds = draw.chance.sample([*KINDS, OVER], draw.chance.choice((3, 3, 3, 4)))
+    kinds = draw.chance.sample([*KINDS, OVER], draw.chance.choice((3, 3, 3, 3, 4)))
     found: list[Add] = []
     for kind in kinds:
         name = f"q{len(found)}"

@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.errors import ResultsError, StateError
+from penstock.errors import ResultsError
 from penstock.planner.network import Network
 from penstock.results.open_sink import open_sink
 from penstock.results.part import Part
 from penstock.results.sink_queries import sink_tables
-from penstock.state.manifest import ManifestLog
-from penstock.state.registry import RegistryLog
-from penstock.step import commit
-from penstock.step.core import Core
+from penstock.step.core import Core, committed
 from penstock.step.layout import Layout, lay_out
 from penstock.storage.identity import read_id
 
@@ -37,14 +34,7 @@ class Run:
             self._stack = stack.pop_all()
 
     def _begin(self) -> None:
-        self.catalog.check_newest()
-        manifest = ManifestLog(self.store).load()
-        if manifest.final:
-            raise StateError(f"the streams in {self.store.root} have ended (final); use a new store")
-        self.log.check_start(manifest.last_batch)
-        if manifest.step >= 0:
-            RegistryLog(self.store).load(manifest.version)
-        commit.check_runs(self.store, manifest)
+        manifest = committed(self.store, self.catalog, self.log)
         opened = partial(open_sink, tables=self._tables, store=self.store, owner=read_id(self.store))
         self.core = Core(
             self.engine.executor, self.log, self.catalog, self.store, opened, self._layout, tasks=self.engine.tasks,

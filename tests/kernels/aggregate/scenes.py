@@ -9,12 +9,12 @@ from decimal import Decimal
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from penstock.columns.types import arrow_type
 from penstock.kernels.aggregate.close import close, merge
 from penstock.kernels.aggregate.entries import with_patterns
 from penstock.kernels.aggregate.forms import are_rows, as_partials, expire_forms, keep_rows
 from penstock.kernels.aggregate.keep import expire
 from penstock.kernels.aggregate.ticks import LAST
-from penstock.kernels.aggregate.types import arrow_type
 from penstock.model import (
     Aggregate,
     Column,

@@ -4,9 +4,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.columns.types import arrow_type
 from penstock.kernels.aggregate.close import close, merge, partials
 from penstock.kernels.aggregate.keep import expire
-from penstock.kernels.aggregate.types import arrow_type
 from penstock.model import Aggregate, Aggregation, Column, PerRow, Stream
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_aggregates

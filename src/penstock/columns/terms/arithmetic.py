@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.columns.terms.values import WIDTHS, Flags, Ints, Values, arrow_type
+from penstock.columns.terms.values import WIDTHS, Flags, Ints, Values
+from penstock.columns.types import arrow_type
 from penstock.model import Call
 
 SMALLEST = np.iinfo(np.int64).min

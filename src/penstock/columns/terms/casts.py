@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.columns.terms.arithmetic import outside
-from penstock.columns.terms.values import WIDTHS, Flags, Values, arrow_type, decimal_digits
+from penstock.columns.terms.values import WIDTHS, Flags, Values
+from penstock.columns.types import arrow_type, decimal_digits
 from penstock.model import Call
 
 Outcome = tuple[Any, Flags | None]

@@ -6,7 +6,6 @@ decimals stay in Arrow: as arrays, or as one scalar where all rows have the same
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,17 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.columns.types import arrow_type
+
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 MICROS_PER_DAY = 86_400_000_000
 WIDTHS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-_ARROW = {
-    "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(),
-    "double": pa.float64(), "boolean": pa.bool_(), "string": pa.string(), "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"), "array<string>": pa.list_(pa.string()),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,18 +30,6 @@ class Values:
     data: Any
     valid: Flags
     raised: Flags
-
-
-def decimal_digits(kind: str) -> tuple[int, int] | None:
-    """Precision and scale of a decimal type; None for others."""
-    match = _DECIMAL.fullmatch(kind)
-    return None if match is None else (int(match[1]), int(match[2]))
-
-
-def arrow_type(kind: str) -> pa.DataType:
-    """The Arrow type of a Spark type."""
-    digits = decimal_digits(kind)
-    return _ARROW[kind] if digits is None else pa.decimal128(*digits)
 
 
 def plain(array: pa.Array, rows: int) -> Values:

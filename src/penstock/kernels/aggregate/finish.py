@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.columns.types import arrow_type
 from penstock.kernels.aggregate.bags import Bags
 from penstock.kernels.aggregate.codes import (
     Flags,
@@ -27,7 +28,6 @@ from penstock.kernels.aggregate.codes import (
 from penstock.kernels.aggregate.columns import Column, Extremes, Floats, Integers, Picks, moments_of
 from penstock.kernels.aggregate.results import check_built, total_of
 from penstock.kernels.aggregate.states import NAN, Lists, Lost, Own, Ranked, States
-from penstock.kernels.aggregate.types import arrow_type
 from penstock.model.aggregate import Aggregate, UserAggregate, exact_share
 from penstock.planner.taxonomy import MOMENTS, REPEATS_CHANGE_NOTHING
 from penstock.state.run import Ints

@@ -14,11 +14,11 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from penstock.columns.types import arrow_type
 from penstock.kernels.aggregate.close import partials
 from penstock.kernels.aggregate.entries import patterns_of, with_patterns
 from penstock.kernels.aggregate.states import why_lost
 from penstock.kernels.aggregate.ticks import LAST
-from penstock.kernels.aggregate.types import arrow_type
 from penstock.model.windows import PerRow, SlidingRows
 from penstock.planner.aggregates import AggregatePlan
 from penstock.planner.network import MAX_ROLES, AggregateSource, WindowAggregate

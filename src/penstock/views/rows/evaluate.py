@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.columns.types import arrow_type
 from penstock.errors import StepError
 from penstock.model import And, Arithmetic, Compare, Expression, In, IsNull, Literal, Not, Or, Ref, Term
 from penstock.views.rows.fit import as_double
-from penstock.views.rows.types import arrow_type
 
 Naming = Callable[[Ref], str]
 

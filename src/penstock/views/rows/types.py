@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from penstock.columns.types import ATOMIC, decimal_digits
 from penstock.errors import RegistrationError
 from penstock.model import Column
 
-_ARROW = {
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "string": pa.string(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
+_HELD = {name: kind for name, kind in ATOMIC.items() if name != "binary"}
 # Spark's names of PostgreSQL's column types; `numeric` has its own rule.
 _POSTGRES = {
     "smallint": "smallint",
@@ -35,15 +24,15 @@ _POSTGRES = {
     "timestamp with time zone": "timestamp",
     "timestamp without time zone": "timestamp_ntz",
 }
-KNOWN = ", ".join((*_ARROW, "decimal(p,s)"))
+KNOWN = ", ".join((*_HELD, "decimal(p,s)"))
 
 
-def arrow_type(name: str) -> pa.DataType | None:
+def source_type(name: str) -> pa.DataType | None:
     """The Arrow type of a Spark type; None if sources do not support it."""
-    if name.startswith("decimal("):
-        precision, scale = (int(part) for part in name[8:-1].split(","))
-        return pa.decimal128(precision, scale) if precision <= 38 else None
-    return _ARROW.get(name)
+    digits = decimal_digits(name)
+    if digits is not None:
+        return pa.decimal128(*digits) if digits[0] <= 38 else None
+    return _HELD.get(name)
 
 
 def spark_type(kind: pa.DataType) -> str | None:
@@ -56,7 +45,7 @@ def spark_type(kind: pa.DataType) -> str | None:
         return "timestamp" if kind.tz else "timestamp_ntz"
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})" if kind.precision <= 38 else None
-    return next((name for name, known in _ARROW.items() if known == kind), None)
+    return next((name for name, known in _HELD.items() if known == kind), None)
 
 
 def postgres_type(name: str, precision: int | None, scale: int | None) -> str | None:
@@ -70,7 +59,7 @@ def schema_of(source: str, columns: tuple[Column, ...]) -> pa.Schema:
     """The Arrow schema of a source's columns; refuses unsupported types."""
     fields = []
     for column in columns:
-        kind = arrow_type(column.type)
+        kind = source_type(column.type)
         if kind is None:
             msg = (
                 f"source {source!r}: column {column.name!r} has type {column.type}, which views do not hold; "

@@ -23,7 +23,7 @@ from penstock.views.rows.bag import COUNT
 from penstock.views.rows.difference import difference
 from penstock.views.rows.files import read_files, to_arrow
 from penstock.views.rows.slices import Files
-from penstock.views.rows.types import KNOWN, arrow_type, schema_of
+from penstock.views.rows.types import KNOWN, schema_of, source_type
 from penstock.views.sources.snapshot import Rows, counted
 
 MakeFrame = Callable[[], DataFrame]
@@ -90,7 +90,7 @@ def frame_columns(name: str, make: MakeFrame) -> tuple[Column, ...]:
     if frame.isStreaming:
         raise RegistrationError(f"source {name!r} is a stream; register a query over it, and use the query as a source")
     for column, kind in columns_of(frame):
-        if arrow_type(kind) is None:
+        if source_type(kind) is None:
             msg = (
                 f"source {name!r}: column {column!r} has type {kind}, which views do not hold; select or cast "
                 f"it, known: {KNOWN}"

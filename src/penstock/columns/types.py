@@ -1,4 +1,4 @@
-"""The Arrow types of Spark's simple type names, as far as aggregates need them."""
+"""The Arrow types of Spark's simple type names: of columns, terms, aggregates and sources alike."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import pyarrow as pa
 
-_ATOMIC = {
+ATOMIC = {
     "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(),
     "double": pa.float64(), "boolean": pa.bool_(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"), "timestamp_ntz": pa.timestamp("us"),
@@ -14,14 +14,19 @@ _ATOMIC = {
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 
 
+def decimal_digits(name: str) -> tuple[int, int] | None:
+    """Precision and scale of a decimal type; None for others."""
+    found = _DECIMAL.fullmatch(name)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
 def arrow_type(name: str) -> pa.DataType:
     """The Arrow type of a column with this Spark type."""
-    found = _DECIMAL.fullmatch(name)
-    if found:
-        return pa.decimal128(int(found[1]), int(found[2]))
+    if name in ATOMIC:
+        return ATOMIC[name]
+    if (digits := decimal_digits(name)) is not None:
+        return pa.decimal128(*digits)
     if name.startswith("array<"):
         return pa.list_(arrow_type(name[6:-1]))
-    if name not in _ATOMIC:
-        msg = f"the type {name!r} is not supported here; use one of {', '.join(_ATOMIC)}, decimals or arrays of them"
-        raise ValueError(msg)
-    return _ATOMIC[name]
+    msg = f"the type {name!r} is not supported here; use one of {', '.join(ATOMIC)}, decimals or arrays of them"
+    raise ValueError(msg)
