@@ -348,8 +348,8 @@ def soak(case: Case, cores: int, folder: Path) -> Json:
         "seconds": round(watch.done[batches - 1] - watch.done[min(case.warm_up, batches) - 1], 1),
         "changes": len(came),
         "results": {name: found.rows for name, found in got.items()},
-        "late": {name: c["late"] for name, c in counted.items()},
-        "bad": {name: c["bad"] for name, c in counted.items()},
+        "late": {name: c.late for name, c in counted.items()},
+        "bad": {name: c.bad for name, c in counted.items()},
         "growth": growth(watch.done[:batches], samples, case.warm_up) | {"live_heap": grown(*map(float, heaps))},
     }
 
