@@ -306,15 +306,16 @@ def soak(case: Case, cores: int, folder: Path) -> Json:
             batches = watch.wait(batches + 1, run)
             if not begun and batches >= case.warm_up:
                 begun, start = True, time.perf_counter()
+                samples[batches] = sample(state)
                 heaps.append(live_heap(spark))
             enough = batches >= case.warm_up + case.least and time.perf_counter() - start >= case.seconds
             if enough or batches >= case.warm_up + case.most:
                 break
             feed.up_to(batches + AHEAD)
             feed.take(max(0, batches - BEHIND))
-            if batches % SAMPLE_EVERY == 0:
+            if batches >= max(samples, default=0) + SAMPLE_EVERY:  # steps go on meanwhile: some numbers are never seen
                 samples[batches] = sample(state)
-            if batches % case.change_every == 0:
+            if batches >= case.change_every * (len(came) + 1):
                 changed(engine, came)
             if batches % 100 == 0:
                 last = samples[max(samples)] if samples else {}
