@@ -298,7 +298,10 @@ def cpu_seconds() -> float:
 
 def session(cores: int, **settings: str) -> Any:
     """The same session for every side: Penstock's settings for a local disk help Spark's own queries as well."""
-    from penstock.spark.session import local_session
+    try:
+        from penstock.spark.session import local_session
+    except ModuleNotFoundError:  # in an older checkout, which a benchmark measures beside this one
+        from penstock.runtime.session import local_session  # type: ignore[import-not-found]
 
     common = {
         "spark.driver.memory": f"{heap_gigabytes()}g",

@@ -765,11 +765,13 @@ def test_spark_is_asked_for_windows_that_its_watermark_has_passed_in_whole_milli
 def test_a_run_of_the_fleet_is_compared_with_duckdb(here):
     events = {"step": 3000, "steps": 3, "seconds": 60}
     queries = ["q1", "q12", "q11", "q20"]
-    found = fleet.worker({"side": "penstock", "queries": queries, "events": events, "cores": 2, "read": True})
+    job = {"queries": queries, "events": events, "cores": 2}
+    found, read = (fleet.worker({"side": side, **job}) for side in ("penstock", "reading"))
     assert found["equal"], found["different"]
-    assert found["read_rows"] > 3000
     assert found["phases"]["mappers"]
     assert found["first_seconds"] < found["seconds"]
+    assert read["equal"], read["different"]
+    assert read["read_rows"] > 3000
 
 
 def test_pictures_of_the_fleet_have_all_sides(tmp_path):
