@@ -59,7 +59,7 @@ class SinkState:
     continued: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     error: str | None = None
     retry_at: float = 0.0
-    wait: float = FIRST_RETRY
+    wait: float = field(default_factory=lambda: FIRST_RETRY)
 
     @property
     def key(self) -> str:
