@@ -36,6 +36,10 @@ class LocalStore:
     durable: bool = True
     shared: bool = False
 
+    @property
+    def epoch(self) -> int:
+        return 0
+
     def path(self, name: str) -> str:
         return f"{self.root}/{name}"
 

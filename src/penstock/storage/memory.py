@@ -30,6 +30,10 @@ class MemoryStore:
     _owners: dict[str, str] = field(default_factory=dict)
     _lock: RLock = field(default_factory=RLock)
 
+    @property
+    def epoch(self) -> int:
+        return 0
+
     def path(self, name: str) -> str:
         msg = f"{self.label(name)} lies in memory, where no other program can read it; use a state directory on disk"
         raise StateError(msg)

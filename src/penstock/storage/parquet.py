@@ -31,7 +31,7 @@ def write(store: Store, name: str, table: pa.Table, **options: Any) -> int:
     """Write a new file; returns its length in bytes."""
     with store.create(name) as file:
         pq.write_table(table, file, write_page_checksum=True, **options)
-    return store.size(name)
+        return file.tell()
 
 
 def checked(store: Store, file: Listed) -> str:
