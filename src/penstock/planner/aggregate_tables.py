@@ -36,17 +36,10 @@ from penstock.planner.aggregates import AggregatePlan, is_cut_by_kernels, plan_a
 from penstock.planner.index import build_index
 from penstock.planner.keys import common_type, normalized, normalized_term
 from penstock.planner.listed import listed_windows
-from penstock.planner.network import (
-    MAX_ROLES,
-    AggregateMember,
-    AggregateSource,
-    Entry,
-    StandingQuery,
-    StateTable,
-    TickColumn,
-    WindowAggregate,
-)
+from penstock.planner.network import StandingQuery
 from penstock.planner.reached import Clock, Closing
+from penstock.planner.state_table import MAX_ROLES, Entry, StateTable
+from penstock.planner.window_aggregate import AggregateMember, AggregateSource, TickColumn, WindowAggregate
 
 NO_TICKS: Mapping[str, TickColumn] = {}
 

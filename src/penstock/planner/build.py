@@ -17,24 +17,15 @@ from penstock.planner.aggregate_tables import check_aggregated, grouped_tables
 from penstock.planner.bounds import Bounds, check_bounded, time_bounds
 from penstock.planner.derived import DerivedStream
 from penstock.planner.index import INDEXED_TYPES, ColumnIndex, build_index, indexable
+from penstock.planner.join import Join, KeyClass, Member
 from penstock.planner.keys import INTEGRAL, bare_columns, common_type
 from penstock.planner.listed import as_mapped, computed_items, is_mapped, listed_items, watched_items
-from penstock.planner.network import (
-    ComputedColumn,
-    Entry,
-    Join,
-    KeyClass,
-    Member,
-    Network,
-    StandingQuery,
-    StateTable,
-    TickColumn,
-    key_column,
-    out_column,
-)
+from penstock.planner.network import Network, StandingQuery
 from penstock.planner.reached import Clock, Closing
 from penstock.planner.remap import remap_expression
+from penstock.planner.state_table import ComputedColumn, Entry, StateTable, key_column, out_column
 from penstock.planner.table_keys import KeyPart, TableKey, equation, table_key, tumble, within_another
+from penstock.planner.window_aggregate import TickColumn
 
 MAX_CELLS = 256  # of one state table under push_down
 STRATEGIES = ("state_slice", "push_down", "pull_up", "isolated")
