@@ -62,6 +62,7 @@ from penstock.sql import (
     emit_length,
     parse_script,
 )
+from penstock.state.fence import fenced
 from penstock.state.manifest import Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
 from penstock.step.bound import Bound
@@ -347,7 +348,7 @@ class Engine:
         self._refuse_beside_others()
         with self.store.owner_lock():
             log = ManifestLog(self.store)
-            manifest = log.load()
+            manifest = fenced(log)
             if entry := resumed(self.catalog.registry, manifest, record):
                 log.append(entry)
 
