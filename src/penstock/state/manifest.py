@@ -6,7 +6,6 @@ snapshot, so that opening reads at most twice the state. A file that no entry na
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
@@ -27,6 +26,7 @@ from penstock.state.result_files import ResultFile, ResultFiles
 from penstock.state.run import RunEntry
 from penstock.state.side_files import SideFile, SideFiles
 from penstock.state.suspension import Suspension
+from penstock.storage.codec import exact, plain
 from penstock.storage.faults import RESTORE
 from penstock.storage.log import Log
 from penstock.storage.store import Store
@@ -274,16 +274,8 @@ class ManifestLog:
 
 
 def _encoded(entry: Entry) -> dict[str, Any]:
-    progress = {name: own.logged() for name, own in entry.progress.items()}
-    body: dict[str, Any] = msgspec.to_builtins(replace(entry, progress=progress), str_keys=True)
-    return body
+    return plain(replace(entry, progress={name: own.logged() for name, own in entry.progress.items()}))
 
 
 def _decoded(body: dict[str, Any]) -> Entry:
-    """The entry of a body, which has exactly the fields that this version writes."""
-    found = msgspec.convert(body, Entry, str_keys=True)
-    known = json.loads(json.dumps(_encoded(found)))
-    if known != body:
-        differ = sorted(name for name in {*known, *body} if known.get(name) != body.get(name) or name not in body)
-        raise ValueError(f"in {', '.join(differ)}")
-    return found
+    return exact(body, Entry, _encoded)
