@@ -97,13 +97,13 @@ class Facts:
     `decisions` are the last ones. `closed` is the progress, by stream, up to which joins with windows that count rows,
     and aggregates, have been evaluated; `closed_groups` are the punctuations that closed windows of single groups ahead
     of it. `derived` is the last step whose results each derived stream has read. `flushed` are the positions of
-<<<<<<< HEAD
+    <<<<<<< HEAD
     aggregates with capped results, per range of keys. `epoch` is that of the owner, and `fences` are the empty steps
     with which owners began (decision 0039).
-=======
+    =======
     aggregates with capped results, per range of keys. `cursors` are those of sinks, `shown` those of early results and
     `suspended` the reasons for suspensions, by query.
->>>>>>> main
+    >>>>>>> main
     """
 
     step: int = -1
@@ -123,15 +123,10 @@ class Facts:
     derived: Mapping[str, int] = field(default_factory=dict)
     closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
     flushed: Mapping[str, tuple[Flushed, ...]] = field(default_factory=dict)
-<<<<<<< HEAD
-    panes: Mapping[str, Any] = field(default_factory=dict)
-    folding: Mapping[str, Any] = field(default_factory=dict)
-    epoch: int = 0
-    fences: tuple[int, ...] = ()
-=======
     panes: Mapping[str, PaneStatistics] = field(default_factory=dict)
     folding: Mapping[str, FoldingStatistics] = field(default_factory=dict)
->>>>>>> main
+    epoch: int = 0
+    fences: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,16 +307,11 @@ class ManifestLog:
 
 
 def _encoded(entry: Entry) -> dict[str, Any]:
-<<<<<<< HEAD
-    progress = {name: own.logged() for name, own in entry.progress.items()}
-    body: dict[str, Any] = msgspec.to_builtins(replace(entry, progress=progress), str_keys=True)
+    body = plain(replace(entry, progress={name: own.logged() for name, own in entry.progress.items()}))
     for name in ("epoch", "fences"):  # only where owners have leases
         if not body[name]:
             del body[name]
     return body
-=======
-    return plain(replace(entry, progress={name: own.logged() for name, own in entry.progress.items()}))
->>>>>>> main
 
 
 def _decoded(body: dict[str, Any]) -> Entry:

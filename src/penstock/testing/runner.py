@@ -23,7 +23,6 @@ from penstock.planner.reached import Closing
 from penstock.state.orphans import FOLDERS, collect_orphans
 from penstock.storage.crash_points import POINTS, watched
 from penstock.storage.faulty import NONE, Died, Faults, FaultyStore
-from penstock.storage.memory import MemoryStore
 from penstock.testing.engine import Engine, tuples
 from penstock.testing.executor import Manner
 from penstock.testing.model import Bag, Judged, Life, Model, bag, parsed_once, same
@@ -43,6 +42,7 @@ from penstock.testing.scenario import (
     Tick,
 )
 from penstock.testing.source import HandedOver, Shared
+from penstock.testing.stores import STORES
 
 FAILING = ("error", "unclear")  # faults that the process survives, but that end its run
 SHARE_FAILING = 0.05  # of the operations of a store that fails
@@ -72,7 +72,7 @@ class Story:
     """A scenario in execution."""
 
     scenario: Scenario
-    inner: Shared = field(default_factory=MemoryStore)
+    inner: Shared = field(init=False)
     store: FaultyStore = field(init=False)
     engine: Engine = field(init=False)
     model: Model = field(init=False)
@@ -86,6 +86,7 @@ class Story:
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.scenario.seed)
+        self.inner = STORES[self.scenario.options.store]()
         self.store = FaultyStore(self.inner, self.chance)
         self.model = Model({s.name: Judged(s) for s in self.scenario.streams})
         self.tasks = self.scenario.options.tasks
