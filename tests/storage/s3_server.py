@@ -70,7 +70,7 @@ class Server:
     def environment(self):
         """The same for another process."""
         return {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}", "AWS_REGION": "us-east-1",
             "AWS_ACCESS_KEY_ID": KEYS["ROOT_ACCESS_KEY"], "AWS_SECRET_ACCESS_KEY": KEYS["ROOT_SECRET_KEY"],
         }  # fmt: skip
 

@@ -19,6 +19,11 @@ class OffsetLog:
 
     store: Store
 
+    @property
+    def location(self) -> str:
+        """Where Spark writes it."""
+        return self.store.path(CHECKPOINT)
+
     def last_commit(self) -> int:
         """The last batch that Spark's own log marks as done, or -1."""
         return max((int(n) for n in self.store.names(f"{CHECKPOINT}/commits") if n.isdecimal()), default=-1)

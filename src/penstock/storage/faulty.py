@@ -98,6 +98,10 @@ class FaultyStore:
     def epoch(self) -> int:
         return self.inner.epoch
 
+    @property
+    def has_paths(self) -> bool:
+        return self.inner.has_paths
+
     def path(self, name: str) -> str:
         return self.inner.path(name)
 

@@ -40,6 +40,10 @@ class LocalStore:
     def epoch(self) -> int:
         return 0
 
+    @property
+    def has_paths(self) -> bool:
+        return True
+
     def path(self, name: str) -> str:
         return f"{self.root}/{name}"
 

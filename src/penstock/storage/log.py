@@ -64,9 +64,12 @@ class Log(Generic[Record]):
 
     def put(self, record: Record) -> int:
         """Add a record; returns the length of its file in bytes, or 0, with nothing added, if there is one already."""
-        body = self.encode(record)
-        data = seal(body)
-        return len(data) if self.store.put_if_absent(self.name(body[self.key]), data) else 0
+        data = self.sealed(record)
+        return len(data) if self.store.put_if_absent(self.name(self.encode(record)[self.key]), data) else 0
+
+    def sealed(self, record: Record) -> bytes:
+        """The content of its file."""
+        return seal(self.encode(record))
 
     def delete(self, number: int) -> None:
         """Delete a record that is no longer needed."""

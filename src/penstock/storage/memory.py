@@ -34,6 +34,10 @@ class MemoryStore:
     def epoch(self) -> int:
         return 0
 
+    @property
+    def has_paths(self) -> bool:
+        return False
+
     def path(self, name: str) -> str:
         msg = f"{self.label(name)} lies in memory, where no other program can read it; use a state directory on disk"
         raise StateError(msg)

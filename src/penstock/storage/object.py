@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -42,6 +42,10 @@ class ObjectFiles:
     @property
     def root(self) -> str:
         return self.objects.url
+
+    @property
+    def has_paths(self) -> bool:
+        return False
 
     def path(self, name: str) -> str:
         msg = f"{self.label(name)} lies in an object store, where it is read through Penstock and by no path"
@@ -91,7 +95,7 @@ class ObjectFiles:
             modified = max(modified, self.objects.head(f"{TOUCHED}/{name}").modified)
         return max(time.time() - modified, 0.0)
 
-    def put_if_absent(self, name: str, data: bytes) -> bool:
+    def put_if_absent(self, name: str, data: pa.Buffer | bytes) -> bool:
         writer = uuid.uuid4().hex
         for left in reversed(range(TRIES)):
             try:
@@ -178,7 +182,7 @@ class ObjectStore(ObjectFiles):
         if "" in self._leases:
             self._leases[""].check()
 
-    def put_if_absent(self, name: str, data: bytes) -> bool:
+    def put_if_absent(self, name: str, data: pa.Buffer | bytes) -> bool:
         self.check_owner()
         done = super().put_if_absent(name, data)
         if not done and "" in self._leases:
@@ -228,11 +232,6 @@ class ObjectStore(ObjectFiles):
         del self._leases[folder]
         with suppress(ObjectStoreError):  # then it ends by itself
             lease.release(forget=folder != "")
-
-
-def object_store(url: str, config: Mapping[str, str], cache: Cache) -> ObjectStore:
-    """The store at a URL, with copies of its files in a cache."""
-    return ObjectStore(Objects(url.rstrip("/"), config), cache)
 
 
 def _leases_of(folder: str) -> str:

@@ -21,6 +21,7 @@ from penstock.errors import PenstockError, StateError
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 PIECE = 8 << 20  # bytes of one piece of a large object
 WRITER = "penstockwriter"  # the metadata of an object that says who has put it
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _URL = re.compile(rf"({'|'.join(SCHEMES)})://[^/]+(/.*)?", re.IGNORECASE)
 
 
@@ -152,7 +153,8 @@ def _obstore() -> Any:
 
 
 def _opened(obstore: Any, url: str, config: Mapping[str, str]) -> Any:
-    options = {"allow_http": True} if config.get("endpoint", "").startswith("http://") else {}
+    endpoint = config.get("endpoint") or next((os.environ[name] for name in _ENDPOINTS if name in os.environ), "")
+    options = {"allow_http": True} if endpoint.startswith("http://") else None
     try:
         return obstore.store.from_url(url, config=dict(config), client_options=options)
     except (obstore.exceptions.BaseError, ValueError, TypeError) as error:

@@ -39,6 +39,10 @@ class Store(Protocol):
     def epoch(self) -> int:
         """The number of the lease by which this object owns the store; 0 where a lock ends with its process."""
 
+    @property
+    def has_paths(self) -> bool:
+        """Whether other programs (Spark) reach files by `path`."""
+
     def path(self, name: str) -> str:
         """The full path or URL under which other programs (Spark) reach the file; StateError if there is none."""
 
