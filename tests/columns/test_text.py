@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.columns.text import has_text, rows_as_text
+from penstock.columns.types import arrow_type
 from penstock.spark.ingest import SIDE_FORMATS
 
 COLUMNS = {
