@@ -70,7 +70,7 @@ def test_it_answers_goes_on_after_a_restart_and_delivers_each_result_once(spark,
     assert {n: first[n] for n in joins} == {n: expected(3, SHOWN)[n] for n in joins}
     engine = engine_at(spark, tmp_path, place, 6)
     run = engine.start(available_now=True, final=True)
-    with pytest.raises(StateError, match=rf"{place}/state is in use by process \d+; stop it first"):
+    with pytest.raises(StateError, match=rf"{place}/state is in use by process \d+, and only"):
         engine_at(spark, tmp_path, place, 6).start()
     assert run.await_termination(300)
     wanted = expected(6, SHOWN)

@@ -37,7 +37,7 @@ def stored_rows(
         return spark.read.schema(schema).options(**VERIFIED).parquet(*(store.path(name) for name, _ in names))
     fields = spark.createDataFrame([], schema).schema
     whole = StructType([*fields, *spark.createDataFrame([], f"{STEP} bigint").schema] if step else [*fields])
-    arrow = to_arrow_schema(fields)
+    arrow = to_arrow_schema(fields, timezone="UTC")
 
     def work(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
