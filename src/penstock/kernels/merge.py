@@ -66,7 +66,7 @@ def whole_column(runs: Sequence[Rows], name: str) -> pa.Array:
     """A column of all runs; NULL where a run lacks it or has it untyped, because it was merged from such runs only."""
     arrays = [rows.columns.get(name, pa.nulls(len(rows))) for rows in runs]
     kind = next((array.type for array in arrays if not pa.types.is_null(array.type)), pa.null())
-    return pa.concat_arrays([array.cast(kind) for array in arrays])
+    return pa.concat_arrays([array if array.type == kind else array.cast(kind) for array in arrays])
 
 
 def lay_out(table: StateTable, rows: Rows, least: int = 0) -> list[tuple[int, Rows]]:

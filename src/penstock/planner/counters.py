@@ -16,7 +16,10 @@ class Counts(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     def add(self, more: Self) -> None:
         """Add other counts of the same."""
         for name in self.__struct_fields__:
-            mine, other = getattr(self, name), getattr(more, name)
+            other = getattr(more, name)
+            if not other:  # most counts of a task are zero
+                continue
+            mine = getattr(self, name)
             if isinstance(other, int):
                 setattr(self, name, mine + other)
             else:

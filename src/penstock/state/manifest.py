@@ -6,7 +6,6 @@ snapshot, so that opening reads at most twice the state. A file that no entry na
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -266,7 +265,7 @@ def _encoded(entry: Entry) -> dict[str, Any]:
 def _decoded(body: dict[str, Any]) -> Entry:
     """The entry of a body, which has exactly the fields that this version writes."""
     found = msgspec.convert(body, Entry, str_keys=True)
-    known = json.loads(json.dumps(_encoded(found)))
+    known = msgspec.json.decode(msgspec.json.encode(_encoded(found)))
     if known != body:
         differ = sorted(name for name in {*known, *body} if known.get(name) != body.get(name) or name not in body)
         raise ValueError(f"in {', '.join(differ)}")

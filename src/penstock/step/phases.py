@@ -151,9 +151,12 @@ def fold(state: State, plan: StepPlan, reports: Reports, began: float, clock: fl
         number, identity = plan.event.number, plan.event.identity
         record = replace(record, batch=number, last_batch=number, identity=identity)
     done = Done(state, plan, reports, clock, progress, record)
+    changes: Changes = {}
     for phase in PHASES:
-        done = replace(done, record=replace(done.record, **phase.fold(done)))
-    return done.record, warnings
+        if phase.reads:
+            done, changes = replace(done, record=replace(done.record, **changes)), {}
+        changes.update(phase.fold(done))
+    return replace(done.record, **changes), warnings
 
 
 def begun(state: State, clock: float) -> Entry:
