@@ -152,11 +152,11 @@ def members_of(role: Role, stream: Stream, rows: Sequence[Row]) -> list[Member]:
 
 def _candidates(query: Query, stream: Stream, role: int, rows: Sequence[Row]) -> list[_Candidate]:
     """The rows that serve a role."""
-    found = []
+    found, ends = [], [key[role] for key in query.keys]
     for row, later in members_of(query.roles[role], stream, rows):
         if serves(query, {stream.name: stream}, role, row):
             lookup, time = _lookup(role, row), row[stream.event_time]
-            keys = tuple(None if key[role] is None else value_of(key[role], lookup) for key in query.keys)
+            keys = tuple(None if end is None else value_of(end, lookup) for end in ends)
             assert isinstance(time, int)
             found.append(_Candidate(row, time, keys, later))
     return found

@@ -66,12 +66,11 @@ class _Worker:
         else:
             # Rows that wait for progress may start anywhere, so every task needs those that all tasks start from.
             waits = any(join.closes for join in self.network.joins)
-            own, whole = {}, {}
-            if waits or fresh.probing or fresh.seen:
+            if waits or fresh.probing or fresh.seen:  # else nothing looks up anything
                 own, whole = self.held.open_runs(every=self.task.routes.replicated if waits else ())
-            watch.lap("open")
-            slices = Slices(own, _each(_rows_of(fresh.probing)), whole, _each(_rows_of(fresh.seen)))
-            yield from self._join(slices, self.task.suspended, watch)
+                watch.lap("open")
+                slices = Slices(own, _each(_rows_of(fresh.probing)), whole, _each(_rows_of(fresh.seen)))
+                yield from self._join(slices, self.task.suspended, watch)
             stored = _rows_of(fresh.stored)
             for index, rows in stored.items():
                 if not self.network.tables[index].grouped:
