@@ -18,6 +18,7 @@ from penstock.errors import StateError
 from penstock.planner.counters import Counters
 from penstock.planner.reached import Clock, Closing
 from penstock.state.flushed import Flushed
+from penstock.state.owed import Owed, with_more, without_paid
 from penstock.state.result_files import ResultFile, ResultFiles
 from penstock.state.run import RunEntry
 from penstock.state.side_files import SideFile, SideFiles
@@ -86,7 +87,7 @@ class Facts:
     `decisions` are the last ones. `closed` is the progress, by stream, up to which joins with windows that count rows,
     and aggregates, have been evaluated; `closed_groups` are the punctuations that closed windows of single groups ahead
     of it. `derived` is the last step whose results each derived stream has read. `flushed` are the positions of
-    aggregates with capped results, per range of keys.
+    aggregates with capped results, per range of keys. `owed` are the probes that steps have put off.
     """
 
     step: int = -1
@@ -107,11 +108,12 @@ class Facts:
     flushed: Mapping[str, tuple[Flushed, ...]] = field(default_factory=dict)
     panes: Mapping[str, Any] = field(default_factory=dict)
     folding: Mapping[str, Any] = field(default_factory=dict)
+    owed: tuple[Owed, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Facts):
-    """What one step changed. `forgotten` is no longer needed.
+    """What one step changed. `forgotten` is no longer needed, `paid` no longer owed.
 
     `ended` says by which punctuations it has closed groups: those BEFORE it, those NOW known, or none; `closed_groups`
     are those of streams that used others.
@@ -128,6 +130,7 @@ class Entry(Facts):
     sides_removed: tuple[str, ...] = ()
     ended: str = ""
     forgotten: Forgotten = Forgotten()  # noqa: RUF009  (frozen)
+    paid: tuple[Owed, ...] = ()
 
 
 FACTS = tuple(fact.name for fact in fields(Facts))
@@ -173,6 +176,7 @@ class Manifest(Facts):
             closed_groups={n: p for n, p in groups.items() if p and n in entry.progress},
             flushed={**self.flushed, **entry.flushed}, panes=dict(entry.panes) or self.panes,
             folding=dict(entry.folding) or self.folding,
+            owed=with_more(without_paid(self.owed, entry.paid), entry.owed),
         )  # fmt: skip
 
     def whole(self) -> Entry:
