@@ -15,7 +15,8 @@ from penstock.kernels.matches import Matches, rows_at
 from penstock.kernels.probe import Words
 from penstock.kernels.served import served_by
 from penstock.kernels.walk import Slices, Walk, Work
-from penstock.planner.network import Join, Network
+from penstock.planner.join import Join
+from penstock.planner.network import Network
 from penstock.planner.routes import Route
 from penstock.state.buckets import bucket_of
 from penstock.state.run import Ints, Rows

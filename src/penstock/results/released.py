@@ -6,8 +6,7 @@ from penstock.catalog.catalog import Catalog
 from penstock.catalog.lineage import united
 from penstock.errors import PenstockError
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import output_progress
-from penstock.planner.reached import Reached, as_answered
+from penstock.planner.reached import Reached, as_answered, output_progress
 from penstock.state.manifest import Manifest
 from penstock.state.owed import before, of_joins
 from penstock.state.registry import QueryRecord

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.planner.network import Join, Network
+from penstock.planner.join import Join
+from penstock.planner.network import Network
 from penstock.planner.routes import Route, Routes, past_route
 from penstock.state.manifest import Manifest
 from penstock.state.owed import Owed, Ranges, before
