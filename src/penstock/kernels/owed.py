@@ -1,4 +1,4 @@
-"""Probes of the past: rows that have put off their probes look for partners that came before them (decision 0040).
+"""Probes of the past: rows that have put off their probes look for partners that came before them (decision 0039).
 
 Before a row are rows of earlier steps, and of its own step those at earlier positions of the join, as by the telescoped
 delta rule at the time (decision 0002). So rows must say in which step they came.

@@ -1,4 +1,4 @@
-"""Owed probes: stored rows that have not looked for their partners yet, although others find them (decision 0040).
+"""Owed probes: stored rows that have not looked for their partners yet, although others find them (decision 0039).
 
 A step under pressure puts off the probes of some buckets; a clean-up runs them later, as of their own step. While they
 are owed, nothing that they may still find is purged, and results behind them are not complete.

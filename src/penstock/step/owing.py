@@ -1,4 +1,4 @@
-"""What a step owes: the probes that it puts off, and those of earlier steps that a clean-up runs (decision 0040).
+"""What a step owes: the probes that it puts off, and those of earlier steps that a clean-up runs (decision 0039).
 
 Pure functions of the network, the routes and the manifest. A join can owe probes if they start from rows of one key and
 are not delayed anyway: not if windows count rows, which are evaluated once progress has passed them, nor if new rows
