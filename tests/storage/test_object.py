@@ -111,6 +111,14 @@ def test_a_file_is_fetched_once_and_the_writer_need_not_fetch_it(tmp_path):
         mine.map("runs/a")
 
 
+def test_mapped_bytes_are_put_as_they_are(tmp_path):
+    store = ObjectStore(Objects("memory:", client=memory()), Cache(str(tmp_path)))
+    store.write("runs/a", b"abc")
+    assert store.put_if_absent("runs/b", store.map("runs/a"))
+    store.replace("runs/c", store.map("runs/b"))
+    assert store.read("runs/b") == store.read("runs/c") == b"abc"
+
+
 def test_what_fails_while_it_is_fetched_leaves_no_part(tmp_path):
     store = ObjectStore(Objects("memory:", client=memory()), Cache(str(tmp_path)))
     ObjectStore(store.objects).write("runs/a", b"abc")

@@ -61,11 +61,11 @@ class Objects:
 
     def create(self, name: str, data: pa.Buffer | bytes, writer: str) -> None:
         """Put an object that is not there yet. Raises FileExistsError, also if an earlier try has put it."""
-        self._request("put", name, data, mode="create", attributes={WRITER: writer}, use_multipart=False)
+        self._request("put", name, _bytes(data), mode="create", attributes={WRITER: writer}, use_multipart=False)
 
     def put(self, name: str, data: pa.Buffer | bytes) -> None:
         """Put an object in place of any other."""
-        self._request("put", name, data, use_multipart=False)
+        self._request("put", name, _bytes(data), use_multipart=False)
 
     def upload(self, name: str, file: Path) -> None:
         """Put a large object in pieces; nothing is there before the last one is."""
@@ -150,6 +150,10 @@ def _obstore() -> Any:
         msg = "object stores need the package obstore, which is not installed: pip install 'penstock[object]'"
         raise PenstockError(msg) from None
     return obstore
+
+
+def _bytes(data: pa.Buffer | bytes) -> bytes | memoryview:
+    return data if isinstance(data, bytes) else memoryview(data).cast("B")
 
 
 def _opened(obstore: Any, url: str, config: Mapping[str, str]) -> Any:
