@@ -1,4 +1,4 @@
-"""The first record of a new owner, behind which no former owner can commit (decision 0039).
+"""The first record of a new owner, behind which no former owner can commit (decision 0040).
 
 A former owner knows the state up to some step and would commit the next one. That number is taken: by a record of its
 own whose answer it did not get, or by an empty step of the new owner, which is never deleted.

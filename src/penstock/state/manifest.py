@@ -100,7 +100,7 @@ class Facts:
     of it. `derived` is the last step whose results each derived stream has read. `flushed` are the positions of
     aggregates with capped results, per range of keys. `cursors` are those of sinks, `shown` those of early results and
     `suspended` the reasons for suspensions, by query; `owed` are the probes that steps have put off. `epoch` is that of
-    the owner, and `fences` are the empty steps with which owners began (decision 0039).
+    the owner, and `fences` are the empty steps with which owners began (decision 0040).
     """
 
     step: int = -1

@@ -3,7 +3,7 @@
 Each owner puts a record of its own number, the *epoch*, if there is none, so that of several only one gets it. It
 renews the record, which nobody else writes. Who finds a record that has not changed for the time it states, on a clock
 of his own, puts the next number: the former owner has lost the lease, whatever it still believes. A lease keeps engines
-from disturbing each other; that none commits what it must not is up to the log (decision 0039).
+from disturbing each other; that none commits what it must not is up to the log (decision 0040).
 """
 
 from __future__ import annotations

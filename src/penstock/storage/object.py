@@ -6,7 +6,7 @@ by reading back who has put the object. There are no folders, locks, links or re
 mapped from copies on a local disk (`cache`).
 
 The one who owns the store has a lease with an epoch (`lease`). Without it nothing is changed any more; what that does
-not cover, the log does (decision 0039).
+not cover, the log does (decision 0040).
 """
 
 from __future__ import annotations
