@@ -6,6 +6,7 @@ It has no threads: its callers call it one at a time (decision 0038).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
@@ -54,12 +55,13 @@ class Core:
         follows_clock: bool = True,
         warnings: list[str] | None = None,
         cause: Callable[[BaseException], str] = cause_of,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.catalog, self.store, self.open_sink, self.lay_out = catalog, store, open_sink, lay_out
         self.delivery = Delivery(lambda query, now: released(catalog, catalog.numbered(query), now), cause=cause)
         self.stepper = Stepper(
             executor, source, self.delivery, catalog, store, tasks=tasks, bound=bound, expire_every=expire_every,
-            follows_clock=follows_clock, warnings=warnings,
+            follows_clock=follows_clock, warnings=warnings, clock=clock,
         )  # fmt: skip
 
     def begin(self, manifest: Manifest) -> bool:

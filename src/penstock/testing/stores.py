@@ -11,6 +11,8 @@ from penstock.storage.object import ObjectFiles, ObjectStore
 from penstock.storage.objects import Objects
 from penstock.testing.source import Shared
 
+MEMORY = "memory"
+
 
 @dataclass(frozen=True)
 class SharedObjects(ObjectStore):
@@ -41,4 +43,4 @@ def in_objects() -> SharedObjects:
     )  # fmt: skip
 
 
-STORES: Mapping[str, Callable[[], Shared]] = {"memory": MemoryStore, "objects": in_objects}
+STORES: Mapping[str, Callable[[], Shared]] = {MEMORY: MemoryStore, "objects": in_objects}
