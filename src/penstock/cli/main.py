@@ -144,7 +144,7 @@ def _watch(run: Run, console: Console, seconds: float | None, asked: threading.E
         run.stop()
         raise
     except Exception as error:  # noqa: BLE001  (whatever stopped the run; it is shown, and logged in full)
-        log = logged(error, Path(run.engine.store.path(SPARK_LOG)))
+        log = logged(error, Path(run.store.path(SPARK_LOG)))
         _complain(str(script.path), f"the run failed: {brief(error)}", log)
         return FAILED
     status = picture(run)
