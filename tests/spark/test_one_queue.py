@@ -77,7 +77,7 @@ def test_who_stops_sparks_query_or_cancels_its_jobs_cancels_the_running_step(spa
         run.spark_query.stop()
     else:
         spark.sparkContext.cancelJobGroup(group)
-    with pytest.raises(StepError, match="nothing of it was committed.*cancelled"):
+    with pytest.raises(StepError, match=r"nothing of it was committed.*cancelled"):
         run.await_termination(60)
     assert time.monotonic() - began < 30
     assert not run.spark_query.isActive

@@ -66,7 +66,7 @@ class SparkBatches:
         self.spark, self.catalog, self.inputs, self.executor = spark, catalog, inputs, executor
         self.log, self.store, self.schedule, self.only_present = log, log.store, schedule, only_present
         self._name, self._warm, self._marks = name, warm, JobMarks(spark.sparkContext)
-        self._warming: Warming | None = None
+        self.warming: Warming | None = None
         self._on_batch = OnBatch(inbox)
         self._read: Mapping[str, DataFrame] = dict(inputs.frames)
         self.throttle = Throttle(spark, ())
@@ -75,8 +75,8 @@ class SparkBatches:
     # -- its life -----------------------------------------------------------------------------------------------------
 
     def start(self, layout: Layout) -> None:
-        if self._warming is None:
-            self._warming = self._warm()
+        if self.warming is None:
+            self.warming = self._warm()
         frames, name = dict(self.inputs.frames), self._name()
         self._read = frames
         self.executor.intake.sources = sources_of(frames, layout)
@@ -148,8 +148,8 @@ class SparkBatches:
     # -- steps over its batches ---------------------------------------------------------------------------------------
 
     def begin(self, batch: BatchArrived) -> None:
-        assert self._warming is not None, "batches come after the start"
-        self._warming.wait()
+        assert self.warming is not None, "batches come after the start"
+        self.warming.wait()
         self._began = time.monotonic()
         self._marks.enter(batch.number)
 

@@ -6,6 +6,7 @@ Spark says so on the thread of its callback; steps run on the thread of the run,
 
 from __future__ import annotations
 
+from py4j.clientserver import ClientServer
 from pyspark import SparkContext
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -18,6 +19,8 @@ class JobMarks:
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
+        # Else a Python thread has no thread of the JVM for itself, and marks would be those of others.
+        self._pinned = isinstance(context._gateway, ClientServer)  # noqa: SLF001
         self._query = self._group = self._description = ""
         self._inside: bool | None = None  # None: whatever the thread has inherited
 
@@ -29,6 +32,8 @@ class JobMarks:
 
     def enter(self, batch: int) -> None:
         """Jobs belong to this batch."""
+        if not self._pinned:
+            return
         if not self._inside:
             self._context.setJobGroup(self._group, self._description, interruptOnCancel=True)
             self._context.setLocalProperty(QUERY, self._query)
@@ -37,7 +42,7 @@ class JobMarks:
 
     def leave(self) -> None:
         """Jobs belong to no batch: who cancels those of Spark's query does not mean them."""
-        if self._inside is not False:
+        if self._pinned and self._inside is not False:
             for name in (*GROUP, QUERY, BATCH):
                 self._context.setLocalProperty(name, None)  # type: ignore[arg-type]
             self._inside = False

@@ -1,7 +1,7 @@
 """A running engine without its source: how it begins on a state directory, changes between two steps, and ends.
 
 Its executor and its source are ports; the same core runs under Spark and in one process.
-It has no threads: its callers call it one at a time (decision 0038).
+It has no threads: one calls it, an event at a time (`loop`, decision 0038).
 """
 
 from __future__ import annotations

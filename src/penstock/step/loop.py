@@ -183,7 +183,7 @@ class Loop:
         """What each event leads to."""
         match event:
             case BatchArrived():
-                self._settle(event.outcome, partial(self._batch, event))
+                self._settle(event.outcome, partial(self._step, partial(self._batch, event)))
             case ChangeAsked(change):
                 self._settle(event.outcome, partial(self._change, change))
             case AdvanceAsked(stream, to):
@@ -242,17 +242,14 @@ class Loop:
 
     def _batch(self, batch: BatchArrived) -> float:
         stepper = self.core.stepper
-        self._step(lambda: self._take(batch))
+        self.batches.begin(batch)
+        stepper.run_batch(batch.rows, batch.number)
         counted = [report.counters.streams for report in stepper.last_reports]
         brought = {name for streams in counted for name, counts in streams.items() if counts.rows}
         manifest = stepper.manifest
         newest = {name: progress.newest for name, progress in manifest.progress.items()}
         self._hold(leaders(stepper.network, manifest.progress_values(), newest, brought))
         return self.batches.turn(batch, sum(counts.rows for streams in counted for counts in streams.values()))
-
-    def _take(self, batch: BatchArrived) -> None:
-        self.batches.begin(batch)
-        self.core.stepper.run_batch(batch.rows, batch.number)
 
     def _hold(self, streams: frozenset[str]) -> None:
         """Read nothing of these streams until others have caught up with them."""
