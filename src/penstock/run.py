@@ -31,7 +31,7 @@ from penstock.spark.sink import SinkRows, cause, open_sink
 from penstock.spark.spark_log import check_log
 from penstock.spark.throttle import Throttle
 from penstock.spark.warm import Warming, warm_workers
-from penstock.state.registry import QueryRecord, RegistryLog
+from penstock.state.registry import QueryRecord
 from penstock.status import Rates, Seen, status_of
 from penstock.step.bound import Bound
 from penstock.step.core import Core, committed, refuse_ended
@@ -165,7 +165,6 @@ class Run:
     def _begin(self) -> None:
         manifest = committed(self.store, self.catalog, self._log)
         check_log(self.store)
-        RegistryLog(self.store).forget_secrets()
         if not self.core.begin(manifest):
             refuse_ended(self.store)
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from penstock.catalog.requests import Answer
 from penstock.planner.network import Network
+from penstock.state.cursors import SinkCursor
 from penstock.state.manifest import Manifest
 from penstock.state.result_files import ResultFile
 from penstock.step.happened import BatchArrived
@@ -147,7 +148,7 @@ class Requests(Protocol):
 class Sinks(Protocol):
     """Receive committed results."""
 
-    def deliver(self, manifest: Manifest) -> Mapping[str, int]:
+    def deliver(self, manifest: Manifest) -> Mapping[str, SinkCursor]:
         """Deliver to every sink up to the manifest, as far as it accepts; returns how far each has come."""
         ...
 
