@@ -440,8 +440,9 @@ def test_a_sink_can_stop_the_run_and_ask_another_thread_for_changes(looped):
     def sink(table, _step):
         (number,) = table.column("v").to_pylist()
         if number == 1:
-            adding.append(threading.Thread(target=run.engine.query, args=(ALL,), kwargs={"name": "more"}))
-            adding[0].start()
+            thread = threading.Thread(target=run.engine.query, args=(ALL,), kwargs={"name": "more"})
+            thread.start()
+            adding.append(thread)
         else:
             run.loop.stop(final=False)
 
