@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.errors import RegistrationError, SessionError, StateError
 from penstock.model import Column, Stream
 from penstock.step import loop as loop_module
-from penstock.step.happened import BatchArrived, ChangeAsked
+from penstock.step.happened import BatchArrived, ChangeAsked, ResumeAsked
 from penstock.step.inbox import Stopping
 from penstock.storage.memory import MemoryStore
 from penstock.testing.engine import Engine
@@ -445,6 +445,7 @@ def test_a_sink_can_stop_the_run_and_ask_another_thread_for_changes(looped):
             adding.append(thread)
         else:
             run.loop.stop(final=False)
+            adding.append("the sink went on")
 
     run = looped(engine_of(all=(ALL, sink)))
     run.fed(a=[row(1, 1)])
@@ -452,6 +453,7 @@ def test_a_sink_can_stop_the_run_and_ask_another_thread_for_changes(looped):
     adding[0].join(SECONDS)
     run.feed(a=[row(2, 2)])
     assert run.loop.wait(SECONDS)
+    assert adding[1:] == ["the sink went on"]
     assert run.engine.results("more") == [(2,)]
 
 
@@ -504,13 +506,23 @@ def test_a_request_whose_change_ends_the_run_is_left_to_the_next(looped):
     again.stop()
 
 
-def test_jobs_of_a_batch_belong_to_it_and_those_between_batches_to_none(looped):
+def test_jobs_of_a_batch_belong_to_it_and_those_between_batches_to_none(looped, monkeypatch):
+    monkeypatch.setattr(loop_module, "QUIET_SECONDS", 1000.0)
     run = looped()
-    run.fed(a=[row(1, 1)])
-    run.advance("a", 5)
-    run.fed(a=[row(9, 2)])
+    marks, suspended = run.batches.marks, run.engine.catalog.registry.find("all")
+    for number, act in enumerate(
+        (
+            lambda: run.advance("a", 1),
+            lambda: run.engine.query(ALL, name="more"),
+            lambda: run.loop.ask(ResumeAsked(suspended)),
+        )
+    ):
+        run.fed(a=[row(9 + number, number)])
+        assert marks[-1] == number
+        act()
+        assert marks[-1] is None
+    run.fed(a=[row(19, 3)])
+    monkeypatch.setattr(loop_module, "QUIET_SECONDS", 0.0)
+    until(lambda: marks[-1] is None)
     run.stop()
-    assert [mark for mark in run.batches.marks if mark is not None] == [0, 1]
-    assert run.batches.marks[-1] is None
-    between = run.batches.marks[run.batches.marks.index(0) : run.batches.marks.index(1)]
-    assert None in between
+    assert [mark for mark in marks if mark is not None] == [0, 1, 2, 3]
