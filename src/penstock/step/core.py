@@ -76,11 +76,15 @@ class Core:
         self._follow_delays()
         return True
 
+    def settle(self) -> None:
+        """Run the steps that belong to the queries as they are, before a change."""
+        self.stepper.clean_up()  # what is owed is owed to them
+        self.stepper.catch_up()  # new readers see only the results of later steps
+
     def change(self, change: Callable[[], None]) -> tuple[Registry, Network]:
         """Change declarations, all or nothing; returns what to run from now on. `adopt` makes it effective."""
         catalog = self.catalog
-        self.stepper.clean_up()  # what is owed is owed to the queries as they are
-        self.stepper.catch_up()  # new readers see only the results of later steps
+        self.settle()
         with catalog.whole_or_not_at_all():
             change()
             catalog.check_streams()

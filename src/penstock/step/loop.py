@@ -297,7 +297,7 @@ class Loop:
         """Change declarations, all or nothing; if streams must be read in another way, batches are started again."""
         core, batches = self.core, self.batches
         batches.leave()
-        self._step(core.stepper.catch_up)
+        self._step(core.settle)
         try:
             registry, network = core.change(change)
         except BaseException:
