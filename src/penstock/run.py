@@ -24,7 +24,7 @@ from penstock.results.sink import Into, OpenSink
 from penstock.spark.batches import SparkBatches
 from penstock.spark.executor import SparkExecutor
 from penstock.spark.inputs import Inputs
-from penstock.spark.offset_log import OffsetLog
+from penstock.spark.mirrored_log import opened_log
 from penstock.spark.pruned import lay_out_needed
 from penstock.spark.schedule import Schedule
 from penstock.spark.sink import SinkRows, cause, open_sink
@@ -63,33 +63,36 @@ class Run:
         available_now: bool,
         final: bool,
     ) -> None:
-        """`execute` runs a statement in the engine. Nothing is done before `begin`."""
+        """Own the state directory. `execute` runs a statement in the engine."""
         self.spark, self.store, self.catalog, self.schedule, self.tasks = spark, store, catalog, schedule, tasks
         self.active = self.ended = False
         self.warnings: list[str] = []
         self.executor = SparkExecutor(spark)
-        self._log, inbox = OffsetLog(store), Inbox()
-        self.batches = SparkBatches(
-            spark, catalog, inputs, self.executor, self._log, inbox, schedule, lambda: self.name, self._warm,
-            only_present=available_now,
-        )  # fmt: skip
-        self.core = Core(
-            self.executor, self._log, catalog, store, self._open_sink,
-            lambda network: lay_out_needed(network, inputs.frames), tasks=tasks, bound=bound,
-            expire_every=expire_every, follows_clock=not available_now, warnings=self.warnings, cause=cause,
-        )  # fmt: skip
-        self.stepper, self.delivery = self.core.stepper, self.core.delivery
-        self.loop = Loop(
-            self.core, self.batches, Requests(RequestLog(store), catalog, execute), inbox, only_present=available_now,
-            final=final, seen=self._look, idle=self._keep_warm, release=self._release,
-        )  # fmt: skip
-        self._rates, self._stack, self._warmed = Rates(), contextlib.ExitStack(), 0.0
+        with told_plainly(), contextlib.ExitStack() as stack:
+            stack.enter_context(store.owner_lock())
+            self._log = stack.enter_context(opened_log(store))
+            inbox = Inbox()
+            self.batches = SparkBatches(
+                spark, catalog, inputs, self.executor, store.root, self._log, inbox, schedule, lambda: self.name,
+                self._warm, only_present=available_now,
+            )  # fmt: skip
+            self.core = Core(
+                self.executor, self._log, catalog, store, self._open_sink,
+                lambda network: lay_out_needed(network, inputs.frames), tasks=tasks, bound=bound,
+                expire_every=expire_every, follows_clock=not available_now, warnings=self.warnings, cause=cause,
+            )  # fmt: skip
+            self.stepper, self.delivery = self.core.stepper, self.core.delivery
+            self.loop = Loop(
+                self.core, self.batches, Requests(RequestLog(store), catalog, execute), inbox,
+                only_present=available_now, final=final, seen=self._look, idle=self._keep_warm, release=self._release,
+            )  # fmt: skip
+            self._stack = stack.pop_all()
+        self._rates, self._warmed = Rates(), 0.0
 
     def begin(self) -> None:
-        """Own the state directory, and begin on it."""
+        """Continue from what is committed."""
         try:
             with told_plainly():
-                self._stack.enter_context(self.store.owner_lock())
                 self.loop.begin(self._begin, self._launch)
         except BaseException:
             self._release()
@@ -164,7 +167,7 @@ class Run:
 
     def _begin(self) -> None:
         manifest = committed(self.store, self.catalog, self._log)
-        check_log(self.store)
+        check_log(self._log.store)
         if not self.core.begin(manifest):
             refuse_ended(self.store)
 

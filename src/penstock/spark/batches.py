@@ -55,6 +55,7 @@ class SparkBatches:
         catalog: Catalog,
         inputs: Inputs,
         executor: SparkExecutor,
+        root: str,
         log: OffsetLog,
         inbox: Inbox,
         schedule: Schedule,
@@ -64,7 +65,7 @@ class SparkBatches:
         only_present: bool,
     ) -> None:
         self.spark, self.catalog, self.inputs, self.executor = spark, catalog, inputs, executor
-        self.log, self.store, self.schedule, self.only_present = log, log.store, schedule, only_present
+        self.root, self.log, self.schedule, self.only_present = root, log, schedule, only_present
         self._name, self._warm, self._marks = name, warm, JobMarks(spark.sparkContext)
         self.warming: Warming | None = None
         self._on_batch = OnBatch(inbox)
@@ -84,10 +85,10 @@ class SparkBatches:
         named = named_frames(frames, layout, self.catalog.registry.streams)
         with source_evolution(self.spark):
             every = None if self.only_present else self.schedule.trigger
-            writer = query_writer(named, self.catalog.streams, layout, self.store, self._on_batch, every, name)
-            self.store.make(CHECKPOINT)  # Spark would create it readable for everybody
+            writer = query_writer(named, self.catalog.streams, layout, self.log.location, self._on_batch, every, name)
+            self.log.store.make(CHECKPOINT)  # Spark would create it readable for everybody
             self.schedule.begin(0.0 if every is None else trigger_seconds(self.spark, every))
-            with starting(self.store.root):
+            with starting(self.root):
                 self.query = throttle.query = self.executor.intake.query = writer.start()
         self._marks.follow(self.query, name)
 
@@ -100,7 +101,7 @@ class SparkBatches:
 
     def failure(self) -> BaseException | None:
         exception = self.query.exception()
-        return None if exception is None else query_failure(exception, self.store.root)
+        return None if exception is None else query_failure(exception, self.root)
 
     def gone(self, step: int) -> SessionError | None:
         """Spark's query would keep requesting batches that nobody can run."""
@@ -109,7 +110,7 @@ class SparkBatches:
             return None
         after = f"after step {step}" if step >= 0 else "before its first step"
         return SessionError(
-            f"the run on {self.store.root} ended {after}, since the Spark session under it is gone: {why}; all that "
+            f"the run on {self.root} ended {after}, since the Spark session under it is gone: {why}; all that "
             f"was committed is there, and goes on: {anew(self.spark)}"
         )
 
