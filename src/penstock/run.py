@@ -279,6 +279,7 @@ class Run:
             while self._switching or self.spark_query.isActive or self._go_on():
                 time.sleep(TICK_SECONDS)
                 self._refuse_gone()  # else Spark's query would keep requesting batches that nobody can run
+                self.engine.store.check_owner()
                 take_requests(self)
                 if self.lock.acquire(blocking=False):
                     try:
