@@ -19,9 +19,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from penstock.columns.terms.evaluation import values
 from penstock.kernels import join as join_kernel
 from penstock.kernels import walk as walk_kernel
-from penstock.kernels.compare import values
 from penstock.kernels.delta import alive, build_delta, select
 from penstock.kernels.join import join_deltas, resume
 from penstock.kernels.matches import Matches, Pick, extend, lookup
