@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from itertools import product
 from math import isnan
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from penstock.views.rows.evaluate import column, select
 NAN = float("nan")
 VALUES = {
     "int": [0, 1, -7, 2**20], "bigint": [0, 3, -(2**40), 2**62],
-    "float": [0.0, -0.0, 1.5, NAN], "double": [0.0, 0.1, -2.5, NAN],
+    "float": [0.0, -0.0, 1.5, NAN], "double": [0.0, 0.1, 1.5, -999.99, NAN],
     "decimal(5,2)": [Decimal("0.00"), Decimal("1.50"), Decimal("-999.99")], "decimal(9,0)": [Decimal(3), Decimal(-7)],
     "string": ["", "a", "b"], "boolean": [True, False],
 }  # fmt: skip
@@ -118,6 +119,16 @@ def test_rows_are_kept_where_a_filter_is_true(term, made):
     table = table_of(made).append_column("row", pa.array(range(len(made)), pa.int64()))
     kept = select(table, [Expression(("x",), term, total=False)], lambda ref: ref.column)
     assert kept.column("row").to_pylist() == [row for row, truth in enumerate(wanted) if truth is True]
+
+
+@pytest.mark.parametrize("op", ["=", "<", ">="])
+def test_numbers_of_all_types_compare(op):
+    kinds = [kind for kind in VALUES if kind not in ("string", "boolean")]
+    for one, other in product(kinds, kinds):
+        made = [{**dict.fromkeys(VALUES), one: a, other: b} for a, b in product(VALUES[one], VALUES[other])]
+        term = Compare(op, Ref(0, one), Ref(0, other))
+        found = column(table_of(made), Expression(("x",), term, total=True), lambda ref: ref.column)
+        assert found.to_pylist() == expected(term, made), (one, other)
 
 
 def test_an_int_overflows_at_its_own_width_and_what_a_guard_excludes_does_not_raise():
