@@ -22,6 +22,7 @@ from penstock.planner.pane_sharing import PaneStatistics
 from penstock.planner.reached import Clock, Closing
 from penstock.state.cursors import Shown, SinkCursor
 from penstock.state.flushed import Flushed
+from penstock.state.owed import Owed, with_more, without_paid
 from penstock.state.result_files import ResultFile, ResultFiles
 from penstock.state.run import RunEntry
 from penstock.state.side_files import SideFile, SideFiles
@@ -97,7 +98,7 @@ class Facts:
     and aggregates, have been evaluated; `closed_groups` are the punctuations that closed windows of single groups ahead
     of it. `derived` is the last step whose results each derived stream has read. `flushed` are the positions of
     aggregates with capped results, per range of keys. `cursors` are those of sinks, `shown` those of early results and
-    `suspended` the reasons for suspensions, by query.
+    `suspended` the reasons for suspensions, by query; `owed` are the probes that steps have put off.
     """
 
     step: int = -1
@@ -119,11 +120,12 @@ class Facts:
     flushed: Mapping[str, tuple[Flushed, ...]] = field(default_factory=dict)
     panes: Mapping[str, PaneStatistics] = field(default_factory=dict)
     folding: Mapping[str, FoldingStatistics] = field(default_factory=dict)
+    owed: tuple[Owed, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Facts):
-    """What one step changed. `forgotten` is no longer needed.
+    """What one step changed. `forgotten` is no longer needed, `paid` no longer owed.
 
     `ended` says by which punctuations it has closed groups: those BEFORE it, those NOW known, or none; `closed_groups`
     are those of streams that used others.
@@ -140,6 +142,7 @@ class Entry(Facts):
     sides_removed: tuple[str, ...] = ()
     ended: str = ""
     forgotten: Forgotten = Forgotten()  # noqa: RUF009  (frozen)
+    paid: tuple[Owed, ...] = ()
 
 
 FACTS = tuple(fact.name for fact in fields(Facts))
@@ -185,6 +188,7 @@ class Manifest(Facts):
             closed_groups={n: p for n, p in groups.items() if p and n in entry.progress},
             flushed={**self.flushed, **entry.flushed}, panes=dict(entry.panes) or self.panes,
             folding=dict(entry.folding) or self.folding,
+            owed=with_more(without_paid(self.owed, entry.paid), entry.owed),
         )  # fmt: skip
 
     def whole(self) -> Entry:
