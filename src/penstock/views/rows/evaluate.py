@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.columns.parcels import one_array
 from penstock.columns.terms.evaluation import Evaluation, Lookup
 from penstock.columns.terms.values import WIDTHS, Flags
-from penstock.columns.types import decimal_digits, spark_type
+from penstock.columns.types import decimal_of, exact_digits, spark_type
 from penstock.errors import StepError
 from penstock.model import (
     And,
@@ -37,7 +37,6 @@ Found = tuple[Term, str]  # with its Spark type
 
 _VOID = "void"
 _FLOATING = frozenset({"float", "double"})
-_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _DAY_ONE = date(1970, 1, 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -138,14 +137,8 @@ def _computed(op: str, left: Found, right: Found) -> Found:
     if one in WIDTHS and other in WIDTHS:
         kind = max(_width(left), _width(right), key=WIDTHS.__getitem__)
         return Call(op, (left[0], right[0]), kind), kind
-    (precision, scale), (digits, places) = _digits(left), _digits(right)
-    terms = _decimal(left, precision, scale), _decimal(right, digits, places)
-    if op == "*":
-        kind = f"decimal({precision + digits + 1},{scale + places})"
-    else:
-        most = max(scale, places)
-        kind = f"decimal({max(precision - scale, digits - places) + most + 1},{most})"
-    return Call(op, terms, kind), kind
+    kind = "decimal({},{})".format(*decimal_of(op, _digits(left), _digits(right)))
+    return Call(op, (_decimal(left), _decimal(right)), kind), kind
 
 
 def _compared(op: str, left: Found, right: Found) -> Found:
@@ -160,9 +153,9 @@ def _double(side: Found) -> Term:
     return term if kind in _FLOATING else _cast(term, kind, "double")
 
 
-def _decimal(side: Found, precision: int, scale: int) -> Term:
+def _decimal(side: Found) -> Term:
     term, kind = side
-    return _cast(term, kind, f"decimal({precision},{scale})") if kind in WIDTHS else term
+    return _cast(term, kind, "decimal({},{})".format(*_digits(side))) if kind in WIDTHS else term
 
 
 def _width(side: Found) -> str:
@@ -176,7 +169,9 @@ def _digits(side: Found) -> tuple[int, int]:
     term, kind = side
     if isinstance(term, Literal) and kind in WIDTHS:
         return len(str(abs(int(str(term.value))))), 0
-    return decimal_digits(kind) or (_DIGITS[kind], 0)
+    digits = exact_digits(kind)
+    assert digits is not None
+    return digits
 
 
 def _cast(term: Term, source: str, target: str) -> Term:
