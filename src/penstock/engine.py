@@ -40,6 +40,7 @@ from penstock.spark.inputs import Inputs
 from penstock.spark.open_stream import open_stream
 from penstock.spark.registration import Registration
 from penstock.spark.result_frames import result_frame, side_rows, united
+from penstock.spark.schedule import Schedule
 from penstock.spark.session import local_session, refuse_gone
 from penstock.spark.sources import with_settings
 from penstock.spark.stream_arguments import changed_stream, given_stream, punctuated, time_to_advance
@@ -62,13 +63,13 @@ from penstock.sql import (
     emit_length,
     parse_script,
 )
+from penstock.state.fence import fenced
 from penstock.state.manifest import Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
 from penstock.step.bound import Bound
 from penstock.step.suspended import resumed
 from penstock.storage.faults import told_plainly
-from penstock.storage.local import LocalStore
-from penstock.storage.place import state_path
+from penstock.storage.open_store import open_store
 from penstock.storage.store import refuse_beside_owner
 from penstock.views.catalog import ViewCatalog
 from penstock.views.sources.results import QueryResults
@@ -94,8 +95,12 @@ class Engine:
         plan: str = "auto",
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
+        storage: Mapping[str, str] | None = None,
     ) -> None:
-        """`tasks`: parallel tasks per step (default: the session's cores). `durable=False` skips syncs to disk.
+        """`state_dir` is a folder of this machine, or a URL in an object store ('s3://bucket/app', 'gs://..',
+        'az://..'); `storage` is what the environment does not say of that, such as {'endpoint': 'http://..'}.
+
+        `tasks`: parallel tasks per step (default: the session's cores). `durable=False` skips syncs to disk.
 
         `strategy` is how queries share: 'state_slice', 'push_down', 'pull_up', 'isolated', or 'auto'; `chain` where
         state is cut: 'mem_opt' (fewest rows), 'cpu_opt' (least work), or 'auto'. `orders` is how the probe orders of
@@ -107,7 +112,7 @@ class Engine:
         `result_rows` and `result_bytes`: a query with more stored results in one step is suspended.
         """
         self.spark = spark
-        self.store = LocalStore(str(Path(state_path(state_dir)).absolute()), durable)
+        self.store = open_store(state_dir, durable=durable, storage=storage)
         if expire_every < 1:
             raise RegistrationError(f"expire_every must be at least 1 step, not {expire_every}")
         if tasks is not None and tasks < 1:
@@ -129,7 +134,6 @@ class Engine:
         self.inputs = Inputs(spark, self.catalog)
         self._registration = Registration(self.catalog, self.inputs, self._change)
         self._run: Run | None = None
-        self._starting = False
         self._views: ViewCatalog | None = None
 
     @classmethod
@@ -148,6 +152,7 @@ class Engine:
         plan: str = "auto",
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
+        storage: Mapping[str, str] | None = None,
         **settings: str,
     ) -> Engine:
         """An engine on a well-configured local Spark session, made if there is none.
@@ -158,7 +163,7 @@ class Engine:
             local_session(cores, **settings), state_dir, tasks=tasks, durable=durable, strategy=strategy, chain=chain,
             orders=orders,
             order_options=order_options, expire_every=expire_every, plan=plan, result_rows=result_rows,
-            result_bytes=result_bytes,
+            result_bytes=result_bytes, storage=storage,
         )  # fmt: skip
 
     # -- registration: before the start, or while running at the next step boundary -------------------------------
@@ -328,10 +333,10 @@ class Engine:
         """
         stream = self.catalog.stream(name)
         value = time_to_advance(stream, to)
-        if self._running is None:
+        if self._present is None:
             self._refuse_beside_others()
             raise StateError(f"stream {stream.name!r} can be advanced while the engine runs; start it first")
-        self._running.advance(stream.name, value)
+        self._present.advance(stream.name, value)
 
     def drop(self, name: str, *, purge: bool = False) -> None:
         """Stop answering a query. Its results stay readable; `purge` deletes them too."""
@@ -341,13 +346,13 @@ class Engine:
     def resume(self, name: str) -> None:
         """Resume a suspended query with the next step. Results that it missed meanwhile are not made up for."""
         record = self.catalog.live(name)
-        if self._running is not None:
-            self._running.resume(record)
+        if self._present is not None:
+            self._present.resume(record)
             return
         self._refuse_beside_others()
         with self.store.owner_lock():
             log = ManifestLog(self.store)
-            manifest = log.load()
+            manifest = fenced(log)
             if entry := resumed(self.catalog.registry, manifest, record):
                 log.append(entry)
 
@@ -413,7 +418,7 @@ class Engine:
         refuse_gone(self.spark, self.store.root)
         if final and not available_now:
             raise PenstockError("final=True needs available_now=True; a running engine ends with run.stop(final=True)")
-        if self._running is not None:
+        if self._present is not None:
             raise StateError(f"this engine already runs on {self.store.root}; stop it first")
         self.catalog.check_streams()
         if not self.inputs.frames:
@@ -421,18 +426,19 @@ class Engine:
         bound = read_length(latency, "latency") / SECOND
         if trigger != "auto":
             read_length(trigger, "trigger")
-        self._starting = True
+        run = Run(
+            self.spark, self.store, self.catalog, self.inputs, self.execute, tasks=self.tasks, bound=self.bound,
+            expire_every=self.expire_every, schedule=Schedule(trigger, bound), available_now=available_now, final=final,
+        )  # fmt: skip
+        before, self._run = self._run, run
         try:
-            self._run = Run(self, trigger=trigger, latency=bound, available_now=available_now, final=final)
-        finally:
-            self._starting = False
-        return self._run
+            run.begin()
+        except BaseException:
+            self._run = before
+            raise
+        return run
 
     # -- reading ------------------------------------------------------------------------------------------------
-
-    def runs(self, run: Run) -> bool:
-        """Whether this is the present run."""
-        return self._running is run
 
     @told_plainly()
     def results(self, name: str, *, step: bool = False, since_step: int | None = None) -> DataFrame:
@@ -528,20 +534,26 @@ class Engine:
 
     @property
     def _running(self) -> Run | None:
+        """The run that has begun and not ended."""
         return self._run if self._run is not None and self._run.active else None
+
+    @property
+    def _present(self) -> Run | None:
+        """The run that owns the state directory, also while it begins and ends: all changes are its events."""
+        return self._run if self._run is not None and not self._run.ended else None
 
     def _change(self, change: Callable[[], None]) -> None:
         """Apply a change now, or at the next step boundary of the run."""
-        if self._running is None:
+        if self._present is None:
             self._refuse_beside_others()
             change()
         else:
-            self._running.change(change)
+            self._present.change(change)
 
     @told_plainly()
     def _refuse_beside_others(self) -> None:
         """Refuse a change while another engine runs on the directory, which would not notice it."""
-        if not self._starting and (self._run is None or self._run.ended):
+        if self._present is None:
             refuse_beside_owner(self.store)
 
     def _query_results(self, name: str) -> QueryResults:

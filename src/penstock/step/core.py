@@ -1,7 +1,7 @@
 """A running engine without its source: how it begins on a state directory, changes between two steps, and ends.
 
 Its executor and its source are ports; the same core runs under Spark and in one process.
-It has no threads: its callers call it one at a time (decision 0038).
+It has no threads: one calls it, an event at a time (`loop`, decision 0038).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from penstock.results.released import released
 from penstock.results.sink import Into, OpenSink
 from penstock.results.sink_queries import sink_queries
 from penstock.state.cursors import SinkCursor
+from penstock.state.fence import fenced
 from penstock.state.manifest import Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
 from penstock.state.progress import declare, follow_delay
@@ -78,11 +79,15 @@ class Core:
         self._follow_delays()
         return True
 
+    def settle(self) -> None:
+        """Run the steps that belong to the queries as they are, before a change."""
+        self.stepper.clean_up()  # what is owed is owed to them
+        self.stepper.catch_up()  # new readers see only the results of later steps
+
     def change(self, change: Callable[[], None]) -> tuple[Registry, Network]:
         """Change declarations, all or nothing; returns what to run from now on. `adopt` makes it effective."""
         catalog = self.catalog
-        self.stepper.clean_up()  # what is owed is owed to the queries as they are
-        self.stepper.catch_up()  # new readers see only the results of later steps
+        self.settle()
         with catalog.whole_or_not_at_all():
             change()
             catalog.check_streams()
@@ -141,7 +146,7 @@ class Core:
     def _take_over(self) -> None:
         """Let queries that begin from state see the stored rows, even if the engine died before it."""
         manifest = self.stepper.manifest
-        begun = [q for q in self.catalog.registry.live() if q.start == "state" and q.since == manifest.step + 1]
+        begun = [q for q in self.catalog.registry.live() if q.start == "state" and q.since > manifest.worked]
         if begun and manifest.runs:
             self.stepper.take_over(frozenset(q.share or q.id for q in begun))
 
@@ -156,14 +161,16 @@ class Core:
 def committed(store: Store, catalog: Catalog, source: Source) -> Manifest:
     """The state that an engine begins with; raises if something of it, or of what it is understood by, is not there."""
     catalog.check_newest()
-    manifest = ManifestLog(store).load()
-    if manifest.final:
-        refuse_ended(store)
-    source.check_start(manifest.last_batch)
-    if manifest.step >= 0:
-        RegistryLog(store).load(manifest.version)  # the state has no meaning without it
-    check_runs(store, manifest)
-    return manifest
+
+    def check(manifest: Manifest) -> None:
+        if manifest.final:
+            refuse_ended(store)
+        source.check_start(manifest)
+        if manifest.version:
+            RegistryLog(store).load(manifest.version)  # the state has no meaning without it
+        check_runs(store, manifest)
+
+    return fenced(ManifestLog(store), check)
 
 
 def refuse_ended(store: Store) -> NoReturn:

@@ -32,7 +32,6 @@ from penstock.step.stepper import Stepper
 from penstock.storage.crash_points import POINTS, watched
 from penstock.storage.faulty import NONE, Died, Faults, FaultyStore
 from penstock.storage.local import LocalStore
-from penstock.storage.memory import MemoryStore
 from penstock.storage.store import Store
 from penstock.testing.engine import Engine, tuples
 from penstock.testing.executor import Manner
@@ -56,6 +55,7 @@ from penstock.testing.scenario import (
     Wait,
 )
 from penstock.testing.source import HandedOver
+from penstock.testing.stores import MEMORY, STORES
 
 FAILING = ("error", "unclear")  # faults that the process survives, but that end its run
 SHARE_FAILING = 0.05  # of the operations of a store that fails
@@ -116,8 +116,7 @@ class Story:
         """All events, and the end of the streams. Raises the first violation."""
         folders = any(query.folder for query in self.scenario.queries)
         with constants(self.scenario.options), TemporaryDirectory() if folders else nullcontext() as self.folder:
-            inner: Store = MemoryStore() if self.folder is None else LocalStore(f"{self.folder}/state", durable=False)
-            self.store = FaultyStore(inner, self.chance)
+            self.store = FaultyStore(self._inner(), self.chance)
             self._open(self.scenario.events)
             for event in self.scenario.events:
                 if isinstance(event, Fault):
@@ -126,6 +125,13 @@ class Story:
                     self._happen(event)
             self.fault = None
             self._end()
+
+    def _inner(self) -> Store:
+        """The store under its faults. Folders get links to files on a disk, and copies of objects."""
+        kind = self.scenario.options.store
+        if kind == MEMORY and self.folder is not None:
+            return LocalStore(f"{self.folder}/state", durable=False)
+        return STORES[kind]()
 
     # -- events -------------------------------------------------------------------------------------------------------
 

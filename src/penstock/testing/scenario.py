@@ -130,6 +130,7 @@ class Options:
     upkeep: int = 64
     snapshots: int = 64
     expire_every: int = 1
+    store: str = "memory"
 
 
 @dataclass(frozen=True)
