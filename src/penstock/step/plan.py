@@ -18,7 +18,7 @@ from penstock.state.cursors import SinkCursor
 from penstock.state.manifest import Manifest, Progress
 from penstock.state.owed import Owed
 from penstock.state.registry import Registry
-from penstock.state.sides import expired_sides, next_expiry
+from penstock.state.side_files import expired_sides, next_expiry
 from penstock.step import derived
 from penstock.step.bound import Bound
 from penstock.step.compose import compose_task, expired_runs
